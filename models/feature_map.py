@@ -1,0 +1,143 @@
+"""What a model is told about its data: the fields, where their ids lie, and what else arrives.
+
+Standard library only, so that a Beam worker that reads a feature map does not load Keras.
+
+The packed tensors that a feature map describes:
+
+- ``ids`` int32 ``[N, S]``: S slots, in field order. All ids share one space: 0 is padding; a field owns
+  ``[offset, offset + size)``, where ``offset`` means unknown, ``offset + 1`` means missing, and its vocabulary
+  follows.
+- ``dense`` float32 ``[N, D]``: normalised numbers, in the order of ``dense``.
+- ``tokens``, ``segments`` int32 ``[N, T]``: text.
+- ``label`` float32 ``[N, tasks]``.
+"""
+
+import dataclasses
+import json
+import pathlib
+
+PADDING_ID = 0
+RESERVED_IDS = 2  # unknown and missing, ahead of every field's vocabulary
+MAX_IDS = 2**31 - 1  # ids are int32
+KINDS = ("numeric", "categorical", "multivalent", "time")
+ROLES = ("feature", "position")
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One field: ``slots`` columns of ``ids``, whose values lie in ``[offset, offset + size)`` (or are padding)."""
+
+    name: str
+    kind: str
+    size: int
+    offset: int
+    slots: int = 1
+    role: str = "feature"
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"Field '{self.name}': kind should be one of {KINDS}. Received: kind={self.kind!r}")
+        if self.role not in ROLES:
+            raise ValueError(f"Field '{self.name}': role should be one of {ROLES}. Received: role={self.role!r}")
+        if self.size <= RESERVED_IDS:
+            raise ValueError(f"Field '{self.name}': size should be over {RESERVED_IDS}. Received: size={self.size}")
+        if self.slots < 1:
+            raise ValueError(f"Field '{self.name}': slots should be positive. Received: slots={self.slots}")
+
+    @property
+    def unknown_id(self) -> int:
+        return self.offset
+
+    @property
+    def missing_id(self) -> int:
+        return self.offset + 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """The text part: ``length`` tokens from a vocabulary of ``vocabulary_size``."""
+
+    length: int
+    vocabulary_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureMap:
+    """All that a model is told about its data. Build it with `FeatureMap.from_sizes`, which lays the offsets."""
+
+    fields: tuple[Field, ...]
+    dense: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ("ctr",)
+    text: Text | None = None
+
+    def __post_init__(self) -> None:
+        offset = 1  # id 0 is padding
+        for field in self.fields:
+            if field.offset != offset:
+                raise ValueError(f"Field '{field.name}': offset should be {offset}. Received: offset={field.offset}")
+            offset += field.size
+        if offset > MAX_IDS:
+            raise ValueError(f"The fields need {offset} ids; ids are int32 and end at {MAX_IDS}")
+        names = [field.name for field in self.fields] + list(self.dense)
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"Names of fields and dense features should be unique. Received twice: {repeated}")
+        if not self.tasks:
+            raise ValueError("A feature map needs at least one task")
+
+    @classmethod
+    def from_sizes(
+        cls,
+        fields: list[tuple[str, str, int, int, str]],
+        dense: tuple[str, ...] = (),
+        tasks: tuple[str, ...] = ("ctr",),
+        text: Text | None = None,
+    ) -> "FeatureMap":
+        """Lays the fields one behind the other.
+
+        Args:
+            fields: ``(name, kind, vocabulary size without the reserved ids, slots, role)`` in slot order.
+            dense: Names of the dense features.
+            tasks: Names of the labels; the first is the primary one.
+            text: The text part, if there is one.
+        """
+        laid, offset = [], 1
+        for name, kind, vocabulary_size, slots, role in fields:
+            size = vocabulary_size + RESERVED_IDS
+            laid.append(Field(name, kind, size, offset, slots, role))
+            offset += size
+        return cls(tuple(laid), tuple(dense), tuple(tasks), text)
+
+    @property
+    def total_ids(self) -> int:
+        """Rows that an embedding table needs, the padding row included."""
+        return 1 + sum(field.size for field in self.fields)
+
+    @property
+    def total_slots(self) -> int:
+        """S, the width of ``ids``."""
+        return sum(field.slots for field in self.fields)
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> "FeatureMap":
+        """Raises ValueError (of which json.JSONDecodeError is one) when the text is not a feature map."""
+        value = json.loads(text)
+        try:
+            return cls(
+                fields=tuple(Field(**field) for field in value["fields"]),
+                dense=tuple(value["dense"]),
+                tasks=tuple(value["tasks"]),
+                text=Text(**value["text"]) if value["text"] else None,
+            )
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"Not a feature map: {error}") from error
+
+    def save(self, path: pathlib.Path) -> None:
+        path.write_text(self.to_json())
+
+    @classmethod
+    def load(cls, path: pathlib.Path) -> "FeatureMap":
+        return cls.from_json(path.read_text())

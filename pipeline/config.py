@@ -1,0 +1,184 @@
+"""A run's configuration: one YAML file, validated, with errors that name the file, the key and what was expected."""
+
+import hashlib
+import json
+import pathlib
+from typing import Any, Literal
+
+import pydantic
+import yaml
+
+from transforms.errors import InputError
+from transforms.spec import LogSpec, Section
+
+
+class Model(pydantic.BaseModel):
+    """The model's registry name; every other key is one of its hyperparameters (checked by the registry)."""
+
+    model_config = pydantic.ConfigDict(extra="allow", frozen=True, protected_namespaces=())
+    name: str
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Plateau(Section):
+    """Multiply the learning rate by `factor` when validation has not improved for `patience` evaluations."""
+
+    factor: float = pydantic.Field(0.1, gt=0, lt=1)
+    patience: int = pydantic.Field(1, ge=1)
+    minimum: float = pydantic.Field(1e-6, gt=0)
+
+
+class Training(Section):
+    """Optimisation. `monitor` is measured on the validation rows, `evaluations_per_epoch` times an epoch; training
+    stops after `patience` evaluations without an improvement and keeps the best weights. `refit` then trains once more,
+    from the start, on training and validation rows together for as many examples as the best weights had seen."""
+
+    batch_size: int = pydantic.Field(1024, ge=1)
+    epochs: int = pydantic.Field(10, ge=1)
+    learning_rate: float = pydantic.Field(1e-3, gt=0)
+    gradient_clip_norm: float | None = pydantic.Field(5.0, gt=0)
+    monitor: Literal["auc", "log_loss"] = "log_loss"
+    evaluations_per_epoch: int = pydantic.Field(1, ge=1)
+    patience: int = pydantic.Field(2, ge=1)
+    plateau: Plateau | None = Plateau()
+    refit: bool = False
+    distribution: Literal["auto", "one_device", "mirrored", "tpu"] = "auto"
+
+
+class Bounds(Section):
+    """Limits that a metric must keep, ends included."""
+
+    min: float | None = None
+    max: float | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _some(self) -> "Bounds":
+        if self.min is None and self.max is None:
+            raise ValueError("give min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError("min is above max")
+        return self
+
+
+class Gates(Section):
+    """What a model must reach on the test rows to be pushed. `max_drop` bounds, per metric, how much worse than the
+    last blessed model it may be (auc: how much lower; log_loss: how much higher)."""
+
+    auc: Bounds | None = None
+    log_loss: Bounds | None = None
+    calibration: Bounds | None = None
+    max_drop: dict[Literal["auc", "log_loss"], float] = {"auc": 0.001}
+
+
+class Evaluation(Section):
+    """`slices` are feature columns by whose values the metrics are shown; `baseline` is the model trained beside."""
+
+    slices: list[str] = []
+    baseline: Model | None = None
+
+
+class Serving(Section):
+    """`model_name` is the folder under models/; `warmup_requests` rows are recorded with the model; `bulk_inferrer`
+    adds TFX's BulkInferrer, which scores the test split, to the pipeline."""
+
+    model_name: str = pydantic.Field("ctr", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    warmup_requests: int = pydantic.Field(10, ge=1, le=1000)
+    bulk_inferrer: bool = False
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class RunConfig(LogSpec):
+    """Everything that determines a run."""
+
+    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    seed: int = pydantic.Field(1, ge=0, lt=2**31)
+    model: Model
+    training: Training = Training()
+    evaluation: Evaluation = Evaluation()
+    gates: Gates = Gates()
+    serving: Serving = Serving()
+    beam_args: list[str] = []
+
+    @pydantic.model_validator(mode="after")
+    def _slices_exist(self) -> "RunConfig":
+        absent = [name for name in self.evaluation.slices if name not in self.feature_columns]
+        if absent:
+            raise ValueError(f"evaluation.slices: {', '.join(absent)} is no feature column")
+        return self
+
+    @property
+    def log_spec(self) -> LogSpec:
+        return LogSpec(data=self.data, features=self.features)
+
+
+def load_config(path: pathlib.Path, settings: tuple[str, ...] = ()) -> RunConfig:
+    """Reads and validates a configuration.
+
+    Args:
+        path: The YAML file.
+        settings: Overrides as `training.epochs=2`; the value is read as YAML.
+
+    Raises:
+        InputError: the file cannot be read, is no YAML, or a key is unknown, missing or has a wrong value.
+    """
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a text file (invalid UTF-8)") from error
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected a mapping with the keys name, data, features, model")
+    for setting in settings:
+        _apply(values, setting)
+    try:
+        return RunConfig.model_validate(values)
+    except pydantic.ValidationError as error:
+        raise InputError(_explain(path, error)) from error
+
+
+def _apply(values: dict[str, Any], setting: str) -> None:
+    key, equals, value = setting.partition("=")
+    if not equals or not key:
+        raise InputError(f"--set {setting}: expected KEY=VALUE, as in --set training.epochs=2")
+    *parents, last = key.split(".")
+    place: Any = values
+    for parent in parents:
+        if place.get(parent) is None:
+            place[parent] = {}
+        place = place[parent]
+        if not isinstance(place, dict):
+            raise InputError(f"--set {setting}: '{parent}' is not a group of settings, so '{key}' does not exist")
+    try:
+        place[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise InputError(f"--set {setting}: the value is not valid YAML") from error
+
+
+def _explain(path: pathlib.Path, error: pydantic.ValidationError) -> str:
+    """One line for the first mistake, and how many more there are."""
+    mistakes = error.errors(include_url=False)
+    first = mistakes[0]
+    key = ".".join(str(part) for part in first["loc"]) or "configuration"
+    if first["type"] == "extra_forbidden":
+        text = f"{path}: {key}: unknown key; remove it or check the spelling"
+    elif first["type"] == "missing":
+        text = f"{path}: {key}: this key is required"
+    elif first["type"] == "value_error":
+        text = f"{path}: {key}: {first['ctx']['error']}"
+    else:
+        text = f"{path}: {key}: {first['msg']}. Received: {first['input']!r}"
+    return text + (f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else "")
+
+
+def fingerprint(*values: Any) -> str:
+    """A short hash of JSON-able values (pydantic models included)."""
+    plain = [value.model_dump(mode="json") if isinstance(value, pydantic.BaseModel) else value for value in values]
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]

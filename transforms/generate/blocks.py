@@ -1,0 +1,72 @@
+"""Blocks of rows: the unit of drawing, so that a log's first rows do not depend on its length."""
+
+import dataclasses
+
+import numpy as np
+
+from transforms.generate.click_model import HiddenModel, sigmoid
+from transforms.generate.columns import Column
+from transforms.generate.formats import LogSpec
+
+BLOCK_ROWS = 1 << 15
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Consecutive rows, `start` being the number of the first one.
+
+    Attributes:
+        values: per column int64 `[N]`: ranks of categoricals, numbers of integers; undefined where missing.
+        present: per column bool `[N]`; no entry where the column is never empty.
+        codes: per column `[N]`, what the click model sees.
+        uniform: float64 `[N]` in [0, 1), what the labels are drawn with.
+    """
+
+    start: int
+    values: dict[str, np.ndarray]
+    present: dict[str, np.ndarray]
+    codes: dict[str, np.ndarray]
+    uniform: np.ndarray
+
+    @property
+    def rows(self) -> int:
+        return len(self.uniform)
+
+
+def _draw_uint16(bits: np.random.PCG64, keys: list[str], rows: int) -> dict[str, np.ndarray]:
+    # Raw bits: unlike Generator's methods, their stream is fixed for ever. Whole blocks, cut afterwards: else the
+    # draws of the second column would depend on how many rows are wanted.
+    words = bits.random_raw(len(keys) * BLOCK_ROWS // 4).astype("<u8", copy=False)
+    draws = words.view("<u2").reshape(len(keys), BLOCK_ROWS)
+    return {key: draws[i, :rows] for i, key in enumerate(keys)}
+
+
+def draw_block(spec: LogSpec, seed: np.random.SeedSequence, start: int, rows: int) -> Block:
+    """The first `rows` rows of the block that `seed` describes; `rows` is at most `BLOCK_ROWS`."""
+    bits = np.random.PCG64(seed)
+    uniform = (bits.random_raw(BLOCK_ROWS)[:rows] >> np.uint64(11)) * 2.0**-53
+    keys = list(dict.fromkeys(column.draw_key for column in spec.columns))
+    quantile = _draw_uint16(bits, keys, rows)
+    within = _draw_uint16(bits, keys, rows)
+    missing = _draw_uint16(bits, list(dict.fromkeys(c.missing_key for c in spec.columns if c.missing)), rows)
+    values: dict[str, np.ndarray] = {}
+    present: dict[str, np.ndarray] = {}
+    codes: dict[str, np.ndarray] = {}
+    for column in spec.columns:
+        key = column.draw_key
+        values[column.name] = column.table.values(quantile[key], within[key])
+        if column.missing:
+            present[column.name] = missing[column.missing_key] >= column.missing_below
+        codes[column.name] = _codes(column, values[column.name], present.get(column.name))
+    return Block(start, values, present, codes, uniform)
+
+
+def _codes(column: Column, values: np.ndarray, present: np.ndarray | None) -> np.ndarray:
+    codes = column.code_of(values)
+    return codes if present is None else np.where(present, codes, column.codes)
+
+
+def draw_labels(block: Block, hidden: HiddenModel, bias: float) -> tuple[np.ndarray, np.ndarray]:
+    """Labels int8 `[N]` and the probabilities float64 `[N]` that they were drawn with."""
+    probabilities = sigmoid(hidden.logits(block.codes) + bias)
+    return (block.uniform < probabilities).astype(np.int8), probabilities

@@ -1,0 +1,148 @@
+"""The hidden model that draws the labels: main effects, planted pairs and planted triples of columns."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+import numpy as np
+
+from transforms.errors import InputError
+from transforms.generate.columns import Column, Integer, code_shares
+from transforms.generate.formats import LogSpec
+from transforms.generate.hashing import hash_values
+
+Interactions = Literal["both", "pairs", "triples", "none"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ClickModel:
+    """What decides the clicks of a sample log.
+
+    `logit = bias + sum main_c[x_c] + sum w2 s_a[x_a] s_b[x_b] + sum w3 s_a[x_a] s_b[x_b] s_c[x_c]`, where every column
+    of a term splits its values into two halves of equal mass, s = -1 and s = +1. A product of such signs averages to
+    zero over each of its columns. With `main_strength=0` and the format's own columns, pairs are invisible in every
+    single column, and triples in every single column and every pair of columns.
+
+    Args:
+        interactions: the orders to plant.
+        main_strength: standard deviation of the sum of the main effects, in logits (about; columns that follow
+            another add up a little more).
+        pair_strength: standard deviation of the sum of the pair terms, in logits.
+        triple_strength: standard deviation of the sum of the triple terms, in logits.
+        base_rate: expected click-through rate. Default: the format's.
+        pairs, triples: the columns of each term. Default: the format's.
+        world: another number gives other effects for the same columns. Logs that differ only in their row seed have
+            the same effects, so that a model trained on one can be judged on the other.
+    """
+
+    interactions: Interactions = "both"
+    main_strength: float = 1.2
+    pair_strength: float = 0.95
+    triple_strength: float = 0.7
+    base_rate: float | None = None
+    pairs: tuple[tuple[str, str], ...] | None = None
+    triples: tuple[tuple[str, str, str], ...] | None = None
+    world: int = 0
+
+    def __post_init__(self) -> None:
+        if self.interactions not in get_args(Interactions):
+            raise InputError(f"interactions should be one of {get_args(Interactions)}. Received: {self.interactions!r}")
+        for name in ("main_strength", "pair_strength", "triple_strength"):
+            if not 0.0 <= getattr(self, name) < np.inf:
+                raise InputError(f"{name} should be a non-negative number. Received: {getattr(self, name)!r}")
+        if self.base_rate is not None and not 0.0 < self.base_rate < 1.0:
+            raise InputError(f"base_rate should lie between 0 and 1. Received: {self.base_rate!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """`weight` logits times the product of the signs of `columns`."""
+
+    columns: tuple[str, ...]
+    weight: float
+
+
+def balanced_signs(shares: np.ndarray) -> np.ndarray:
+    """Signs -1 and +1 `[V]` of values with these shares `[V]`, so that both halves hold about as many rows.
+
+    Largest share first, each to the lighter half (the greedy rule for number partitioning).
+    """
+    signs = np.ones(len(shares))
+    balance = 0.0
+    for value in np.argsort(-shares, kind="stable"):
+        signs[value] = -1.0 if balance > 0 else 1.0
+        balance += signs[value] * shares[value]
+    return signs
+
+
+def _main_effects(column: Column, key: str) -> np.ndarray:
+    """Effects `[codes + 1]` with mean 0 and variance 1 over the rows; rare values have none of their own."""
+    shares = code_shares(column)
+    effects = hash_values(key, np.arange(len(shares))) / 2.0**63 - 1.0
+    if isinstance(column, Integer):
+        # Counts act mostly through their size: a trend over the log buckets, which numeric features can follow too.
+        effects[:-1] += np.sign(effects[0]) * np.arange(len(shares) - 1)
+    if column.rare_code is not None:
+        effects[column.rare_code] = 0.0
+    effects -= shares @ effects
+    return effects / max(float(np.sqrt(shares @ effects**2)), 1e-12)
+
+
+class HiddenModel:
+    """A `ClickModel` fixed to one log format: tables per column, ready to give logits without the bias.
+
+    Raises:
+        InputError: a term names a column that the format does not have.
+    """
+
+    def __init__(self, spec: LogSpec, model: ClickModel) -> None:
+        by_name = {column.name: column for column in spec.columns}
+        total_weight = np.sqrt(sum(column.main_weight**2 for column in spec.columns))
+        self.main: dict[str, np.ndarray] = {}
+        if model.main_strength > 0:
+            for name, column in by_name.items():
+                scale = model.main_strength * column.main_weight / total_weight
+                self.main[name] = scale * _main_effects(column, f"{model.world}/{spec.name}/{name}")
+        self.terms = _terms(spec, model)
+        self.signs: dict[str, np.ndarray] = {}
+        for name in dict.fromkeys(name for term in self.terms for name in term.columns):
+            if name not in by_name:
+                raise InputError(f"the click model names column {name!r}, which the {spec.name} log does not have")
+            self.signs[name] = balanced_signs(code_shares(by_name[name]))
+
+    def logits(self, codes: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Logits without the bias, float64 `[N]`, of codes `[N]` per column."""
+        logits = np.zeros(len(next(iter(codes.values()))))
+        for name, effects in self.main.items():
+            logits += effects[codes[name]]
+        signs = {name: table[codes[name]] for name, table in self.signs.items()}
+        for term in self.terms:
+            product = term.weight * signs[term.columns[0]]
+            for name in term.columns[1:]:
+                product *= signs[name]
+            logits += product
+        return logits
+
+
+def _terms(spec: LogSpec, model: ClickModel) -> list[Term]:
+    planted: list[tuple[tuple[tuple[str, ...], ...], float]] = []
+    if model.interactions in ("both", "pairs"):
+        planted.append((spec.pairs if model.pairs is None else model.pairs, model.pair_strength))
+    if model.interactions in ("both", "triples"):
+        planted.append((spec.triples if model.triples is None else model.triples, model.triple_strength))
+    # The signs of different terms are uncorrelated, so their variances add up.
+    return [Term(columns, strength / len(group) ** 0.5) for group, strength in planted for columns in group]
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    probabilities: np.ndarray = 1.0 / (1.0 + np.exp(-logits))
+    return probabilities
+
+
+def solve_bias(logits: np.ndarray, base_rate: float) -> float:
+    """The bias with which `logits` `[N]` have `base_rate` as their mean probability (bisection)."""
+    low, high = -40.0, 40.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sigmoid(logits + middle).mean() < base_rate else (low, middle)
+    return (low + high) / 2

@@ -1,0 +1,179 @@
+"""What a column of a sample log looks like, and how its values are drawn.
+
+Every column is a table of 2^16 equally likely quantiles. A draw is then a table look-up, and the share of every value
+is known exactly, which is what allows a click model without unwanted marginal effects.
+"""
+
+import dataclasses
+import functools
+import statistics
+
+import numpy as np
+
+QUANTILES = 1 << 16
+# The values that a click model tells apart. Nobody can learn the effect of a value seen in a handful of rows, so the
+# rarer ones share a code, and the best possible AUC stays within reach.
+HEAD_VALUES = 48
+LOW_VOCABULARY = 100
+# floor(ln v) buckets, a coarsening of both floor(ln v) and floor((ln v)^2), the recipes in use for the real log.
+_LOG_EDGES = np.exp(np.arange(1, 13))
+_ZERO_BUCKET = 1
+INTEGER_CODES = _ZERO_BUCKET + 2 + len(_LOG_EDGES)
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantileTable:
+    """Equally likely intervals `[low, low + width)` of values, both int64 `[2^16]`; inside one, values are uniform."""
+
+    low: np.ndarray
+    width: np.ndarray
+
+    @functools.cached_property
+    def spread(self) -> bool:
+        return bool((self.width > 1).any())
+
+    def values(self, quantile: np.ndarray, within: np.ndarray) -> np.ndarray:
+        """Values int64 `[N]` from two uniform uint16 draws `[N]`: which interval, and where in it."""
+        values: np.ndarray = self.low[quantile]
+        if self.spread:
+            values += (self.width[quantile] * within) >> 16
+        return values
+
+
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    name: str
+    # Share of empty values, and the columns (same group, same share) that are empty in the same rows.
+    missing: float = 0.0
+    missing_group: str = ""
+    # Takes its draws from that column: the two rise and fall together, as a site and its category do.
+    follows: str = ""
+
+    @property
+    def draw_key(self) -> str:
+        return self.follows or self.name
+
+    @property
+    def missing_key(self) -> str:
+        return self.missing_group or self.name
+
+    @functools.cached_property
+    def missing_below(self) -> int:
+        """A row is empty where its uint16 draw is below this."""
+        return round(self.missing * QUANTILES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Categorical(_Column):
+    """A power-law vocabulary. A value is a rank, 0 for the most frequent.
+
+    The `top` shares are given; the rest of the mass falls as `rank ** -exponent`. Written as 8 hex digits, or as
+    numbers where `numbers` gives the first few and `number_range` where the others are spread.
+    """
+
+    vocabulary: int = 1
+    top: tuple[float, ...] = ()
+    exponent: float = 1.0
+    numbers: tuple[int, ...] = ()
+    number_range: tuple[int, int] = (0, 0)
+
+    @property
+    def main_weight(self) -> float:
+        """Weight of the column's main effect relative to the others'.
+
+        Low for large vocabularies: their effects are the ones that tens of thousands of rows teach badly.
+        """
+        return 1.0 if self.vocabulary <= LOW_VOCABULARY else 0.3
+
+    @property
+    def as_number(self) -> bool:
+        return bool(self.numbers) or self.number_range[1] > 0
+
+    @functools.cached_property
+    def table(self) -> QuantileTable:
+        top = np.asarray(self.top[: self.vocabulary], float)
+        rest = np.arange(len(top) + 1, self.vocabulary + 1, dtype=float) ** -self.exponent
+        if len(rest):
+            rest *= (1.0 - top.sum()) / rest.sum()
+        cumulative = np.cumsum(np.concatenate([top, rest]))
+        edges = np.searchsorted(cumulative / cumulative[-1], np.arange(QUANTILES + 1) / QUANTILES, side="right")
+        edges = np.minimum(edges, self.vocabulary - 1)
+        return QuantileTable(edges[:-1], np.maximum(np.diff(edges), 1))
+
+    @property
+    def codes(self) -> int:
+        """How many codes `code_of` returns; the code of a missing value comes after them."""
+        return min(self.vocabulary, HEAD_VALUES + 1)
+
+    @property
+    def rare_code(self) -> int | None:
+        return HEAD_VALUES if self.vocabulary > HEAD_VALUES else None
+
+    def code_of(self, values: np.ndarray) -> np.ndarray:
+        codes: np.ndarray = np.minimum(values, HEAD_VALUES)
+        return codes
+
+    @functools.cached_property
+    def number_of_rank(self) -> np.ndarray:
+        """The number int64 `[vocabulary]` written for each rank; no two are equal."""
+        start, stop = self.number_range
+        # Steps by a number without a common divisor with the range visit every place in it once.
+        step = next(s for s in range(int(0.618 * (stop - start)) | 1, 1 << 31) if np.gcd(s, max(stop - start, 1)) == 1)
+        spread = start + np.arange(self.vocabulary, dtype=np.int64) * step % max(stop - start, 1)
+        fresh = spread[~np.isin(spread, self.numbers)][: self.vocabulary - len(self.numbers)]
+        return np.concatenate([np.asarray(self.numbers, np.int64), fresh])[: self.vocabulary]
+
+
+@dataclasses.dataclass(frozen=True)
+class Integer(_Column):
+    """Counts: a share of -1, a share of 0, and a rounded-down log-normal from 1 to `maximum`."""
+
+    zero: float = 0.0
+    negative: float = 0.0
+    log_mean: float = 2.0
+    log_std: float = 1.5
+    maximum: int = 65535
+
+    @property
+    def main_weight(self) -> float:
+        return 1.0
+
+    @functools.cached_property
+    def table(self) -> QuantileTable:
+        edges = np.arange(QUANTILES + 1) / QUANTILES
+        positive = np.clip((edges - self.negative - self.zero) / (1.0 - self.negative - self.zero), 0.0, 1.0)
+        normal = statistics.NormalDist(self.log_mean, self.log_std)
+        logs = [normal.inv_cdf(p) if 0.0 < p < 1.0 else np.inf if p >= 1.0 else -np.inf for p in positive]
+        values = np.floor(np.clip(np.exp(logs), 1.0, self.maximum)).astype(np.int64)
+        values[edges < self.negative + self.zero] = 0
+        values[edges < self.negative] = -1
+        low, width = values[:-1], np.maximum(np.diff(values), 1)
+        return QuantileTable(low, np.where(low < 1, 1, width))
+
+    @property
+    def codes(self) -> int:
+        """How many codes `code_of` returns; the code of a missing value comes after them."""
+        return INTEGER_CODES
+
+    @property
+    def rare_code(self) -> int | None:
+        return None
+
+    def code_of(self, values: np.ndarray) -> np.ndarray:
+        """0 below zero, 1 for zero, then floor(ln v) + 2."""
+        codes = np.searchsorted(_LOG_EDGES, values, side="right") + _ZERO_BUCKET + 1
+        return np.where(values > 0, codes, np.where(values < 0, 0, _ZERO_BUCKET))
+
+
+Column = Categorical | Integer
+
+
+def code_shares(column: Column) -> np.ndarray:
+    """Share of rows float64 `[codes + 1]` of each code, the last for missing values."""
+    middle = np.full(QUANTILES, QUANTILES // 2, np.uint16)
+    codes = column.code_of(column.table.values(np.arange(QUANTILES), middle.astype(np.int64)))
+    shares = np.bincount(codes, minlength=column.codes + 1) / QUANTILES
+    missing = column.missing_below / QUANTILES
+    shares *= 1.0 - missing
+    shares[column.codes] = missing
+    return shares

@@ -1,0 +1,165 @@
+"""Writes a sample log and the true click probabilities of its rows."""
+
+import dataclasses
+import operator
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from transforms.errors import InputError
+from transforms.generate.blocks import BLOCK_ROWS, draw_block, draw_labels
+from transforms.generate.click_model import ClickModel, HiddenModel, solve_bias
+from transforms.generate.formats import FORMATS, LogSpec
+from transforms.generate.writer import block_table, open_log, whole_file, write_options
+
+# Up to this many rows `best_auc` is exact; of a longer log it is that of the first rows (standard error about 0.0003).
+AUC_ROWS = 4_000_000
+_TRUTH_SCHEMA = pa.schema([("row", pa.int64()), ("probability", pa.float64())])
+# No block of a log has these numbers: the rows that fix the bias are none of the log's, and the same for all seeds.
+_CALIBRATION = range((1 << 32) - 4, 1 << 32)
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerateResult:
+    """What was written.
+
+    Attributes:
+        rows: rows of the log, without the header.
+        positives: rows with label 1.
+        best_auc: AUC of the true probabilities against the drawn labels, the most that any model can be expected to
+            reach; over the first `AUC_ROWS` rows; NaN where these hold one class only.
+        log_loss: mean log loss of the true probabilities, in nats.
+        path: the log.
+        truth_path: Parquet with `row` int64 and `probability` float64, in row order.
+    """
+
+    rows: int
+    positives: int
+    best_auc: float
+    log_loss: float
+    path: pathlib.Path
+    truth_path: pathlib.Path
+
+
+def generate(
+    log_format: str,
+    rows: int,
+    seed: int,
+    output: pathlib.Path,
+    progress: Callable[[int], None] | None = None,
+    click_model: ClickModel | None = None,
+) -> GenerateResult:
+    """Writes `rows` rows to `output`, gzipped where it ends in `.gz`, and `<output>.truth.parquet` beside it.
+
+    The same arguments give the same bytes, and the first N rows of a longer log are the log of N rows. Memory does not
+    grow with `rows` past `AUC_ROWS`.
+
+    Args:
+        log_format: "criteo" (TSV without header: label, I1..I13, C1..C26) or "avazu" (CSV with header).
+        rows: at least 1.
+        seed: non-negative; seeds the rows. The effects behind the clicks depend on `click_model` alone.
+        output: the file to write; replaced if it exists. Its folder must exist.
+        progress: called with the number of rows done after every block.
+        click_model: what decides the clicks. Default: `ClickModel()`.
+
+    Raises:
+        InputError: a bad argument; nothing was written.
+    """
+    spec = _check(log_format, rows, seed, output)
+    model = click_model or ClickModel()
+    hidden = HiddenModel(spec, model)
+    bias = _bias(spec, hidden, model)
+    truth_path = output.with_name(output.name + ".truth.parquet")
+    score = _Score()
+    try:
+        # The log is renamed last: where there is a log, there is its whole truth.
+        with whole_file(output) as log_part, whole_file(truth_path) as truth_part:
+            _write(spec, hidden, bias, rows, seed, log_part, output.suffix == ".gz", truth_part, score, progress)
+    except OSError as error:
+        raise InputError(f"cannot write {output}: {error.strerror or error}") from error
+    return GenerateResult(rows, score.positives, score.auc(), score.loss / rows, output, truth_path)
+
+
+def _check(log_format: str, rows: int, seed: int, output: pathlib.Path) -> LogSpec:
+    if log_format not in FORMATS:
+        raise InputError(f"unknown log format {log_format!r}: use one of {', '.join(FORMATS)}")
+    for name, value, least in (("rows", rows, 1), ("seed", seed, 0)):
+        try:
+            too_small = operator.index(value) < least
+        except TypeError:
+            too_small = True
+        if too_small:
+            raise InputError(f"{name} should be a whole number of at least {least}. Received: {value!r}")
+    if output.is_dir():
+        raise InputError(f"the output {output} is a folder: name a file in it")
+    if not output.parent.is_dir():
+        raise InputError(f"the folder {output.parent} of the output does not exist: create it first")
+    return FORMATS[log_format]
+
+
+def _bias(spec: LogSpec, hidden: HiddenModel, model: ClickModel) -> float:
+    sequences = (np.random.SeedSequence(0, spawn_key=(number,)) for number in _CALIBRATION)
+    logits = [hidden.logits(draw_block(spec, sequence, 0, BLOCK_ROWS).codes) for sequence in sequences]
+    return solve_bias(np.concatenate(logits), spec.base_rate if model.base_rate is None else model.base_rate)
+
+
+def _write(
+    spec: LogSpec,
+    hidden: HiddenModel,
+    bias: float,
+    rows: int,
+    seed: int,
+    log_part: pathlib.Path,
+    compress: bool,
+    truth_part: pathlib.Path,
+    score: "_Score",
+    progress: Callable[[int], None] | None,
+) -> None:
+    with open_log(log_part, compress) as log, pyarrow.parquet.ParquetWriter(truth_part, _TRUTH_SCHEMA) as truth:
+        if spec.header:
+            log.write(spec.header.encode() + b"\n")
+        csv_writer: pyarrow.csv.CSVWriter | None = None
+        for start in range(0, rows, BLOCK_ROWS):
+            sequence = np.random.SeedSequence(seed, spawn_key=(start // BLOCK_ROWS,))
+            block = draw_block(spec, sequence, start, min(BLOCK_ROWS, rows - start))
+            labels, probabilities = draw_labels(block, hidden, bias)
+            table = block_table(spec, block, labels, seed)
+            csv_writer = csv_writer or pyarrow.csv.CSVWriter(log, table.schema, write_options=write_options(spec))
+            csv_writer.write_table(table)
+            numbers = np.arange(start, start + block.rows)
+            truth.write_table(pa.table([numbers, probabilities], schema=_TRUTH_SCHEMA))
+            score.add(labels, probabilities)
+            if progress is not None:
+                progress(start + block.rows)
+
+
+class _Score:
+    """Sums over the blocks, and the probabilities of the first `AUC_ROWS` rows."""
+
+    def __init__(self) -> None:
+        self.positives = 0
+        self.loss = 0.0
+        self._kept = 0
+        self._clicked: list[np.ndarray] = []
+        self._skipped: list[np.ndarray] = []
+
+    def add(self, labels: np.ndarray, probabilities: np.ndarray) -> None:
+        clicked = labels == 1
+        self.positives += int(clicked.sum())
+        self.loss -= float(np.log(np.where(clicked, probabilities, 1.0 - probabilities)).sum())
+        keep = max(0, min(len(labels), AUC_ROWS - self._kept))
+        self._kept += keep
+        self._clicked.append(probabilities[:keep][clicked[:keep]])
+        self._skipped.append(probabilities[:keep][~clicked[:keep]])
+
+    def auc(self) -> float:
+        """Share of (click, no click) pairs in the right order, ties counted half; NaN without both."""
+        clicked, skipped = np.sort(np.concatenate(self._clicked)), np.sort(np.concatenate(self._skipped))
+        if not len(clicked) or not len(skipped):
+            return float("nan")
+        below = np.searchsorted(skipped, clicked, "left") + np.searchsorted(skipped, clicked, "right")
+        return float(below.sum(dtype=np.float64) / 2 / (len(clicked) * len(skipped)))

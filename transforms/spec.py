@@ -1,0 +1,185 @@
+"""The `data` and `features` parts of a run's configuration: one description of the log, from reader to servable."""
+
+import re
+from typing import Annotated, Literal
+
+import pydantic
+
+RANGE = re.compile(r"^(?P<prefix>.*?)(?P<first>\d+)\.\.(?P=prefix)(?P<last>\d+)$")
+
+
+def expand_names(names: list[str]) -> list[str]:
+    """['label', 'I1..I3'] -> ['label', 'I1', 'I2', 'I3']."""
+    expanded: list[str] = []
+    for name in names:
+        found = RANGE.match(name)
+        if found:
+            numbers = range(int(found["first"]), int(found["last"]) + 1)
+            expanded += [f"{found['prefix']}{number}" for number in numbers]
+        else:
+            expanded.append(name)
+    return expanded
+
+
+ColumnNames = Annotated[list[str], pydantic.AfterValidator(expand_names)]
+
+
+class Section(pydantic.BaseModel):
+    """A part of the configuration: unknown keys are errors, values do not change after validation."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+class Split(Section):
+    """How rows are divided into train, validation and test.
+
+    `order` keeps the log's order: the last `test` share is the test set, the `validation` share before it is the
+    validation set. `hash` draws the same shares by a hash of the row's number and the seed. `time` compares
+    `column`, as text, with `validation_from` and `test_from`.
+    """
+
+    by: Literal["order", "hash", "time"] = "order"
+    validation: float = pydantic.Field(0.1, gt=0, lt=1)
+    test: float = pydantic.Field(0.1, gt=0, lt=1)
+    column: str | None = None
+    validation_from: str | None = None
+    test_from: str | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> "Split":
+        if self.validation + self.test >= 1:
+            raise ValueError("validation and test together must be below 1, or nothing is left for training")
+        times = (self.column, self.validation_from, self.test_from)
+        if self.by == "time":
+            if None in times:
+                raise ValueError("by: time needs column, validation_from and test_from")
+            if str(self.validation_from) >= str(self.test_from):
+                raise ValueError("validation_from must be before test_from")
+        elif times != (None, None, None):
+            raise ValueError(f"column, validation_from and test_from go with by: time only, not with by: {self.by}")
+        return self
+
+
+class Data(Section):
+    """The raw log: where it is, what its lines look like, how it is split.
+
+    `columns` names the columns of a file without header, in order; with `header: true` (or Parquet) it may be left
+    out, or lists columns that the header must have. `labels` maps a task to its 0/1 column; the first is primary.
+    """
+
+    paths: list[str] = []
+    format: Literal["tsv", "csv", "parquet"] = "tsv"
+    header: bool = False
+    columns: ColumnNames = []
+    labels: dict[str, str] = pydantic.Field(min_length=1)
+    split: Split = Split()
+    max_bad_row_rate: float = pydantic.Field(0.01, ge=0, le=1)
+    payload: Literal["tf_example"] = "tf_example"
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> "Data":
+        if self.format != "parquet" and not self.header and not self.columns:
+            raise ValueError("columns must be listed when the file has no header")
+        repeated = sorted({name for name in self.columns if self.columns.count(name) > 1})
+        if repeated:
+            raise ValueError(f"columns are listed twice: {', '.join(repeated)}")
+        for task in self.labels:
+            if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", task):
+                raise ValueError(f"'{task}' is no task name: use letters, digits and _")
+        return self
+
+    @property
+    def header_in_file(self) -> bool:
+        return self.header and self.format != "parquet"
+
+
+class _Columns(Section):
+    columns: ColumnNames = pydantic.Field(min_length=1)
+    role: Literal["feature", "position"] = "feature"
+
+
+class Numeric(_Columns):
+    """A number. `log_bucketize`: floor(ln x); `bars_bucketize`: floor(ln(x)^2) for x > 2, else x (BARS);
+    `standardize`: (x - mean) / standard deviation of the training rows, missing = 0, a dense feature."""
+
+    kind: Literal["numeric"]
+    transform: Literal["log_bucketize", "bars_bucketize", "standardize"] = "log_bucketize"
+
+
+class Categorical(_Columns):
+    """A value out of many. `vocabulary` keeps the `top_k` most frequent values of the training rows that occur at
+    least `min_count` times; the rest is one unknown id. `hash` maps to `buckets` ids by a hash of the value."""
+
+    kind: Literal["categorical"]
+    transform: Literal["vocabulary", "hash"] = "vocabulary"
+    top_k: int | None = pydantic.Field(None, ge=1)
+    min_count: int = pydantic.Field(1, ge=1)
+    buckets: int | None = pydantic.Field(None, ge=2)
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> "Categorical":
+        if (self.transform == "hash") != (self.buckets is not None):
+            raise ValueError("buckets goes with transform: hash, and hash needs it")
+        return self
+
+
+class Multivalent(_Columns):
+    """Several values in one string, as `615|1545|75`; the field's embedding is the sum of their embeddings."""
+
+    kind: Literal["multivalent"]
+    separator: str = pydantic.Field("|", min_length=1)
+    max_length: int = pydantic.Field(ge=1)
+    top_k: int | None = pydantic.Field(None, ge=1)
+    min_count: int = pydantic.Field(1, ge=1)
+
+
+class Time(_Columns):
+    """An hour as YYMMDDHH. Gives the fields <column>_hour, <column>_weekday and <column>_is_weekend."""
+
+    kind: Literal["time"]
+
+
+Feature = Annotated[Numeric | Categorical | Multivalent | Time, pydantic.Field(discriminator="kind")]
+
+
+class LogSpec(Section):
+    """What the reader and the transform need to know: `data` and `features` together."""
+
+    data: Data
+    features: list[Feature] = pydantic.Field(min_length=1)
+
+    @pydantic.model_validator(mode="after")
+    def _columns_exist(self) -> "LogSpec":
+        names = self.feature_columns
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"features: listed twice: {', '.join(repeated)}")
+        leaked = sorted(set(names) & set(self.data.labels.values()))
+        if leaked:
+            raise ValueError(f"features: the label {', '.join(leaked)} must not be a feature")
+        if self.data.columns:
+            needed = names + list(self.data.labels.values()) + [c for c in [self.data.split.column] if c]
+            absent = [name for name in needed if name not in self.data.columns]
+            if absent:
+                raise ValueError(f"data.columns does not list {', '.join(absent)}, which features, labels or split need")
+        return self
+
+    def columns_of(self, *kinds: str) -> list[str]:
+        return [column for feature in self.features if feature.kind in kinds for column in feature.columns]
+
+    @property
+    def feature_columns(self) -> list[str]:
+        return [column for feature in self.features for column in feature.columns]
+
+    @property
+    def numeric_columns(self) -> list[str]:
+        return self.columns_of("numeric")
+
+    @property
+    def text_columns(self) -> list[str]:
+        """Columns that travel as strings: everything that is not a number."""
+        return self.columns_of("categorical", "multivalent", "time")
+
+    @property
+    def label_columns(self) -> list[str]:
+        return list(self.data.labels.values())
