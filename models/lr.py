@@ -1,0 +1,24 @@
+"""Logistic regression."""
+
+import keras
+from keras import ops
+
+from models.ctr_model import CTRModel
+from models.feature_map import FeatureMap
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class LR(CTRModel):
+    """logit = b + Σ_f w[id_f] + Σ_d v_d x_d. Starts from zero.
+
+    Args:
+        feature_map: The description of the packed tensors.
+        l2: λ of λ/2·Σ w² on the weights that a row of the batch touches, mean over the batch.
+    """
+
+    def __init__(self, feature_map: FeatureMap, l2: float = 0.0, **kwargs):
+        super().__init__(feature_map, use_linear=True, linear_l2=l2, **kwargs)
+
+    def interact(self, rows, inputs, training=None):
+        first = inputs["ids" if "ids" in inputs else "dense"]
+        return ops.zeros((ops.shape(first)[0], self.tasks))

@@ -1,0 +1,65 @@
+"""Exact click-through-rate metrics, in numpy. None where a metric is undefined (no rows, one class only)."""
+
+import numpy as np
+
+ECE_BINS = 20
+_EPSILON = 1e-7  # probabilities are float32; keeps log loss finite
+
+
+def auc(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
+    """Area under the ROC curve by ranks, ties counted half. Args are [N]; exact, in O(N log N)."""
+    positive = np.asarray(labels) > 0.5
+    positives, negatives = int(positive.sum()), int((~positive).sum())
+    if not positives or not negatives:
+        return None
+    _, inverse, counts = np.unique(np.asarray(probabilities), return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    rank = (last - (counts - 1) / 2)[inverse.reshape(-1)]
+    return float((rank[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
+    """Mean of -(y ln p + (1 - y) ln(1 - p)), in nats; p is kept 1e-7 away from 0 and 1."""
+    if not len(labels):
+        return None
+    y = np.asarray(labels, np.float64)
+    p = np.clip(np.asarray(probabilities, np.float64), _EPSILON, 1 - _EPSILON)
+    return float(-np.mean(y * np.log(p) + (1 - y) * np.log1p(-p)))
+
+
+def rig(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
+    """Relative information gain: 1 - log loss / entropy of the base rate (BERT4CTR, section 4)."""
+    rate = float(np.mean(labels)) if len(labels) else 0.0
+    if rate in (0.0, 1.0):
+        return None
+    entropy = -(rate * np.log(rate) + (1 - rate) * np.log1p(-rate))
+    loss = log_loss(labels, probabilities)
+    return None if loss is None else float(1 - loss / entropy)
+
+
+def calibration(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
+    """Mean predicted / mean observed probability: 1 is calibrated, above 1 predicts too much."""
+    observed = float(np.sum(labels, dtype=np.float64))
+    return float(np.sum(probabilities, dtype=np.float64) / observed) if observed else None
+
+
+def ece(labels: np.ndarray, probabilities: np.ndarray, bins: int = ECE_BINS) -> float | None:
+    """Expected calibration error: mean |mean predicted - mean observed| over `bins` bins of equal mass."""
+    if not len(labels):
+        return None
+    order = np.argsort(probabilities, kind="stable")
+    parts = np.array_split(order, min(bins, len(order)))
+    p, y = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)
+    return float(sum(len(part) * abs(p[part].mean() - y[part].mean()) for part in parts) / len(order))
+
+
+def summarise(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, float | int | None]:
+    """All of them, and `examples`."""
+    return {
+        "auc": auc(labels, probabilities),
+        "log_loss": log_loss(labels, probabilities),
+        "rig": rig(labels, probabilities),
+        "calibration": calibration(labels, probabilities),
+        "ece": ece(labels, probabilities),
+        "examples": len(labels),
+    }

@@ -1,0 +1,70 @@
+"""Self-attention over fields with at most k partners per field (Attention-Net)."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class TopKSelfAttention(keras.layers.Layer):
+    """One layer of Attention-Net, equations 3 to 8.
+
+    Q, K, V = relu(E W_q), relu(E W_k), relu(E W_v), in h heads; A = Q Kᵀ / sqrt(d / h);
+    Ṽ = concat_h(softmax(TopK(A, k)) V) + E; output relu(Ṽ W_1) W_2 + Ṽ.
+
+    Every row of A keeps the scores that are at least its k-th largest: more than k only where scores tie exactly with
+    the k-th, so that the order of the fields never matters.
+
+    Args:
+        heads: h; must divide the width d of the input.
+        top_k: k, or None for plain attention.
+
+    References:
+        "Learning Representations of Categorical Feature Combinations via Self-Attention", sections 3.1 and 3.2.
+    """
+
+    def __init__(self, heads: int = 4, top_k: int | None = 5, **kwargs):
+        super().__init__(**kwargs)
+        if heads < 1:
+            raise ValueError(f"`heads` should be positive. Received: heads={heads}")
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"`top_k` should be positive or None. Received: top_k={top_k}")
+        self.heads = heads
+        self.top_k = top_k
+
+    def build(self, input_shape):
+        self.fields, self.dim = input_shape[1], input_shape[2]
+        if self.dim % self.heads:
+            raise ValueError(f"`heads` should divide the width {self.dim}. Received: heads={self.heads}")
+        shape = (self.dim, self.dim)
+        for name in ("query", "key", "value", "ffn_in", "ffn_out"):
+            setattr(self, name, self.add_weight(name=name, shape=shape, initializer="glorot_uniform"))
+
+    def call(self, inputs, return_attention=False):
+        """(batch_size, fields, dim) -> the same, and with return_attention (batch_size, heads, fields, fields)."""
+        # One projection for Q, K and V: three small products cost more than one.
+        qkv = ops.concatenate([self.query, self.key, self.value], axis=1)
+        qkv = ops.relu(ops.matmul(inputs, ops.cast(qkv, inputs.dtype)))
+        qkv = ops.reshape(qkv, (-1, self.fields, 3, self.heads, self.dim // self.heads))
+        query, key, value = (ops.transpose(qkv[:, :, part], (0, 2, 1, 3)) for part in range(3))
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+        scores = ops.cast(scores, "float32") / (self.dim / self.heads) ** 0.5
+        attention = ops.softmax(self._top_k(scores), axis=-1)
+        mixed = ops.matmul(ops.cast(attention, value.dtype), value)
+        mixed = ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (-1, self.fields, self.dim)) + inputs
+        hidden = ops.relu(ops.matmul(mixed, ops.cast(self.ffn_in, inputs.dtype)))
+        outputs = ops.matmul(hidden, ops.cast(self.ffn_out, inputs.dtype)) + mixed
+        return (outputs, attention) if return_attention else outputs
+
+    def _top_k(self, scores):
+        if self.top_k is None or self.top_k >= self.fields:
+            return scores
+        kth = ops.stop_gradient(ops.top_k(scores, self.top_k, sorted=True)[0][..., -1:])
+        return ops.where(scores >= kth, scores, -1e30)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(heads=self.heads, top_k=self.top_k)
+        return config

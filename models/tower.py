@@ -1,0 +1,62 @@
+"""The MLP that most models end in."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class Tower(keras.layers.Layer):
+    """Dense layers with an activation and dropout, then one linear layer to `outputs` logits.
+
+    Args:
+        hidden_units: Widths of the hidden layers.
+        outputs: Number of logits.
+        activation: Activation of the hidden layers.
+        dropout: Rate after each hidden layer.
+        l2: λ of λ/2·‖W‖² on every kernel.
+    """
+
+    def __init__(self, hidden_units, outputs=1, activation="relu", dropout=0.0, l2=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.hidden_units = tuple(hidden_units)
+        self.outputs = outputs
+        self.activation = activation
+        self.dropout = dropout
+        self.l2 = l2
+
+        def dense(units, kind):
+            # Keras's L2 is λ‖W‖²
+            regularizer = keras.regularizers.L2(l2 / 2) if l2 else None
+            return keras.layers.Dense(units, kind, kernel_regularizer=regularizer, dtype=self.dtype_policy)
+
+        self.hidden = [dense(units, activation) for units in self.hidden_units]
+        self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy) if dropout else None
+        self.logits = dense(outputs, None)
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        for layer in self.hidden:
+            layer.build((None, width))
+            width = layer.units
+        self.logits.build((None, width))
+
+    def call(self, inputs, training=None):
+        """(batch_size, width) -> (batch_size, outputs)."""
+        for layer in self.hidden:
+            inputs = layer(inputs)
+            if self.drop:
+                inputs = self.drop(inputs, training=training)
+        return self.logits(inputs)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], self.outputs)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            hidden_units=self.hidden_units,
+            outputs=self.outputs,
+            activation=self.activation,
+            dropout=self.dropout,
+            l2=self.l2,
+        )
+        return config

@@ -1,0 +1,34 @@
+"""Looks artifacts up in MLMD. Walks events: filter queries differ between ML Metadata releases."""
+
+import pathlib
+
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+
+class Artifacts:
+    """The output artifacts of one pipeline's nodes, as of each node's newest finished execution."""
+
+    def __init__(self, database: pathlib.Path, pipeline_name: str):
+        connection = mlmd.ConnectionConfig()
+        connection.sqlite.filename_uri = str(database)
+        self._store = metadata_store.MetadataStore(connection)
+        self._pipeline_name = pipeline_name
+
+    def folder(self, node: str, output: str) -> pathlib.Path:
+        return pathlib.Path(self._find(node, output).uri)
+
+    def property(self, node: str, output: str, name: str) -> str | None:
+        value = self._find(node, output).custom_properties.get(name)
+        return value.string_value if value else None
+
+    def _find(self, node: str, output: str) -> mlmd.Artifact:
+        context = self._store.get_context_by_type_and_name("node", f"{self._pipeline_name}.{node}")
+        done = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
+        executions = [e for e in self._store.get_executions_by_context(context.id) if e.last_known_state in done]
+        newest = max(executions, key=lambda execution: execution.id)
+        outputs = (mlmd.Event.OUTPUT, mlmd.Event.DECLARED_OUTPUT, mlmd.Event.INTERNAL_OUTPUT)
+        for event in self._store.get_events_by_execution_ids([newest.id]):
+            if event.type in outputs and event.path.steps[0].key == output:
+                return self._store.get_artifacts_by_id([event.artifact_id])[0]
+        raise LookupError(f"{node} has no output {output}")

@@ -1,0 +1,182 @@
+"""The command line."""
+
+import json
+import os
+import pathlib
+import sys
+
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import click
+
+from transforms.errors import InputError
+
+BLOCKED = 1
+PATH = click.Path(path_type=pathlib.Path)
+
+
+class _Group(click.Group):
+    """Turns a user's mistake into one line and exit code 2, in every command."""
+
+    def invoke(self, context: click.Context):
+        try:
+            return super().invoke(context)
+        except InputError as error:
+            click.echo(f"ctrpipe: {error}", err=True)
+            context.exit(2)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="ctrpipe")
+def main() -> None:
+    """From a raw impression log to a click-through rate served by TF Serving.
+
+    Exit codes: 0 done, 1 a gate blocked the model, 2 wrong usage or input.
+    """
+
+
+@main.command()
+@click.argument("config", type=PATH)
+@click.option("--data", multiple=True, help="A raw log file or quoted glob; repeat for more. Replaces data.paths.")
+@click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name of the configuration>.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key: training.epochs=2.")
+def run(config: pathlib.Path, data: tuple[str, ...], output: pathlib.Path | None, settings: tuple[str, ...]) -> None:
+    """Run the pipeline that CONFIG (YAML) describes: read, check, transform, train, evaluate, gate, push.
+
+    \b
+    Leaves in the result folder:
+      models/<model_name>/<version>/  servable by TF Serving (--model_base_path models/<model_name>)
+      metrics.json, report.html       what the model is worth
+      dead_letter/                    malformed rows with file, line and reason
+      tfx/                            artifacts and the ML Metadata store
+    Running it again continues an interrupted run, and takes everything unchanged from the cache.
+    """
+    from pipeline.config import load_config
+    from pipeline.runner import run as run_pipeline
+    from pipeline.summary import print_summary
+
+    loaded = load_config(config, settings)
+    folder = output or pathlib.Path("runs") / loaded.name
+    metrics = run_pipeline(loaded, list(data) or loaded.data.paths, folder)
+    print_summary(folder, loaded)
+    if not metrics["blessed"]:
+        sys.exit(BLOCKED)
+
+
+@main.command()
+@click.option("--model", type=PATH, required=True, help="DIR/models/<name>, or one version in it.")
+@click.option("--input", "inputs", multiple=True, required=True, help="A raw log file or quoted glob; repeatable.")
+@click.option("--output", type=PATH, required=True, help="Folder for the Parquet files.")
+@click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, e.g. --beam-arg=--runner=...")
+def score(model: pathlib.Path, inputs: tuple[str, ...], output: pathlib.Path, beam_args: tuple[str, ...]) -> None:
+    """Score a raw log, labelled or not, as a Beam job.
+
+    Writes Parquet with file, row (0-based line), ctr and model_version: one row per line of the input. A malformed
+    line has no ctr; it is also in OUTPUT/dead_letter.
+    """
+    from pipeline.progress import announce
+    from serving.score import score as score_log
+
+    result = score_log(model, list(inputs), output, list(beam_args), lambda rows: announce(f"{rows:,} rows scored"))
+    click.echo(
+        f"{result.rows:,} rows in, {result.scored:,} scored, {result.rejected:,} malformed, "
+        f"model version {result.model_version}, written to {result.output}"
+    )
+
+
+@main.command()
+@click.option("--model_base_path", type=PATH, required=True, help="Folder of the versions: DIR/models/<name>.")
+@click.option("--model_name", default="default", show_default=True, help="The name in the URL.")
+@click.option("--rest_api_port", type=int, required=True, help="Port of the REST API.")
+@click.option("--rest_api_host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--file_system_poll_wait_seconds", type=float, default=1.0, show_default=True, help="New versions.")
+@click.option("--rest_api_timeout_in_ms", type=int, default=30000, show_default=True, help="Limit of one request.")
+def serve(
+    model_base_path: pathlib.Path,
+    model_name: str,
+    rest_api_port: int,
+    rest_api_host: str,
+    file_system_poll_wait_seconds: float,
+    rest_api_timeout_in_ms: int,
+) -> None:
+    """Serve a model locally, with TF Serving's REST API: predict, classify, regress, status, metadata."""
+    from serving.server import serve as serve_model
+
+    def ready(port: int) -> None:
+        click.echo(f"Serving {model_name} at http://{rest_api_host}:{port}/v1/models/{model_name}", err=True)
+
+    serve_model(
+        str(model_base_path),
+        model_name,
+        rest_api_port,
+        rest_api_host,
+        file_system_poll_wait_seconds,
+        rest_api_timeout_in_ms,
+        ready,
+    )
+
+
+@main.command()
+@click.option("--url", required=True, help="http://HOST:PORT/v1/models/NAME[/versions/N]")
+@click.option("--input", "file", required=True, type=PATH, help="A raw log, in the format the model was trained on.")
+@click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="How many rows to send.")
+@click.option("--model", type=PATH, help="The served model's folder, to read the log's format from.", default=None)
+@click.option("--config", type=PATH, help="The run's configuration, instead of --model.", default=None)
+def predict(url: str, file: pathlib.Path, rows: int, model: pathlib.Path | None, config: pathlib.Path | None) -> None:
+    """Send raw rows to a server and print their probabilities, one line each: row, tab, probability."""
+    from pipeline.predict import predict_rows
+
+    for line, probability in predict_rows(url, file, rows, model, config):
+        click.echo(f"{line}\t{probability:.6f}")
+
+
+@main.command()
+@click.option("--format", "log_format", type=click.Choice(["criteo", "avazu"]), default="criteo", show_default=True)
+@click.option("--rows", type=int, default=40_000, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--output", type=PATH, required=True, help="The file to write; .gz compresses.")
+def generate(log_format: str, rows: int, seed: int, output: pathlib.Path) -> None:
+    """Write a sample log with known true probabilities (beside it, in <output>.truth.parquet)."""
+    from transforms.generate import generate as generate_log
+
+    result = generate_log(log_format, rows, seed, output)
+    click.echo(
+        f"{result.rows:,} rows, {result.positives:,} clicks, best possible AUC {result.best_auc:.4f} and log loss "
+        f"{result.log_loss:.4f}, written to {result.path}"
+    )
+
+
+@main.command()
+@click.argument("directory", type=PATH)
+def report(directory: pathlib.Path) -> None:
+    """Rebuild DIRECTORY/report.html of a finished run."""
+    from pipeline.report import write_report
+
+    click.echo(str(write_report(directory)))
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def models(as_json: bool) -> None:
+    """List the models with their options."""
+    from models.registry import available
+
+    if as_json:
+        click.echo(json.dumps([vars(model) for model in available()], indent=1))
+        return
+    for model in available():
+        click.echo(f"{model.name}: {model.description} [{model.paper}]")
+        click.echo("  " + ", ".join(f"{key}={value}" for key, value in model.options.items()))
+
+
+@main.command()
+@click.option("--output", type=PATH, default=pathlib.Path("demo"), show_default=True, help="Result folder.")
+@click.option("--rows", type=int, default=40_000, show_default=True)
+@click.option("--config", type=PATH, default=pathlib.Path("configs/demo.yaml"), show_default=True)
+def demo(output: pathlib.Path, rows: int, config: pathlib.Path) -> None:
+    """Generate a log, train Attention-Net on it, serve it, ask for predictions, stop the server."""
+    from pipeline.demo import run_demo
+
+    if not run_demo(output, rows, config):
+        sys.exit(BLOCKED)

@@ -1,0 +1,42 @@
+"""TFX's Pusher, except that a version appears under the push folder in one rename, complete or not at all."""
+
+import pathlib
+import shutil
+from typing import Any
+
+from tfx import types
+from tfx.components.pusher import component, executor
+from tfx.dsl.components.base import executor_spec
+from tfx.proto import pusher_pb2
+from tfx.types import standard_component_specs as specs
+from tfx.utils import proto_utils
+
+from serving.layout import newest_version
+
+
+class Executor(executor.Executor):
+    def Do(
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        destination = pusher_pb2.PushDestination()
+        proto_utils.json_to_proto(exec_properties[specs.PUSH_DESTINATION_KEY], destination)
+        base = pathlib.Path(destination.filesystem.base_directory)
+        staging = base.parent.parent / ".push-staging"  # beside models/, so that the rename stays on one file system
+        shutil.rmtree(staging, ignore_errors=True)
+        destination.filesystem.base_directory = str(staging)
+        staged = {**exec_properties, specs.PUSH_DESTINATION_KEY: proto_utils.proto_to_json(destination)}
+        super().Do(input_dict, output_dict, staged)
+        for written in staging.iterdir() if staging.exists() else ():
+            newest = newest_version(base)
+            version = max(int(written.name), int(newest.name) + 1 if newest else 0)
+            base.mkdir(parents=True, exist_ok=True)
+            final = written.rename(base / str(version))
+            self._MarkPushed(output_dict[specs.PUSHED_MODEL_KEY][0], str(final), str(version))
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+class AtomicPusher(component.Pusher):
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)

@@ -1,0 +1,26 @@
+"""The model to beat, out of the push folder: only blessed models are pushed."""
+
+import pathlib
+
+from tfx import v1 as tfx
+from tfx.dsl.component.experimental.decorators import component
+from tfx.types.standard_artifacts import Model
+
+
+@component
+def LastBlessedModel(
+    model: tfx.dsl.components.OutputArtifact[Model],
+    push_folder: tfx.dsl.components.Parameter[str],
+    version: tfx.dsl.components.Parameter[str],
+):
+    """`version` is the version to beat; the runner names it, so that another one is another cache entry.
+
+    Where it is empty, nothing has been pushed yet: the artifact holds no model, and GatedEvaluator compares with
+    nothing.
+    """
+    if not version:
+        return
+    pushed = pathlib.Path(push_folder) / version
+    serving = pathlib.Path(model.uri) / "Format-Serving"
+    serving.parent.mkdir(parents=True, exist_ok=True)
+    serving.symlink_to(pushed.resolve(), target_is_directory=True)

@@ -1,0 +1,23 @@
+"""In place of InfraValidator, which needs docker: does the C++ loader run the export, and does it equal Keras?"""
+
+import pathlib
+
+from tfx import v1 as tfx
+from tfx.dsl.component.experimental.decorators import component
+from tfx.types.standard_artifacts import InfraBlessing, Model
+
+from serving.check import check_servable
+
+
+@component
+def ServingCheck(
+    model: tfx.dsl.components.InputArtifact[Model],
+    blessing: tfx.dsl.components.OutputArtifact[InfraBlessing],
+    code_version: tfx.dsl.components.Parameter[str],
+):
+    """Raises InputError when the model does not serve: nothing may be pushed then."""
+    check_servable(pathlib.Path(model.uri) / "Format-Serving")
+    blessing.set_int_custom_property("blessed", 1)
+    folder = pathlib.Path(blessing.uri)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "INFRA_BLESSED").touch()

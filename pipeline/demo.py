@@ -1,0 +1,47 @@
+"""`ctrpipe demo`: the whole way on a generated log."""
+
+import pathlib
+
+import numpy as np
+import pyarrow.parquet
+
+from models.metrics import summarise
+from pipeline.config import load_config
+from pipeline.predict import predict_rows
+from pipeline.progress import announce
+from pipeline.runner import run
+from pipeline.summary import print_summary
+from serving.server import running_server
+from transforms.generate import generate
+
+
+def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool:
+    """Returns whether the model was blessed."""
+    config = load_config(config_path)
+    output.mkdir(parents=True, exist_ok=True)
+    log = output / "sample.tsv"
+    announce(f"Generating {rows:,} rows in Criteo's format")
+    generated = generate("criteo", rows, config.seed, log)
+    metrics = run(config, [str(log)], output)
+    model = output / "models" / config.serving.model_name
+    if metrics["blessed"]:
+        announce("Serving the model and asking it for predictions over REST")
+        with running_server(str(model), config.serving.model_name) as url:
+            address = f"{url}/v1/models/{config.serving.model_name}"
+            answers = list(predict_rows(address, log, 5, model, None))
+        for line, probability in answers:
+            print(f"  row {line}: click probability {probability:.4f}")
+    print_summary(output, config, _best_possible(generated.truth_path, log, metrics["examples"]))
+    print("Next:")
+    print(f"  .venv/bin/ctrpipe serve --model_base_path {model} --model_name ctr --rest_api_port 8501")
+    print(f"  .venv/bin/ctrpipe score --model {model} --input {log} --output {output}/scores")
+    print(f"  .venv/bin/ctrpipe run configs/criteo_attention_net.yaml --data {log} --output runs/mine")
+    return metrics["blessed"]
+
+
+def _best_possible(truth: pathlib.Path, log: pathlib.Path, test_rows: int) -> dict:
+    """The generator's own probabilities on the test rows, which are the log's last."""
+    probabilities = pyarrow.parquet.read_table(truth)["probability"].to_numpy()[-test_rows:]
+    with open(log, "rb") as file:
+        labels = np.array([line[:1] == b"1" for line in file][-test_rows:], np.float32)
+    return summarise(labels, probabilities)

@@ -1,0 +1,167 @@
+"""The pipeline: which component runs after which. The same graph for every orchestrator."""
+
+import dataclasses
+import json
+import pathlib
+
+import tensorflow_model_analysis as tfma
+from tfx import v1 as tfx
+from tfx.proto import bulk_inferrer_pb2, trainer_pb2, transform_pb2
+
+from pipeline.components.atomic_pusher import AtomicPusher
+from pipeline.components.gated_evaluator import GatedEvaluator
+from pipeline.components.last_blessed_model import LastBlessedModel
+from pipeline.components.log_example_gen import LogExampleGen
+from pipeline.components.serving_check import ServingCheck
+from pipeline.config import Bounds, Model, RunConfig, fingerprint
+from transforms.ingest import SPLITS
+from transforms.schema import raw_schema
+
+
+@dataclasses.dataclass(frozen=True)
+class RunInputs:
+    """What a run is made from, besides its configuration."""
+
+    files: tuple[str, ...]
+    data_fingerprint: str
+    code_version: str
+    output: pathlib.Path
+    baseline_version: str  # the version to beat, "" where there is none
+
+    def fingerprint(self, config: RunConfig) -> str:
+        return fingerprint(config, self.data_fingerprint, self.code_version)
+
+
+def eval_config(config: RunConfig) -> tfma.EvalConfig:
+    """TFMA's configuration of the gates; AUC on 10,000 thresholds, which is exact to about 1e-4."""
+    gates = config.gates
+    higher, lower = tfma.MetricDirection.HIGHER_IS_BETTER, tfma.MetricDirection.LOWER_IS_BETTER
+    metrics = [
+        _metric("AUC", gates.auc, gates.max_drop.get("auc"), higher, num_thresholds=10000),
+        _metric("BinaryCrossEntropy", gates.log_loss, gates.max_drop.get("log_loss"), lower),
+        _metric("Calibration", gates.calibration, None, lower),
+        tfma.MetricConfig(class_name="ExampleCount"),
+    ]
+    task, label = next(iter(config.data.labels.items()))
+    return tfma.EvalConfig(
+        model_specs=[tfma.ModelSpec(signature_name="serving_default", label_key=label, prediction_key=task)],
+        slicing_specs=[tfma.SlicingSpec()]
+        + [tfma.SlicingSpec(feature_keys=[column]) for column in config.evaluation.slices],
+        metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
+    )
+
+
+def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int, **settings) -> tfma.MetricConfig:
+    metric = tfma.MetricConfig(class_name=name, config=json.dumps(settings) if settings else "")
+    if bounds:
+        value = metric.threshold.value_threshold
+        if bounds.min is not None:
+            value.lower_bound.value = bounds.min
+        if bounds.max is not None:
+            value.upper_bound.value = bounds.max
+    if drop is not None:
+        change = metric.threshold.change_threshold
+        change.direction = direction
+        change.absolute.value = -drop if direction == tfma.MetricDirection.HIGHER_IS_BETTER else drop
+    return metric
+
+
+def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
+    """The graph for one run. Ids of the nodes are stable: `Trainer` is the model, `Trainer.baseline` the one beside."""
+    output = inputs.output
+    push_folder = output / "models" / config.serving.model_name
+    examples = LogExampleGen(
+        spec=config.log_spec.model_dump_json(),
+        files=json.dumps(inputs.files),
+        data_fingerprint=fingerprint(inputs.data_fingerprint, inputs.code_version),
+        seed=config.seed,
+        dead_letter=str(output / "dead_letter"),
+    )
+    statistics = tfx.components.StatisticsGen(examples=examples.outputs["examples"])
+    schema = tfx.components.ImportSchemaGen(schema_file=str(_write_schema(config, output)))
+    validator = tfx.components.ExampleValidator(
+        statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"]
+    )
+    transform = tfx.components.Transform(
+        examples=examples.outputs["examples"],
+        schema=schema.outputs["schema"],
+        preprocessing_fn="transforms.preprocessing.preprocessing_fn",
+        splits_config=transform_pb2.SplitsConfig(analyze=["train"], transform=list(SPLITS)),
+        custom_config={"spec": config.log_spec.model_dump_json(), "code_version": inputs.code_version},
+    )
+    nodes = [examples, statistics, schema, validator, transform]
+
+    def add_trainer(model: Model) -> tfx.components.Trainer:
+        work = output / "tfx" / "training" / f"{model.name}-{fingerprint(inputs.fingerprint(config), model)}"
+        return tfx.components.Trainer(
+            run_fn="pipeline.trainer_module.run_fn",
+            examples=transform.outputs["transformed_examples"],
+            transform_graph=transform.outputs["transform_graph"],
+            schema=schema.outputs["schema"],
+            train_args=trainer_pb2.TrainArgs(splits=["train"]),
+            eval_args=trainer_pb2.EvalArgs(splits=["validation"]),
+            custom_config={
+                "config": config.model_dump_json(),
+                "model": model.model_dump_json(),
+                "work": str(work),
+                "files": list(inputs.files),
+                "code_version": inputs.code_version,
+                "run_fingerprint": inputs.fingerprint(config),
+            },
+        )
+
+    trainer = add_trainer(config.model)
+    nodes.append(trainer)
+    if config.evaluation.baseline:
+        nodes.append(add_trainer(config.evaluation.baseline).with_id("Trainer.baseline"))
+    check = ServingCheck(model=trainer.outputs["model"], code_version=inputs.code_version)
+    last = LastBlessedModel(push_folder=str(push_folder), version=inputs.baseline_version)
+    evaluator = GatedEvaluator(
+        examples=examples.outputs["examples"],
+        model=trainer.outputs["model"],
+        baseline_model=last.outputs["model"],
+        eval_config=eval_config(config),
+        example_splits=["test"],
+    )
+    pusher = AtomicPusher(
+        model=trainer.outputs["model"],
+        model_blessing=evaluator.outputs["blessing"],
+        infra_blessing=check.outputs["blessing"],
+        push_destination=tfx.proto.PushDestination(
+            filesystem=tfx.proto.PushDestination.Filesystem(base_directory=str(push_folder))
+        ),
+    )
+    nodes += [check, last, evaluator, pusher]
+    if config.serving.bulk_inferrer:
+        nodes.append(
+            tfx.components.BulkInferrer(
+                examples=examples.outputs["examples"],
+                model=trainer.outputs["model"],
+                model_blessing=evaluator.outputs["blessing"],
+                data_spec=bulk_inferrer_pb2.DataSpec(example_splits=["test"]),
+                model_spec=bulk_inferrer_pb2.ModelSpec(model_signature_name=["serving_default"]),
+            )
+        )
+    tfx_folder = output / "tfx"
+    return tfx.dsl.Pipeline(
+        pipeline_name=config.name,
+        pipeline_root=str(tfx_folder / "artifacts"),
+        components=nodes,
+        enable_cache=True,
+        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
+            str(tfx_folder / "metadata.sqlite")
+        ),
+        # Beam's default runner may download a binary of its own; in_memory never does.
+        beam_pipeline_args=["--direct_running_mode=in_memory", "--direct_num_workers=1", *config.beam_args],
+    )
+
+
+def _write_schema(config: RunConfig, output: pathlib.Path) -> pathlib.Path:
+    """ImportSchemaGen caches by path, so the path follows the contents."""
+    from google.protobuf import text_format
+
+    text = text_format.MessageToString(raw_schema(config.log_spec))
+    path = output / "tfx" / "schema" / fingerprint(text) / "schema.pbtxt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path

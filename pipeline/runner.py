@@ -1,0 +1,234 @@
+"""`ctrpipe run`: the pipeline on this machine, and the files that it leaves for people."""
+
+import contextlib
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+
+from pipeline.config import RunConfig
+from pipeline.progress import announce
+from transforms.errors import InputError
+from transforms.readers import find_files
+
+CODE_FOLDERS = ("models", "transforms", "serving", "pipeline")
+VERSIONS_SHOWN = ("tensorflow", "keras", "tfx", "tensorflow-transform", "apache-beam", "numpy", "pyarrow")
+
+
+def code_version() -> str:
+    """A hash of the project's code, so that changed code is never served from the cache."""
+    root = pathlib.Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for folder in CODE_FOLDERS:
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, Any]:
+    """Runs the pipeline.
+
+    Returns:
+        The contents of metrics.json; `blessed` says whether the model was pushed.
+
+    Raises:
+        InputError: the data, the configuration or the output folder cannot be used.
+    """
+    _check_model(config)
+    found = find_files(files)
+    _check_output(output)
+    announce(f"Run {config.name}: {len(found)} file(s), output in {output}")
+    data = [_describe_file(path) for path in found]
+    os.environ["TF_USE_LEGACY_KERAS"] = "0"
+    _quiet()
+    with _one_run_at_a_time(output):
+        return _run_pipeline(config, found, data, output.resolve())
+
+
+def _run_pipeline(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> dict:
+    announce("Loading TFX")
+    from tfx import v1 as tfx
+
+    from pipeline.graph import RunInputs, create_pipeline
+
+    code = code_version()
+    absolute = tuple(str(pathlib.Path(path).resolve()) for path in files)
+    inputs = RunInputs(absolute, _fingerprint_files(data), code, output, "")
+    newest = _version_to_beat(output / "models" / config.serving.model_name, inputs.fingerprint(config))
+    inputs = RunInputs(absolute, inputs.data_fingerprint, code, output, newest)
+    pipeline = create_pipeline(config, inputs)
+    with _announced_stages():
+        tfx.orchestration.LocalDagRunner().run(pipeline)
+    return finish(config, data, code, output)
+
+
+def _check_model(config: RunConfig) -> None:
+    from models.registry import check_hyperparameters
+
+    for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
+        if model:
+            try:
+                check_hyperparameters(model.name, **model.hyperparameters)
+            except (ValueError, TypeError) as error:
+                raise InputError(f"{key}: {' '.join(str(error).split())}") from error
+
+
+def _check_output(output: pathlib.Path) -> None:
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InputError(f"{output}: a file is in the way of the output folder; choose another --output") from error
+    except OSError as error:
+        raise InputError(f"{output}: cannot make the output folder ({error.strerror})") from error
+
+
+@contextlib.contextmanager
+def _one_run_at_a_time(output: pathlib.Path):
+    """A lock that a killed run releases, because the kernel holds it."""
+    import fcntl
+
+    with open(output / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(f"{output}: another run works in this folder; wait, or choose another --output") from error
+        yield
+
+
+def _describe_file(path: str) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    return {"path": path, "bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
+
+
+def _fingerprint_files(data: list[dict[str, Any]]) -> str:
+    return hashlib.sha256(json.dumps([file["sha256"] for file in data]).encode()).hexdigest()[:16]
+
+
+def _version_to_beat(push_folder: pathlib.Path, run_fingerprint: str) -> str:
+    """The newest pushed version that another run made, so that repeating a run finds everything in the cache."""
+    from serving.layout import versions
+
+    for version in reversed(versions(push_folder)):
+        made_by = version / "assets.extra" / "run_fingerprint"
+        if not made_by.exists() or made_by.read_text() != run_fingerprint:
+            return version.name
+    return ""
+
+
+# What TFX says ---------------------------------------------------------------------------------------------------
+
+
+def _quiet() -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import absl.logging
+
+    absl.logging.set_verbosity(absl.logging.ERROR)
+    logging.getLogger("apache_beam").setLevel(logging.ERROR)
+    import warnings
+
+    warnings.filterwarnings("ignore")
+
+
+@contextlib.contextmanager
+def _announced_stages():
+    """A line as each component starts or is found in the cache; TFX has no hook for it but its log."""
+    from tfx.orchestration.portable.launcher import Launcher
+
+    original = Launcher._prepare_execution
+
+    def prepare(self):
+        prepared = original(self)
+        name = self._pipeline_node.node_info.id
+        announce(f"{name} ..." if prepared.is_execution_needed else f"{name}: from cache")
+        return prepared
+
+    Launcher._prepare_execution = prepare
+    try:
+        yield
+    finally:
+        Launcher._prepare_execution = original
+
+
+# What the run leaves -----------------------------------------------------------------------------------------------
+
+
+def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pathlib.Path) -> dict[str, Any]:
+    """Writes metrics.json, report_data/ and report.html from the artifacts of the newest execution of each node."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    from pipeline.artifacts import Artifacts
+    from pipeline.evaluate import evaluate
+    from pipeline.gates import read_gates
+    from pipeline.report import write_report
+    from pipeline.statistics import summarise_statistics
+
+    artifacts = Artifacts(output / "tfx" / "metadata.sqlite", config.name)
+    examples = artifacts.folder("LogExampleGen", "examples")
+    model = artifacts.folder("Trainer", "model") / "Format-Serving"
+    baseline = None
+    if config.evaluation.baseline:
+        folder = artifacts.folder("Trainer.baseline", "model") / "Format-Serving"
+        baseline = (config.evaluation.baseline.name, folder)
+    announce("Metrics on the test rows")
+    test = str(examples / "Split-test" / "*")
+    metrics, predictions = evaluate(model, baseline, test, config.log_spec, config.evaluation.slices)
+    evaluation = artifacts.folder("GatedEvaluator", "evaluation")
+    metrics["blessed"] = (artifacts.folder("GatedEvaluator", "blessing") / "BLESSED").exists()
+    pushed = artifacts.property("AtomicPusher", "pushed_model", "pushed_version") if metrics["blessed"] else None
+    metrics["model_version"] = pushed
+    fresh = output / ".report_data.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir()
+    pa.parquet.write_table(pa.table(predictions), fresh / "predictions.parquet")
+    _write_json(fresh / "gates.json", read_gates(evaluation, config.gates))
+    shutil.copy(model / "assets.extra" / "history.json", fresh / "history.json")
+    counts = json.loads((examples / "counts.json").read_text())
+    statistics = artifacts.folder("StatisticsGen", "statistics")
+    anomalies = artifacts.folder("ExampleValidator", "anomalies")
+    _write_json(fresh / "statistics.json", summarise_statistics(statistics, anomalies, counts, config.log_spec))
+    (fresh / "config.yaml").write_text(_as_yaml(config))
+    lineage = {
+        "config_hash": hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16],
+        "code_version": code,
+        "data": data,
+        "schema": str(artifacts.folder("ImportSchemaGen", "schema")),
+        "transform_graph": str(artifacts.folder("Transform", "transform_graph")),
+        "model": str(artifacts.folder("Trainer", "model")),
+        "versions": {name: importlib.metadata.version(name) for name in VERSIONS_SHOWN},
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    _write_json(fresh / "lineage.json", lineage)
+    _write_json(output / "metrics.json", metrics)
+    shutil.rmtree(output / "report_data", ignore_errors=True)
+    fresh.rename(output / "report_data")
+    write_report(output)
+    return metrics
+
+
+def _write_json(path: pathlib.Path, value: Any) -> None:
+    def plain(item: Any) -> Any:
+        return item.item() if isinstance(item, np.generic) else str(item)
+
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(json.dumps(value, indent=1, default=plain))
+    fresh.replace(path)
+
+
+def _as_yaml(config: RunConfig) -> str:
+    import yaml
+
+    return yaml.safe_dump(config.model_dump(mode="json", exclude_none=True), sort_keys=False)

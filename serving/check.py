@@ -1,0 +1,48 @@
+"""Does an export answer in the C++ loader, and what Keras answers?"""
+
+import pathlib
+
+import numpy as np
+
+from serving.export import ASSETS, GOLDEN, read_assets
+from serving.loader import Servable, replay_warmup
+from transforms.errors import InputError
+
+TOLERANCE = 1e-6
+
+
+def check_servable(version: pathlib.Path) -> float:
+    """Replays the warm-up requests and compares probabilities with those that Keras gave at export.
+
+    Returns:
+        The largest difference found.
+
+    Raises:
+        InputError: the model does not load, a warm-up request fails, or a probability differs by over 1e-6.
+    """
+    _, feature_map = read_assets(version)
+    try:
+        servable = Servable(version)
+        replay_warmup(servable, version)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"{version}: the export does not run in TF Serving's loader: {reason}") from error
+    try:
+        with np.load(version / ASSETS / GOLDEN) as golden:
+            raw = {name[4:]: _tensor(golden[name]) for name in golden.files if name.startswith("raw.")}
+            packed = {name[7:]: golden[name] for name in golden.files if name.startswith("packed.")}
+            expected = golden["probabilities"]
+        worst = 0.0
+        for signature, inputs in (("serving_raw", raw), ("serving_packed", packed)):
+            outputs = servable.run(signature, inputs)
+            for index, task in enumerate(feature_map.tasks):
+                worst = max(worst, float(np.abs(outputs[task] - expected[:, index]).max()))
+    finally:
+        servable.close()
+    if not worst <= TOLERANCE:
+        raise InputError(f"{version}: the export and Keras differ by {worst:.2e}, more than {TOLERANCE:.0e}")
+    return worst
+
+
+def _tensor(values: np.ndarray) -> np.ndarray:
+    return values.astype(object) if values.dtype.kind == "S" else values

@@ -1,0 +1,188 @@
+"""A trained Keras model and its transform graph -> one SavedModel that TF Serving loads as it is."""
+
+import json
+import pathlib
+from typing import Any
+
+import keras
+import numpy as np
+import pyarrow as pa
+import tensorflow as tf
+import tensorflow_transform as tft
+from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2, regression_pb2
+
+from models.feature_map import FeatureMap
+from transforms.ingest import to_examples
+from transforms.schema import raw_schema
+from transforms.spec import LogSpec
+
+FEATURE_MAP = "feature_map.json"
+LOG_SPEC = "log_spec.json"
+GOLDEN = "golden.npz"
+WARMUP = "tf_serving_warmup_requests"
+ASSETS = "assets.extra"
+
+
+class _Servable(tf.Module):
+    """Holds what the signatures need. The Keras model itself is not an attribute: tracked, it would make a SavedModel
+    that the C++ loader cannot run; its variables are."""
+
+    def __init__(self, model: keras.Model, transform: tft.TFTransformOutput, spec: LogSpec, feature_map: FeatureMap):
+        super().__init__()
+        self._model_variables = [variable.value for variable in model.variables]
+        self._transform = transform.transform_features_layer()
+        self._spec = spec
+        self._tasks = feature_map.tasks
+        self._feature_map = feature_map
+        schema = tft.tf_metadata.schema_utils.schema_as_feature_spec(raw_schema(spec)).feature_spec
+        self._example_spec = {name: schema[name] for name in spec.feature_columns}
+        self.forward = lambda packed: tf.cast(tf.sigmoid(model(packed, training=False)), tf.float32)
+
+    def pack(self, raw: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Raw [N] columns -> the model's input."""
+        packed = self._transform(raw)
+        features = {name: packed[name] for name in ("ids", "dense") if name in packed}
+        if "ids" in features:
+            features["ids"] = tf.cast(features["ids"], tf.int32)
+        return features
+
+    def parse(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        return tf.io.parse_example(examples, self._example_spec)
+
+    def by_task(self, packed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        probabilities = self.forward(packed)
+        return {task: probabilities[:, index] for index, task in enumerate(self._tasks)}
+
+
+def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> dict[str, Any]:
+    examples = tf.TensorSpec([None], tf.string, name="examples")
+    raw = {name: tf.TensorSpec([None], tf.float32, name=name) for name in spec.numeric_columns}
+    raw |= {name: tf.TensorSpec([None], tf.string, name=name) for name in spec.text_columns}
+    packed: dict[str, tf.TensorSpec] = {}
+    if feature_map.fields:
+        packed["ids"] = tf.TensorSpec([None, feature_map.total_slots], tf.int32, name="ids")
+    if feature_map.dense:
+        packed["dense"] = tf.TensorSpec([None, len(feature_map.dense)], tf.float32, name="dense")
+
+    @tf.function(input_signature=[examples])
+    def serving_default(examples):
+        return servable.by_task(servable.pack(servable.parse(examples)))
+
+    @tf.function
+    def serving_raw(**columns):
+        return servable.by_task(servable.pack(columns))
+
+    @tf.function
+    def serving_packed(**tensors):
+        return servable.by_task(tensors)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
+    def regress(inputs):
+        return {"outputs": servable.by_task(servable.pack(servable.parse(inputs)))[feature_map.tasks[0]]}
+
+    @tf.function(input_signature=[examples])
+    def transform_features(examples):
+        return servable.pack(servable.parse(examples))
+
+    description = spec.model_dump_json()
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="request")])
+    def log_spec(request):
+        # Lets a client that knows only the URL send raw rows. It may not return a constant alone: the input must be used.
+        return {"log_spec": tf.fill(tf.shape(request), description)}
+
+    return {
+        "log_spec": log_spec.get_concrete_function(),
+        "serving_default": serving_default.get_concrete_function(),
+        "serving_raw": serving_raw.get_concrete_function(**raw),
+        "serving_packed": serving_packed.get_concrete_function(**packed),
+        "regress": regress.get_concrete_function(),
+        "transform_features": transform_features.get_concrete_function(),
+    }
+
+
+def export(
+    model: keras.Model,
+    transform: tft.TFTransformOutput,
+    spec: LogSpec,
+    feature_map: FeatureMap,
+    rows: pa.RecordBatch,
+    path: pathlib.Path,
+    extra: dict[str, str],
+) -> None:
+    """Writes the SavedModel, with what travels beside it in assets.extra.
+
+    Args:
+        model: The trained model; its output is logits [N, tasks].
+        transform: The transform graph that made its training data.
+        spec: The description of the log.
+        feature_map: The description of the packed tensors.
+        rows: A few raw rows (columns of the log, null = missing) for warm-up and for the comparison with Keras.
+        path: The folder to write.
+        extra: More files for assets.extra, name -> text.
+    """
+    servable = _Servable(model, transform, spec, feature_map)
+    signatures = _signatures(servable, spec, feature_map)
+    tf.saved_model.save(servable, str(path), signatures=signatures)
+    assets = path / ASSETS
+    assets.mkdir(exist_ok=True)
+    feature_map.save(assets / FEATURE_MAP)
+    (assets / LOG_SPEC).write_text(spec.model_dump_json(indent=1))
+    for name, text in extra.items():
+        (assets / name).write_text(text)
+    raw = raw_arrays(rows, spec)
+    packed = {name: value.numpy() for name, value in servable.pack({k: tf.constant(v) for k, v in raw.items()}).items()}
+    expected = np.asarray(tf.sigmoid(model(packed, training=False)))
+    _write_golden(assets / GOLDEN, raw, packed, expected)
+    _write_warmup(assets / WARMUP, spec, rows, raw, packed)
+
+
+def raw_arrays(rows: pa.RecordBatch, spec: LogSpec) -> dict[str, np.ndarray]:
+    """The input of `serving_raw`: [N] arrays, float32 with NaN and bytes objects with b"" where a value is missing."""
+    arrays: dict[str, np.ndarray] = {}
+    for name in spec.numeric_columns:
+        arrays[name] = rows[name].fill_null(float("nan")).to_numpy(zero_copy_only=False).astype(np.float32)
+    for name in spec.text_columns:
+        arrays[name] = rows[name].fill_null(b"").to_numpy(zero_copy_only=False)
+    return arrays
+
+
+def _write_golden(path: pathlib.Path, raw: dict, packed: dict, expected: np.ndarray) -> None:
+    values: dict[str, Any] = {f"raw.{name}": np.asarray(value.tolist()) for name, value in raw.items()}
+    values |= {f"packed.{name}": value for name, value in packed.items()}
+    np.savez(path, probabilities=expected, **values)
+
+
+def _write_warmup(path: pathlib.Path, spec: LogSpec, rows: pa.RecordBatch, raw: dict, packed: dict) -> None:
+    features = pa.RecordBatch.from_arrays([rows[name] for name in spec.feature_columns], names=spec.feature_columns)
+    examples = to_examples(features)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for index in range(rows.num_rows):
+            one = slice(index, index + 1)
+            for signature, inputs in (
+                ("serving_raw", {name: value[one] for name, value in raw.items()}),
+                ("serving_packed", {name: value[one] for name, value in packed.items()}),
+                ("serving_default", {"examples": np.array(examples[one], object)}),
+            ):
+                writer.write(_predict_log(signature, inputs).SerializeToString())
+            writer.write(_regress_log(examples[index]).SerializeToString())
+
+
+def _predict_log(signature: str, inputs: dict[str, np.ndarray]) -> prediction_log_pb2.PredictionLog:
+    request = predict_pb2.PredictRequest(model_spec=model_pb2.ModelSpec(name="ctr", signature_name=signature))
+    for name, value in inputs.items():
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+    return prediction_log_pb2.PredictionLog(predict_log=prediction_log_pb2.PredictLog(request=request))
+
+
+def _regress_log(example: bytes) -> prediction_log_pb2.PredictionLog:
+    request = regression_pb2.RegressionRequest(model_spec=model_pb2.ModelSpec(name="ctr", signature_name="regress"))
+    request.input.example_list.examples.add().ParseFromString(example)
+    return prediction_log_pb2.PredictionLog(regress_log=prediction_log_pb2.RegressLog(request=request))
+
+
+def read_assets(version: pathlib.Path) -> tuple[LogSpec, FeatureMap]:
+    """The description of the log and of the packed tensors that a servable carries."""
+    assets = version / ASSETS
+    spec = LogSpec.model_validate(json.loads((assets / LOG_SPEC).read_text()))
+    return spec, FeatureMap.load(assets / FEATURE_MAP)
