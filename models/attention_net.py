@@ -28,6 +28,8 @@ class AttentionNet(CTRModel):
         l2: λ of λ/2·‖W‖² on the MLP's kernels.
         use_linear: Adds a logistic regression to the logit (not in the paper).
         linear_l2: λ on its weights.
+        linear_rate: Factor on the linear part's learning rate (see CTRModel).
+        embedding_dropout: Rate of dropout on the embeddings (not in the paper).
 
     References:
         "Learning Representations of Categorical Feature Combinations via Self-Attention", section 3.
@@ -48,12 +50,22 @@ class AttentionNet(CTRModel):
         l2: float = 0.0,
         use_linear: bool = False,
         linear_l2: float = 0.0,
+        embedding_dropout: float = 0.0,
+        linear_rate: float = 1.0,
         **kwargs,
     ):
         if not feature_map.fields:
             raise ValueError("attention_net needs at least one field; all features are dense")
         super().__init__(
-            feature_map, embedding_dim, embedding_stddev, embedding_l2, use_linear, linear_l2, **kwargs
+            feature_map,
+            embedding_dim,
+            embedding_stddev,
+            embedding_l2,
+            use_linear,
+            linear_l2,
+            embedding_dropout,
+            linear_rate,
+            **kwargs,
         )
         if layers < 1:
             raise ValueError(f"`layers` should be positive. Received: layers={layers}")

@@ -18,6 +18,10 @@ class CTRModel(keras.Model):
         embedding_stddev, embedding_l2: See FieldEmbedding.
         use_linear: Adds a weight per id and per dense feature (a logistic regression) to the logits.
         linear_l2: L2 of the linear part's rows.
+        linear_rate: Factor on the linear part. Its weights start from zero, so that with Adam it multiplies their
+            learning rate: a wide part wants larger steps than a deep one, which is why Wide&Deep trains it with an
+            optimizer of its own.
+        embedding_dropout: Rate of dropout on the embeddings, before the interaction.
     """
 
     def __init__(
@@ -28,14 +32,18 @@ class CTRModel(keras.Model):
         embedding_l2: float = 0.0,
         use_linear: bool = False,
         linear_l2: float = 0.0,
+        embedding_dropout: float = 0.0,
+        linear_rate: float = 1.0,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.feature_map = feature_map
         self.tasks = len(feature_map.tasks)
+        self.linear_rate = linear_rate
         self.table = self.linear = self.linear_dense = None
         if embedding_dim and feature_map.fields:
             self.table = FieldEmbedding(feature_map, embedding_dim, embedding_stddev, embedding_l2, name="embedding")
+        self.embedding_drop = keras.layers.Dropout(embedding_dropout) if embedding_dropout else None
         if use_linear:
             if feature_map.fields:
                 self.linear = FieldEmbedding(feature_map, self.tasks, stddev=0.0, l2=linear_l2, name="linear")
@@ -52,6 +60,8 @@ class CTRModel(keras.Model):
     def call(self, inputs, training=None):
         """Packed tensors -> logits float32 (batch_size, tasks)."""
         rows = self.rows(inputs) if self.table else None
+        if self.embedding_drop:
+            rows = self.embedding_drop(rows, training=training)
         logits = ops.cast(self.interact(rows, inputs, training=training), "float32")
         return logits + self.linear_logits(inputs) if self._has_linear else logits
 
@@ -66,7 +76,7 @@ class CTRModel(keras.Model):
         logits = ops.cast(self.linear_dense(dense), "float32")
         if self.linear:
             logits = logits + ops.sum(ops.cast(self.linear(inputs["ids"]), "float32"), axis=1)
-        return logits
+        return self.linear_rate * logits
 
     def predict_probabilities(self, inputs):
         """Packed tensors -> probabilities float32 (batch_size, tasks)."""

@@ -24,6 +24,8 @@ class MLP(CTRModel):
         l2: λ of λ/2·‖W‖² on the MLP's kernels.
         use_linear: Adds a logistic regression to the logit.
         linear_l2: λ on its weights.
+        linear_rate: Factor on the linear part's learning rate (see CTRModel).
+        embedding_dropout: Rate of dropout on the embeddings (not in the paper).
     """
 
     def __init__(
@@ -38,10 +40,20 @@ class MLP(CTRModel):
         l2: float = 0.0,
         use_linear: bool = False,
         linear_l2: float = 0.0,
+        embedding_dropout: float = 0.0,
+        linear_rate: float = 1.0,
         **kwargs,
     ):
         super().__init__(
-            feature_map, embedding_dim, embedding_stddev, embedding_l2, use_linear, linear_l2, **kwargs
+            feature_map,
+            embedding_dim,
+            embedding_stddev,
+            embedding_l2,
+            use_linear,
+            linear_l2,
+            embedding_dropout,
+            linear_rate,
+            **kwargs,
         )
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 

@@ -4,6 +4,7 @@ import pathlib
 from typing import Any
 
 import tensorflow_data_validation as tfdv
+from tensorflow_metadata.proto.v0 import anomalies_pb2
 
 from transforms.spec import LogSpec
 
@@ -20,7 +21,8 @@ def summarise_statistics(
     columns.sort(key=lambda column: order.get(column["name"], len(order)))
     found = []
     for folder in sorted(anomalies.glob("Split-*")):
-        for column, info in tfdv.load_anomalies_binary(str(folder / "SchemaDiff.pb")).anomaly_info.items():
+        binary = anomalies_pb2.Anomalies.FromString((folder / "SchemaDiff.pb").read_bytes())
+        for column, info in binary.anomaly_info.items():
             found.append({"column": column, "split": folder.name.removeprefix("Split-"), "text": info.description})
     letters = {"rows": counts["rejected"], "reasons": counts["reasons"]}
     return {"splits": splits, "columns": columns, "anomalies": found, "dead_letters": letters}

@@ -113,8 +113,26 @@ def train(
                 report(numbers)
         else:
             progress.evaluation += 1
-    checkpoint.restore_best()
+    if training.refit:
+        with strategy.scope():
+            network = _build(model, training, feature_map, seed)
+        _refit(network, training, feature_map, train_files + validation_files, seed, progress)
+    else:
+        checkpoint.restore_best()
     return TrainResult(network, progress)
+
+
+def _refit(
+    network: keras.Model, training: Training, feature_map: FeatureMap, files: list[str], seed: int, progress: Progress
+) -> None:
+    """Training and validation rows together, for as many passes and with the learning rates that led to the best."""
+    steps = math.ceil(count_rows(files) / training.batch_size)
+    interval = math.ceil(steps / training.evaluations_per_epoch)
+    for index, numbers in enumerate(progress.evaluations[: (progress.best or 0) + 1]):
+        epoch, part = divmod(index, training.evaluations_per_epoch)
+        data = packed_dataset(files, feature_map, training.batch_size, shuffle_seed=seed + epoch)
+        network.optimizer.learning_rate.assign(numbers["learning_rate"])
+        network.fit(data.skip(part * interval).take(interval), epochs=1, verbose=0)
 
 
 def predict(network: keras.Model, dataset: tf.data.Dataset) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,67 @@
+"""A client of TF Serving's REST API."""
+
+import contextlib
+import json
+import time
+from typing import Any
+
+import httpx
+
+from transforms.errors import InputError
+
+RETRIED = (429, 503)
+
+
+class RestClient(contextlib.AbstractContextManager):
+    """Keeps its connection, retries with back-off where the server is busy or out of reach.
+
+    Args:
+        url: http://HOST:PORT/v1/models/NAME, with /versions/N or /labels/L behind it or not.
+        timeout: Seconds for one try.
+        retries: Tries after the first one.
+    """
+
+    def __init__(self, url: str, timeout: float = 30.0, retries: int = 3):
+        self.url = url.rstrip("/")
+        self._retries = retries
+        self._http = httpx.Client(timeout=timeout, trust_env=False)
+
+    def __exit__(self, *error: object) -> None:
+        self._http.close()
+
+    def predict(self, columns: dict[str, list], signature_name: str = "serving_raw") -> Any:
+        """Columnar predict; NaN travels as the token NaN. A dict of outputs, or the one output itself."""
+        body = json.dumps({"signature_name": signature_name, "inputs": columns})
+        return self._call("POST", ":predict", body)["outputs"]
+
+    def status(self) -> dict[str, Any]:
+        return self._call("GET", "")
+
+    def metadata(self) -> dict[str, Any]:
+        return self._call("GET", "/metadata")
+
+    def _call(self, method: str, suffix: str, body: str | None = None) -> Any:
+        for attempt in range(self._retries + 1):
+            try:
+                response = self._http.request(method, self.url + suffix, content=body)
+            except (httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError) as error:
+                if attempt == self._retries:
+                    raise InputError(f"{self.url}: no answer ({error}); is the server running?") from error
+            except httpx.TimeoutException as error:
+                raise InputError(f"{self.url}: no answer in time") from error
+            except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+                raise InputError(f"{self.url}: not a URL like http://127.0.0.1:8501/v1/models/ctr") from error
+            else:
+                if response.status_code not in RETRIED or attempt == self._retries:
+                    return self._read(response)
+            time.sleep(0.1 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def _read(self, response: httpx.Response) -> Any:
+        if response.status_code == 200:
+            return json.loads(response.text)
+        try:
+            message = response.json()["error"]
+        except (ValueError, KeyError, TypeError):
+            message = response.text[:200]
+        raise InputError(f"{self.url}: the server answers {response.status_code}: {' '.join(str(message).split())}")
