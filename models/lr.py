@@ -14,10 +14,11 @@ class LR(CTRModel):
     Args:
         feature_map: The description of the packed tensors.
         l2: λ of λ/2·Σ w² on the weights that a row of the batch touches, mean over the batch.
+        linear_rate: Factor on the learning rate (see CTRModel); a baseline shares the optimizer's setting.
     """
 
-    def __init__(self, feature_map: FeatureMap, l2: float = 0.0, **kwargs):
-        super().__init__(feature_map, use_linear=True, linear_l2=l2, **kwargs)
+    def __init__(self, feature_map: FeatureMap, l2: float = 0.0, linear_rate: float = 1.0, **kwargs):
+        super().__init__(feature_map, use_linear=True, linear_l2=l2, linear_rate=linear_rate, **kwargs)
 
     def interact(self, rows, inputs, training=None):
         first = inputs["ids" if "ids" in inputs else "dense"]

@@ -17,10 +17,11 @@ def read_gates(evaluation: pathlib.Path, gates: Gates) -> list[dict[str, Any]]:
     baseline = _overall(result, baseline=True)
     rows: list[dict[str, Any]] = []
     for metric, bounds in (("auc", gates.auc), ("log_loss", gates.log_loss), ("calibration", gates.calibration)):
+        value = values[metric]
         if bounds and bounds.min is not None:
-            rows.append(_row(metric, "absolute", f"at least {bounds.min:g}", values[metric], values[metric] >= bounds.min))
+            rows.append(_row(metric, "absolute", f"at least {bounds.min:g}", value, value >= bounds.min))
         if bounds and bounds.max is not None:
-            rows.append(_row(metric, "absolute", f"at most {bounds.max:g}", values[metric], values[metric] <= bounds.max))
+            rows.append(_row(metric, "absolute", f"at most {bounds.max:g}", value, value <= bounds.max))
     for metric, drop in gates.max_drop.items():
         bound = f"at most {drop:g} worse than the last blessed model"
         if metric not in baseline:
@@ -38,9 +39,8 @@ def _row(metric: str, kind: str, bound: str, value: float | None, passed: bool, 
 
 
 def _overall(result: tfma.EvalResult, baseline: bool = False) -> dict[str, float]:
-    names = result.get_metric_names()
-    del names
-    found = {}
+    """TFMA's metrics over all rows; with `baseline`, those of the model to beat (which it gives as differences)."""
+    found: dict[str, float] = {}
     for slice_key, by_output in result.slicing_metrics:
         if slice_key:
             continue

@@ -74,7 +74,8 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
         spec=config.log_spec.model_dump_json(),
         files=json.dumps(inputs.files),
         data_fingerprint=fingerprint(inputs.data_fingerprint, inputs.code_version),
-        seed=config.seed,
+        # Only a hash split depends on the seed: other seeds share their examples and transform.
+        seed=config.seed if config.data.split.by == "hash" else 0,
         dead_letter=str(output / "dead_letter"),
     )
     statistics = tfx.components.StatisticsGen(examples=examples.outputs["examples"])

@@ -15,7 +15,7 @@ def summarise_statistics(
     """The contents of report_data/statistics.json."""
     splits = {name: {"rows": rows, "positives": counts["positives"][name]} for name, rows in counts["rows"].items()}
     train = tfdv.load_stats_binary(str(statistics / "Split-train" / "FeatureStats.pb")).datasets[0]
-    kinds = {column: feature.kind for feature in spec.features for column in feature.columns}
+    kinds: dict[str, str] = {column: feature.kind for feature in spec.features for column in feature.columns}
     columns = [_column(feature, kinds, train.num_examples) for feature in train.features]
     order = {name: index for index, name in enumerate(spec.label_columns + spec.feature_columns)}
     columns.sort(key=lambda column: order.get(column["name"], len(order)))

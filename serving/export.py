@@ -88,7 +88,7 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="request")])
     def log_spec(request):
-        # Lets a client that knows only the URL send raw rows. It may not return a constant alone: the input must be used.
+        # Lets a client that knows only the URL send raw rows.
         return {"log_spec": tf.fill(tf.shape(request), description)}
 
     return {

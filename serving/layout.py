@@ -13,4 +13,5 @@ def versions(base_path: pathlib.Path) -> list[pathlib.Path]:
 
 def newest_version(base_path: pathlib.Path) -> pathlib.Path | None:
     """The folder with the highest integer name, or None."""
-    return (versions(base_path) or [None])[-1]
+    found = versions(base_path)
+    return found[-1] if found else None

@@ -10,7 +10,7 @@ import gzip
 import pathlib
 import zlib
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -130,7 +130,8 @@ class LogReader:
         absent = [name for name in wanted if name not in names]
         if absent:
             raise InputError(
-                f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {', '.join(names)}"
+                f"{path}: the header lacks {', '.join(absent)}, which the configuration names; "
+                f"it has {', '.join(names)}"
             )
 
     def _parse_options(self, invalid=None) -> pa.csv.ParseOptions:
@@ -238,7 +239,7 @@ def _whole_lines(path: str) -> Iterator[bytes]:
 
 
 def _open(path: str) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
+    return cast(IO[bytes], gzip.open(path, "rb")) if path.endswith(".gz") else open(path, "rb")
 
 
 def _split_line(line: bytes, options: pa.csv.ParseOptions) -> list[bytes]:

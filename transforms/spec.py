@@ -161,7 +161,8 @@ class LogSpec(Section):
             needed = names + list(self.data.labels.values()) + [c for c in [self.data.split.column] if c]
             absent = [name for name in needed if name not in self.data.columns]
             if absent:
-                raise ValueError(f"data.columns does not list {', '.join(absent)}, which features, labels or split need")
+                listed = ", ".join(absent)
+                raise ValueError(f"data.columns does not list {listed}, which features, labels or split need")
         return self
 
     def columns_of(self, *kinds: str) -> list[str]:

@@ -167,8 +167,8 @@ def _evaluation(
         "step": done,
         "examples": int(done / steps * rows),
         "train_loss": float(loss),
-        "validation_auc": float(metrics.auc(labels, probabilities)),
-        "validation_log_loss": float(metrics.log_loss(labels, probabilities)),
+        "validation_auc": metrics.auc(labels, probabilities),
+        "validation_log_loss": metrics.log_loss(labels, probabilities),
         "learning_rate": progress.learning_rate,
     }
 

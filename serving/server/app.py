@@ -19,6 +19,8 @@ from serving.server.tensors import format_predict, parse_predict
 from serving.versions import VersionManager
 
 MAX_BODY_BYTES = 64 << 20
+# What libevent answers outside /v1/ (R5).
+_NOT_FOUND = b"<HTML><HEAD>\n<TITLE>404 Not Found</TITLE>\n</HEAD><BODY>\n<H1>Not Found</H1>\n</BODY></HTML>\n"
 _SUFFIX = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
 _POST = re.compile(rf"/v1/models/(?P<name>[^/:]+){_SUFFIX}:(?P<method>classify|regress|predict)", re.IGNORECASE)
 _GET = re.compile(rf"/v1/models(?:/(?P<name>[^/:]+))?{_SUFFIX}(?P<metadata>/metadata)?", re.IGNORECASE)
@@ -48,8 +50,7 @@ class App:
             await _send(send, 200, body)
         except ServingError as error:
             if error.status == 404 and error.message == "":
-                page = b"<HTML><HEAD>\n<TITLE>404 Not Found</TITLE>\n</HEAD><BODY>\n<H1>Not Found</H1>\n</BODY></HTML>\n"
-                await _send(send, 404, page, b"text/html")
+                await _send(send, 404, _NOT_FOUND, b"text/html")
             else:
                 body = b"" if error.message is None else _pretty({"error": error.message})
                 await _send(send, error.status, body)
@@ -137,8 +138,7 @@ class App:
         with self._manager.use(number) as version:
             servable = self._loaded(found, version, number)
             signatures = {name: _signature(value) for name, value in servable.signatures.items()}
-            name = urllib.parse.unquote(found["name"])
-            spec = {"name": name, "signature_name": "", "version": str(version.number)}
+            spec = {"name": self._name, "signature_name": "", "version": servable.path.name.lstrip("0") or "0"}
             return _pretty({"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}})
 
 

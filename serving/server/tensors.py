@@ -34,7 +34,9 @@ def _json_type(value: Any) -> str:
         return "Boolean"
     if isinstance(value, int | float):
         return "Number"
-    return {str: "String", list: "Array", dict: "Object"}[type(value)]
+    if isinstance(value, str):
+        return "String"
+    return "Array" if isinstance(value, list) else "Object"
 
 
 def _is_b64(value: Any) -> bool:
@@ -266,12 +268,10 @@ def _float(value: np.floating) -> bytes:
         return b"NaN"
     if np.isinf(value):
         return b"Infinity" if value > 0 else b"-Infinity"
-    return np.format_float_positional(value, unique=True, trim="0").encode() if 1e-4 <= abs(value) < 1e6 else _wide(value)
-
-
-def _wide(value: np.floating) -> bytes:
     if value == 0:
         return b"-0.0" if np.signbit(value) else b"0.0"
+    if 1e-4 <= abs(value) < 1e6:
+        return np.format_float_positional(value, unique=True, trim="0").encode()
     return np.format_float_scientific(value, unique=True, trim="-", exp_digits=2).encode()
 
 

@@ -1,0 +1,39 @@
+# Everything runs in .venv, which `make install` makes from requirements.lock. No active environment is needed or used.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+WORKERS ?= auto
+export TF_USE_LEGACY_KERAS := 0
+export TF_CPP_MIN_LOG_LEVEL := 2
+unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
+
+.PHONY: help install demo test lint lock clean
+help:           ## what there is
+	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/:/'
+
+install: .venv/.installed  ## .venv with exactly the locked versions, and the command .venv/bin/ctrpipe
+
+.venv/.installed: requirements.lock setup.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "ctrpipe needs Python 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv .venv
+	@echo "Installing the locked packages (about 4 GB on disk) ..."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: install   ## the main job: a generated log, trained, gated, served, asked
+	$(BIN)/ctrpipe demo
+
+test: install   ## all tests
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile
+
+lint: install   ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+lock:           ## requirements.lock from requirements.in and overrides.txt
+	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv
+	.venv-lock/bin/uv pip compile requirements.in --override overrides.txt --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --no-emit-index-url --quiet -o requirements.lock
+	rm -rf .venv-lock
+
+clean:          ## remove what make and the demo made
+	rm -rf .venv demo build *.egg-info

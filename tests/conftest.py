@@ -1,0 +1,21 @@
+"""Settings that must hold before anything imports TensorFlow, and fixtures that several folders use."""
+
+import os
+
+os.environ["TF_USE_LEGACY_KERAS"] = "0"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+@pytest.fixture
+def real_data() -> pathlib.Path:
+    """The folder of real logs; it is no part of the project."""
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the folder of real logs (../shared/data) is not here")
+    return folder

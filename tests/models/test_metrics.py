@@ -1,0 +1,43 @@
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from models import metrics
+
+
+@pytest.fixture(params=[0, 1, 2])
+def scored(request):
+    random = np.random.default_rng(request.param)
+    p = random.random(5000).astype(np.float32)
+    p = np.round(p, 2) if request.param else p  # ties
+    return (random.random(5000) < p).astype(np.float32), p
+
+
+def test_auc_and_log_loss_equal_scikit_learn(scored):
+    y, p = scored
+    assert metrics.auc(y, p) == pytest.approx(sklearn.metrics.roc_auc_score(y, p), abs=1e-12)
+    inner = np.clip(p.astype(np.float64), 1e-7, 1 - 1e-7)
+    assert metrics.log_loss(y, p) == pytest.approx(sklearn.metrics.log_loss(y, inner), rel=1e-9)
+
+
+def test_rig_is_zero_for_the_base_rate_and_near_one_for_the_truth():
+    y = np.array([0, 0, 0, 1] * 25, np.float32)
+    assert metrics.rig(y, np.full(100, 0.25)) == pytest.approx(0, abs=1e-12)
+    assert metrics.rig(y, y) == pytest.approx(1, abs=1e-5)
+
+
+def test_calibration_is_predicted_over_observed():
+    assert metrics.calibration(np.array([0, 1, 0, 1]), np.array([0.2, 0.4, 0.1, 0.3])) == pytest.approx(0.5)
+
+
+def test_ece_of_a_shifted_score_is_the_shift():
+    y = np.tile([0, 1], 500)
+    assert metrics.ece(y, np.full(1000, 0.6)) == pytest.approx(0.1)
+    assert metrics.ece(y, np.full(1000, 0.5)) == pytest.approx(0)
+
+
+def test_undefined_metrics_are_none():
+    found = metrics.summarise(np.zeros(3), np.full(3, 0.1))
+    assert found["auc"] is None and found["rig"] is None and found["calibration"] is None
+    assert found["log_loss"] == pytest.approx(-np.log(0.9))
+    assert metrics.summarise(np.zeros(0), np.zeros(0))["log_loss"] is None
