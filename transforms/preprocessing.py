@@ -145,10 +145,10 @@ def time_ids(values: tf.Tensor) -> list[tuple[tf.Tensor, int]]:
     days += (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     weekday = (days + 2) % 7  # 0000-03-01 was a Wednesday
     parts = {"hour": hour, "weekday": weekday, "is_weekend": tf.cast(weekday >= 5, tf.int64)}
-    missing = tf.equal(values, "")
+    absent = tf.where(tf.equal(values, ""), tf.constant(MISSING, tf.int64), tf.constant(UNKNOWN, tf.int64))
     result = []
     for part, size in _TIME_PARTS.items():
-        local = tf.where(valid, parts[part] + RESERVED_IDS, tf.where(missing, MISSING, UNKNOWN))
+        local = tf.where(valid, parts[part] + RESERVED_IDS, absent)
         result.append((local[:, None], size))
     return result
 

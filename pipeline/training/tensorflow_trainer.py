@@ -155,7 +155,8 @@ def _build(model: Model, training: Training, feature_map: FeatureMap, seed: int)
         inputs["ids"] = np.zeros((1, feature_map.total_slots), np.int32)
     if feature_map.dense:
         inputs["dense"] = np.zeros((1, len(feature_map.dense)), np.float32)
-    network(inputs)
+    # Builds weights and loss here: `fit` cannot do it from a batch that is spread over several devices.
+    network.test_on_batch(inputs, np.zeros((1, len(feature_map.tasks)), np.float32))
     optimizer.build(network.trainable_variables)
     return network
 

@@ -1,0 +1,75 @@
+import pathlib
+
+import pytest
+import yaml
+
+from pipeline.config import load_config
+from transforms.errors import InputError
+from transforms.spec import expand_names
+
+CONFIGS = sorted((pathlib.Path(__file__).parents[2] / "configs").glob("*.yaml"))
+SMALL = {
+    "name": "small",
+    "data": {"columns": ["label", "n", "c"], "labels": {"ctr": "label"}},
+    "features": [{"kind": "numeric", "columns": ["n"]}, {"kind": "categorical", "columns": ["c"]}],
+    "model": {"name": "lr"},
+}
+
+
+def write(tmp_path, **changes) -> pathlib.Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({**SMALL, **changes}))
+    return path
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_shipped_configuration_is_valid(path):
+    from models.registry import check_hyperparameters
+
+    config = load_config(path)
+    assert config.name == path.stem
+    check_hyperparameters(config.model.name, **config.model.hyperparameters)
+
+
+def test_ranges_of_names_expand():
+    assert expand_names(["label", "I1..I3", "C9..C11"]) == ["label", "I1", "I2", "I3", "C9", "C10", "C11"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"modle": 1}, r"config.yaml: modle: unknown key"),
+        ({"training": {"epoch": 3}}, r"training.epoch: unknown key"),
+        ({"training": {"epochs": "many"}}, r"training.epochs: .*valid integer.*'many'"),
+        ({"training": {"epochs": 0}}, r"training.epochs: .*greater than or equal to 1"),
+        ({"model": {}}, r"model.name: this key is required"),
+        ({"gates": {"auc": {}}}, r"gates.auc: give min, max or both"),
+        ({"evaluation": {"slices": ["z"]}}, r"evaluation.slices: z is no feature column"),
+        ({"features": [{"kind": "colour", "columns": ["n"]}]}, r"features.0"),
+        ({"features": [{"kind": "numeric", "columns": ["absent"]}]}, r"data.columns does not list absent"),
+        ({"features": [{"kind": "categorical", "columns": ["label"]}]}, r"label must not be a feature"),
+    ],
+)
+def test_a_mistake_names_file_key_and_expectation(tmp_path, changes, message):
+    with pytest.raises(InputError, match=message) as error:
+        load_config(write(tmp_path, **changes))
+    assert "\n" not in str(error.value)
+
+
+def test_set_overrides_and_refuses_keys_that_do_not_exist(tmp_path):
+    config = load_config(write(tmp_path), ("training.epochs=2", "model.l2=0.5", "gates.auc.min=0.6"))
+    assert config.training.epochs == 2 and config.model.hyperparameters == {"l2": 0.5}
+    assert config.gates.auc and config.gates.auc.min == 0.6
+    for setting in ("training.epoch=2", "name.first=1", "training.epochs=x", "training.epochs", "=1"):
+        with pytest.raises(InputError):
+            load_config(write(tmp_path), (setting,))
+
+
+def test_files_that_are_no_configuration_are_refused(tmp_path):
+    with pytest.raises(InputError, match="cannot read"):
+        load_config(tmp_path / "absent.yaml")
+    (tmp_path / "list.yaml").write_text("- 1")
+    (tmp_path / "broken.yaml").write_text("a: [1")
+    for name, message in (("list", "expected a mapping"), ("broken", "not valid YAML")):
+        with pytest.raises(InputError, match=message):
+            load_config(tmp_path / f"{name}.yaml")
