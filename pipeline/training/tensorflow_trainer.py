@@ -90,6 +90,7 @@ def train(
     steps = math.ceil(rows / training.batch_size)
     interval = math.ceil(steps / training.evaluations_per_epoch)
     validation = packed_dataset(validation_files, feature_map, 8192)
+    fit = _fitter(network, strategy)
     checkpoint = _Checkpoint(work / "checkpoint", network)
     progress = checkpoint.restore() or Progress(learning_rate=training.learning_rate)
     logs = tf.summary.create_file_writer(str(work / "tensorboard"))
@@ -102,7 +103,7 @@ def train(
             data = packed_dataset(train_files, feature_map, training.batch_size, shuffle_seed=seed + epoch)
             data = data.skip(part * interval).take(interval)
             network.optimizer.learning_rate.assign(progress.learning_rate)
-            loss = network.fit(data, epochs=1, verbose=0).history["loss"][0]
+            loss = fit(data)
             labels, probabilities = predict(network, validation)
             done = min(epoch * steps + min((part + 1) * interval, steps), training.epochs * steps)
             numbers = _evaluation(labels[:, 0], probabilities[:, 0], loss, progress, done, rows, steps)
@@ -116,14 +117,55 @@ def train(
     if training.refit:
         with strategy.scope():
             network = _build(model, training, feature_map, seed)
-        _refit(network, training, feature_map, train_files + validation_files, seed, progress)
+        fit = _fitter(network, strategy)
+        _refit(network, fit, training, feature_map, train_files + validation_files, seed, progress)
     else:
         checkpoint.restore_best()
     return TrainResult(network, progress)
 
 
+def _fitter(network: keras.Model, strategy: tf.distribute.Strategy) -> Callable[[tf.data.Dataset], float]:
+    """A function that trains on every batch of a dataset once and returns the mean loss.
+
+    Not `Model.fit`: in Keras 3.15 it counts one optimizer step too many where a dataset's size is unknown, and several
+    devices do not add up to one. The loss of a batch is the mean over the rows of all devices.
+    """
+
+    def replica_step(inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
+        context = tf.distribute.get_replica_context()
+        rows = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.cast(tf.shape(labels)[0], tf.float32))
+        with tf.GradientTape() as tape:
+            logits = network(inputs, training=True)
+            loss = tf.reduce_sum(network.loss.call(labels, logits)) / rows
+            objective = loss
+            if network.losses:
+                objective += tf.add_n(network.losses) / strategy.num_replicas_in_sync
+        gradients = tape.gradient(objective, [variable.value for variable in network.trainable_variables])
+        network.optimizer.apply(gradients, network.trainable_variables)  # sums over the devices itself
+        return loss
+
+    @tf.function(reduce_retracing=True)
+    def step(inputs: dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
+        losses = strategy.run(replica_step, args=(inputs, labels))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+
+    def fit(data: tf.data.Dataset) -> float:
+        if strategy.num_replicas_in_sync > 1:
+            data = strategy.experimental_distribute_dataset(data)
+        losses = [step(inputs, labels) for inputs, labels in data]
+        return float(np.mean([loss.numpy() for loss in losses]))
+
+    return fit
+
+
 def _refit(
-    network: keras.Model, training: Training, feature_map: FeatureMap, files: list[str], seed: int, progress: Progress
+    network: keras.Model,
+    fit: Callable[[tf.data.Dataset], float],
+    training: Training,
+    feature_map: FeatureMap,
+    files: list[str],
+    seed: int,
+    progress: Progress,
 ) -> None:
     """Training and validation rows together, for as many passes and with the learning rates that led to the best."""
     steps = math.ceil(count_rows(files) / training.batch_size)
@@ -132,7 +174,7 @@ def _refit(
         epoch, part = divmod(index, training.evaluations_per_epoch)
         data = packed_dataset(files, feature_map, training.batch_size, shuffle_seed=seed + epoch)
         network.optimizer.learning_rate.assign(numbers["learning_rate"])
-        network.fit(data.skip(part * interval).take(interval), epochs=1, verbose=0)
+        fit(data.skip(part * interval).take(interval))
 
 
 def predict(network: keras.Model, dataset: tf.data.Dataset) -> tuple[np.ndarray, np.ndarray]:
