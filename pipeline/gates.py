@@ -7,7 +7,7 @@ import tensorflow_model_analysis as tfma
 
 from pipeline.config import Gates
 
-_NAMES = {"auc": "auc", "binary_cross_entropy": "log_loss", "calibration": "calibration"}
+_NAMES = {"auc": "auc", "binary_crossentropy": "log_loss", "calibration": "calibration"}
 
 
 def read_gates(evaluation: pathlib.Path, gates: Gates) -> list[dict[str, Any]]:

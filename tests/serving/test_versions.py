@@ -58,7 +58,8 @@ def test_a_broken_version_never_replaces_a_good_one(model, tmp_path):
     shutil.copytree(model, tmp_path / "1")
     (tmp_path / "2" / "assets.extra").mkdir(parents=True)
     shutil.copytree(model, tmp_path / "2", dirs_exist_ok=True)
-    (tmp_path / "2" / "assets.extra" / "tf_serving_warmup_requests").write_bytes(b"this is no TFRecord file, whatever its name says")
+    warmup = tmp_path / "2" / "assets.extra" / "tf_serving_warmup_requests"
+    warmup.write_bytes(b"this is no TFRecord file, whatever its name says")
     with running_server(str(tmp_path), "m", poll_seconds=0.1) as url:
         assert states(url) == {"2": "END"}
         shutil.rmtree(tmp_path / "2")

@@ -1,0 +1,175 @@
+"""The whole way on a small generated log: one run, then everything that hangs on its result."""
+
+import json
+import pathlib
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from pipeline.cli import main
+
+ROWS = 4000
+CONFIG = {
+    "name": "e2e",
+    "data": {
+        "columns": ["label", "I1..I13", "C1..C26"],
+        "labels": {"ctr": "label"},
+        "split": {"validation": 0.1, "test": 0.2},
+    },
+    "features": [
+        {"kind": "numeric", "columns": ["I2", "I4"]},
+        {"kind": "numeric", "columns": ["I5"], "transform": "standardize"},
+        {"kind": "categorical", "columns": ["C6", "C9", "C14"], "top_k": 50},
+        {"kind": "categorical", "columns": ["C3"], "transform": "hash", "buckets": 100},
+    ],
+    "model": {"name": "attention_net", "embedding_dim": 8, "layers": 1, "heads": 2, "top_k": 3, "hidden_units": [16]},
+    "training": {"batch_size": 128, "epochs": 4, "learning_rate": 0.01},
+    "evaluation": {"slices": ["C9"], "baseline": {"name": "lr"}},
+    "gates": {"auc": {"min": 0.5}},
+}
+
+
+def call(*arguments) -> tuple[int, str]:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("e2e")
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    assert call("generate", "--rows", ROWS, "--output", folder / "log.tsv")[0] == 0
+    code, output = call("run", folder / "config.yaml", "--data", folder / "log.tsv", "--output", folder / "out")
+    assert code == 0, output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def version(done) -> pathlib.Path:
+    [found] = (done / "out" / "models" / "ctr").iterdir()
+    return found
+
+
+def test_the_result_has_the_promised_layout(done, version):
+    metrics = json.loads((done / "out" / "metrics.json").read_text())
+    assert metrics["blessed"] and metrics["model_version"] == version.name and metrics["examples"] == ROWS * 0.2
+    assert {"auc", "log_loss", "rig", "calibration", "ece", "slices", "tasks"} <= set(metrics)
+    assert metrics["tasks"]["ctr"]["auc"] == metrics["auc"] and metrics["slices"]["C9"]
+    assert metrics["baseline"]["name"] == "lr"
+    report = (done / "out" / "report.html").read_text()
+    assert "data:image/png" in report and "http://" not in report and "https://" not in report
+    assert (version / "saved_model.pb").exists() and (done / "out" / "tfx" / "metadata.sqlite").exists()
+
+
+def test_every_way_to_a_probability_gives_the_same(done, version):
+    from pipeline.predict import predict_rows
+    from serving.check import check_servable
+    from serving.export import raw_arrays, read_assets
+    from serving.loader import Servable
+    from serving.server import running_server
+    from transforms.ingest import to_examples
+    from transforms.readers import LogReader
+
+    assert check_servable(version) <= 1e-6  # the C++ loader against Keras
+    log = done / "odd.tsv"
+    rows = [line.split("\t") for line in (done / "log.tsv").read_text().splitlines()[:200]]
+    rows[0][1:] = [""] * 39  # everything missing
+    rows[1][19] = "never-seen"
+    rows[2][2] = rows[2][4] = "-3"
+    rows[3][22] = "é ☃"
+    log.write_text("\n".join("\t".join(row) for row in rows) + "\n")
+    spec, _ = read_assets(version)
+    [batch] = LogReader(spec).read(str(log))
+    servable = Servable(version)
+    raw = servable.run("serving_raw", raw_arrays(batch.rows, spec))["ctr"]
+    examples = np.array(to_examples(batch.rows.select(spec.feature_columns)), object)
+    found = {"serving_default": servable.run("serving_default", {"examples": examples})["ctr"]}
+    found["regress"] = servable.run("regress", {"inputs": examples})["outputs"]
+    packed = servable.run("transform_features", {"examples": examples})
+    found["serving_packed"] = servable.run("serving_packed", packed)["ctr"]
+    one = {name: value[:1] for name, value in raw_arrays(batch.rows, spec).items()}
+    np.testing.assert_allclose(servable.run("serving_raw", one)["ctr"], raw[:1], atol=1e-6)
+    servable.close()
+    with running_server(str(version.parent), "ctr") as url:
+        found["REST"] = np.array([p for _, p in predict_rows(f"{url}/v1/models/ctr", log, 200, None, None)])
+        code, output = call("predict", "--url", f"{url}/v1/models/ctr", "--input", log, "--rows", 3)
+        assert code == 0 and len(output.splitlines()) == 3
+    code, output = call("score", "--model", version.parent, "--input", log, "--output", done / "odd")
+    assert code == 0 and "200 rows in, 200 scored, 0 malformed" in output
+    found["score"] = pyarrow.parquet.read_table(done / "odd")["ctr"].to_numpy()
+    for name, probabilities in found.items():
+        np.testing.assert_allclose(probabilities, raw, atol=1e-6, err_msg=name)
+    assert len(np.unique(raw)) > 50
+
+
+def test_scoring_keeps_every_line(done, version):
+    lines = (done / "log.tsv").read_text().splitlines()[:50]
+    unlabelled = [line.split("\t", 1)[1] for line in lines]
+    unlabelled[7] = "too\tfew"
+    (done / "unlabelled.tsv").write_text("\n".join(unlabelled))
+    code, output = call("score", "--model", version, "--input", done / "unlabelled.tsv", "--output", done / "scores")
+    assert code == 0 and "50 rows in, 49 scored, 1 malformed" in output
+    table = pyarrow.parquet.read_table(done / "scores" / "part-00000-of-00001.parquet")
+    assert table["row"].to_pylist() == list(range(50))
+    assert [row for row, ctr in enumerate(table["ctr"].to_pylist()) if ctr is None] == [7]
+    assert set(table["model_version"].to_pylist()) == {version.name}
+    letter = json.loads((done / "scores" / "dead_letter" / "part-00000-of-00001.jsonl").read_text())
+    assert letter["row"] == 7
+    code, output = call("score", "--model", version, "--input", done / "unlabelled.tsv", "--output", done / "scores")
+    assert code == 2 and "holds the result of another scoring" in output
+
+
+def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, version, capsys):
+    config, log, out = done / "config.yaml", done / "log.tsv", done / "out"
+    before = json.loads((out / "metrics.json").read_text())
+    code, output = call("run", config, "--data", log, "--output", out)
+    assert code == 0 and "Transform: from cache" in output and "AtomicPusher: from cache" in output
+    assert "..." not in output.replace("Next", "")
+    assert json.loads((out / "metrics.json").read_text()) == before
+    code, output = call("run", config, "--data", log, "--output", out, "--set", "gates.auc.min=0.99")
+    assert code == 1 and "Transform: from cache" in output and "blocked by a gate" in output
+    assert not json.loads((out / "metrics.json").read_text())["blessed"]
+    assert list((out / "models" / "ctr").iterdir()) == [version]
+    assert call("report", out)[0] == 0
+
+
+def one_line(code: int, output: str, message: str) -> None:
+    assert code == 2 and message in output, output
+    last = [line for line in output.splitlines() if line.startswith("ctrpipe: ")]
+    assert len(last) == 1 and "Traceback" not in output
+
+
+def test_mistakes_are_one_line_and_exit_code_2(done, tmp_path):
+    config = done / "config.yaml"
+    one_line(*call("run", tmp_path / "absent.yaml"), "cannot read the configuration")
+    one_line(*call("run", config), "give --data PATH")
+    one_line(*call("run", config, "--data", tmp_path / "absent", "--output", tmp_path / "o"), "no such file")
+    one_line(*call("run", config, "--set", "training.speed=3"), "training.speed: unknown key")
+    one_line(*call("run", config, "--data", config, "--set", "model.depth=3"), "no hyperparameter 'depth'")
+    (tmp_path / "file").touch()
+    one_line(*call("run", config, "--data", config, "--output", tmp_path / "file"), "a file is in the way")
+    one_line(*call("report", tmp_path), "no finished run here")
+    one_line(*call("serve", "--model_base_path", tmp_path / "no", "--rest_api_port", 0), "no such folder")
+    one_line(*call("predict", "--url", "http://127.0.0.1:9/v1/models/m", "--input", config), "is the server running?")
+    one_line(*call("score", "--model", tmp_path, "--input", config, "--output", tmp_path / "s"), "no model version")
+    one_line(*call("generate", "--rows", 0, "--output", tmp_path / "g"), "rows")
+
+
+def test_mistakes_that_show_inside_the_pipeline_are_one_line_too(done, tmp_path):
+    lines = (done / "log.tsv").read_text().splitlines()
+    config, out = done / "config.yaml", tmp_path / "out"
+    (tmp_path / "one_class.tsv").write_text("\n".join("0" + line[1:] for line in lines[:500]))
+    one_line(*call("run", config, "--data", tmp_path / "one_class.tsv", "--output", out), "label is 0 in all")
+    (tmp_path / "bad.tsv").write_text("\n".join(["bad"] * 100 + lines[:500]))
+    one_line(*call("run", config, "--data", tmp_path / "bad.tsv", "--output", out), "above data.max_bad_row_rate")
+    assert len((out / "dead_letter" / "rejects.jsonl").read_text().splitlines()) == 100
+    rare = {**CONFIG, "features": [{"kind": "categorical", "columns": ["C6"], "min_count": 100000}]}
+    rare["evaluation"] = {}
+    (tmp_path / "rare.yaml").write_text(yaml.safe_dump(rare))
+    found = call("run", tmp_path / "rare.yaml", "--data", done / "log.tsv", "--output", tmp_path / "rare")
+    one_line(*found, "the vocabulary of C6 has no entry")
+    assert not (tmp_path / "rare" / "models").exists()
