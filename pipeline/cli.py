@@ -73,7 +73,7 @@ def score(model: pathlib.Path, inputs: tuple[str, ...], output: pathlib.Path, be
     """Score a raw log, labelled or not, as a Beam job.
 
     Writes Parquet with file, row (0-based line), ctr and model_version: one row per line of the input. A malformed
-    line has no ctr; it is also in OUTPUT/dead_letter.
+    line has no ctr; it is also in OUTPUT/_dead_letter.
     """
     from pipeline.progress import announce
     from serving.score import score as score_log

@@ -5,6 +5,7 @@ import json
 import pathlib
 
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 from tfx import v1 as tfx
 from tfx.proto import bulk_inferrer_pb2, trainer_pb2, transform_pb2
 
@@ -52,18 +53,24 @@ def eval_config(config: RunConfig) -> tfma.EvalConfig:
 
 
 def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int, **settings) -> tfma.MetricConfig:
-    metric = tfma.MetricConfig(class_name=name, config=json.dumps(settings) if settings else "")
+    threshold = tfma.MetricThreshold()
     if bounds:
-        value = metric.threshold.value_threshold
+        value = threshold.value_threshold
         if bounds.min is not None:
             value.lower_bound.value = bounds.min
         if bounds.max is not None:
             value.upper_bound.value = bounds.max
     if drop is not None:
-        change = metric.threshold.change_threshold
+        change = threshold.change_threshold
         change.direction = direction
         change.absolute.value = -drop if direction == tfma.MetricDirection.HIGHER_IS_BETTER else drop
-    return metric
+    # A plain threshold would hold for every slice, also for one of a single row, whose AUC is 0.
+    overall = config_pb2.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec()], threshold=threshold)
+    return tfma.MetricConfig(
+        class_name=name,
+        config=json.dumps(settings) if settings else "",
+        per_slice_thresholds=[overall] if bounds or drop is not None else [],
+    )
 
 
 def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:

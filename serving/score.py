@@ -19,6 +19,8 @@ from transforms.readers import LogBatch, LogReader, find_files
 from transforms.spec import LogSpec
 
 CHUNK_ROWS = 4096
+# Readers of a folder of Parquet files pass over names that begin with an underscore.
+DEAD_LETTER = "_dead_letter"
 SCHEMA = pa.schema(
     [("file", pa.string()), ("row", pa.int64()), ("ctr", pa.float32()), ("model_version", pa.string())]
 )
@@ -68,7 +70,7 @@ class _ScoreFile(beam.DoFn):
         name = f"part-{file.shard:05d}-of-{file.shards:05d}"
         output = pathlib.Path(self._output)
         fresh = output / f".{name}.parquet.{os.getpid()}"
-        letters = output / "dead_letter" / f"{name}.jsonl"
+        letters = output / DEAD_LETTER / f"{name}.jsonl"
         written = 0
         try:
             with pa.parquet.ParquetWriter(fresh, SCHEMA) as writer, open(f"{letters}.new", "w") as rejects:
@@ -123,7 +125,7 @@ def score(
         model: The folder of a model's versions (the newest is used), or one version.
         inputs: Files and globs.
         output: Folder for part-*.parquet (file, row, ctr, model_version; one row per line in line order, ctr null for
-            a malformed one) and dead_letter/part-*.jsonl.
+            a malformed one) and _dead_letter/part-*.jsonl.
         beam_args: Arguments for Beam.
         progress: Called with the number of rows at the end.
 
@@ -167,7 +169,7 @@ def _find_version(model: pathlib.Path) -> pathlib.Path:
 
 def _prepare(output: pathlib.Path) -> None:
     try:
-        (output / "dead_letter").mkdir(parents=True, exist_ok=True)
+        (output / DEAD_LETTER).mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise InputError(f"{output}: a file is in the way of the output folder; choose another --output") from error
     if any(output.glob("part-*.parquet")):

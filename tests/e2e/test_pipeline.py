@@ -117,7 +117,7 @@ def test_scoring_keeps_every_line(done, version):
     assert table["row"].to_pylist() == list(range(50))
     assert [row for row, ctr in enumerate(table["ctr"].to_pylist()) if ctr is None] == [7]
     assert set(table["model_version"].to_pylist()) == {version.name}
-    letter = json.loads((done / "scores" / "dead_letter" / "part-00000-of-00001.jsonl").read_text())
+    letter = json.loads((done / "scores" / "_dead_letter" / "part-00000-of-00001.jsonl").read_text())
     assert letter["row"] == 7
     code, output = call("score", "--model", version, "--input", done / "unlabelled.tsv", "--output", done / "scores")
     assert code == 2 and "holds the result of another scoring" in output
