@@ -32,7 +32,7 @@ lint: install   ## ruff and mypy
 
 lock:           ## requirements.lock from requirements.in and overrides.txt
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv
-	.venv-lock/bin/uv pip compile requirements.in --override overrides.txt --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --no-emit-index-url --quiet -o requirements.lock
+	.venv-lock/bin/uv pip compile requirements.in --override overrides.txt --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --quiet -o requirements.lock
 	rm -rf .venv-lock
 
 clean:          ## remove what make and the demo made
