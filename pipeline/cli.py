@@ -13,11 +13,12 @@ import click
 from transforms.errors import InputError
 
 BLOCKED = 1
+INTERRUPTED = 130  # what a shell reports for Ctrl-C
 PATH = click.Path(path_type=pathlib.Path)
 
 
 class _Group(click.Group):
-    """Turns a user's mistake into one line and exit code 2, in every command."""
+    """Turns a user's mistake into one line and exit code 2, and Ctrl-C into one line, in every command."""
 
     def invoke(self, context: click.Context):
         try:
@@ -25,6 +26,9 @@ class _Group(click.Group):
         except InputError as error:
             click.echo(f"ctrpipe: {error}", err=True)
             context.exit(2)
+        except KeyboardInterrupt:
+            click.echo("ctrpipe: interrupted; the same command again goes on from here", err=True)
+            context.exit(INTERRUPTED)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -76,6 +80,9 @@ def score(model: pathlib.Path, inputs: tuple[str, ...], output: pathlib.Path, be
     line has no ctr; it is also in OUTPUT/_dead_letter.
     """
     from pipeline.progress import announce
+    from pipeline.quiet import load_tensorflow
+
+    load_tensorflow()
     from serving.score import score as score_log
 
     result = score_log(model, list(inputs), output, list(beam_args), lambda rows: announce(f"{rows:,} rows scored"))
@@ -101,6 +108,9 @@ def serve(
     rest_api_timeout_in_ms: int,
 ) -> None:
     """Serve a model locally, with TF Serving's REST API: predict, classify, regress, status, metadata."""
+    from pipeline.quiet import load_tensorflow
+
+    load_tensorflow()
     from serving.server import serve as serve_model
 
     def ready(port: int) -> None:
@@ -160,6 +170,9 @@ def report(directory: pathlib.Path) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def models(as_json: bool) -> None:
     """List the models with their options."""
+    from pipeline.quiet import load_tensorflow
+
+    load_tensorflow()
     from models.registry import available
 
     if as_json:
@@ -176,6 +189,9 @@ def models(as_json: bool) -> None:
 @click.option("--config", type=PATH, default=pathlib.Path("configs/demo.yaml"), show_default=True)
 def demo(output: pathlib.Path, rows: int, config: pathlib.Path) -> None:
     """Generate a log, train Attention-Net on it, serve it, ask for predictions, stop the server."""
+    from pipeline.quiet import load_tensorflow
+
+    load_tensorflow()
     from pipeline.demo import run_demo
 
     if not run_demo(output, rows, config):

@@ -29,8 +29,10 @@ class RunInputs:
     output: pathlib.Path
     baseline_version: str  # the version to beat, "" where there is none
 
-    def fingerprint(self, config: RunConfig) -> str:
-        return fingerprint(config, self.data_fingerprint, self.code_version)
+    def training_fingerprint(self, config: RunConfig, model: Model) -> str:
+        """The same for two runs that would train the same model: gates, slices and names have no part in it."""
+        parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.code_version)
+        return fingerprint(*parts)
 
 
 def eval_config(config: RunConfig) -> tfma.EvalConfig:
@@ -100,7 +102,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
     nodes = [examples, statistics, schema, validator, transform]
 
     def add_trainer(model: Model) -> tfx.components.Trainer:
-        work = output / "tfx" / "training" / f"{model.name}-{fingerprint(inputs.fingerprint(config), model)}"
+        training_fingerprint = inputs.training_fingerprint(config, model)
         return tfx.components.Trainer(
             run_fn="pipeline.trainer_module.run_fn",
             examples=transform.outputs["transformed_examples"],
@@ -109,12 +111,16 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
             train_args=trainer_pb2.TrainArgs(splits=["train"]),
             eval_args=trainer_pb2.EvalArgs(splits=["validation"]),
             custom_config={
-                "config": config.model_dump_json(),
+                # What training reads and nothing else: whatever stands here is part of the cache's key.
+                "spec": config.log_spec.model_dump_json(),
                 "model": model.model_dump_json(),
-                "work": str(work),
+                "training": config.training.model_dump_json(),
+                "seed": config.seed,
+                "warmup_requests": config.serving.warmup_requests,
+                "work": str(output / "tfx" / "training" / f"{model.name}-{training_fingerprint}"),
                 "files": list(inputs.files),
                 "code_version": inputs.code_version,
-                "run_fingerprint": inputs.fingerprint(config),
+                "training_fingerprint": training_fingerprint,
             },
         )
 

@@ -5,7 +5,6 @@ import datetime
 import hashlib
 import importlib.metadata
 import json
-import logging
 import os
 import pathlib
 import shutil
@@ -15,6 +14,7 @@ import numpy as np
 
 from pipeline.config import RunConfig
 from pipeline.progress import announce
+from pipeline.quiet import load_tensorflow
 from transforms.errors import InputError
 from transforms.readers import find_files
 
@@ -41,13 +41,12 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
     Raises:
         InputError: the data, the configuration or the output folder cannot be used.
     """
-    _check_model(config)
     found = find_files(files)
+    load_tensorflow()
+    _check_model(config)
     _check_output(output)
     announce(f"Run {config.name}: {len(found)} file(s), output in {output}")
     data = [_describe_file(path) for path in found]
-    os.environ["TF_USE_LEGACY_KERAS"] = "0"
-    _quiet()
     with _one_run_at_a_time(output):
         return _run_pipeline(config, found, data, output.resolve())
 
@@ -61,7 +60,8 @@ def _run_pipeline(config: RunConfig, files: list[str], data: list[dict[str, Any]
     code = code_version()
     absolute = tuple(str(pathlib.Path(path).resolve()) for path in files)
     inputs = RunInputs(absolute, _fingerprint_files(data), code, output, "")
-    newest = _version_to_beat(output / "models" / config.serving.model_name, inputs.fingerprint(config))
+    push_folder = output / "models" / config.serving.model_name
+    newest = _version_to_beat(push_folder, inputs.training_fingerprint(config, config.model))
     inputs = RunInputs(absolute, inputs.data_fingerprint, code, output, newest)
     pipeline = create_pipeline(config, inputs)
     with _announced_stages():
@@ -117,29 +117,18 @@ def _fingerprint_files(data: list[dict[str, Any]]) -> str:
     return hashlib.sha256(json.dumps([file["sha256"] for file in data]).encode()).hexdigest()[:16]
 
 
-def _version_to_beat(push_folder: pathlib.Path, run_fingerprint: str) -> str:
-    """The newest pushed version that another run made, so that repeating a run finds everything in the cache."""
+def _version_to_beat(push_folder: pathlib.Path, training_fingerprint: str) -> str:
+    """The newest pushed version that another training made, so that repeating a run finds everything in the cache."""
     from serving.layout import versions
 
     for version in reversed(versions(push_folder)):
-        made_by = version / "assets.extra" / "run_fingerprint"
-        if not made_by.exists() or made_by.read_text() != run_fingerprint:
+        made_by = version / "assets.extra" / "training_fingerprint"
+        if not made_by.exists() or made_by.read_text() != training_fingerprint:
             return version.name
     return ""
 
 
 # What TFX says ---------------------------------------------------------------------------------------------------
-
-
-def _quiet() -> None:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import absl.logging
-
-    absl.logging.set_verbosity(absl.logging.ERROR)
-    logging.getLogger("apache_beam").setLevel(logging.ERROR)
-    import warnings
-
-    warnings.filterwarnings("ignore")
 
 
 @contextlib.contextmanager

@@ -7,25 +7,28 @@ import pyarrow as pa
 import tensorflow_transform as tft
 from tfx.components.trainer.fn_args_utils import FnArgs
 
-from pipeline.config import Model, RunConfig
+from pipeline.config import Model, Training
 from pipeline.progress import announce
 from serving.export import export
 from transforms.preprocessing import feature_map
 from transforms.readers import LogReader
+from transforms.spec import LogSpec
 
 HISTORY = "history.json"
 
 
 def run_fn(fn_args: FnArgs) -> None:
-    """Trains and exports. custom_config: `config` (RunConfig as JSON), `model` (Model as JSON), `work` (folder of the
-    checkpoints, the same for every try at the same training), `files` (the raw log)."""
+    """Trains and exports. custom_config: `spec` (LogSpec), `model` (Model) and `training` (Training) as JSON, `seed`,
+    `warmup_requests` (how many), `work` (folder of the checkpoints, the same for every try at the same training),
+    `files` (the raw log), `code_version`, `training_fingerprint`."""
     from pipeline.training.tensorflow_trainer import train
 
     custom = fn_args.custom_config
-    config = RunConfig.model_validate_json(custom["config"])
+    spec = LogSpec.model_validate_json(custom["spec"])
     model = Model.model_validate_json(custom["model"])
+    training = Training.model_validate_json(custom["training"])
     transform = tft.TFTransformOutput(fn_args.transform_output)
-    fields = feature_map(config.log_spec, transform)
+    fields = feature_map(spec, transform)
 
     def report(numbers: dict) -> None:
         announce(
@@ -34,22 +37,17 @@ def run_fn(fn_args: FnArgs) -> None:
         )
 
     work = pathlib.Path(custom["work"])
-    result = train(
-        model, config.training, fields, fn_args.train_files, fn_args.eval_files, config.seed, work, report
-    )
-    history = json.dumps(result.history, indent=1)
-    rows = _sample_rows(custom["files"], config)
+    result = train(model, training, fields, fn_args.train_files, fn_args.eval_files, custom["seed"], work, report)
     extra = {
-        "config.json": config.model_dump_json(indent=1),
-        HISTORY: history,
+        "training.json": json.dumps({key: json.loads(custom[key]) for key in ("model", "training")}, indent=1),
+        HISTORY: json.dumps(result.history, indent=1),
         "code_version": custom["code_version"],
-        "run_fingerprint": custom["run_fingerprint"],
+        "training_fingerprint": custom["training_fingerprint"],
     }
-    path = pathlib.Path(fn_args.serving_model_dir)
-    export(result.model, transform, config.log_spec, fields, rows, path, extra)
+    rows = _first_rows(custom["files"][0], spec, custom["warmup_requests"])
+    export(result.model, transform, spec, fields, rows, pathlib.Path(fn_args.serving_model_dir), extra)
 
 
-def _sample_rows(files: list[str], config: RunConfig) -> pa.RecordBatch:
+def _first_rows(file: str, spec: LogSpec, count: int) -> pa.RecordBatch:
     """The log's first rows: training rows, whatever the split."""
-    batch = next(LogReader(config.log_spec).read(files[0]))
-    return batch.rows.slice(0, config.serving.warmup_requests)
+    return next(LogReader(spec).read(file)).rows.slice(0, count)
