@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import keras
 
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, require_fields
 from models.feature_map import FeatureMap
-from models.top_k_self_attention import TopKSelfAttention
-from models.tower import Tower
+from models.layers.top_k_self_attention import TopKSelfAttention
+from models.layers.tower import Tower
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -23,13 +23,8 @@ class AttentionNet(CTRModel):
         hidden_units: Widths of the MLP (paper: 600-400 for Criteo, 400-200 for Avazu).
         activation: Activation of the MLP's hidden layers.
         dropout: Rate after each hidden layer of the MLP.
-        embedding_stddev: Standard deviation of the initial embeddings (paper: 0.001).
-        embedding_l2: λ on the embeddings that a row touches (see FieldEmbedding).
         l2: λ of λ/2·‖W‖² on the MLP's kernels.
-        use_linear: Adds a logistic regression to the logit (not in the paper).
-        linear_l2: λ on its weights.
-        linear_rate: Factor on the linear part's learning rate (see CTRModel).
-        embedding_dropout: Rate of dropout on the embeddings (not in the paper).
+        **options: See CTRModel.
 
     References:
         "Learning Representations of Categorical Feature Combinations via Self-Attention", section 3.
@@ -38,6 +33,7 @@ class AttentionNet(CTRModel):
     def __init__(
         self,
         feature_map: FeatureMap,
+        *,
         embedding_dim: int = 32,
         layers: int = 3,
         heads: int = 4,
@@ -45,32 +41,15 @@ class AttentionNet(CTRModel):
         hidden_units: Sequence[int] = (600, 400),
         activation: str = "relu",
         dropout: float = 0.0,
-        embedding_stddev: float = 0.001,
-        embedding_l2: float = 0.0,
         l2: float = 0.0,
-        use_linear: bool = False,
-        linear_l2: float = 0.0,
-        embedding_dropout: float = 0.0,
-        linear_rate: float = 1.0,
-        **kwargs,
+        **options,
     ):
-        if not feature_map.fields:
-            raise ValueError("attention_net needs at least one field; all features are dense")
-        super().__init__(
-            feature_map,
-            embedding_dim,
-            embedding_stddev,
-            embedding_l2,
-            use_linear,
-            linear_l2,
-            embedding_dropout,
-            linear_rate,
-            **kwargs,
-        )
+        require_fields("attention_net", feature_map)
         if layers < 1:
             raise ValueError(f"`layers` should be positive. Received: layers={layers}")
         if embedding_dim % heads:
             raise ValueError(f"`heads` should divide embedding_dim {embedding_dim}. Received: heads={heads}")
+        super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         self.attention = [TopKSelfAttention(heads, top_k, name=f"attention_{index}") for index in range(layers)]
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 

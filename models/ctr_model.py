@@ -1,91 +1,166 @@
 """What all models share: packed tensors in, logits out, and an embedding that a trainer can take over."""
 
+import inspect
+from typing import Any
+
 import keras
 from keras import ops
 
 from models.feature_map import FeatureMap
-from models.field_embedding import FieldEmbedding
+from models.layers.dense_embedding import DenseEmbedding
+from models.layers.field_embedding import FieldEmbedding
 
 
 class CTRModel(keras.Model):
     """table -> rows [N, F, d] -> interaction -> logits [N, tasks].
 
-    `call` joins `rows` and `interact`; a trainer may call them apart, to gather and update the rows itself.
+    `call` joins `rows` and `interact`. A subclass defines `interact`; its constructor names its own hyperparameters,
+    and those of these whose default it changes, and passes the others on.
 
     Args:
         feature_map: The description of the packed tensors.
         embedding_dim: d, or 0 for a model without embeddings.
-        embedding_stddev, embedding_l2: See FieldEmbedding.
+        embedding_stddev: Standard deviation of the initial embeddings.
+        embedding_l2: λ on the embeddings that a row touches (see FieldEmbedding).
+        embedding_dropout: Rate of dropout on the embeddings, before the interaction.
         use_linear: Adds a weight per id and per dense feature (a logistic regression) to the logits.
-        linear_l2: L2 of the linear part's rows.
+        linear_l2: λ on the linear part's weights that a row touches.
         linear_rate: Factor on the linear part. Its weights start from zero, so that with Adam it multiplies their
             learning rate: a wide part wants larger steps than a deep one, which is why Wide&Deep trains it with an
             optimizer of its own.
-        embedding_dropout: Rate of dropout on the embeddings, before the interaction.
     """
+
+    # Whether dense features become rows x_d v_d beside the fields, as in a factorisation machine. Otherwise they join
+    # the flattened rows as they are.
+    embeds_dense = False
+    # The model whose trained weights this one starts from (see `take_weights`), by its registry name.
+    pretraining: str | None = None
+
+    def __new__(cls, *args, **hyperparameters):
+        model = super().__new__(cls, *args, **hyperparameters)
+        object.__setattr__(model, "_hyperparameters", hyperparameters)
+        return model
 
     def __init__(
         self,
         feature_map: FeatureMap,
-        embedding_dim: int = 0,
+        *,
+        embedding_dim: int = 16,
         embedding_stddev: float = 0.001,
         embedding_l2: float = 0.0,
+        embedding_dropout: float = 0.0,
         use_linear: bool = False,
         linear_l2: float = 0.0,
-        embedding_dropout: float = 0.0,
         linear_rate: float = 1.0,
-        **kwargs,
+        name: str | None = None,
     ):
-        super().__init__(**kwargs)
+        super().__init__(name=name)
         self.feature_map = feature_map
         self.tasks = len(feature_map.tasks)
         self.linear_rate = linear_rate
-        self.table = self.linear = self.linear_dense = None
+        self.table = self.dense_table = self.linear = self.linear_dense = None
         if embedding_dim and feature_map.fields:
             self.table = FieldEmbedding(feature_map, embedding_dim, embedding_stddev, embedding_l2, name="embedding")
+        if embedding_dim and feature_map.dense and self.embeds_dense:
+            self.dense_table = DenseEmbedding(embedding_dim, embedding_stddev, name="dense_embedding")
         self.embedding_drop = keras.layers.Dropout(embedding_dropout) if embedding_dropout else None
         if use_linear:
             if feature_map.fields:
                 self.linear = FieldEmbedding(feature_map, self.tasks, stddev=0.0, l2=linear_l2, name="linear")
             self.linear_dense = keras.layers.Dense(self.tasks, kernel_initializer="zeros", name="linear_dense")
 
-    def rows(self, inputs):
-        """ids (batch_size, slots) -> (batch_size, fields, embedding_dim)."""
-        return self.table(inputs["ids"])
+    def rows(self, inputs, training=None, gathered=None):
+        """ids (batch_size, slots) -> (batch_size, fields, embedding_dim); None for a model without embeddings.
+
+        Where the model embeds dense features, their rows follow the fields'.
+        """
+        parts = [] if self.table is None else [self.table(inputs["ids"], gathered=(gathered or {}).get("embedding"))]
+        if self.dense_table is not None:
+            parts.append(self.dense_table(inputs["dense"]))
+        if not parts:
+            return None
+        rows = ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+        return self.embedding_drop(rows, training=training) if self.embedding_drop else rows
 
     def interact(self, rows, inputs, training=None):
         """The interaction of the rows: logits (batch_size, tasks). A subclass's own part."""
         raise NotImplementedError
 
-    def call(self, inputs, training=None):
-        """Packed tensors -> logits float32 (batch_size, tasks)."""
-        rows = self.rows(inputs) if self.table else None
-        if self.embedding_drop:
-            rows = self.embedding_drop(rows, training=training)
+    def call(self, inputs, training=None, gathered=None):
+        """Packed tensors -> logits float32 (batch_size, tasks).
+
+        Args:
+            inputs: `ids` int32 (batch_size, slots) and `dense` float32 (batch_size, features), where there are any.
+            training: Whether dropout is on.
+            gathered: Rows of the tables that the caller has gathered itself, (batch_size, slots, width) by the name of
+                the layer: see FieldEmbedding.
+        """
+        rows = self.rows(inputs, training, gathered)
         logits = ops.cast(self.interact(rows, inputs, training=training), "float32")
-        return logits + self.linear_logits(inputs) if self._has_linear else logits
+        return logits + self.linear_logits(inputs, gathered) if self.linear_dense is not None else logits
 
-    @property
-    def _has_linear(self) -> bool:
-        return self.linear is not None or self.linear_dense is not None
-
-    def linear_logits(self, inputs):
+    def linear_logits(self, inputs, gathered=None):
         """The linear part's logits, float32 (batch_size, tasks)."""
         batch = ops.shape(inputs["ids" if "ids" in inputs else "dense"])[0]
         dense = inputs["dense"] if "dense" in inputs else ops.zeros((batch, 1))
         logits = ops.cast(self.linear_dense(dense), "float32")
-        if self.linear:
-            logits = logits + ops.sum(ops.cast(self.linear(inputs["ids"]), "float32"), axis=1)
+        if self.linear is not None:
+            weights = self.linear(inputs["ids"], gathered=(gathered or {}).get("linear"))
+            logits = logits + ops.sum(ops.cast(weights, "float32"), axis=1)
         return self.linear_rate * logits
+
+    def tables(self) -> list[FieldEmbedding]:
+        """The layers whose weights grow with the vocabulary."""
+        return [table for table in (self.table, self.linear) if table is not None]
 
     def predict_probabilities(self, inputs):
         """Packed tensors -> probabilities float32 (batch_size, tasks)."""
         return ops.sigmoid(self(inputs, training=False))
 
-    @staticmethod
-    def flatten(rows, inputs):
+    def flatten(self, rows, inputs):
         """Embeddings and dense features side by side, (batch_size, width)."""
         parts = [] if rows is None else [ops.reshape(rows, (-1, rows.shape[1] * rows.shape[2]))]
-        if "dense" in inputs:
+        if "dense" in inputs and not self.embeds_dense:
             parts.append(ops.cast(inputs["dense"], parts[0].dtype if parts else "float32"))
         return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+
+    def take_weights(self, pretrained: "CTRModel") -> None:
+        """Starts from a trained model named by `pretraining`: the weights that both have."""
+        for mine, theirs in ((self.table, pretrained.table), (self.linear, pretrained.linear)):
+            if mine is not None and theirs is not None:
+                mine.table.assign(theirs.table)
+        if self.dense_table is not None:
+            self.dense_table.vectors.assign(pretrained.dense_table.vectors)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"feature_map": self.feature_map.to_json(), **self._hyperparameters}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**{**config, "feature_map": FeatureMap.from_json(config["feature_map"])})
+
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """The hyperparameters and their defaults."""
+        found: dict[str, Any] = {}
+        for owner in cls.__mro__:
+            parameters = inspect.signature(owner.__init__).parameters.values()
+            for parameter in parameters:
+                if parameter.default is not parameter.empty and parameter.name != "name":
+                    found.setdefault(parameter.name, parameter.default)
+            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+                break
+        return found
+
+
+def require_fields(model: str, feature_map: FeatureMap) -> None:
+    """Raises ValueError where the data has no field, only dense features."""
+    if not feature_map.fields:
+        raise ValueError(f"{model} needs at least one field; all features are dense")
+
+
+def require_one_task(model: str, feature_map: FeatureMap) -> None:
+    """Raises ValueError for a model whose interaction is one number, where the data has several labels."""
+    if len(feature_map.tasks) > 1:
+        tasks = ", ".join(feature_map.tasks)
+        raise ValueError(f"{model} predicts one task; give one label or another model. Received: {tasks}")

@@ -17,8 +17,10 @@ class LR(CTRModel):
         linear_rate: Factor on the learning rate (see CTRModel); a baseline shares the optimizer's setting.
     """
 
-    def __init__(self, feature_map: FeatureMap, l2: float = 0.0, linear_rate: float = 1.0, **kwargs):
-        super().__init__(feature_map, use_linear=True, linear_l2=l2, linear_rate=linear_rate, **kwargs)
+    def __init__(self, feature_map: FeatureMap, *, l2: float = 0.0, linear_rate: float = 1.0, name: str | None = None):
+        super().__init__(
+            feature_map, embedding_dim=0, use_linear=True, linear_l2=l2, linear_rate=linear_rate, name=name
+        )
 
     def interact(self, rows, inputs, training=None):
         first = inputs["ids" if "ids" in inputs else "dense"]

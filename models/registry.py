@@ -10,9 +10,30 @@ from models.feature_map import FeatureMap
 
 _MODELS = {
     "lr": ("models.lr", "LR", "-"),
-    "mlp": ("models.mlp", "MLP", "Attention-Net, section 4 (vanilla MLP)"),
+    "fm": ("models.fm", "FM", "Rendle 2010"),
+    "ffm": ("models.ffm", "FFM", "Juan 2016"),
+    "afm": ("models.afm", "AFM", "Xiao 2017"),
+    "mlp": ("models.mlp", "MLP", "Attention-Net, section 4"),
+    "fnn": ("models.fnn", "FNN", "Zhang 2016"),
+    "ccpm": ("models.ccpm", "CCPM", "Liu 2015"),
+    "pnn": ("models.pnn", "PNN", "Qu 2016"),
+    "deepfm": ("models.deepfm", "DeepFM", "Guo 2017"),
+    "wide_deep": ("models.wide_deep", "WideDeep", "Cheng 2016"),
+    "dcn": ("models.dcn", "DCN", "Wang 2017"),
+    "crossnet": ("models.crossnet", "CrossNet", "xDeepFM, Table 2"),
+    "dcn_v2": ("models.dcn_v2", "DCNv2", "Wang 2021"),
+    "dlrm": ("models.dlrm", "DLRM", "Naumov 2019"),
+    "cin": ("models.cin", "CIN", "xDeepFM, Table 2"),
+    "xdeepfm": ("models.xdeepfm", "XDeepFM", "Lian 2018 (xDeepFM)"),
+    "autoint": ("models.autoint", "AutoInt", "Song 2019"),
     "attention_net": ("models.attention_net", "AttentionNet", "Attention-Net, section 3"),
+    "transformer": ("models.transformer", "Transformer", "Hiformer, section 4"),
+    "transformer_pe": ("models.transformer_pe", "TransformerPE", "Hiformer, section 4"),
+    "hetero_att": ("models.hetero_att", "HeteroAtt", "Hiformer, section 3.3"),
+    "hiformer": ("models.hiformer", "Hiformer", "Gui 2023 (Hiformer)"),
 }
+# Hyperparameters that may also be None.
+_OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,19 +58,23 @@ def create(name: str, feature_map: FeatureMap, **hyperparameters: Any):
 
 def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
     """Raises ValueError when the model or one of the hyperparameters does not exist."""
-    options = _options(_class(name))
+    options = _class(name).options()
     for key, value in hyperparameters.items():
         if key not in options:
             raise ValueError(f"{name} has no hyperparameter {_suggest(key, options)}")
-        default = options[key]
-        if isinstance(default, bool) or isinstance(default, str):
-            fits = isinstance(value, type(default))
-        elif isinstance(default, int | float):
-            fits = isinstance(value, int | float) and not isinstance(value, bool) or value is None and key == "top_k"
-        else:
-            fits = isinstance(value, list | tuple) and all(isinstance(item, int) for item in value)
-        if not fits:
-            raise ValueError(f"{name}: {key} should be like its default {default!r}. Received: {value!r}")
+        if not _fits(value, options[key]) and not (key in _OPTIONAL and _fits(value, 1) | (value is None)):
+            raise ValueError(f"{name}: {key} should be like its default {options[key]!r}. Received: {value!r}")
+
+
+def _fits(value: Any, default: Any) -> bool:
+    if isinstance(default, bool | str):
+        return isinstance(value, type(default))
+    if isinstance(default, int):
+        return isinstance(value, int) and not isinstance(value, bool)
+    if isinstance(default, float):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    kind = str if default and isinstance(default[0], str) else int
+    return isinstance(value, list | tuple) and all(isinstance(item, kind) for item in value)
 
 
 def available() -> tuple[ModelInfo, ...]:
@@ -57,7 +82,7 @@ def available() -> tuple[ModelInfo, ...]:
     found = []
     for name, (_, _, paper) in sorted(_MODELS.items()):
         model = _class(name)
-        found.append(ModelInfo(name, paper, str(inspect.getdoc(model)).splitlines()[0], _options(model)))
+        found.append(ModelInfo(name, paper, str(inspect.getdoc(model)).splitlines()[0], model.options()))
     return tuple(found)
 
 
@@ -66,11 +91,6 @@ def _class(name: str):
         raise ValueError(f"There is no model {_suggest(name, _MODELS)}")
     module, attribute, _ = _MODELS[name]
     return getattr(importlib.import_module(module), attribute)
-
-
-def _options(model) -> dict[str, Any]:
-    parameters = inspect.signature(model.__init__).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
 def _suggest(name: str, known) -> str:

@@ -11,14 +11,36 @@ import pytest
 import tensorflow as tf
 
 from models import FeatureMap, available, create
-from models.field_embedding import FieldEmbedding
+from models.layers.field_embedding import FieldEmbedding
 from models.losses import BinaryCrossEntropy
-from models.top_k_self_attention import TopKSelfAttention
+from models.layers.top_k_self_attention import TopKSelfAttention
 
+BASE = {"embedding_dim": 4, "embedding_stddev": 0.5}
+MLP = {**BASE, "hidden_units": (8,)}
+TOKENS = {**MLP, "layers": 2, "heads": 2, "key_dim": 3, "value_dim": 2, "ffn_dim": 6, "dense_units": (5,)}
 SMALL = {
     "lr": {"l2": 0.01},
-    "mlp": {"embedding_dim": 4, "hidden_units": (8, 6), "embedding_stddev": 0.5, "use_linear": True},
-    "attention_net": {"embedding_dim": 4, "layers": 2, "heads": 2, "top_k": 2, "hidden_units": (8,)},
+    "fm": BASE,
+    "ffm": {**BASE, "embedding_dim": 3},
+    "afm": {**BASE, "attention_units": 3},
+    "mlp": {**BASE, "hidden_units": (8, 6), "use_linear": True},
+    "fnn": MLP,
+    "ccpm": {**MLP, "filters": (2, 3), "widths": (3, 2)},
+    "pnn": {**MLP, "products": ("inner", "outer", "kernel")},
+    "deepfm": MLP,
+    "wide_deep": MLP,
+    "dcn": {**MLP, "layers": 2},
+    "crossnet": {**BASE, "layers": 2},
+    "dcn_v2": {**MLP, "layers": 2},
+    "dlrm": {**MLP, "bottom_units": (5,)},
+    "cin": {**BASE, "maps": (4, 3)},
+    "xdeepfm": {**MLP, "maps": (4, 3), "split_half": True, "cin_activation": "relu"},
+    "autoint": {**MLP, "layers": 2, "attention_dim": 6, "deep_units": (5,)},
+    "attention_net": {**MLP, "layers": 2, "heads": 2, "top_k": 2},
+    "transformer": TOKENS,
+    "transformer_pe": TOKENS,
+    "hetero_att": TOKENS,
+    "hiformer": {**TOKENS, "qk_rank": 3, "v_rank": 5},
 }
 
 

@@ -1,5 +1,7 @@
 """The MLP that most models end in."""
 
+from collections.abc import Sequence
+
 import keras
 
 
@@ -9,14 +11,24 @@ class Tower(keras.layers.Layer):
 
     Args:
         hidden_units: Widths of the hidden layers.
-        outputs: Number of logits.
+        outputs: Number of logits, or None to end in the last hidden layer.
         activation: Activation of the hidden layers.
         dropout: Rate after each hidden layer.
         l2: λ of λ/2·‖W‖² on every kernel.
     """
 
-    def __init__(self, hidden_units, outputs=1, activation="relu", dropout=0.0, l2=0.0, **kwargs):
+    def __init__(
+        self,
+        hidden_units: Sequence[int],
+        outputs: int | None = 1,
+        activation: str = "relu",
+        dropout: float = 0.0,
+        l2: float = 0.0,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
+        if not hidden_units and outputs is None:
+            raise ValueError("`hidden_units` should not be empty where there are no logits. Received: hidden_units=()")
         self.hidden_units = tuple(hidden_units)
         self.outputs = outputs
         self.activation = activation
@@ -30,33 +42,29 @@ class Tower(keras.layers.Layer):
 
         self.hidden = [dense(units, activation) for units in self.hidden_units]
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy) if dropout else None
-        self.logits = dense(outputs, None)
+        self.logits = None if outputs is None else dense(outputs, None)
 
     def build(self, input_shape):
         width = input_shape[-1]
         for layer in self.hidden:
             layer.build((None, width))
             width = layer.units
-        self.logits.build((None, width))
+        if self.logits is not None:
+            self.logits.build((None, width))
 
     def call(self, inputs, training=None):
-        """(batch_size, width) -> (batch_size, outputs)."""
+        """(batch_size, width) -> (batch_size, outputs or the last hidden width)."""
         for layer in self.hidden:
             inputs = layer(inputs)
             if self.drop:
                 inputs = self.drop(inputs, training=training)
-        return self.logits(inputs)
+        return inputs if self.logits is None else self.logits(inputs)
 
     def compute_output_shape(self, input_shape):
-        return (input_shape[0], self.outputs)
+        return (input_shape[0], self.hidden_units[-1] if self.outputs is None else self.outputs)
 
     def get_config(self):
         config = super().get_config()
-        config.update(
-            hidden_units=self.hidden_units,
-            outputs=self.outputs,
-            activation=self.activation,
-            dropout=self.dropout,
-            l2=self.l2,
-        )
+        names = ("hidden_units", "outputs", "activation", "dropout", "l2")
+        config.update({name: getattr(self, name) for name in names})
         return config

@@ -41,10 +41,16 @@ class FieldEmbedding(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=self.stddev) if self.stddev else "zeros",
         )
 
-    def call(self, ids):
-        """int32 (batch_size, slots) -> (batch_size, fields, dim)."""
-        table = ops.cast(self.table, self.compute_dtype)
-        rows = ops.take(table, ids, axis=0)
+    def call(self, ids, gathered=None):
+        """int32 (batch_size, slots) -> (batch_size, fields, dim).
+
+        Args:
+            ids: Packed ids.
+            gathered: The ids' rows of the table, (batch_size, slots, dim), where the caller has them already: a trainer
+                that updates only the rows that a batch touches differentiates with respect to them.
+        """
+        rows = ops.take(self.table, ids, axis=0) if gathered is None else gathered
+        rows = ops.cast(rows, self.compute_dtype)
         fields = self.feature_map.fields
         if any(field.slots > 1 for field in fields):
             # Only multivalent fields are padded, so only they pay for the mask.

@@ -1,0 +1,68 @@
+"""Deep & Cross network, second version."""
+
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+from keras_rs.layers import FeatureCross
+
+from models.ctr_model import CTRModel
+from models.feature_map import FeatureMap
+from models.layers.tower import Tower
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class DCNv2(CTRModel):
+    """x_{l+1} = x_0 ∘ (W_l x_l + b_l) + x_l, beside or below an MLP. The cross layer is keras-rs's FeatureCross.
+
+    Args:
+        feature_map: The description of the packed tensors.
+        layers: Number of cross layers.
+        rank: Rank r of W = U V (the paper's DCN-Mix with one expert), or None for full matrices.
+        structure: `parallel`: wᵀ [x_L ; MLP(x_0)]; `stacked`: wᵀ MLP(x_L).
+        hidden_units: Widths of the MLP's layers; none leave the cross network alone.
+        activation: Activation of the MLP.
+        dropout: Rate after each layer of the MLP.
+        l2: λ of λ/2·‖W‖² on the MLP's and the cross layers' kernels.
+        **options: See CTRModel.
+
+    References:
+        Wang et al., "DCN V2", 2021, equations 1 and 4, section 3.3.
+    """
+
+    def __init__(
+        self,
+        feature_map: FeatureMap,
+        *,
+        layers: int = 3,
+        rank: int | None = None,
+        structure: str = "parallel",
+        hidden_units: Sequence[int] = (400, 400),
+        activation: str = "relu",
+        dropout: float = 0.0,
+        l2: float = 0.0,
+        **options,
+    ):
+        if layers < 1:
+            raise ValueError(f"`layers` should be positive. Received: layers={layers}")
+        if structure not in ("parallel", "stacked"):
+            raise ValueError(f"`structure` should be 'parallel' or 'stacked'. Received: structure={structure!r}")
+        super().__init__(feature_map, **options)
+        self.structure = structure
+        regularizer = keras.regularizers.L2(l2 / 2) if l2 else None
+        self.crosses = [
+            FeatureCross(projection_dim=rank, kernel_regularizer=regularizer, name=f"cross_{index}")
+            for index in range(layers)
+        ]
+        self.tower = Tower(hidden_units, None, activation, dropout, l2, name="tower") if hidden_units else None
+        self.logit = keras.layers.Dense(self.tasks, name="logit")
+
+    def interact(self, rows, inputs, training=None):
+        x0 = x = self.flatten(rows, inputs)
+        for layer in self.crosses:
+            x = layer(x0, x)
+        if self.tower is None:
+            return self.logit(x)
+        if self.structure == "stacked":
+            return self.logit(self.tower(x, training=training))
+        return self.logit(ops.concatenate([x, self.tower(x0, training=training)], axis=1))

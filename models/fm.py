@@ -1,0 +1,31 @@
+"""Factorisation machine."""
+
+import keras
+
+from models.ctr_model import CTRModel, require_one_task
+from models.feature_map import FeatureMap
+from models.layers.factorization_machine import FactorizationMachine
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class FM(CTRModel):
+    """logit = linear part + Σ_{i<j} <v_i, v_j> x_i x_j.
+
+    Args:
+        feature_map: The description of the packed tensors; one task.
+        use_linear: The linear part.
+        **options: See CTRModel.
+
+    References:
+        Rendle, "Factorization Machines", 2010, equation 1.
+    """
+
+    embeds_dense = True
+
+    def __init__(self, feature_map: FeatureMap, *, use_linear: bool = True, **options):
+        require_one_task("fm", feature_map)
+        super().__init__(feature_map, use_linear=use_linear, **options)
+        self.factorization_machine = FactorizationMachine(name="factorization_machine")
+
+    def interact(self, rows, inputs, training=None):
+        return self.factorization_machine(rows)

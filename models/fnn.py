@@ -1,0 +1,66 @@
+"""Factorisation-machine supported neural network."""
+
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+
+from models.ctr_model import CTRModel, require_one_task
+from models.feature_map import FeatureMap
+from models.layers.dense_embedding import DenseEmbedding
+from models.layers.tower import Tower
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class FNN(CTRModel):
+    """logit = MLP(concat of (w_i, v_i) of all features), started from the weights of a trained FM.
+
+    Training has two stages: an FM with the same width and optimizer, then this model from its vectors v and weights w.
+
+    Args:
+        feature_map: The description of the packed tensors; one task.
+        hidden_units: Widths of the hidden layers.
+        activation: Activation of the hidden layers (tanh in the paper).
+        dropout: Rate after each hidden layer.
+        l2: λ of λ/2·‖W‖² on the MLP's kernels.
+        **options: See CTRModel.
+
+    References:
+        Zhang et al., "Deep Learning over Multi-field Categorical Data", 2016, section 3.1.
+    """
+
+    embeds_dense = True
+    pretraining = "fm"
+
+    def __init__(
+        self,
+        feature_map: FeatureMap,
+        *,
+        hidden_units: Sequence[int] = (400, 400),
+        activation: str = "tanh",
+        dropout: float = 0.0,
+        l2: float = 0.0,
+        use_linear: bool = True,
+        **options,
+    ):
+        require_one_task("fnn", feature_map)
+        super().__init__(feature_map, use_linear=use_linear, **options)
+        # The weights w are inputs of the MLP here, not a part of the logit.
+        self.linear_dense = None
+        self.dense_weights = DenseEmbedding(1, 0.0, name="dense_weights") if use_linear and feature_map.dense else None
+        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+
+    def call(self, inputs, training=None, gathered=None):
+        parts = [self.flatten(self.rows(inputs, training, gathered), inputs)]
+        if self.linear is not None:
+            weights = self.linear(inputs["ids"], gathered=(gathered or {}).get("linear"))
+            parts.append(ops.cast(self.linear_rate * weights[:, :, 0], parts[0].dtype))
+        if self.dense_weights is not None:
+            weighted = self.dense_weights(inputs["dense"])[:, :, 0]
+            parts.append(ops.cast(self.linear_rate * weighted, parts[0].dtype))
+        return ops.cast(self.tower(ops.concatenate(parts, axis=1), training=training), "float32")
+
+    def take_weights(self, pretrained: CTRModel) -> None:
+        super().take_weights(pretrained)
+        if self.dense_weights is not None:
+            self.dense_weights.vectors.assign(pretrained.linear_dense.kernel)

@@ -1,0 +1,23 @@
+"""Second-order interactions of a factorisation machine."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class FactorizationMachine(keras.layers.Layer):
+    """Σ_{i<j} <e_i, e_j>, as ½ Σ_d ((Σ_i e_id)² - Σ_i e_id²), which is linear in the number of fields.
+
+    References:
+        Rendle, "Factorization Machines", 2010, lemma 3.1.
+    """
+
+    def call(self, inputs):
+        """(batch_size, fields, dim) -> (batch_size, 1)."""
+        inputs = ops.cast(inputs, "float32")  # the difference of two large numbers
+        square_of_sum = ops.square(ops.sum(inputs, axis=1))
+        sum_of_squares = ops.sum(ops.square(inputs), axis=1)
+        return 0.5 * ops.sum(square_of_sum - sum_of_squares, axis=1, keepdims=True)
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor((inputs.shape[0], 1), "float32")

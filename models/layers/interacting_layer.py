@@ -1,0 +1,59 @@
+"""AutoInt's interacting layer."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class InteractingLayer(keras.layers.Layer):
+    """relu(concat_h(softmax_j(<W_q e_i, W_k e_j>) W_v e_j) + W_res e_i).
+
+    Args:
+        dim: Width of all heads together; every head has dim / heads.
+        heads: Number of heads.
+        use_residual: Whether W_res is there.
+        scaled: Divides the scores by sqrt(dim / heads), which the paper does not.
+
+    References:
+        Song et al., "AutoInt: Automatic Feature Interaction Learning via Self-Attentive Neural Networks", 2019,
+        equations 5 to 8.
+    """
+
+    def __init__(self, dim: int, heads: int = 2, use_residual: bool = True, scaled: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        if heads < 1 or dim % heads:
+            raise ValueError(f"`heads` should be positive and divide dim {dim}. Received: heads={heads}")
+        self.dim = dim
+        self.heads = heads
+        self.use_residual = use_residual
+        self.scaled = scaled
+
+    def build(self, input_shape):
+        for name in ("query", "key", "value") + (("residual",) if self.use_residual else ()):
+            weight = self.add_weight(name=name, shape=(input_shape[2], self.dim), initializer="glorot_uniform")
+            setattr(self, name, weight)
+
+    def call(self, inputs, return_attention=False):
+        """(batch_size, fields, width) -> (batch_size, fields, dim); the attention is (batch_size, heads, fields,
+        fields)."""
+        fields, width = inputs.shape[1], self.dim // self.heads
+        weights = [self.query, self.key, self.value] + ([self.residual] if self.use_residual else [])
+        projected = ops.matmul(inputs, ops.concatenate([ops.convert_to_tensor(w) for w in weights], axis=1))
+        parts = [projected[..., i * self.dim : (i + 1) * self.dim] for i in range(len(weights))]
+        query, key, value = (
+            ops.transpose(ops.reshape(part, (-1, fields, self.heads, width)), (0, 2, 1, 3)) for part in parts[:3]
+        )
+        scores = ops.cast(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))), "float32")
+        attention = ops.softmax(scores / width**0.5 if self.scaled else scores, axis=-1)
+        mixed = ops.matmul(ops.cast(attention, value.dtype), value)
+        mixed = ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (-1, fields, self.dim))
+        outputs = ops.relu(mixed + parts[3] if self.use_residual else mixed)
+        return (outputs, attention) if return_attention else outputs
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[1], self.dim)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(dim=self.dim, heads=self.heads, use_residual=self.use_residual, scaled=self.scaled)
+        return config

@@ -1,0 +1,22 @@
+"""The superposed outer product of all fields."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class OuterProduct(keras.layers.Layer):
+    """Σ_i Σ_j e_i e_jᵀ = f fᵀ with f = Σ_i e_i, flattened.
+
+    References:
+        Qu et al., "Product-based Neural Networks", 2016, equation 11.
+    """
+
+    def call(self, inputs):
+        """(batch_size, fields, dim) -> (batch_size, dim * dim)."""
+        total = ops.sum(inputs, axis=1)
+        outer = ops.expand_dims(total, 2) * ops.expand_dims(total, 1)
+        return ops.reshape(outer, (-1, inputs.shape[2] ** 2))
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[2] ** 2)

@@ -1,0 +1,39 @@
+"""The cross layer of DCN's first version."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class VectorCross(keras.layers.Layer):
+    """x_{l+1} = x_0 (x_lᵀ w) + b + x_l. Without b, a stack of them outputs a scalar multiple of x_0.
+
+    Args:
+        use_bias: Whether b is there.
+
+    References:
+        Wang et al., "Deep & Cross Network for Ad Click Predictions", 2017, equation 3.
+    """
+
+    def __init__(self, use_bias: bool = True, **kwargs):
+        super().__init__(**kwargs)
+        self.use_bias = use_bias
+
+    def build(self, x0_shape, x_shape=None):
+        width = x0_shape[-1]
+        self.kernel = self.add_weight(name="kernel", shape=(width, 1), initializer="glorot_uniform")
+        self.bias = self.add_weight(name="bias", shape=(width,), initializer="zeros") if self.use_bias else None
+
+    def call(self, x0, x=None):
+        """(batch_size, width), twice or once -> (batch_size, width)."""
+        x = x0 if x is None else x
+        crossed = x0 * ops.matmul(x, self.kernel) + x
+        return crossed + self.bias if self.use_bias else crossed
+
+    def compute_output_shape(self, x0_shape, x_shape=None):
+        return x0_shape
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(use_bias=self.use_bias)
+        return config
