@@ -39,8 +39,9 @@ def eval_config(config: RunConfig) -> tfma.EvalConfig:
     """TFMA's configuration of the gates; AUC on 10,000 thresholds, which is exact to about 1e-4."""
     gates = config.gates
     higher, lower = tfma.MetricDirection.HIGHER_IS_BETTER, tfma.MetricDirection.LOWER_IS_BETTER
+    auc = gates.auc or Bounds(min=0.0)  # always holds; without any threshold TFMA would bless nothing
     metrics = [
-        _metric("AUC", gates.auc, gates.max_drop.get("auc"), higher, num_thresholds=10000),
+        _metric("AUC", auc, gates.max_drop.get("auc"), higher, num_thresholds=10000),
         _metric("BinaryCrossEntropy", gates.log_loss, gates.max_drop.get("log_loss"), lower),
         _metric("Calibration", gates.calibration, None, lower),
         tfma.MetricConfig(class_name="ExampleCount"),

@@ -7,35 +7,8 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from pipeline.cli import main
-
-ROWS = 4000
-CONFIG = {
-    "name": "e2e",
-    "data": {
-        "columns": ["label", "I1..I13", "C1..C26"],
-        "labels": {"ctr": "label"},
-        "split": {"validation": 0.1, "test": 0.2},
-    },
-    "features": [
-        {"kind": "numeric", "columns": ["I2", "I4"]},
-        {"kind": "numeric", "columns": ["I5"], "transform": "standardize"},
-        {"kind": "categorical", "columns": ["C6", "C9", "C14"], "top_k": 50},
-        {"kind": "categorical", "columns": ["C3"], "transform": "hash", "buckets": 100},
-    ],
-    "model": {"name": "attention_net", "embedding_dim": 8, "layers": 1, "heads": 2, "top_k": 3, "hidden_units": [16]},
-    "training": {"batch_size": 128, "epochs": 4, "learning_rate": 0.01},
-    "evaluation": {"slices": ["C9"], "baseline": {"name": "lr"}},
-    "gates": {"auc": {"min": 0.5}},
-}
-
-
-def call(*arguments) -> tuple[int, str]:
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.output
+from tests.e2e.small_run import CONFIG, ROWS, call, one_line
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +108,6 @@ def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, versio
     assert not json.loads((out / "metrics.json").read_text())["blessed"]
     assert list((out / "models" / "ctr").iterdir()) == [version]
     assert call("report", out)[0] == 0
-
-
-def one_line(code: int, output: str, message: str) -> None:
-    assert code == 2 and message in output, output
-    last = [line for line in output.splitlines() if line.startswith("ctrpipe: ")]
-    assert len(last) == 1 and "Traceback" not in output
 
 
 def test_mistakes_are_one_line_and_exit_code_2(done, tmp_path):
