@@ -28,6 +28,7 @@ test: install   ## all tests
 
 lint: install   ## ruff and mypy
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 
 lock:           ## requirements.lock from requirements.in and overrides.txt

@@ -63,5 +63,3 @@ def _values(column: pa.Array) -> list:
     if pa.types.is_floating(column.type):
         return column.fill_null(float("nan")).to_numpy(zero_copy_only=False).astype(np.float32).tolist()
     return [value.decode("utf-8") for value in column.fill_null(b"").to_pylist()]
-
-

@@ -21,9 +21,7 @@ from transforms.spec import LogSpec
 CHUNK_ROWS = 4096
 # Readers of a folder of Parquet files pass over names that begin with an underscore.
 DEAD_LETTER = "_dead_letter"
-SCHEMA = pa.schema(
-    [("file", pa.string()), ("row", pa.int64()), ("ctr", pa.float32()), ("model_version", pa.string())]
-)
+SCHEMA = pa.schema([("file", pa.string()), ("row", pa.int64()), ("ctr", pa.float32()), ("model_version", pa.string())])
 _NAMESPACE = "score"
 
 

@@ -197,5 +197,3 @@ def _vocabulary_size(transform: tft.TFTransformOutput, column: str, feature: Cat
             "training rows; lower min_count or remove the column"
         )
     return len(values)
-
-
