@@ -1,0 +1,142 @@
+"""DeepCTR-Torch behind the line protocol of `peer_server`: its own model classes.
+
+Names and shapes of the weights for `forward` (V ids in all, F fields, d the embedding's width, H the last hidden size,
+C_k the CIN's sizes, n = F*d, P = F*(F-1)/2 pairs in the order (0,1), (0,2), ...). Every model adds `bias` [1] to its
+logit, and every model but pnn `linear` [V]:
+
+    wide_deep   embedding [V, d], dnn/kernel_i [in, out], dnn/bias_i [out], out/kernel [H, 1]
+    deepfm      wide_deep's
+    pnn         wide_deep's without linear, dnn/kernel_0 [n + P (inner) + P (outer), H_0] in this order, and with
+                outer=True outer/kernel [P, d, d]: p_i @ kernel @ p_j for the pair (i, j). Options: inner, outer.
+    dcn         wide_deep's, cross/kernel_l [n], cross/bias_l [n], out/kernel [n + H, 1]: the cross network, then the
+                DNN
+    dcn_v2      dcn's with cross/kernel_l [n, n]: x_(l+1) = x_0 * (x_l @ kernel + bias) + x_l
+    xdeepfm     wide_deep's, cin/filter_k [C_k, maps that layer k-1 hands on (F before the first), F], cin/bias_k [C_k],
+                cin_out/kernel [maps pooled, 1]. Options: split_half (the first half of a layer's maps is handed on, the
+                second is pooled; all of the last layer's are pooled), cin_activation.
+    autoint     wide_deep's, attention/query_l, attention/key_l, attention/value_l, attention/residual_l [d, d], x @ W;
+                head h has the columns h*d/heads ...; out/kernel [n + H, 1]: the attention, then the DNN.
+                Without dnn/*: the attention alone. Option: heads.
+    ccpm        wide_deep's, conv/kernel_i [width, in, out], conv/bias_i [out], dnn/kernel_0 [filters * 3 * d, H_0] in
+                the order (filter, rank, d)
+    afm         embedding, linear, attention/kernel [d, A], attention/bias [A], attention/projection [A, 1],
+                out/kernel [d, 1]
+"""
+
+from typing import Any
+
+import torch
+from deepctr_torch.inputs import SparseFeat
+from deepctr_torch.models import AFM, CCPM, DCN, PNN, WDL, AutoInt, DeepFM, xDeepFM
+from peer_server import Built, Spec, Weight, linears, output, same, serve, stacked, transposed
+from torch.nn import functional
+
+MODELS = ("wide_deep", "deepfm", "pnn", "dcn", "dcn_v2", "xdeepfm", "autoint", "ccpm", "afm")
+
+
+def columns(spec: Spec) -> list[SparseFeat]:
+    return [SparseFeat(f"f{index}", size, embedding_dim=spec.dim) for index, size in enumerate(spec.sizes)]
+
+
+def model_of(name: str, spec: Spec, common: dict[str, Any]) -> torch.nn.Module:
+    """The peer's class with the sizes of `spec`; everything else is the peer's default, less its regularisation."""
+    both = {"linear_feature_columns": columns(spec), "dnn_feature_columns": columns(spec), "l2_reg_linear": 0}
+    deep = common | {"dnn_hidden_units": spec.hidden}
+    cross = {"cross_num": spec.cross, "l2_reg_cross": 0}
+    if name == "wide_deep":
+        return WDL(**both, **deep)
+    if name == "deepfm":
+        return DeepFM(**both, **deep)
+    if name == "pnn":
+        return PNN(columns(spec), use_inner=spec.inner, use_outter=spec.outer, **deep)
+    if name in ("dcn", "dcn_v2"):
+        return DCN(**both, **cross, cross_parameterization="vector" if name == "dcn" else "matrix", **deep)
+    if name == "xdeepfm":
+        cin = {"cin_layer_size": spec.cin, "cin_split_half": spec.split_half, "cin_activation": spec.cin_activation}
+        return xDeepFM(**both, **cin, **deep)
+    if name == "autoint":
+        heads = {"att_layer_num": spec.layers, "att_head_num": spec.heads}
+        return AutoInt(columns(spec), columns(spec), **heads, **deep)
+    if name == "ccpm":
+        return CCPM(**both, conv_kernel_width=spec.conv_width, conv_filters=spec.conv_filters, **deep)
+    return AFM(**both, attention_factor=spec.attention, l2_reg_att=0, **common)
+
+
+def cin_weights(model: torch.nn.Module, fields: int) -> dict[str, Weight]:
+    """The peer's channels count the previous layer's map first, then x_0's field."""
+    found = {}
+    for index, (before, convolution) in enumerate(zip(model.cin.field_nums, model.cin.conv1ds, strict=False)):
+        found[f"cin/filter_{index}"] = same(convolution.weight, convolution.out_channels, before, fields)
+        found[f"cin/bias_{index}"] = same(convolution.bias)
+    return found | output(model.cin_linear, "cin_out")
+
+
+def cross_weights(model: torch.nn.Module) -> dict[str, Weight]:
+    """The layers are slices of two tensors, which are filled layer by layer."""
+    found, kernels, biases = {}, model.crossnet.kernels, model.crossnet.bias
+    matrix = kernels.shape[2] > 1
+    for index in range(len(kernels)):
+        kernel = transposed(kernels[index]) if matrix else same(kernels[index], kernels.shape[1])
+        found[f"cross/kernel_{index}"] = kernel
+        found[f"cross/bias_{index}"] = same(biases[index], biases.shape[1])
+    return found
+
+
+def attention_weights(model: torch.nn.Module) -> dict[str, Weight]:
+    found = {}
+    for index, layer in enumerate(model.int_layers):
+        found[f"attention/query_{index}"] = same(layer.W_Query)
+        found[f"attention/key_{index}"] = same(layer.W_key)
+        found[f"attention/value_{index}"] = same(layer.W_Value)
+        found[f"attention/residual_{index}"] = same(layer.W_Res)
+    return found
+
+
+def convolution_weights(model: torch.nn.Module) -> dict[str, Weight]:
+    found = {}
+    layers = [layer for layer in model.conv_layer.conv_layer if isinstance(layer, torch.nn.Conv2d)]
+    for index, layer in enumerate(layers):
+        shape = (layer.kernel_size[0], layer.in_channels, layer.out_channels)
+        found[f"conv/kernel_{index}"] = transposed(layer.weight, shape, (2, 1, 0))
+        found[f"conv/bias_{index}"] = same(layer.bias)
+    return found
+
+
+def weights_of(name: str, model: torch.nn.Module, spec: Spec) -> dict[str, Weight]:
+    found = {"embedding": stacked([table.weight for table in model.embedding_dict.values()], spec.dim)}
+    found["bias"] = same(model.out.bias)
+    if name != "pnn":
+        found["linear"] = stacked([table.weight for table in model.linear_model.embedding_dict.values()])
+    if name == "afm":
+        found |= {"attention/kernel": same(model.fm.attention_W), "attention/bias": same(model.fm.attention_b)}
+        return found | {"attention/projection": same(model.fm.projection_h), "out/kernel": same(model.fm.projection_p)}
+    if spec.hidden:
+        found |= linears(list(model.dnn.linears))
+    if name == "pnn" and spec.outer:
+        kernel = model.outterproduct.kernel  # (d of the second, pairs, d of the first)
+        found["outer/kernel"] = transposed(kernel, (kernel.shape[1], spec.dim, spec.dim), (2, 0, 1))
+    if name in ("dcn", "dcn_v2"):
+        found |= cross_weights(model)
+    if name == "xdeepfm":
+        found |= cin_weights(model, len(spec.sizes))
+    if name == "autoint":
+        found |= attention_weights(model)
+    if name == "ccpm":
+        found |= convolution_weights(model)
+    return found | (output(model.dnn_linear) if hasattr(model, "dnn_linear") else {})
+
+
+def build(name: str, spec: Spec, logits: bool) -> Built:
+    common = {"l2_reg_embedding": 0, "task": "regression" if logits else "binary", "device": spec.device}
+    model = model_of(name, spec, common)
+    return Built(
+        module=model,
+        inputs=lambda ids, labels: (ids.float(), labels),
+        loss=lambda batch: functional.binary_cross_entropy(model(batch[0]).squeeze(-1), batch[1]),
+        logits=lambda batch: model(batch[0]),
+        weights=weights_of(name, model, spec),
+    )
+
+
+if __name__ == "__main__":
+    serve(build, dict.fromkeys(MODELS, True))

@@ -1,0 +1,283 @@
+"""FuxiCTR behind the line protocol of `peer_server`: its layers, put together as its own model zoo puts them.
+
+Its wheel holds the layers, not the zoo's models. Names and shapes of the weights for `forward` (V ids in all, F fields,
+d the embedding's width, H_i the hidden sizes, C_k the CIN's; n = F*d):
+
+    lr          linear [V], bias [1]
+    fm          embedding [V, d], linear [V], bias [1]
+    mlp         embedding, dnn/kernel_i [in, out], dnn/bias_i [out], out/kernel [H, 1], out/bias [1]
+    wide_deep   mlp's and linear, bias
+    deepfm      mlp's and linear, bias
+    pnn         mlp's, dnn/kernel_0 [n + F*(F-1)/2, H_0]: the embeddings, then the inner products (0,1), (0,2), ...
+    cin         embedding, cin/filter_k [C_k, C_(k-1), F] (C_(-1) = F), cin/bias_k [C_k], cin_out/kernel [sum C_k, 1],
+                cin_out/bias [1]
+    xdeepfm     cin's and mlp's and linear
+    dcn         embedding, cross/kernel_l [n], cross/bias_l [n], dnn/kernel_i, dnn/bias_i, out/kernel [n + H, 1]: the
+                cross network, then the DNN; out/bias [1]. Without dnn/*: the cross network alone.
+    dcn_v2      dcn's with cross/kernel_l [n, n]: x_(l+1) = x_0 * (x_l @ kernel + bias) + x_l
+"""
+
+from collections import OrderedDict
+
+import torch
+from fuxictr.features import FeatureMap
+from fuxictr.pytorch.layers import (
+    CompressedInteractionNet,
+    CrossNet,
+    CrossNetV2,
+    FactorizationMachine,
+    FeatureEmbedding,
+    InnerProductInteraction,
+    LogisticRegression,
+    MLP_Block,
+)
+from fuxictr.pytorch.models import BaseModel
+from peer_server import Built, Spec, Weight, linears, output, same, serve, stacked, transposed
+
+MODELS = ("lr", "fm", "mlp", "wide_deep", "deepfm", "pnn", "cin", "xdeepfm", "dcn", "dcn_v2")
+LABEL = "label"
+
+
+def feature_map(spec: Spec) -> FeatureMap:
+    """What FuxiCTR's preprocessing would write for categorical fields."""
+    found = FeatureMap("benchmark", ".")
+    found.default_emb_dim = spec.dim
+    found.labels = [LABEL]
+    found.features = OrderedDict(
+        (f"f{index}", {"source": "", "type": "categorical", "vocab_size": size})
+        for index, size in enumerate(spec.sizes)
+    )
+    found.num_fields = found.get_num_fields()
+    found.total_features = sum(spec.sizes)
+    found.set_column_index()
+    return found
+
+
+class Model(BaseModel):
+    """The base of the zoo's models; `logits` turns its sigmoid off."""
+
+    def __init__(self, spec: Spec, logits: bool):
+        super().__init__(
+            feature_map(spec),
+            task="regression" if logits else "binary_classification",
+            gpu=int(spec.device.removeprefix("cuda:")) if spec.device != "cpu" else -1,
+            verbose=0,
+            model_root=".",
+            metrics=[],
+        )
+        self.spec = spec
+        self.fields = len(spec.sizes)
+        self.width = self.feature_map.sum_emb_out_dim()
+
+    def finish(self) -> None:
+        """What the zoo's constructors end with."""
+        self.compile("adam", "binary_crossentropy", 1e-3)
+        self.reset_parameters()
+        self.model_to_device()
+
+    def dnn(self, width: int) -> MLP_Block:
+        return MLP_Block(input_dim=width, hidden_units=list(self.spec.hidden), output_dim=1)
+
+    def forward(self, inputs):
+        """A dictionary of tensors (batch_size) -> {"y_pred": (batch_size, 1)}."""
+        ids = self.get_inputs(inputs)
+        return {"y_pred": self.output_activation(self.logit(ids))}
+
+    def weights(self) -> dict[str, Weight]:
+        """The weights of the layers that the model has."""
+        found: dict[str, Weight] = {}
+        for name, layer in self.named_children():
+            found |= WEIGHTS[name](layer, self) if name in WEIGHTS else {}
+        return found
+
+
+def tables(layer: FeatureEmbedding) -> list[torch.Tensor]:
+    return [table.weight for table in layer.embedding_layer.embedding_layers.values()]
+
+
+def linear_weights(layer: LogisticRegression) -> dict[str, Weight]:
+    found = {"linear": stacked(tables(layer.embedding_layer))}
+    return found if layer.bias is None else found | {"bias": same(layer.bias)}
+
+
+def dnn_weights(layer: MLP_Block) -> dict[str, Weight]:
+    *hidden, last = [part for part in layer.mlp if isinstance(part, torch.nn.Linear)]
+    return linears(hidden) | output(last)
+
+
+def cin_weights(layer: CompressedInteractionNet, fields: int) -> dict[str, Weight]:
+    """The peer's channels count x_0's field first, then the previous layer's map."""
+    found, before = {}, fields
+    for index, convolution in enumerate(layer.cin_layer.values()):
+        maps = convolution.out_channels
+        found[f"cin/filter_{index}"] = transposed(convolution.weight, (maps, before, fields), (0, 2, 1))
+        found[f"cin/bias_{index}"] = same(convolution.bias)
+        before = maps
+    return found | output(layer.fc, "cin_out")
+
+
+def cross_weights(layer: CrossNet | CrossNetV2) -> dict[str, Weight]:
+    found = {}
+    if isinstance(layer, CrossNetV2):
+        return linears(list(layer.cross_layers), "cross")
+    for index, cross in enumerate(layer.cross_net):
+        found[f"cross/kernel_{index}"] = same(cross.weight.weight, cross.weight.in_features)
+        found[f"cross/bias_{index}"] = same(cross.bias)
+    return found
+
+
+def tower_weights(layer: MLP_Block) -> dict[str, Weight]:
+    return linears([part for part in layer.mlp if isinstance(part, torch.nn.Linear)])
+
+
+WEIGHTS = {
+    "embedding": lambda layer, model: {"embedding": stacked(tables(layer), model.spec.dim)},
+    "lr": lambda layer, model: linear_weights(layer),
+    "fm": lambda layer, model: linear_weights(layer.lr_layer),
+    "deep": lambda layer, model: dnn_weights(layer),
+    "tower": lambda layer, model: tower_weights(layer),
+    "cin": lambda layer, model: cin_weights(layer, model.fields),
+    "cross": lambda layer, model: cross_weights(layer),
+    "fc": lambda layer, model: output(layer),
+}
+
+
+class LR(Model):
+    def __init__(self, spec: Spec, logits: bool):
+        super().__init__(spec, logits)
+        self.lr = LogisticRegression(self.feature_map, use_bias=True)
+        self.finish()
+
+    def logit(self, ids):
+        return self.lr(ids)
+
+
+class FM(Model):
+    def __init__(self, spec: Spec, logits: bool):
+        super().__init__(spec, logits)
+        self.embedding = FeatureEmbedding(self.feature_map, spec.dim)
+        self.fm = FactorizationMachine(self.feature_map)
+        self.finish()
+
+    def logit(self, ids):
+        return self.fm(ids, self.embedding(ids))
+
+
+class MLP(Model):
+    def __init__(self, spec: Spec, logits: bool):
+        super().__init__(spec, logits)
+        self.embedding = FeatureEmbedding(self.feature_map, spec.dim)
+        self.deep = self.dnn(self.width)
+        self.finish()
+
+    def logit(self, ids):
+        return self.deep(self.embedding(ids, flatten_emb=True))
+
+
+class WideDeep(Model):
+    def __init__(self, spec: Spec, logits: bool):
+        super().__init__(spec, logits)
+        self.embedding = FeatureEmbedding(self.feature_map, spec.dim)
+        self.lr = LogisticRegression(self.feature_map, use_bias=True)
+        self.deep = self.dnn(self.width)
+        self.finish()
+
+    def logit(self, ids):
+        return self.lr(ids) + self.deep(self.embedding(ids, flatten_emb=True))
+
+
+class DeepFM(Model):
+    def __init__(self, spec: Spec, logits: bool):
+        super().__init__(spec, logits)
+        self.embedding = FeatureEmbedding(self.feature_map, spec.dim)
+        self.fm = FactorizationMachine(self.feature_map)
+        self.deep = self.dnn(self.width)
+        self.finish()
+
+    def logit(self, ids):
+        rows = self.embedding(ids)
+        return self.fm(ids, rows) + self.deep(rows.flatten(start_dim=1))
+
+
+class PNN(Model):
+    def __init__(self, spec: Spec, logits: bool):
+        super().__init__(spec, logits)
+        self.embedding = FeatureEmbedding(self.feature_map, spec.dim)
+        self.products = InnerProductInteraction(self.fields, output="inner_product")
+        self.deep = self.dnn(self.width + self.products.interaction_units)
+        self.finish()
+
+    def logit(self, ids):
+        rows = self.embedding(ids)
+        return self.deep(torch.cat([rows.flatten(start_dim=1), self.products(rows)], dim=1))
+
+
+class CIN(Model):
+    def __init__(self, spec: Spec, logits: bool):
+        super().__init__(spec, logits)
+        self.embedding = FeatureEmbedding(self.feature_map, spec.dim)
+        self.cin = CompressedInteractionNet(self.fields, list(spec.cin), output_dim=1)
+        self.finish()
+
+    def logit(self, ids):
+        return self.cin(self.embedding(ids))
+
+
+class XDeepFM(Model):
+    def __init__(self, spec: Spec, logits: bool):
+        super().__init__(spec, logits)
+        self.embedding = FeatureEmbedding(self.feature_map, spec.dim)
+        self.deep = self.dnn(self.width)
+        self.lr = LogisticRegression(self.feature_map, use_bias=False)
+        self.cin = CompressedInteractionNet(self.fields, list(spec.cin), output_dim=1)
+        self.finish()
+
+    def logit(self, ids):
+        rows = self.embedding(ids)
+        return self.lr(ids) + self.cin(rows) + self.deep(rows.flatten(start_dim=1))
+
+
+class DCN(Model):
+    """The parallel structure: the cross network beside the DNN, one linear layer over both."""
+
+    network = CrossNet
+
+    def __init__(self, spec: Spec, logits: bool):
+        super().__init__(spec, logits)
+        self.embedding = FeatureEmbedding(self.feature_map, spec.dim)
+        self.cross = self.network(self.width, spec.cross)
+        self.tower = MLP_Block(input_dim=self.width, hidden_units=list(spec.hidden)) if spec.hidden else None
+        self.fc = torch.nn.Linear(self.width + sum(spec.hidden[-1:]), 1)
+        self.finish()
+
+    def logit(self, ids):
+        rows = self.embedding(ids, flatten_emb=True)
+        parts = [self.cross(rows)] + ([self.tower(rows)] if self.tower else [])
+        return self.fc(torch.cat(parts, dim=-1))
+
+
+class DCNv2(DCN):
+    network = CrossNetV2
+
+
+CLASSES = (LR, FM, MLP, WideDeep, DeepFM, PNN, CIN, XDeepFM, DCN, DCNv2)
+
+
+def build(name: str, spec: Spec, logits: bool) -> Built:
+    model = dict(zip(MODELS, CLASSES, strict=True))[name](spec, logits)
+
+    def inputs(ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        columns = {f"f{index}": column.contiguous() for index, column in enumerate(ids.unbind(1))}
+        return columns | {LABEL: labels}
+
+    return Built(
+        module=model,
+        inputs=inputs,
+        loss=lambda batch: model.compute_loss(model(batch), model.get_labels(batch)),
+        logits=lambda batch: model(batch)["y_pred"],
+        weights=model.weights(),
+    )
+
+
+if __name__ == "__main__":
+    serve(build, dict.fromkeys(MODELS, True))

@@ -1,0 +1,284 @@
+"""What the peers' servers share: the line protocol, the training loop and the weights. Needs torch and numpy only.
+
+One request per line on stdin, one JSON object per line on stdout:
+
+    {"cmd": "train", "model": "xdeepfm", "steps": 10, "batch": 2048, "threads": 2, ...options}
+        -> {"samples_per_s": float, "seconds": float, "loss": float}
+    {"cmd": "memory", "model": "cin", "batch": 4096, "threads": 2, ...options}
+        -> {"baseline_bytes": int, "peak_bytes": int}, before and during one training step
+    {"cmd": "shapes", "model": "xdeepfm", ...options} -> {"shapes": {weight name: shape}}
+    {"cmd": "forward", "model": "xdeepfm", "in": "weights.npz", "out": "logits.npz", ...options} -> {}
+    {"cmd": "models"} -> {"models": {name: whether `forward` knows it}}
+
+and {"error": text} for a request that failed. The options are the fields of `Spec`.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from peak_memory import peak_bytes
+
+BATCHES = 8  # different batches that a training loop goes round
+SEED = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What a model is built from: `sizes` ids in each univalent field, and the sizes of its parts.
+
+    `hidden` is the DNN's, `cin` the CIN's, `cross` the number of cross layers, `layers` and `heads` the
+    self-attention's, `attention` the width of AFM's attention, `conv_*` CCPM's.
+    """
+
+    sizes: tuple[int, ...] = (5000,) * 39
+    dim: int = 16
+    hidden: tuple[int, ...] = (400, 400)
+    cin: tuple[int, ...] = (64, 64, 64)
+    cin_activation: str = "relu"
+    split_half: bool = False
+    cross: int = 3
+    layers: int = 3
+    heads: int = 2
+    attention: int = 8
+    conv_width: tuple[int, ...] = (6, 5)
+    conv_filters: tuple[int, ...] = (4, 4)
+    inner: bool = True
+    outer: bool = False
+    device: str = "cpu"
+
+    @classmethod
+    def from_request(cls, request: dict[str, Any]) -> "Spec":
+        names = {field.name for field in dataclasses.fields(cls)}
+        values = {name: value for name, value in request.items() if name in names}
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+    def fitted(self, weights: dict[str, np.ndarray]) -> "Spec":
+        """With the sizes that the weights have."""
+
+        def widths(name: str, axis: int) -> tuple[int, ...]:
+            found = []
+            while f"{name}_{len(found)}" in weights:
+                found.append(weights[f"{name}_{len(found)}"].shape[axis])
+            return tuple(found)
+
+        found: dict[str, Any] = {"hidden": widths("dnn/kernel", 1), "cin": widths("cin/filter", 0)}
+        found |= {"cross": len(widths("cross/kernel", 0)), "layers": len(widths("attention/query", 0))}
+        found |= {"conv_width": widths("conv/kernel", 0), "conv_filters": widths("conv/kernel", 2)}
+        if "embedding" in weights:
+            found["dim"] = weights["embedding"].shape[-1]
+        if "attention/kernel" in weights:
+            found["attention"] = weights["attention/kernel"].shape[1]
+        return dataclasses.replace(self, **found)
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """A named weight in the layout of the protocol, and the peer's tensors that hold it."""
+
+    shape: tuple[int, ...]
+    tensors: tuple[torch.Tensor, ...]
+    split: Callable[[np.ndarray], list[np.ndarray]]
+
+    def put(self, name: str, value: np.ndarray) -> None:
+        if value.shape != self.shape:
+            raise ValueError(f"Weight '{name}' should have shape {self.shape}. Received: {value.shape}")
+        for tensor, part in zip(self.tensors, self.split(value), strict=True):
+            tensor.copy_(torch.from_numpy(np.ascontiguousarray(part, np.float32)))
+
+
+def same(tensor: torch.Tensor, *shape: int) -> Weight:
+    """A weight that the peer stores in the same order, perhaps in another shape."""
+    return Weight(shape or tuple(tensor.shape), (tensor,), lambda value: [value.reshape(tensor.shape)])
+
+
+def transposed(tensor: torch.Tensor, shape: tuple[int, ...] = (), axes: tuple[int, ...] = (1, 0)) -> Weight:
+    """A weight whose axes, permuted by `axes` (and then reshaped), are the peer's: (in, out) -> (out, in)."""
+    found = shape or tuple(tensor.shape[axis] for axis in np.argsort(axes))
+    return Weight(found, (tensor,), lambda value: [value.transpose(axes).reshape(tensor.shape)])
+
+
+def stacked(tensors: list[torch.Tensor], *row: int) -> Weight:
+    """Tables of several fields, one behind the other: (sum of sizes, *row)."""
+    sizes = [len(tensor) for tensor in tensors]
+    shape = (sum(sizes), *row)
+
+    def split(value: np.ndarray) -> list[np.ndarray]:
+        parts = np.split(value, np.cumsum(sizes)[:-1])
+        return [part.reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+    return Weight(shape, tuple(tensors), split)
+
+
+def linears(layers: list[torch.nn.Linear], name: str = "dnn") -> dict[str, Weight]:
+    """`name`/kernel_i (in, out) and `name`/bias_i (out)."""
+    found = {}
+    for index, layer in enumerate(layers):
+        found[f"{name}/kernel_{index}"] = transposed(layer.weight)
+        if layer.bias is not None:
+            found[f"{name}/bias_{index}"] = same(layer.bias)
+    return found
+
+
+def output(layer: torch.nn.Linear, name: str = "out") -> dict[str, Weight]:
+    """`name`/kernel (in, 1) and, where the peer has one, `name`/bias (1)."""
+    found = {f"{name}/kernel": transposed(layer.weight)}
+    return found if layer.bias is None else found | {f"{name}/bias": same(layer.bias)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """A peer's model, ready to be called.
+
+    Args:
+        module: The peer's model.
+        inputs: (ids int64 (batch_size, fields), labels float32 (batch_size)) -> what the peer's model takes.
+        loss: What `inputs` returns -> mean binary cross-entropy.
+        logits: What `inputs` returns -> (batch_size), the model built by `Build` with `logits=True`.
+        weights: All trainable weights that the output depends on; None where `forward` is not offered.
+        unused: Prefixes of the parameters that the peer makes and does not use.
+    """
+
+    module: torch.nn.Module
+    inputs: Callable[[torch.Tensor, torch.Tensor], Any]
+    loss: Callable[[Any], torch.Tensor]
+    logits: Callable[[Any], torch.Tensor] | None = None
+    weights: dict[str, Weight] | None = None
+    unused: tuple[str, ...] = ()
+
+    def named(self) -> dict[str, Weight]:
+        """The weights, after a check that none of the peer's parameters is left out."""
+        if self.weights is None:
+            raise ValueError("`forward` and `shapes` are not offered for this model")
+        bound = {tensor.data_ptr() for weight in self.weights.values() for tensor in weight.tensors}
+        left = [
+            name
+            for name, parameter in self.module.named_parameters()
+            if parameter.requires_grad and parameter.data_ptr() not in bound and not name.startswith(self.unused)
+        ]
+        if left:
+            raise ValueError(f"Parameters of the peer without a name here: {left}")
+        return self.weights
+
+
+Build = Callable[[str, Spec, bool], Built]  # (model, spec, whether the output is the logit)
+
+
+class Training:
+    """A model with its optimizer and a few batches of random rows, kept from one request to the next."""
+
+    def __init__(self, built: Built, spec: Spec, batch: int):
+        self.built, self.device, self.step_index = built, spec.device, 0
+        self.optimizer = torch.optim.Adam(built.module.parameters(), lr=1e-3)
+        random = np.random.default_rng(SEED)
+        self.batches = []
+        for _ in range(BATCHES):
+            ids = torch.from_numpy(random.integers(0, spec.sizes, (batch, len(spec.sizes)))).to(spec.device)
+            labels = torch.from_numpy((random.random(batch) < 0.25).astype(np.float32)).to(spec.device)
+            self.batches.append(built.inputs(ids, labels))
+        built.module.train()
+
+    def run(self, steps: int) -> float:
+        """`steps` of forward, loss, backward and update; the last loss."""
+        loss = torch.tensor(float("nan"))
+        for _ in range(steps):
+            inputs = self.batches[self.step_index % BATCHES]
+            self.step_index += 1
+            self.optimizer.zero_grad()
+            loss = self.built.loss(inputs)
+            loss.backward()
+            self.optimizer.step()
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+        return loss.item()
+
+
+class Server:
+    """Answers requests with the models that `build` makes; `models` maps a name to whether it has `forward`."""
+
+    def __init__(self, build: Build, models: dict[str, bool]):
+        self.build, self.models = build, models
+        self.key: str | None = None
+        self.training: Training | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        command = request.pop("cmd")
+        if command == "models":
+            return {"models": self.models}
+        if request["model"] not in self.models:
+            raise ValueError(f"model should be one of {sorted(self.models)}. Received: {request['model']!r}")
+        torch.set_num_threads(request.pop("threads", 1))
+        commands = {"train": self.train, "memory": self.memory, "shapes": self.shapes, "forward": self.forward}
+        return commands[command](request)
+
+    def train(self, request: dict[str, Any]) -> dict[str, Any]:
+        steps, warmup = request.pop("steps"), request.pop("warmup", 2)
+        training = self.prepared(request)
+        training.run(warmup)
+        start = time.perf_counter()
+        loss = training.run(steps)
+        seconds = time.perf_counter() - start
+        return {"samples_per_s": steps * request["batch"] / seconds, "seconds": seconds, "loss": loss}
+
+    def prepared(self, request: dict[str, Any]) -> Training:
+        """The model of the last request when it is asked for again: building it is slow and not what is measured."""
+        key = json.dumps(request, sort_keys=True)
+        if self.key != key or self.training is None:
+            self.key, self.training = key, None
+            spec = Spec.from_request(request)
+            self.training = Training(self.build(request["model"], spec, False), spec, request["batch"])
+        return self.training
+
+    def memory(self, request: dict[str, Any]) -> dict[str, Any]:
+        training = self.prepared(request)
+        if training.device != "cpu":
+            baseline = torch.cuda.memory_allocated()
+            training.run(1)
+            return {"baseline_bytes": baseline, "peak_bytes": torch.cuda.max_memory_allocated()}
+        baseline = peak_bytes()
+        training.run(1)
+        return {"baseline_bytes": baseline, "peak_bytes": peak_bytes()}
+
+    def shapes(self, request: dict[str, Any]) -> dict[str, Any]:
+        built = self.build(request["model"], Spec.from_request(request), True)
+        return {"shapes": {name: weight.shape for name, weight in built.named().items()}}
+
+    @torch.no_grad()
+    def forward(self, request: dict[str, Any]) -> dict[str, Any]:
+        with np.load(request["in"]) as file:
+            arrays = dict(file)
+        ids = torch.from_numpy(arrays.pop("ids").astype(np.int64))
+        spec = Spec.from_request(request | {"sizes": arrays.pop("sizes").tolist()}).fitted(arrays)
+        built = self.build(request["model"], spec, True)
+        named = built.named()
+        if set(named) != set(arrays):
+            expected = {name: weight.shape for name, weight in named.items()}
+            raise ValueError(f"'{request['model']}' takes the weights {expected}. Received: {sorted(arrays)}")
+        for name, weight in named.items():
+            weight.put(name, arrays[name])
+        built.module.eval()
+        ids = ids.to(spec.device)
+        logits = built.logits(built.inputs(ids, torch.zeros(len(ids), device=spec.device)))
+        np.savez(request["out"], logits=logits.cpu().numpy().reshape(-1))
+        return {}
+
+
+def serve(build: Build, models: dict[str, bool]) -> None:
+    """Answers the requests on stdin until it ends."""
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # peers print; stdout is for replies
+    server = Server(build, models)
+    for line in sys.stdin:
+        try:
+            reply = server.answer(json.loads(line))
+        except Exception as error:  # one bad request should not end the process
+            traceback.print_exc()
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), file=replies)
