@@ -76,10 +76,9 @@ def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int
     )
 
 
-def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
-    """The graph for one run. Ids of the nodes are stable: `Trainer` is the model, `Trainer.baseline` the one beside."""
+def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple:
+    """From the raw log to transformed examples: what every graph begins with."""
     output = inputs.output
-    push_folder = output / "models" / config.serving.model_name
     examples = LogExampleGen(
         spec=config.log_spec.model_dump_json(),
         files=json.dumps(inputs.files),
@@ -100,7 +99,20 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
         splits_config=transform_pb2.SplitsConfig(analyze=["train"], transform=list(SPLITS)),
         custom_config={"spec": config.log_spec.model_dump_json(), "code_version": inputs.code_version},
     )
-    nodes = [examples, statistics, schema, validator, transform]
+    return examples, statistics, schema, validator, transform
+
+
+def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
+    """The graph up to Transform, for trainings that are no part of a graph. Shares its cache with `create_pipeline`."""
+    return _pipeline(config, inputs.output, list(_data_nodes(config, inputs)))
+
+
+def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
+    """The graph for one run. Ids of the nodes are stable: `Trainer` is the model, `Trainer.baseline` the one beside."""
+    output = inputs.output
+    push_folder = output / "models" / config.serving.model_name
+    nodes = list(_data_nodes(config, inputs))
+    examples, _, schema, _, transform = nodes
 
     def add_trainer(model: Model) -> tfx.components.Trainer:
         training_fingerprint = inputs.training_fingerprint(config, model)
@@ -157,6 +169,10 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
                 model_spec=bulk_inferrer_pb2.ModelSpec(model_signature_name=["serving_default"]),
             )
         )
+    return _pipeline(config, output, nodes)
+
+
+def _pipeline(config: RunConfig, output: pathlib.Path, nodes: list) -> tfx.dsl.Pipeline:
     tfx_folder = output / "tfx"
     return tfx.dsl.Pipeline(
         pipeline_name=config.name,

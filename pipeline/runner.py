@@ -1,6 +1,7 @@
 """`ctrpipe run`: the pipeline on this machine, and the files that it leaves for people."""
 
 import contextlib
+import dataclasses
 import datetime
 import hashlib
 import importlib.metadata
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from models.feature_map import FeatureMap
 from pipeline.config import RunConfig
 from pipeline.progress import announce
 from pipeline.quiet import load_tensorflow
@@ -44,10 +46,10 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
     found = find_files(files)
     load_tensorflow()
     _check_model(config)
-    _check_output(output)
+    check_output(output)
     announce(f"Run {config.name}: {len(found)} file(s), output in {output}")
     data = [_describe_file(path) for path in found]
-    with _one_run_at_a_time(output):
+    with one_run_at_a_time(output):
         return _run_pipeline(config, found, data, output.resolve())
 
 
@@ -55,18 +57,58 @@ def _run_pipeline(config: RunConfig, files: list[str], data: list[dict[str, Any]
     announce("Loading TFX")
     from tfx import v1 as tfx
 
-    from pipeline.graph import RunInputs, create_pipeline
+    from pipeline.graph import create_pipeline
 
-    code = code_version()
-    absolute = tuple(str(pathlib.Path(path).resolve()) for path in files)
-    inputs = RunInputs(absolute, _fingerprint_files(data), code, output, "")
+    inputs = _run_inputs(files, data, output)
     push_folder = output / "models" / config.serving.model_name
     newest = _version_to_beat(push_folder, inputs.training_fingerprint(config, config.model))
-    inputs = RunInputs(absolute, inputs.data_fingerprint, code, output, newest)
-    pipeline = create_pipeline(config, inputs)
+    pipeline = create_pipeline(config, dataclasses.replace(inputs, baseline_version=newest))
     with _announced_stages():
         tfx.orchestration.LocalDagRunner().run(pipeline)
-    return finish(config, data, code, output)
+    return finish(config, data, inputs.code_version, output)
+
+
+def _run_inputs(files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> Any:
+    from pipeline.graph import RunInputs
+
+    absolute = tuple(str(pathlib.Path(path).resolve()) for path in files)
+    return RunInputs(absolute, _fingerprint_files(data), code_version(), output, "")
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformedLog:
+    """Patterns of the transformed examples of each split, their feature map, and what they are made from."""
+
+    train: list[str]
+    validation: list[str]
+    test: list[str]
+    feature_map: FeatureMap
+    inputs: Any  # pipeline.graph.RunInputs, which is not imported before TensorFlow is
+
+
+def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> TransformedLog:
+    """Runs the pipeline up to Transform, from the cache where nothing has changed. The caller holds the folder's lock.
+
+    Raises:
+        InputError: the data or the configuration cannot be used.
+    """
+    found = find_files(files)
+    announce("Loading TFX")
+    import tensorflow_transform as tft
+    from tfx import v1 as tfx
+
+    from pipeline.artifacts import Artifacts
+    from pipeline.graph import create_data_pipeline
+    from transforms.preprocessing import feature_map
+
+    inputs = _run_inputs(found, [_describe_file(path) for path in found], output.resolve())
+    with _announced_stages():
+        tfx.orchestration.LocalDagRunner().run(create_data_pipeline(config, inputs))
+    artifacts = Artifacts(inputs.output / "tfx" / "metadata.sqlite", config.name)
+    examples = artifacts.folder("Transform", "transformed_examples")
+    train, validation, test = ([str(examples / f"Split-{split}" / "*")] for split in ("train", "validation", "test"))
+    graph = tft.TFTransformOutput(str(artifacts.folder("Transform", "transform_graph")))
+    return TransformedLog(train, validation, test, feature_map(config.log_spec, graph), inputs)
 
 
 def _check_model(config: RunConfig) -> None:
@@ -80,7 +122,7 @@ def _check_model(config: RunConfig) -> None:
                 raise InputError(f"{key}: {' '.join(str(error).split())}") from error
 
 
-def _check_output(output: pathlib.Path) -> None:
+def check_output(output: pathlib.Path) -> None:
     try:
         output.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
@@ -90,7 +132,7 @@ def _check_output(output: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def _one_run_at_a_time(output: pathlib.Path):
+def one_run_at_a_time(output: pathlib.Path):
     """A lock that a killed run releases, because the kernel holds it."""
     import fcntl
 

@@ -1,5 +1,6 @@
 """Raw columns -> packed tensors, as one TensorFlow graph for training and serving (TensorFlow Transform)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -165,6 +166,15 @@ def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
     Raises:
         InputError: a vocabulary has no entry, or all together need more ids than int32 has.
     """
+    return layout(spec, lambda column, feature: _vocabulary_size(transform, column, feature))
+
+
+def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multivalent], int]) -> FeatureMap:
+    """The feature map of a log whose vocabularies have the sizes that `vocabulary_size(column, feature)` gives.
+
+    Raises:
+        InputError: all together need more ids than int32 has.
+    """
     fields: list[tuple[str, str, int, int, str]] = []
     dense: list[str] = []
     for feature in spec.features:
@@ -179,7 +189,7 @@ def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
                 fields.append((column, "categorical", int(feature.buckets or 0), 1, feature.role))
             elif isinstance(feature, Categorical | Multivalent):
                 slots = feature.max_length if isinstance(feature, Multivalent) else 1
-                size = _vocabulary_size(transform, column, feature)
+                size = vocabulary_size(column, feature)
                 fields.append((column, feature.kind, size, slots, feature.role))
             else:
                 fields += [(f"{column}_{part}", "time", size, 1, feature.role) for part, size in _TIME_PARTS.items()]
