@@ -8,6 +8,7 @@ import dataclasses
 import glob
 import gzip
 import pathlib
+import re
 import zlib
 from collections.abc import Iterator
 from typing import IO, cast
@@ -23,6 +24,9 @@ from transforms.spec import LogSpec
 
 RANGE_BYTES = 8 << 20
 _NUMBER = rb"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+# A value as Arrow reads it: a quote counts only where a value begins; what follows the closing one is kept.
+_CSV_VALUE = re.compile(rb'(?:^|,)(?:"(?:[^"]|"")*"(?!")[^,]*|[^",][^,]*|(?=,|$))')
+_LINES_LOOKED_AT = 100  # to see whether a file without header has labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +64,11 @@ def find_files(patterns: list[str]) -> list[str]:
         raise InputError("No data: give --data PATH, or data.paths in the configuration")
     files: list[str] = []
     for pattern in patterns:
+        if pathlib.Path(pattern).is_file():  # a name may hold [ or ?
+            files.append(pattern)
+            continue
+        if pathlib.Path(pattern).is_dir():
+            raise InputError(f"{pattern}: a folder; name its files, as in '{pattern}/*'")
         found = sorted(name for name in glob.glob(pattern) if pathlib.Path(name).is_file())
         if not found:
             is_glob = glob.has_magic(pattern)
@@ -113,20 +122,29 @@ class LogReader:
 
     def _columns_of_file(self, path: str, chunk: bytes) -> tuple[list[str], bytes]:
         """The file's column names, and the bytes of its header line (none without header)."""
-        first, newline, _ = chunk.partition(b"\n")
-        values = _split_line(first.rstrip(b"\r"), self._parse_options())
         data = self.spec.data
         if data.header:
+            first, newline, _ = chunk.partition(b"\n")
+            try:
+                values = _split_line(first.rstrip(b"\r"), self._parse_options())
+            except pa.ArrowInvalid as error:
+                raise InputError(f"{path}: the header cannot be read ({_one_line(error)})") from error
             names = [value.decode("utf-8", "replace").removeprefix("\ufeff") for value in values]
             self._check_columns(path, names)
             return names, first + newline
-        if not self.labels and len(values) == len(data.columns) - len(self.spec.label_columns):
-            return [name for name in data.columns if name not in self.spec.label_columns], b""
+        if not self.labels:
+            unlabelled = [name for name in data.columns if name not in self.spec.label_columns]
+            widths = [self._count_values(line) for line in chunk.split(b"\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT]]
+            if widths.count(len(unlabelled)) > widths.count(len(data.columns)):
+                return unlabelled, b""
         return data.columns, b""
 
     def _check_columns(self, path: str, names: list[str]) -> None:
         needed = self.spec.numeric_columns + self.text_columns + self.label_columns
         wanted = dict.fromkeys(needed + [c for c in self.spec.data.columns if c not in self.spec.label_columns])
+        repeated = [name for name in wanted if names.count(name) > 1]
+        if repeated:
+            raise InputError(f"{path}: the header names {', '.join(repeated)} twice; rename one of them")
         absent = [name for name in wanted if name not in names]
         if absent:
             raise InputError(
@@ -144,7 +162,60 @@ class LogReader:
             invalid_row_handler=invalid,
         )
 
+    def _count_values(self, line: bytes) -> int:
+        """How many values a line without its line end has; 0 where a quote is not closed."""
+        if self.spec.data.format != "csv":
+            return line.count(b"\t") + 1
+        found = list(_CSV_VALUE.finditer(line))
+        return len(found) if sum(len(value[0]) for value in found) == len(line) else 0
+
+    def _fault(self, line: bytes, columns: list[str]) -> str:
+        """Why Arrow must not see a line (without its line end), "" where it may."""
+        if not line and len(columns) > 1:
+            return "the line is empty"
+        if b"\r" in line:
+            return "a carriage return inside the row"
+        count = self._count_values(line)
+        if not count:
+            return "a quote is not closed"
+        if count != len(columns) and not _is_utf8(line):
+            return f"expected {len(columns)} columns, found {count}"  # Arrow could not hand it back
+        return ""
+
     def _parse(self, path: str, chunk: bytes, first_line: int, columns: list[str]) -> LogBatch:
+        total = chunk.count(b"\n") + (not chunk.endswith(b"\n"))
+        lines = first_line + np.arange(total)
+        if not _is_odd(chunk):
+            try:
+                return self._parse_lines(path, chunk, lines, columns, [])
+            except pa.ArrowInvalid:
+                pass  # one line spoils them all: look at each
+        good, kept, rejects = [], [], []
+        for number, line in enumerate(chunk.split(b"\n")[:total]):
+            line = line.removesuffix(b"\r")
+            if reason := self._fault(line, columns):
+                rejects.append(Reject(first_line + number, reason, line.decode("utf-8", "backslashreplace")))
+            else:
+                good.append(line)
+                kept.append(first_line + number)
+        if not good:
+            names = self.spec.numeric_columns + self.text_columns + self.label_columns
+            table = pa.table({name: pa.array([], pa.binary()) for name in names})
+            return self._check(path, table, np.empty(0, np.int64), rejects)
+        try:
+            return self._parse_lines(path, b"\n".join(good) + b"\n", np.array(kept, np.int64), columns, rejects)
+        except pa.ArrowInvalid as error:
+            last = first_line + total
+            raise InputError(f"{path}: lines {first_line + 1} to {last} cannot be read ({_one_line(error)})") from error
+
+    def _parse_lines(
+        self, path: str, chunk: bytes, lines: np.ndarray, columns: list[str], rejects: list[Reject]
+    ) -> LogBatch:
+        """Parses whole lines, whose numbers are `lines`; `rejects` lay between them.
+
+        Raises:
+            pa.ArrowInvalid: a line cannot be parsed, or Arrow took two for one.
+        """
         invalid: list[pa.csv.InvalidRow] = []
 
         def keep(row: pa.csv.InvalidRow) -> str:
@@ -165,16 +236,15 @@ class LogReader:
                 check_utf8=False,
             ),
         )
-        total = chunk.count(b"\n") + (not chunk.endswith(b"\n"))
-        kept = np.ones(total, bool)
-        rejects = []
+        if table.num_rows + len(invalid) != len(lines):
+            raise pa.ArrowInvalid("a quoted value holds a line break")
+        kept = np.ones(len(lines), bool)
         for row in invalid:
             index = row.number - 1
             kept[index] = False
             reason = f"expected {row.expected_columns} columns, found {row.actual_columns}"
-            rejects.append(Reject(first_line + index, reason, row.text))
-        lines = first_line + np.flatnonzero(kept)
-        return self._check(path, table, lines, rejects)
+            rejects.append(Reject(int(lines[index]), reason, row.text))
+        return self._check(path, table, lines[kept], rejects)
 
     # Parquet --------------------------------------------------------------------------------------------------------
 
@@ -187,10 +257,13 @@ class LogReader:
         self._check_columns(path, names)
         wanted = self.spec.numeric_columns + self.text_columns + self.label_columns
         line = 0
-        for batch in file.iter_batches(batch_size=65536, columns=wanted):
-            table = pa.table({name: _as_binary(path, name, batch.column(name)) for name in wanted})
-            yield self._check(path, table, np.arange(line, line + len(table)), [])
-            line += len(table)
+        try:
+            for batch in file.iter_batches(batch_size=65536, columns=wanted):
+                table = pa.table({name: _as_binary(path, name, batch.column(name)) for name in wanted})
+                yield self._check(path, table, np.arange(line, line + len(table)), [])
+                line += len(table)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{path}: the Parquet file is damaged ({_one_line(error)})") from error
 
     # Values ---------------------------------------------------------------------------------------------------------
 
@@ -254,6 +327,12 @@ def _split_line(line: bytes, options: pa.csv.ParseOptions) -> list[bytes]:
     return [column[0].as_py() for column in table.columns]
 
 
+def _is_odd(chunk: bytes) -> bool:
+    """Whether there are lines that Arrow takes for others (empty, with a lone \\r) or cannot hand back."""
+    empty = chunk.startswith((b"\n", b"\r\n")) or b"\n\n" in chunk or b"\n\r\n" in chunk
+    return empty or chunk.count(b"\r") != chunk.count(b"\r\n") or not _is_utf8(chunk)
+
+
 def _column(table: pa.Table, name: str) -> pa.Array:
     combined = table.column(name).combine_chunks()
     return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
@@ -261,14 +340,19 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 
 def _to_float(values: pa.Array, name: str, reasons: dict[int, str]) -> pa.Array:
     try:
-        return pc.cast(values.view(pa.string()), pa.float32())
+        numbers = pc.cast(values.view(pa.string()), pa.float32())
+        if pc.all(pc.is_finite(numbers)).as_py() in (True, None):  # None: there are only missing values
+            return numbers
     except pa.ArrowInvalid:
-        good = pc.fill_null(pc.match_substring_regex(values, _NUMBER.decode()), True)
+        pass
+    is_number = pc.fill_null(pc.match_substring_regex(values, _NUMBER.decode()), True)
+    numbers = pc.cast(pc.if_else(is_number, values, pa.scalar(None, pa.binary())).view(pa.string()), pa.float32())
+    in_range = pc.fill_null(pc.is_finite(numbers), True)
+    for good, reason in ((is_number, "is not a number"), (in_range, "is too large for a 32-bit float")):
         for row in np.flatnonzero(~good.to_numpy(zero_copy_only=False)):
             shown = values[int(row)].as_py().decode("utf-8", "replace")
-            reasons.setdefault(int(row), f"{name}: '{shown}' is not a number")
-        cleaned = pc.if_else(good, values, pa.scalar(None, pa.binary()))
-        return pc.cast(cleaned.view(pa.string()), pa.float32())
+            reasons.setdefault(int(row), f"{name}: '{shown}' {reason}")
+    return numbers
 
 
 def _check_utf8(values: pa.Array, name: str, reasons: dict[int, str]) -> pa.Array:
@@ -306,6 +390,8 @@ def _as_binary(path: str, name: str, values: pa.Array) -> pa.Array:
         values = values.cast(pa.int8())
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)  # NaN is a number that is missing
     try:
         values = values if pa.types.is_binary(values.type) else values.cast(pa.string()).cast(pa.binary())
     except pa.ArrowException as error:
