@@ -1,16 +1,31 @@
 """Losses on logits."""
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class BinaryCrossEntropy(keras.losses.Loss):
-    """Mean over rows and tasks of log(1 + e^z) - y z, for logits z and labels y (batch_size, tasks)."""
+    """Mean over rows and tasks of log(1 + e^z) - y z, for logits z and labels y (batch_size, tasks).
 
-    def __init__(self, name="binary_cross_entropy", **kwargs):
+    Args:
+        task_weights: Weight of each task in the mean over tasks; equal by default.
+    """
+
+    def __init__(self, task_weights: Sequence[float] | None = None, name="binary_cross_entropy", **kwargs):
         super().__init__(name=name, **kwargs)
+        if task_weights and not (min(task_weights) >= 0 < sum(task_weights)):
+            raise ValueError(f"`task_weights` should be non-negative, one positive. Received: {task_weights}")
+        self.task_weights = tuple(task_weights) if task_weights else None
 
     def call(self, y_true, y_pred):
         losses = ops.relu(y_pred) - y_pred * y_true + ops.log1p(ops.exp(-ops.abs(y_pred)))
-        return ops.mean(losses, axis=-1)
+        if self.task_weights is None:
+            return ops.mean(losses, axis=-1)
+        weights = ops.convert_to_tensor(self.task_weights, losses.dtype)
+        return ops.sum(losses * weights, axis=-1) / sum(self.task_weights)
+
+    def get_config(self):
+        return {**super().get_config(), "task_weights": self.task_weights}

@@ -53,12 +53,12 @@ def create(name: str, feature_map: FeatureMap, **hyperparameters: Any):
         ValueError: no such model, no such hyperparameter, or an impossible value.
     """
     check_hyperparameters(name, **hyperparameters)
-    return _class(name)(feature_map, **hyperparameters)
+    return model_class(name)(feature_map, **hyperparameters)
 
 
 def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
     """Raises ValueError when the model or one of the hyperparameters does not exist."""
-    options = _class(name).options()
+    options = model_class(name).options()
     for key, value in hyperparameters.items():
         if key not in options:
             raise ValueError(f"{name} has no hyperparameter {_suggest(key, options)}")
@@ -81,12 +81,13 @@ def available() -> tuple[ModelInfo, ...]:
     """All models, by name."""
     found = []
     for name, (_, _, paper) in sorted(_MODELS.items()):
-        model = _class(name)
+        model = model_class(name)
         found.append(ModelInfo(name, paper, str(inspect.getdoc(model)).splitlines()[0], model.options()))
     return tuple(found)
 
 
-def _class(name: str):
+def model_class(name: str):
+    """The class of a model; ValueError where there is none of that name."""
     if name not in _MODELS:
         raise ValueError(f"There is no model {_suggest(name, _MODELS)}")
     module, attribute, _ = _MODELS[name]

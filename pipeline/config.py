@@ -3,7 +3,7 @@
 import hashlib
 import json
 import pathlib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 import yaml
@@ -34,11 +34,22 @@ class Plateau(Section):
 class Training(Section):
     """Optimisation. `monitor` is measured on the validation rows, `evaluations_per_epoch` times an epoch; training
     stops after `patience` evaluations without an improvement and keeps the best weights. `refit` then trains once more,
-    from the start, on training and validation rows together for as many examples as the best weights had seen."""
+    from the start, on training and validation rows together for as many examples as the best weights had seen.
+
+    `optimizer` is Adam on everything, or Adam on the dense weights and, on embedding tables, an update of only the rows
+    that a batch touches (see training/row_optimizers.py). `warmup_steps` turns the Transformer's schedule on:
+    `learning_rate` is reached after so many steps and falls with the inverse square root of the step from there.
+    `task_weights` weigh the labels' losses, 1 by default. `backend` is Keras's for the training; the served model is
+    TensorFlow's either way."""
+
+    backend: Literal["tensorflow", "jax"] = "tensorflow"
+    optimizer: Literal["adam", "lazy_adam", "rowwise_adagrad"] = "adam"
 
     batch_size: int = pydantic.Field(1024, ge=1)
     epochs: int = pydantic.Field(10, ge=1)
     learning_rate: float = pydantic.Field(1e-3, gt=0)
+    warmup_steps: int = pydantic.Field(0, ge=0)
+    task_weights: dict[str, Annotated[float, pydantic.Field(ge=0)]] = {}
     gradient_clip_norm: float | None = pydantic.Field(5.0, gt=0)
     monitor: Literal["auc", "log_loss"] = "log_loss"
     evaluations_per_epoch: int = pydantic.Field(1, ge=1)
@@ -46,6 +57,14 @@ class Training(Section):
     plateau: Plateau | None = Plateau()
     refit: bool = False
     distribution: Literal["auto", "one_device", "mirrored", "tpu"] = "auto"
+
+    @pydantic.model_validator(mode="after")
+    def _possible(self) -> "Training":
+        if self.backend == "jax" and self.distribution in ("mirrored", "tpu"):
+            raise ValueError(f"distribution {self.distribution} needs backend tensorflow")
+        if self.optimizer != "adam" and self.distribution == "tpu":
+            raise ValueError(f"optimizer {self.optimizer} does not run on a TPU; use adam")
+        return self
 
 
 class Bounds(Section):
@@ -107,6 +126,17 @@ class RunConfig(LogSpec):
         absent = [name for name in self.evaluation.slices if name not in self.feature_columns]
         if absent:
             raise ValueError(f"evaluation.slices: {', '.join(absent)} is no feature column")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _tasks_exist(self) -> "RunConfig":
+        absent = [name for name in self.training.task_weights if name not in self.data.labels]
+        if absent:
+            tasks = ", ".join(self.data.labels)
+            raise ValueError(f"training.task_weights: {', '.join(absent)} is no task; the tasks are {tasks}")
+        weights = [self.training.task_weights.get(name, 1.0) for name in self.data.labels]
+        if not any(weights):
+            raise ValueError("training.task_weights: at least one task needs a positive weight")
         return self
 
     @property

@@ -21,7 +21,7 @@ def run_fn(fn_args: FnArgs) -> None:
     """Trains and exports. custom_config: `spec` (LogSpec), `model` (Model) and `training` (Training) as JSON, `seed`,
     `warmup_requests` (how many), `work` (folder of the checkpoints, the same for every try at the same training),
     `files` (the raw log), `code_version`, `training_fingerprint`."""
-    from pipeline.training.tensorflow_trainer import train
+    from pipeline.training.train import train
 
     custom = fn_args.custom_config
     spec = LogSpec.model_validate_json(custom["spec"])
@@ -31,9 +31,10 @@ def run_fn(fn_args: FnArgs) -> None:
     fields = feature_map(spec, transform)
 
     def report(numbers: dict) -> None:
+        auc = "-" if numbers["validation_auc"] is None else f"{numbers['validation_auc']:.4f}"
         announce(
-            f"{model.name}: {numbers['examples']:,} examples, loss {numbers['train_loss']:.4f}, validation "
-            f"AUC {numbers['validation_auc']:.4f}, log loss {numbers['validation_log_loss']:.4f}"
+            f"{numbers['model']}: {numbers['examples']:,} examples, loss {numbers['train_loss']:.4f}, validation "
+            f"AUC {auc}, log loss {numbers['validation_log_loss']:.4f}"
         )
 
     work = pathlib.Path(custom["work"])

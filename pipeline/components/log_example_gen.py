@@ -7,6 +7,7 @@ from tfx import v1 as tfx
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples
 
+from pipeline.progress import now_and_then
 from transforms.ingest import SPLITS, ingest
 from transforms.spec import LogSpec
 
@@ -26,6 +27,6 @@ def LogExampleGen(
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
     log = LogSpec.model_validate_json(spec)
-    result = ingest(log, json.loads(files), seed, folders, pathlib.Path(dead_letter))
+    result = ingest(log, json.loads(files), seed, folders, pathlib.Path(dead_letter), now_and_then())
     examples.set_string_custom_property("data_fingerprint", data_fingerprint)
     (pathlib.Path(examples.uri) / "counts.json").write_text(result.to_json())

@@ -1,9 +1,7 @@
 """Transformed examples -> batches of packed tensors (TensorFlow)."""
 
 import glob
-from collections.abc import Iterator
 
-import numpy as np
 import tensorflow as tf
 
 from models.feature_map import FeatureMap
@@ -38,7 +36,3 @@ def packed_dataset(
 def count_rows(patterns: list[str]) -> int:
     files = sorted(name for pattern in patterns for name in glob.glob(pattern))
     return sum(1 for _ in tf.data.TFRecordDataset(files, compression_type="GZIP", buffer_size=8 << 20))
-
-
-def numpy_batches(dataset: tf.data.Dataset) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-    return dataset.as_numpy_iterator()

@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from models import FeatureMap
 from pipeline.config import Model, Training
-from pipeline.training import tensorflow_trainer
 from pipeline.training.data import packed_dataset
-from pipeline.training.tensorflow_trainer import predict, train
+from pipeline.training.tensorflow_learner import make_strategy
+from pipeline.training.train import train
 
 MAP = FeatureMap.from_sizes([("a", "categorical", 8, 1, "feature"), ("b", "categorical", 8, 1, "feature")])
 MODEL = Model(name="mlp", embedding_dim=4, hidden_units=[8], dropout=0.2, embedding_stddev=0.1)
@@ -43,14 +43,14 @@ def files(tmp_path_factory):
 
 def run(files, work, seed=1, **changes):
     result = train(MODEL, Training(**{**SETTINGS, **changes}), MAP, *files, seed, work)
-    return result, predict(result.model, packed_dataset(files[1], MAP, 256))[1]
+    return result, result.learner.predict(packed_dataset(files[1], MAP, 256))[1]
 
 
 def test_it_learns_an_interaction_and_keeps_the_best_weights(files, tmp_path):
     result, probabilities = run(files, tmp_path, epochs=15)
     best = result.progress.evaluations[result.progress.best]
     assert best["validation_auc"] > 0.9
-    labels = predict(result.model, packed_dataset(files[1], MAP, 256))[0]
+    labels = result.learner.predict(packed_dataset(files[1], MAP, 256))[0]
     found = -np.mean(np.log(np.where(labels > 0.5, probabilities, 1 - probabilities)))
     assert found == pytest.approx(best["validation_log_loss"], abs=1e-5)
     assert list((tmp_path / "tensorboard").glob("events*"))
@@ -101,7 +101,8 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS
 from pipeline.config import Model, Training
-from pipeline.training.tensorflow_trainer import make_strategy, train
+from pipeline.training.tensorflow_learner import make_strategy
+from pipeline.training.train import train
 model = Model(**{**MODEL.model_dump(), "dropout": 0.0})
 files, work = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])
 losses = []
@@ -125,4 +126,4 @@ def test_two_devices_train_the_same_model_as_one(files, tmp_path):
 
 
 def test_auto_is_one_device_where_there_is_one():
-    assert tensorflow_trainer.make_strategy("auto").num_replicas_in_sync == 1
+    assert make_strategy("auto").num_replicas_in_sync == 1

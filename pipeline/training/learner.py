@@ -1,0 +1,36 @@
+"""What training asks of a backend: one object that holds a model, its optimizer, and the compiled step."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+Batch = tuple[dict[str, Any], Any]  # packed tensors by name, labels float32 (batch_size, tasks)
+
+
+class Learner(Protocol):
+    """A model in training. `make_learner` of tensorflow_learner or jax_learner makes one."""
+
+    learning_rate: float  # of the next step, before the warm-up schedule's factor
+
+    @property
+    def network(self) -> Any:
+        """The Keras model with its present weights."""
+
+    def fit(self, batches: Iterable[Batch]) -> float:
+        """One training step for each batch; the mean loss over the steps."""
+
+    def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
+        """Labels and probabilities, float32 (rows, tasks) each."""
+
+    def state(self) -> list[np.ndarray]:
+        """Everything a resumed training needs: weights, optimizer state, random state."""
+
+    def load_state(self, state: list[np.ndarray]) -> None:
+        """Goes on from what `state` returned, also in another process."""
+
+    def weights(self) -> list[np.ndarray]:
+        """The model's variables, in the order of `network.variables`."""
+
+    def load_weights(self, weights: list[np.ndarray]) -> None:
+        """Takes the model's variables from what `weights` returned."""

@@ -1,0 +1,72 @@
+"""Optimizers of embedding tables that update only the rows that a batch touches.
+
+Keras's own optimizers make the gradient of a table dense and update every row, so that a step's cost grows with the
+vocabulary. Here a step reads and writes the touched rows and nothing else. For each touched row, with g the sum of its
+gradients in the batch (clipped together with all other gradients by their global norm) and t the number of the step,
+counted over all steps from 1:
+
+lazy_adam
+    m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  row <- row - rate √(1 - b2^t)/(1 - b1^t) · m/(√v + eps)
+    with b1 = 0.9, b2 = 0.999, eps = 1e-7. Adam, except that rows outside the batch keep m, v and their values:
+    dense Adam would decay both moments and go on moving them. For a row in every batch it is Adam itself.
+rowwise_adagrad
+    s <- s + mean(g²);  row <- row - rate · g/(√s + eps)  with one number s per row, eps = 1e-10: a
+    sixteenth of Adagrad's memory at width 16.
+
+Row 0 is padding: it is zero and stays zero, because its gradient is masked by FieldEmbedding.
+"""
+
+import dataclasses
+from typing import Any, Protocol
+
+from keras import ops
+
+BETA_1, BETA_2, ADAM_EPSILON, ADAGRAD_EPSILON = 0.9, 0.999, 1e-7, 1e-10
+
+
+class RowOptimizer(Protocol):
+    """The arithmetic of one kind of update; gathering and scattering rows is the backend's."""
+
+    def slot_widths(self, width: int) -> tuple[int, ...]:
+        """Widths of the tables of state that a table of `width` needs, all starting from zero."""
+
+    def update(self, rows: Any, slots: tuple[Any, ...], gradients: Any, rate: Any, step: Any) -> tuple[Any, Any]:
+        """New rows and new slots, (touched, width) each.
+
+        Args:
+            rows, slots, gradients: Of the touched rows, each row once.
+            rate: Learning rate.
+            step: Number of this step, from 1, as float32.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class LazyAdam:
+    def slot_widths(self, width: int) -> tuple[int, ...]:
+        return width, width
+
+    def update(self, rows, slots, gradients, rate, step):
+        m = BETA_1 * slots[0] + (1 - BETA_1) * gradients
+        v = BETA_2 * slots[1] + (1 - BETA_2) * ops.square(gradients)
+        corrected = rate * ops.sqrt(1 - ops.power(BETA_2, step)) / (1 - ops.power(BETA_1, step))
+        return rows - corrected * m / (ops.sqrt(v) + ADAM_EPSILON), (m, v)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowwiseAdagrad:
+    def slot_widths(self, width: int) -> tuple[int, ...]:
+        return (1,)
+
+    def update(self, rows, slots, gradients, rate, step):
+        total = slots[0] + ops.mean(ops.square(gradients), axis=1, keepdims=True)
+        return rows - rate * gradients / (ops.sqrt(total) + ADAGRAD_EPSILON), (total,)
+
+
+def row_optimizer(name: str) -> RowOptimizer | None:
+    """The row optimizer of `training.optimizer`, or None for `adam`, which updates tables like any other weight."""
+    kinds: dict[str, RowOptimizer | None] = {
+        "adam": None,
+        "lazy_adam": LazyAdam(),
+        "rowwise_adagrad": RowwiseAdagrad(),
+    }
+    return kinds[name]

@@ -1,0 +1,197 @@
+"""Training steps on TensorFlow: one device or several, dense updates or only the rows that a batch touches."""
+
+import os
+from collections.abc import Iterable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from models.ctr_model import CTRModel
+from models.feature_map import FeatureMap
+from models.layers.field_embedding import FieldEmbedding
+from models.losses import BinaryCrossEntropy
+from pipeline.config import Model, Training
+from pipeline.training.learner import Batch
+from pipeline.training.network import build_network, task_weights, warm_up
+from pipeline.training.row_optimizers import RowOptimizer, row_optimizer
+from transforms.errors import InputError
+
+
+def make_strategy(distribution: str) -> tf.distribute.Strategy:
+    """`auto`: a TPU where one is configured, else all GPUs, else one device."""
+    if distribution == "tpu" or (distribution == "auto" and os.environ.get("TPU_NAME")):
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    gpus = tf.config.list_logical_devices("GPU")
+    if distribution == "mirrored" or (distribution == "auto" and len(gpus) > 1):
+        return tf.distribute.MirroredStrategy([device.name for device in gpus or tf.config.list_logical_devices("CPU")])
+    return tf.distribute.get_strategy()
+
+
+def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed: int) -> "TensorFlowLearner":
+    """A fresh model with its optimizer, on the devices that `training.distribution` names."""
+    strategy = make_strategy(training.distribution)
+    if training.optimizer != "adam" and isinstance(strategy, tf.distribute.TPUStrategy):
+        raise InputError(f"training.optimizer: {training.optimizer} does not run on a TPU; use adam")
+    with strategy.scope():
+        return TensorFlowLearner(build_network(model, feature_map, seed), training, strategy)
+
+
+class RowUpdate:
+    """Updates a table's touched rows and nothing else."""
+
+    def __init__(self, table: FieldEmbedding, optimizer: RowOptimizer):
+        self.table, self.optimizer = table.table, optimizer
+        rows, width = self.table.shape
+        self.slots = [
+            keras.Variable(shape=(rows, slot), initializer="zeros", trainable=False, name=f"{table.name}_slot")
+            for slot in optimizer.slot_widths(width)
+        ]
+
+    def gather(self, ids: tf.Tensor) -> tf.Tensor:
+        return tf.gather(self.table.value, ids)
+
+    def apply(self, ids: tf.Tensor, gradients: tf.Tensor, rate: tf.Tensor, step: tf.Tensor) -> None:
+        """`ids` (touched), each once; `gradients` (touched, width)."""
+        slots = tuple(tf.gather(slot.value, ids) for slot in self.slots)
+        rows, slots = self.optimizer.update(self.gather(ids), slots, gradients, rate, step)
+        for variable, values in zip((self.table, *self.slots), (rows, *slots), strict=True):
+            tf.raw_ops.ResourceScatterUpdate(resource=variable.value.handle, indices=ids, updates=values)
+
+
+class TensorFlowLearner:
+    """See `learner.Learner`.
+
+    Not `Model.fit`: in Keras 3.15 it counts one optimizer step too many where a dataset's size is unknown, and several
+    devices do not add up to one. The loss of a batch is the mean over the rows of all devices.
+    """
+
+    def __init__(self, network: CTRModel, training: Training, strategy: tf.distribute.Strategy):
+        self._network = network
+        self.learning_rate = training.learning_rate
+        self.strategy = strategy
+        self._training = training
+        self._loss = BinaryCrossEntropy(task_weights(network.feature_map, training.task_weights))
+        optimizer = row_optimizer(training.optimizer)
+        self._row_updates = {table.name: RowUpdate(table, optimizer) for table in network.tables()} if optimizer else {}
+        by_row = {id(update.table) for update in self._row_updates.values()}
+        self._dense = [weight for weight in network.trainable_variables if id(weight) not in by_row]
+        # Gradients are clipped here, all by one norm, so not once more by the optimizer.
+        self._optimizer = keras.optimizers.Adam(training.learning_rate)
+        self._optimizer.build(self._dense)
+        self._step = tf.function(self._distributed_step, reduce_retracing=True)
+        self._forward = tf.function(self._probabilities, reduce_retracing=True)
+
+    @property
+    def network(self) -> CTRModel:
+        return self._network
+
+    def fit(self, batches: Iterable[Batch]) -> float:
+        if self.strategy.num_replicas_in_sync > 1 and isinstance(batches, tf.data.Dataset):
+            batches = self.strategy.experimental_distribute_dataset(batches)
+        first = 1 + int(self._optimizer.iterations.numpy())
+        losses = []
+        for step, (inputs, labels) in enumerate(batches, first):
+            rate = self.learning_rate * warm_up(step, self._training.warmup_steps)
+            losses.append(self._step(inputs, labels, tf.constant(rate, tf.float32)))
+        return float(np.mean([loss.numpy() for loss in losses]))
+
+    def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
+        labels, probabilities = [], []
+        for inputs, label in batches:
+            labels.append(np.asarray(label))
+            probabilities.append(self._forward(inputs).numpy())
+        return np.concatenate(labels), np.concatenate(probabilities)
+
+    def state(self) -> list[np.ndarray]:
+        return [keras.ops.convert_to_numpy(variable) for variable in self._variables()]
+
+    def load_state(self, state: list[np.ndarray]) -> None:
+        _assign(self._variables(), state)
+
+    def weights(self) -> list[np.ndarray]:
+        return [keras.ops.convert_to_numpy(variable) for variable in self._network.variables]
+
+    def load_weights(self, weights: list[np.ndarray]) -> None:
+        _assign(self._network.variables, weights)
+
+    def _variables(self) -> list[keras.Variable]:
+        slots = [slot for update in self._row_updates.values() for slot in update.slots]
+        return [*self._network.variables, *self._optimizer.variables, *slots]
+
+    def _gathered(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {name: update.gather(inputs["ids"]) for name, update in self._row_updates.items()}
+
+    def _probabilities(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+        # Reading a table whole copies it once its rows have been written one by one: hence gathered.
+        return tf.sigmoid(self._network(inputs, training=False, gathered=self._gathered(inputs)))
+
+    def _distributed_step(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+        losses = self.strategy.run(self._replica_step, args=(inputs, labels, rate))
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+
+    def _replica_step(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+        context = tf.distribute.get_replica_context()
+        several = self.strategy.num_replicas_in_sync > 1
+        rows = tf.cast(tf.shape(labels)[0], tf.float32)
+        rows = context.all_reduce(tf.distribute.ReduceOp.SUM, rows) if several else rows
+        gathered = self._gathered(inputs)
+        with tf.GradientTape() as tape:
+            tape.watch(list(gathered.values()))
+            logits = self._network(inputs, training=True, gathered=gathered)
+            loss = tf.reduce_sum(self._loss.call(labels, logits)) / rows
+            objective = loss
+            if self._network.losses:
+                objective += tf.add_n(self._network.losses) / self.strategy.num_replicas_in_sync
+        dense, by_row = tape.gradient(objective, ([weight.value for weight in self._dense], gathered))
+        dense = [tf.convert_to_tensor(part) for part in dense]  # else an id that comes twice counts twice in the norm
+        ids = tf.reshape(inputs["ids"], [-1]) if self._row_updates else None
+        if several:
+            dense = [context.all_reduce(tf.distribute.ReduceOp.SUM, part) for part in dense]
+            by_row = {name: context.all_gather(_flat(part), axis=0) for name, part in by_row.items()}
+            ids = context.all_gather(ids, axis=0) if self._row_updates else None
+        unique, by_row = _sum_by_row(ids, by_row)
+        dense, by_row = self._clip(dense, by_row)
+        self._optimizer.learning_rate.assign(rate)
+        step = tf.cast(self._optimizer.iterations.value, tf.float32) + 1
+        for name, update in self._row_updates.items():
+            update.apply(unique, by_row[name], rate, step)
+        self._apply_dense(dense)
+        return loss
+
+    def _apply_dense(self, gradients: list[tf.Tensor]) -> None:
+        """Adam; the gradients are already those of the whole batch, and Keras adds them up over the devices again."""
+        share = self.strategy.num_replicas_in_sync
+        self._optimizer.apply([gradient / share for gradient in gradients] if share > 1 else gradients, self._dense)
+
+    def _clip(
+        self, dense: list[tf.Tensor], by_row: dict[str, tf.Tensor]
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+        if not self._training.gradient_clip_norm:
+            return dense, by_row
+        clipped, _ = tf.clip_by_global_norm([*dense, *by_row.values()], self._training.gradient_clip_norm)
+        return clipped[: len(dense)], dict(zip(by_row, clipped[len(dense) :], strict=True))
+
+
+def _flat(gradient: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(gradient, [-1, gradient.shape[-1]])
+
+
+def _sum_by_row(
+    ids: tf.Tensor | None, gradients: dict[str, tf.Tensor]
+) -> tuple[tf.Tensor | None, dict[str, tf.Tensor]]:
+    """Each id once, and the sum of its gradients; one search for equal ids serves all tables."""
+    if ids is None:
+        return None, {}
+    unique, places = tf.unique(ids)
+    count = tf.shape(unique)[0]
+    summed = {name: tf.math.unsorted_segment_sum(_flat(part), places, count) for name, part in gradients.items()}
+    return unique, summed
+
+
+def _assign(variables: Iterable[keras.Variable], values: Iterable[np.ndarray]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)

@@ -1,0 +1,325 @@
+"""Training to the best validation result: plateau, early stopping, checkpoints; the same on any backend."""
+
+import dataclasses
+import importlib
+import json
+import math
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from models import metrics
+from models.feature_map import FeatureMap
+from models.registry import check_hyperparameters, model_class
+from pipeline.config import Model, Training
+from pipeline.training.learner import Learner
+from transforms.errors import InputError
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclasses.dataclass
+class Progress:
+    """Where a training stands; together with the learner's state, all that is needed to go on."""
+
+    evaluation: int = 0  # evaluations done
+    best: int | None = None  # the best of them
+    best_value: float = math.inf  # of the monitored metric, lower is better (AUC negated)
+    waited: int = 0  # evaluations since the best
+    plateau_waited: int = 0
+    learning_rate: float = 0.0
+    stopped: str = ""
+    evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class TrainResult:
+    """The trained model, with its best weights, and its history."""
+
+    learner: Learner
+    progress: Progress
+
+    @property
+    def model(self) -> Any:
+        return self.learner.network
+
+    @property
+    def history(self) -> dict[str, Any]:
+        value = dataclasses.asdict(self.progress)
+        return {key: value[key] for key in ("evaluations", "best", "stopped")}
+
+
+def train(
+    model: Model,
+    training: Training,
+    feature_map: FeatureMap,
+    train_files: list[str],
+    validation_files: list[str],
+    seed: int,
+    work: pathlib.Path,
+    report: Report | None = None,
+) -> TrainResult:
+    """Trains, or goes on from the checkpoint in `work`; the same seed gives the same weights either way.
+
+    Args:
+        model: Registry name and hyperparameters.
+        training: Optimisation settings.
+        feature_map: The description of the packed tensors.
+        train_files, validation_files: Patterns of gzip TFRecords of transformed examples.
+        seed: Seed of initial weights, dropout and the order of examples.
+        work: Folder of the checkpoint and of the TensorBoard logs of this training.
+        report: Called with each evaluation's numbers.
+    """
+    task = Task(model, training, feature_map, tuple(train_files), tuple(validation_files), seed)
+    if training.backend != keras.backend.backend():
+        return _train_in_a_process(task, work, report)
+    return _train_here(task, work, report)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What a training is told."""
+
+    model: Model
+    training: Training
+    feature_map: FeatureMap
+    train_files: tuple[str, ...]
+    validation_files: tuple[str, ...]
+    seed: int
+
+    def to_json(self) -> str:
+        values = dataclasses.asdict(self)
+        values |= {"model": self.model.model_dump(mode="json"), "training": self.training.model_dump(mode="json")}
+        return json.dumps({**values, "feature_map": self.feature_map.to_json()})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Task":
+        values = json.loads(text)
+        values |= {"train_files": tuple(values["train_files"]), "validation_files": tuple(values["validation_files"])}
+        values |= {"model": Model(**values["model"]), "training": Training(**values["training"])}
+        return cls(**{**values, "feature_map": FeatureMap.from_json(values["feature_map"])})
+
+    def data(self, files: tuple[str, ...], epoch: int):
+        """The rows of an epoch in its order."""
+        from pipeline.training.data import packed_dataset
+
+        return packed_dataset(list(files), self.feature_map, self.training.batch_size, self.seed + epoch)
+
+    def rows(self, files: tuple[str, ...]) -> int:
+        from pipeline.training.data import count_rows
+
+        return count_rows(list(files))
+
+    def learner(self) -> Learner:
+        """A model of this task, untrained."""
+        backend = importlib.import_module(f"pipeline.training.{keras.backend.backend()}_learner")
+        return backend.make_learner(self.model, self.training, self.feature_map, self.seed)
+
+
+def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainResult:
+    from pipeline.training.data import packed_dataset
+
+    work.mkdir(parents=True, exist_ok=True)
+    training = task.training
+    learner = task.learner()
+    checkpoint = _Checkpoint(work / "checkpoint", learner)
+    progress = checkpoint.restore()
+    if progress is None:
+        progress = Progress(learning_rate=training.learning_rate)
+        _start_from_pretrained(task, learner, work, report)
+    rows = task.rows(task.train_files)
+    steps = math.ceil(rows / training.batch_size)
+    interval = math.ceil(steps / training.evaluations_per_epoch)
+    validation = packed_dataset(list(task.validation_files), task.feature_map, 8192)
+    logs = _TensorBoard(work / "tensorboard")
+    while not progress.stopped:
+        epoch, part = divmod(progress.evaluation, training.evaluations_per_epoch)
+        if epoch >= training.epochs:
+            progress.stopped = f"all {training.epochs} epochs done"
+            break
+        if part * interval < steps:
+            learner.learning_rate = progress.learning_rate
+            loss = learner.fit(task.data(task.train_files, epoch).skip(part * interval).take(interval))
+            labels, probabilities = learner.predict(validation)
+            done = min(epoch * steps + min((part + 1) * interval, steps), training.epochs * steps)
+            numbers = {
+                "step": done,
+                "examples": int(done / steps * rows),
+                "train_loss": loss,
+                **_validation(labels, probabilities, task.feature_map.tasks),
+                "learning_rate": progress.learning_rate,
+            }
+            _decide(training, progress, numbers)
+            checkpoint.save(progress, is_best=progress.waited == 0)
+            logs.write(numbers)
+            if report:
+                report({"model": task.model.name, **numbers})
+        else:
+            progress.evaluation += 1
+    if training.refit:
+        learner = task.learner()
+        _start_from_pretrained(task, learner, work, report)
+        _refit(task, learner, progress)
+    else:
+        checkpoint.restore_best()
+    return TrainResult(learner, progress)
+
+
+def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
+    """The first stage of a model in two: the model it names is trained in the same way, and its weights taken over."""
+    name = learner.network.pretraining
+    if name is None:
+        return
+    options = {key: value for key, value in task.model.hyperparameters.items() if key in model_class(name).options()}
+    check_hyperparameters(name, **options)
+    first = dataclasses.replace(task, model=Model(name=name, **options))
+    result = _train_here(first, work / f"pretrained-{name}", report)
+    learner.network.take_weights(result.model)
+
+
+def _refit(task: Task, learner: Learner, progress: Progress) -> None:
+    """Training and validation rows together, for as many passes and with the learning rates that led to the best."""
+    files = task.train_files + task.validation_files
+    steps = math.ceil(task.rows(files) / task.training.batch_size)
+    interval = math.ceil(steps / task.training.evaluations_per_epoch)
+    for index, numbers in enumerate(progress.evaluations[: (progress.best or 0) + 1]):
+        epoch, part = divmod(index, task.training.evaluations_per_epoch)
+        learner.learning_rate = numbers["learning_rate"]
+        learner.fit(task.data(files, epoch).skip(part * interval).take(interval))
+
+
+def _validation(labels: np.ndarray, probabilities: np.ndarray, tasks: tuple[str, ...]) -> dict[str, float | None]:
+    """AUC and log loss of the primary task and, where there are several, of each of the others."""
+    found: dict[str, float | None] = {}
+    for index, task in enumerate(tasks):
+        name = f"validation_{task}" if index else "validation"
+        found[f"{name}_auc"] = metrics.auc(labels[:, index], probabilities[:, index])
+        found[f"{name}_log_loss"] = metrics.log_loss(labels[:, index], probabilities[:, index])
+    return found
+
+
+def _decide(training: Training, progress: Progress, numbers: dict[str, Any]) -> None:
+    """Notes an evaluation: is it the best, is the learning rate cut, does training stop?"""
+    if training.monitor == "auc" and numbers["validation_auc"] is None:
+        raise InputError("training.monitor: the validation rows have one class only, so no AUC; monitor log_loss")
+    value = -numbers["validation_auc"] if training.monitor == "auc" else numbers["validation_log_loss"]
+    progress.evaluations.append(numbers)
+    progress.evaluation += 1
+    if value < progress.best_value:
+        progress.best, progress.best_value = len(progress.evaluations) - 1, value
+        progress.waited = progress.plateau_waited = 0
+        return
+    progress.waited += 1
+    progress.plateau_waited += 1
+    if progress.waited >= training.patience:
+        progress.stopped = f"{training.monitor} did not improve for {training.patience} evaluations"
+    elif training.plateau and progress.plateau_waited >= training.plateau.patience:
+        lowered = max(progress.learning_rate * training.plateau.factor, training.plateau.minimum)
+        progress.learning_rate, progress.plateau_waited = lowered, 0
+
+
+class _TensorBoard:
+    def __init__(self, folder: pathlib.Path):
+        import tensorflow as tf
+
+        self._summary, self._writer = tf.summary, tf.summary.create_file_writer(str(folder))
+
+    def write(self, numbers: dict[str, Any]) -> None:
+        with self._writer.as_default(step=numbers["step"]):
+            for name, value in numbers.items():
+                if name != "step" and value is not None:
+                    self._summary.scalar(name, value)
+        self._writer.flush()
+
+
+class _Checkpoint:
+    """The learner's state and the progress in one folder, replaced by a rename so that it is never half written."""
+
+    def __init__(self, folder: pathlib.Path, learner: Learner):
+        self._folder = folder
+        self._learner = learner
+
+    def save(self, progress: Progress, is_best: bool) -> None:
+        fresh = self._folder.with_name("checkpoint.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        np.savez(fresh / "state.npz", *self._learner.state())
+        if is_best:
+            np.savez(fresh / "best.npz", *self._learner.weights())
+        else:
+            os.link(self._folder / "best.npz", fresh / "best.npz")
+        (fresh / "progress.json").write_text(json.dumps(dataclasses.asdict(progress)))
+        old = self._folder.with_name("checkpoint.old")
+        shutil.rmtree(old, ignore_errors=True)
+        if self._folder.exists():
+            self._folder.rename(old)
+        fresh.rename(self._folder)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def restore(self) -> Progress | None:
+        # A kill between the two renames of save leaves only the old one.
+        for folder in (self._folder, self._folder.with_name("checkpoint.old")):
+            if (folder / "progress.json").exists():
+                if folder != self._folder:
+                    folder.rename(self._folder)
+                self._learner.load_state(read_arrays(self._folder / "state.npz"))
+                return Progress(**json.loads((self._folder / "progress.json").read_text()))
+        return None
+
+    def restore_best(self) -> None:
+        self._learner.load_weights(read_arrays(self._folder / "best.npz"))
+
+
+def read_arrays(path: pathlib.Path) -> list[np.ndarray]:
+    """The arrays that np.savez wrote without names, in their order."""
+    with np.load(path) as values:
+        return [values[f"arr_{index}"] for index in range(len(values.files))]
+
+
+# Another backend ------------------------------------------------------------------------------------------------------
+
+
+def _train_in_a_process(task: Task, work: pathlib.Path, report: Report | None) -> TrainResult:
+    """Keras has one backend per process: the training runs in another, and the weights come back for the export."""
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "task.json").write_text(task.to_json())
+    root = str(pathlib.Path(__file__).parents[2])
+    environment = {**os.environ, "KERAS_BACKEND": task.training.backend, "PYTHONPATH": root}
+    command = [sys.executable, "-m", "pipeline.training.worker", str(work)]
+    # The worker ends when its standard input closes: also when this process is killed.
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C reaches this process alone
+    )
+    assert process.stdout and process.stdin
+    try:
+        for line in process.stdout:
+            if report and line.startswith("{"):
+                report(json.loads(line))
+        code = process.wait()
+    finally:
+        process.stdin.close()
+        process.wait()
+    if code:
+        raise InputError(f"training on {task.training.backend} ended with exit code {code}; see the lines above")
+    learner = dataclasses.replace(task, training=task.training.model_copy(update={"optimizer": "adam"})).learner()
+    learner.load_weights(read_arrays(work / "weights.npz"))
+    return TrainResult(learner, Progress(**json.loads((work / "history.json").read_text())))
+
+
+def run_task(work: pathlib.Path, report: Report) -> None:
+    """The other process's part: trains task.json and leaves weights.npz and history.json beside it."""
+    result = _train_here(Task.from_json((work / "task.json").read_text()), work, report)
+    np.savez(work / "weights.npz", *result.learner.weights())
+    (work / "history.json").write_text(json.dumps(dataclasses.asdict(result.progress)))
