@@ -57,8 +57,10 @@ def randomised(name: str, data: FeatureMap | None = None, **changes):
     model = create(name, data or feature_map(), **{**SMALL[name], **changes})
     model(batch())
     random = np.random.default_rng(5)
+    # With small weights the layer norms of an encoder leave of the fields less than a test's tolerance.
+    scale = 0.8 if "key_dim" in SMALL[name] else 0.4
     for weight in model.trainable_variables:
-        weight.assign(random.normal(scale=0.4, size=weight.shape).astype(np.float32))
+        weight.assign(random.normal(scale=scale, size=weight.shape).astype(np.float32))
     return model
 
 
