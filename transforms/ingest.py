@@ -38,7 +38,7 @@ def ingest(
     seed: int,
     split_folders: dict[str, pathlib.Path],
     dead_letter: pathlib.Path,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> IngestResult:
     """Reads the log twice: once to count and check rows, once to write them.
 
@@ -48,14 +48,14 @@ def ingest(
         seed: Seed of `split.by: hash`.
         split_folders: An existing folder per name of SPLITS, to hold `data_tfrecord-00000-of-00001.gz`.
         dead_letter: Folder for `rejects.jsonl`, one object per malformed row: file, line, reason, text.
-        progress: Called with the number of rows read so far in the second pass.
+        progress: Told how far each of the two passes is, after every few megabytes.
 
     Raises:
         InputError: a file cannot be read, too many rows are malformed, a split is empty, the labels of the training
             rows are of one class only, or a feature is missing in all of them.
     """
     reader = LogReader(spec)
-    total = _check_log(reader, files, spec.data.max_bad_row_rate, dead_letter)
+    total = _check_log(reader, files, spec.data.max_bad_row_rate, dead_letter, progress)
     result = IngestResult(dict.fromkeys(SPLITS, 0), dict.fromkeys(SPLITS, 0), total.rejected, total.reasons)
     present = {name: 0 for name in spec.feature_columns}
     label = spec.label_columns[0]
@@ -75,8 +75,7 @@ def ingest(
                     for column in present:
                         present[column] += rows.num_rows - rows[column].null_count
             done += batch.rows.num_rows
-            if progress:
-                progress(done)
+            progress(f"{done:,} of {total.rows:,} rows written")
     _check_splits(result, present, label)
     return result
 
@@ -93,7 +92,9 @@ class _Total:
     reasons: dict[str, int]
 
 
-def _check_log(reader: LogReader, files: list[str], max_rate: float, dead_letter: pathlib.Path) -> _Total:
+def _check_log(
+    reader: LogReader, files: list[str], max_rate: float, dead_letter: pathlib.Path, progress: Callable[[str], None]
+) -> _Total:
     rows = rejected = 0
     reasons: dict[str, int] = {}
     first: tuple[str, Reject] | None = None
@@ -109,6 +110,7 @@ def _check_log(reader: LogReader, files: list[str], max_rate: float, dead_letter
                 if rejected <= DEAD_LETTERS_KEPT:
                     letter = {"file": batch.path, "line": reject.line, "reason": reject.reason, "text": reject.text}
                     letters.write(json.dumps(letter) + "\n")
+            progress(f"{rows + rejected:,} rows read")
     if first and rejected > max_rate * (rows + rejected):
         file, reject = first
         raise InputError(

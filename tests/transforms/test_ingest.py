@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from transforms import readers
 from transforms.errors import InputError
 from transforms.ingest import SPLITS, ingest
 from transforms.spec import LogSpec
@@ -23,13 +24,13 @@ def lines(rows=100) -> list[str]:
     return [f"{row % 3 == 0:d}\t{row}\tv{row % 7}\t141021{row * 24 // rows:02d}" for row in range(rows)]
 
 
-def run(tmp_path, text, log=None, seed=0):
+def run(tmp_path, text, log=None, seed=0, **options):
     path = tmp_path / "log.tsv"
     path.write_text("\n".join(text) + "\n")
     folders = {name: tmp_path / name for name in SPLITS}
     for folder in folders.values():
         folder.mkdir(exist_ok=True)
-    return ingest(log or spec(), [str(path)], seed, folders, tmp_path / "dead")
+    return ingest(log or spec(), [str(path)], seed, folders, tmp_path / "dead", **options)
 
 
 def numbers(tmp_path, name):
@@ -84,6 +85,17 @@ def test_too_many_malformed_rows_stop_the_run(tmp_path):
     with pytest.raises(InputError, match=r"2 of 102 rows are malformed.*line 101"):
         run(tmp_path, [*lines(), "bad", "bad"])
     assert len((tmp_path / "dead" / "rejects.jsonl").read_text().splitlines()) == 2
+
+
+def test_it_says_how_far_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "RANGE_BYTES", 2000)
+    said: list[str] = []
+    run(tmp_path, ["bad", *lines(1000)], progress=said.append)
+    passes = [text for text in said if text.endswith("rows read")], [text for text in said if "written" in text]
+    assert [len(texts) for texts in passes] == [len(said) / 2] * 2 and len(said) > 10
+    assert passes[0][-1] == "1,001 rows read" and passes[1][-1] == "1,000 of 1,000 rows written"
+    counts = [int(text.split()[0].replace(",", "")) for text in passes[1]]
+    assert counts == sorted(set(counts))
 
 
 def test_one_class_only_is_refused(tmp_path):
