@@ -21,7 +21,7 @@ class BinaryCrossEntropy(keras.losses.Loss):
         self.task_weights = tuple(task_weights) if task_weights else None
 
     def call(self, y_true, y_pred):
-        losses = ops.relu(y_pred) - y_pred * y_true + ops.log1p(ops.exp(-ops.abs(y_pred)))
+        losses = ops.softplus(y_pred) - y_pred * y_true
         if self.task_weights is None:
             return ops.mean(losses, axis=-1)
         weights = ops.convert_to_tensor(self.task_weights, losses.dtype)

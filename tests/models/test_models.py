@@ -57,6 +57,23 @@ def test_one_training_step_under_every_policy_gives_float32_logits(name, policy)
         keras.mixed_precision.set_dtype_policy(before)
 
 
+def test_the_losses_gradient_is_p_minus_y_also_at_zero():
+    logits, labels = tf.constant([[0.0], [0.0], [3.0], [-80.0]]), tf.constant([[0.0], [1.0], [0.0], [1.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = BinaryCrossEntropy()(labels, logits)
+    np.testing.assert_allclose(tape.gradient(loss, logits) * 4, tf.sigmoid(logits) - labels, rtol=1e-6)
+
+
+def test_task_weights_weigh_the_mean_over_tasks():
+    z, y = np.array([[0.5, -1.0], [2.0, 0.1]], np.float32), np.array([[1, 0], [0, 1]], np.float32)
+    each = np.log1p(np.exp(z)) - z * y
+    assert float(BinaryCrossEntropy((3.0, 1.0))(y, z)) == pytest.approx((each @ [0.75, 0.25]).mean(), rel=1e-6)
+    assert float(BinaryCrossEntropy((1.0, 1.0))(y, z)) == pytest.approx(float(BinaryCrossEntropy()(y, z)), rel=1e-6)
+    with pytest.raises(ValueError, match="task_weights"):
+        BinaryCrossEntropy((0.0, 0.0))
+
+
 def test_loss_equals_cross_entropy_and_survives_large_logits():
     z, y = np.array([[2.0], [-3.0], [90.0]], np.float32), np.array([[1.0], [1.0], [0.0]], np.float32)
     expected = np.mean([np.log1p(np.exp(-2)), np.log1p(np.exp(3)), 90.0])

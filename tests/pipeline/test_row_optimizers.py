@@ -1,0 +1,150 @@
+"""Updates of touched rows against numpy loops over rows, on TensorFlow and on JAX."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from models import FeatureMap
+from pipeline.config import Model, Training
+from pipeline.training.tensorflow_learner import make_learner
+
+FIELDS = [("a", "categorical", 8, 1, "feature"), ("b", "categorical", 20, 1, "feature")]
+MAP = FeatureMap.from_sizes([*FIELDS, ("m", "multivalent", 9, 3, "feature")], ["x"])
+# A logistic regression's gradients can be written down: (p - y) / rows for each id, times x for the dense weight.
+MODEL = Model(name="lr", l2=0.1)
+RATE, ROWS = 0.05, 16
+
+
+def batches(count: int) -> list:
+    """Random ids, of which some come several times in a batch, some in no batch, some in some batches."""
+    random = np.random.default_rng(4)
+    found = []
+    for _ in range(count):
+        ids = [random.zipf(1.5, (ROWS, field.slots)) % (field.size // 2) + field.offset for field in MAP.fields]
+        ids[2][:, 1:] *= random.random((ROWS, 2)) < 0.5  # padding
+        inputs = {"ids": np.concatenate(ids, axis=1).astype(np.int32)}
+        inputs["dense"] = random.normal(size=(ROWS, 1)).astype(np.float32)
+        found.append((inputs, (random.random((ROWS, 1)) < 0.4).astype(np.float32)))
+    return found
+
+
+def expected(optimizer: str, clip: float | None, steps: int) -> tuple[np.ndarray, float, float]:
+    """The table, the dense weight and the bias after `steps`, one row at a time, in double precision."""
+    table, kernel, bias = np.zeros(MAP.total_ids), 0.0, 0.0
+    m, v, s = np.zeros(MAP.total_ids), np.zeros(MAP.total_ids), np.zeros(MAP.total_ids)
+    dense_m, dense_v = np.zeros(2), np.zeros(2)
+    for step, (inputs, labels) in enumerate(batches(steps), 1):
+        gradient: dict[int, float] = {}
+        dense = np.zeros(2)
+        for ids, x, y in zip(inputs["ids"], inputs["dense"][:, 0], labels[:, 0], strict=True):
+            p = 1 / (1 + np.exp(-(sum(table[i] for i in ids if i) + kernel * x + bias)))
+            dense += np.array([x, 1.0]) * (p - y) / ROWS
+            slots = iter(ids)
+            for field in MAP.fields:
+                present = [i for i in (next(slots) for _ in range(field.slots)) if i]
+                weight = sum(table[i] for i in present)  # of the field: what the penalty is on
+                for i in present:
+                    gradient[i] = gradient.get(i, 0.0) + (p - y) / ROWS + 0.1 * weight / ROWS
+        norm = np.sqrt(sum(g**2 for g in gradient.values()) + (dense**2).sum())
+        factor = min(1.0, clip / norm) if clip else 1.0
+        corrected = RATE * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+        for row, g in gradient.items():
+            g *= factor
+            if optimizer == "lazy_adam":
+                m[row], v[row] = 0.9 * m[row] + 0.1 * g, 0.999 * v[row] + 0.001 * g * g
+                table[row] -= corrected * m[row] / (np.sqrt(v[row]) + 1e-7)
+            else:
+                s[row] += g * g
+                table[row] -= RATE * g / (np.sqrt(s[row]) + 1e-10)
+        dense *= factor
+        dense_m, dense_v = 0.9 * dense_m + 0.1 * dense, 0.999 * dense_v + 0.001 * dense**2
+        moved = corrected * dense_m / (np.sqrt(dense_v) + 1e-7)
+        kernel, bias = kernel - moved[0], bias - moved[1]
+    return table, kernel, bias
+
+
+def settings(optimizer: str, clip: float | None) -> Training:
+    return Training(optimizer=optimizer, gradient_clip_norm=clip, learning_rate=RATE)
+
+
+def check(weights: list, optimizer: str, clip: float | None, steps: int) -> None:
+    """Weights of the logistic regression by their shapes."""
+    table, kernel, bias = expected(optimizer, clip, steps)
+    found = {np.shape(weight): np.asarray(weight) for weight in weights}
+    np.testing.assert_allclose(found[(MAP.total_ids, 1)][:, 0], table, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose([found[(1, 1)][0, 0], found[(1,)][0]], [kernel, bias], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize("optimizer", ["lazy_adam", "rowwise_adagrad"])
+def test_touched_rows_follow_the_documented_update(optimizer, clip):
+    learner = make_learner(MODEL, settings(optimizer, clip), MAP, 1)
+    learner.fit(batches(6))
+    check(learner.weights(), optimizer, clip, 6)
+
+
+@pytest.mark.parametrize("optimizer", ["lazy_adam", "rowwise_adagrad"])
+def test_rows_outside_the_batch_keep_their_values(optimizer):
+    learner = make_learner(Model(name="fm", embedding_dim=3, embedding_stddev=0.1), settings(optimizer, 1.0), MAP, 1)
+    learner.fit(batches(1))
+    before = learner.network.table.table.numpy()
+    [(inputs, labels)] = batches(1)
+    inputs["ids"][:] = inputs["ids"][:1]
+    learner.fit([(inputs, labels)])
+    changed = np.any(learner.network.table.table.numpy() != before, axis=1)
+    assert set(np.flatnonzero(changed)) == set(inputs["ids"][0]) - {0}
+
+
+def test_lazy_adam_is_adam_where_every_row_is_in_every_batch():
+    model = Model(name="deepfm", embedding_dim=3, embedding_stddev=0.1, hidden_units=[5])
+    ids = np.tile(np.arange(MAP.total_ids), 2)[: ROWS * 5].reshape(ROWS, 5).astype(np.int32)
+    assert set(ids.flat) == set(range(MAP.total_ids))
+    data = [({**inputs, "ids": ids}, labels) for inputs, labels in batches(5)]
+    tables = []
+    for optimizer in ("adam", "lazy_adam"):
+        learner = make_learner(model, settings(optimizer, 0.1), MAP, 1)
+        learner.fit(data)
+        tables.append(learner.network.table.table.numpy())
+    np.testing.assert_allclose(tables[0], tables[1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_resumed_learner_goes_on_as_if_it_had_not_stopped():
+    model, training = Model(name="fm", embedding_dim=3, embedding_stddev=0.1), settings("lazy_adam", 1.0)
+    whole, first, second = (make_learner(model, training, MAP, seed) for seed in (1, 1, 2))
+    data = batches(6)
+    whole.fit(data)
+    first.fit(data[:3])
+    second.load_state(first.state())
+    second.fit(data[3:])
+    for left, right in zip(whole.weights(), second.weights(), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
+
+
+ON_JAX = """
+import numpy as np
+import tests.pipeline.test_row_optimizers as t
+from pipeline.training.jax_learner import make_learner
+import keras
+assert keras.backend.backend() == "jax"
+for optimizer in ("lazy_adam", "rowwise_adagrad"):
+    for clip in (None, 0.05):
+        learner = make_learner(t.MODEL, t.settings(optimizer, clip), t.MAP, 1)
+        learner.fit(t.batches(3))
+        learner.predict(t.batches(1))
+        other = make_learner(t.MODEL, t.settings(optimizer, clip), t.MAP, 2)
+        other.load_state(learner.state())
+        other.fit(t.batches(6)[3:])
+        t.check(other.weights(), optimizer, clip, 6)
+print("equal")
+"""
+
+
+def test_jax_does_the_same():
+    root = pathlib.Path(__file__).parents[2]
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)}
+    run = subprocess.run([sys.executable, "-c", ON_JAX], capture_output=True, text=True, cwd=root, env=environment)
+    assert run.returncode == 0 and run.stdout.split()[-1] == "equal", run.stderr[-2000:]
