@@ -225,12 +225,12 @@ def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pat
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
     pa.parquet.write_table(pa.table(predictions), fresh / "predictions.parquet")
-    _write_json(fresh / "gates.json", read_gates(evaluation, config.gates))
+    write_json(fresh / "gates.json", read_gates(evaluation, config.gates))
     shutil.copy(model / "assets.extra" / "history.json", fresh / "history.json")
     counts = json.loads((examples / "counts.json").read_text())
     statistics = artifacts.folder("StatisticsGen", "statistics")
     anomalies = artifacts.folder("ExampleValidator", "anomalies")
-    _write_json(fresh / "statistics.json", summarise_statistics(statistics, anomalies, counts, config.log_spec))
+    write_json(fresh / "statistics.json", summarise_statistics(statistics, anomalies, counts, config.log_spec))
     (fresh / "config.yaml").write_text(_as_yaml(config))
     lineage = {
         "config_hash": hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16],
@@ -242,15 +242,15 @@ def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pat
         "versions": {name: importlib.metadata.version(name) for name in VERSIONS_SHOWN},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    _write_json(fresh / "lineage.json", lineage)
-    _write_json(output / "metrics.json", metrics)
+    write_json(fresh / "lineage.json", lineage)
+    write_json(output / "metrics.json", metrics)
     shutil.rmtree(output / "report_data", ignore_errors=True)
     fresh.rename(output / "report_data")
     write_report(output)
     return metrics
 
 
-def _write_json(path: pathlib.Path, value: Any) -> None:
+def write_json(path: pathlib.Path, value: Any) -> None:
     def plain(item: Any) -> Any:
         return item.item() if isinstance(item, np.generic) else str(item)
 

@@ -1,0 +1,80 @@
+"""What a trained model is worth: metrics on the test rows, size, speed of training and of a prediction."""
+
+import math
+import statistics
+import time
+from typing import Any
+
+import keras
+
+from models.metrics import summarise
+from pipeline.config import Training
+from pipeline.runner import TransformedLog
+from pipeline.training.data import packed_dataset
+from pipeline.training.learner import Learner
+
+PREDICTION_ROWS = 8192
+LATENCY_BATCHES, LATENCY_ROWS = 20, 1024  # Hiformer, section 4.1.2
+SPEED_STEPS, SPEED_REPEATS = 10, 3
+
+
+def measure(learner: Learner, training: Training, log: TransformedLog, latency: bool) -> dict[str, Any]:
+    """Metrics per task on the test rows, parameters and speeds.
+
+    It trains a few more steps at its end, so the learner is of no more use. `normalised_log_loss` is the log loss as a
+    share of the base rate's; `train_samples_per_second` is None where another process trained.
+    """
+    labels, probabilities = learner.predict(packed_dataset(log.test, log.feature_map, PREDICTION_ROWS))
+    tasks = {
+        task: _test_metrics(labels[:, index], probabilities[:, index])
+        for index, task in enumerate(log.feature_map.tasks)
+    }
+    parameters, tables = count_parameters(learner.network)
+    return {
+        "test": tasks[log.feature_map.tasks[0]],
+        "tasks": tasks,
+        "parameters": parameters,
+        "parameters_without_embeddings": parameters - tables,
+        "latency_ms": 1000 * latency_seconds(learner, log, len(labels)) if latency else None,
+        "train_samples_per_second": training_speed(learner, training, log),
+    }
+
+
+def _test_metrics(labels: Any, probabilities: Any) -> dict[str, Any]:
+    found: dict[str, Any] = summarise(labels, probabilities)
+    found["normalised_log_loss"] = None if found["rig"] is None else 1 - found["rig"]
+    return found
+
+
+def count_parameters(network: Any) -> tuple[int, int]:
+    """All trainable parameters of a built model, and those of them that lie in embedding tables."""
+    parameters = sum(math.prod(weight.shape) for weight in network.trainable_variables)
+    return parameters, sum(math.prod(table.table.shape) for table in network.tables())
+
+
+def latency_seconds(learner: Learner, log: TransformedLog, test_rows: int) -> float:
+    """The median time of a prediction over 20 batches of 1024 test rows, after two batches that are not counted."""
+    repeats = math.ceil(LATENCY_BATCHES * LATENCY_ROWS / test_rows)  # a short log's rows come again
+    batches = list(packed_dataset(log.test * repeats, log.feature_map, LATENCY_ROWS).take(LATENCY_BATCHES))
+    learner.predict(batches[:2])
+    times = []
+    for batch in batches:
+        started = time.perf_counter()
+        learner.predict([batch])
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def training_speed(learner: Learner, training: Training, log: TransformedLog) -> float | None:
+    """Rows per second of the training step (forward, backward, update) on batches in memory: the median of 3 times."""
+    if training.backend != keras.backend.backend():
+        return None
+    batches = list(packed_dataset(log.train, log.feature_map, training.batch_size).take(SPEED_STEPS))
+    rows = sum(len(labels) for _, labels in batches)
+    learner.fit(batches)
+    speeds = []
+    for _ in range(SPEED_REPEATS):
+        started = time.perf_counter()
+        learner.fit(batches)
+        speeds.append(rows / (time.perf_counter() - started))
+    return statistics.median(speeds)

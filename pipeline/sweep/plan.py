@@ -1,0 +1,227 @@
+"""What a sweep trains: named points, each a few settings on top of one configuration."""
+
+import dataclasses
+import itertools
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pydantic
+import yaml
+
+from pipeline.config import Model, RunConfig, load_config
+from pipeline.progress import announce
+from transforms.errors import InputError
+from transforms.spec import Section
+
+VARIABLE = ("model", "training")  # what may differ between points; they share data, features and seeds
+_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")  # YAML 1.1 reads 1e-6 as a text
+
+
+class Group(Section):
+    """A row of a sweep file, or several: `set` holds for all of them, `grid` makes one point of every combination."""
+
+    name: str = pydantic.Field(min_length=1)
+    set: dict[str, Any] = {}
+    grid: dict[str, list[Any]] = {}
+
+
+class SweepFile(Section):
+    """A sweep as a file: what `ctrpipe sweep CONFIG --grid ...` says, and rows that are no product.
+
+    `config` is the run's configuration, relative to this file; `set` changes it for all points. `reference` names the
+    point that others are compared with; `latency` measures the time of a prediction.
+    """
+
+    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    config: str
+    set: dict[str, Any] = {}
+    seeds: int = pydantic.Field(3, ge=1)
+    latency: bool = False
+    reference: str | None = None
+    points: list[Group] = pydantic.Field(min_length=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One setting of model and training; `grid` holds the values that tell it from its group's other points."""
+
+    name: str
+    group: str
+    grid: dict[str, Any]
+    config: RunConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All that determines a sweep, besides the data."""
+
+    name: str
+    base: RunConfig
+    points: tuple[Point, ...]
+    seeds: int
+    latency: bool
+    reference: str | None
+
+
+def make_plan(
+    path: pathlib.Path,
+    settings: tuple[str, ...] = (),
+    grid: tuple[str, ...] = (),
+    seeds: int | None = None,
+    name: str | None = None,
+    latency: bool = False,
+) -> Plan:
+    """Reads a run's configuration or a sweep file, and what the command line adds.
+
+    Args:
+        path: The YAML file; a sweep file is one with the key `points`.
+        settings: Overrides for every point as `training.epochs=2`; they win over the file's.
+        grid: Values of a key as `model.top_k=2,5,10`; needs a run's configuration.
+        seeds: Trainings per point; 3 by default.
+        name: The sweep's name.
+        latency: Whether to measure the time of a prediction.
+
+    Raises:
+        InputError: a file cannot be read, or a point is impossible; it names the point.
+    """
+    file = _read(path)
+    if file is None:
+        if not grid:
+            raise InputError(f"{path}: give --grid KEY=VALUE,VALUE, or a sweep file (one with the key 'points')")
+        values = dict(_grid_values(text) for text in grid)
+        file = SweepFile(name=path.stem, config=path.name, points=[Group(name="grid", grid=values)])
+    elif grid:
+        raise InputError(f"--grid: {path} has its points already; give a run's configuration instead")
+    config = path.parent / file.config
+    base = load_config(config, (*_as_settings(file.set), *settings))
+    points = tuple(point for group in file.points for point in _points(config, file, group, settings, base))
+    _check(path, file, points)
+    return Plan(name or file.name, base, points, seeds or file.seeds, latency or file.latency, file.reference)
+
+
+def check_models(plan: Plan) -> None:
+    """Builds every model of a plan on a few ids, so that a mistake is found before anything is trained.
+
+    Raises:
+        InputError: a model or one of its hyperparameters is impossible; it names the point.
+    """
+    import keras
+
+    from pipeline.training.network import build_network
+    from transforms.preprocessing import layout
+
+    few_ids = layout(plan.base.log_spec, lambda column, feature: 3)
+    checked: set[str] = set()
+    for point in plan.points:
+        model = point.config.model
+        if model.model_dump_json() in checked:
+            continue
+        checked.add(model.model_dump_json())
+        try:
+            build_network(model, few_ids, seed=0)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"point '{point.name}': {' '.join(str(error).split())}") from error
+        keras.utils.clear_session()
+
+
+def _read(path: pathlib.Path) -> SweepFile | None:
+    """The sweep file at `path`; None where it is a run's configuration."""
+    try:
+        values = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return None  # load_config says what is wrong
+    if not isinstance(values, dict) or "points" not in values:
+        return None
+    try:
+        return SweepFile.model_validate(values)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{path}: {key}: {first['msg']}. Received: {first['input']!r}") from error
+
+
+def _grid_values(text: str) -> tuple[str, list[Any]]:
+    key, equals, values = text.partition("=")
+    try:
+        found = yaml.safe_load(f"[{values}]")
+    except yaml.YAMLError as error:
+        raise InputError(f"--grid {text}: the values are not valid YAML") from error
+    if not equals or not key or not found:
+        raise InputError(f"--grid {text}: expected KEY=VALUE,VALUE as in --grid model.top_k=2,5,10")
+    return key, [_number(value) for value in found]
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
+
+
+def _as_settings(values: dict[str, Any]) -> tuple[str, ...]:
+    """The texts that `load_config` takes."""
+    return tuple(
+        f"{key}={yaml.safe_dump(_number(value), default_flow_style=True, width=10**6)}" for key, value in values.items()
+    )
+
+
+def _points(
+    config: pathlib.Path, file: SweepFile, group: Group, settings: tuple[str, ...], base: RunConfig
+) -> Iterator[Point]:
+    keys = list(group.grid)
+    fixed = [setting.partition("=")[0] for setting in settings]
+    for key in keys + list(group.set):
+        if key.split(".")[0] not in VARIABLE:
+            raise InputError(f"point '{group.name}': {key}: only model and training may differ between points")
+        if key in keys and key in fixed:
+            raise InputError(f"--set {key}: the sweep varies it; leave one of the two out")
+    for combination in itertools.product(*group.grid.values()):
+        values = dict(zip(keys, combination, strict=True))
+        name = _name(group, values)
+        changes = _other_model(name, {**group.set, **values}, base.model)
+        try:
+            loaded = load_config(config, (*_as_settings(file.set), *_as_settings(changes), *settings))
+        except InputError as error:
+            raise InputError(f"point '{name}': {error}") from error
+        yield Point(name, group.name, values, loaded)
+
+
+def _name(group: Group, values: dict[str, Any]) -> str:
+    last = [key.rpartition(".")[2] for key in values]
+    short = last if len(set(last)) == len(last) else list(values)
+    parts = [f"{key}={_text(value)}" for key, value in zip(short, values.values(), strict=True)]
+    return " ".join([*([group.name] if group.name != "grid" or not parts else []), *parts])
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return "-".join(map(str, value))
+    return "none" if value is None else str(value)
+
+
+def _other_model(point: str, changes: dict[str, Any], base: Model) -> dict[str, Any]:
+    """Where only the model's name changes, what the other model has no option for is left out."""
+    name = changes.get("model.name", base.name)
+    if name == base.name or "model" in changes:
+        return changes
+    from models.registry import model_class
+
+    try:
+        options = model_class(name).options()
+    except ValueError as error:
+        raise InputError(f"point '{point}': {error}") from error
+    dropped = [key for key in base.hyperparameters if key not in options]
+    if dropped:
+        announce(f"{point}: {name} has no {', '.join(dropped)}, left out")
+    kept = {key: value for key, value in base.hyperparameters.items() if key in options}
+    return {"model": {"name": name, **kept}, **changes}
+
+
+def _check(path: pathlib.Path, file: SweepFile, points: tuple[Point, ...]) -> None:
+    names = [point.name for point in points]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise InputError(f"{path}: points: there are two of {', '.join(repeated)}; give them other names")
+    if file.reference and file.reference not in names:
+        raise InputError(f"{path}: reference: there is no point '{file.reference}'; there are {', '.join(names)}")

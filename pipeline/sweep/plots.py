@@ -1,0 +1,100 @@
+"""The pictures of a sweep: one column per group of points, one row per metric."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+Points = list[dict[str, Any]]
+
+
+def plot_sweep(summary: dict[str, Any], path: pathlib.Path) -> None:
+    """Lines with error bars (standard deviation over the seeds) where a group varies one key or two, else a dot per
+    point by its name. The first row is AUC, then log loss, both on test and validation rows, then latency."""
+    groups = _groups(summary["points"])
+    rows: list[tuple[str, tuple[str, ...]]] = [
+        ("AUC", ("auc", "validation_auc")),
+        ("log loss", ("log_loss", "validation_log_loss")),
+    ]
+    if any(point["metrics"]["latency_ms"]["mean"] is not None for point in summary["points"]):
+        rows.append(("latency, ms", ("latency_ms",)))
+    tallest = max(len(points) for points in groups.values())
+    height = max(3.0, 0.25 * tallest)
+    figure, axes = plt.subplots(
+        len(rows), len(groups), figsize=(4.5 * len(groups), height * len(rows)), squeeze=False, layout="constrained"
+    )
+    for column, (name, points) in enumerate(groups.items()):
+        for row, (title, metrics) in enumerate(rows):
+            axis = axes[row][column]
+            if 1 <= len(points[0]["grid"]) <= 2 and len(points) > 1:
+                _lines(axis, points, metrics, title)
+            else:
+                _dots(axis, points, metrics, title)
+            if row == 0:
+                axis.set_title(name)
+    figure.suptitle(summary["name"])
+    fresh = path.with_name(path.name + ".new")
+    figure.savefig(fresh, dpi=110, format="png")
+    plt.close(figure)
+    fresh.replace(path)
+
+
+def _groups(points: Points) -> dict[str, Points]:
+    """Points with a grid by their group; all others in one group of their own."""
+    groups: dict[str, Points] = {}
+    for point in points:
+        groups.setdefault(point["group"] if point["grid"] else "points", []).append(point)
+    return groups
+
+
+def _lines(axis: Any, points: Points, metrics: tuple[str, ...], title: str) -> None:
+    x_key, *others = points[0]["grid"]
+    values = list(dict.fromkeys(_text(point["grid"][x_key]) for point in points))
+    for metric, style in zip(metrics, ("-", ":"), strict=False):
+        for other in dict.fromkeys(_text(point["grid"][others[0]]) if others else "" for point in points):
+            line = [point for point in points if not others or _text(point["grid"][others[0]]) == other]
+            x = [values.index(_text(point["grid"][x_key])) for point in line]
+            where = "" if len(metrics) == 1 else "validation" if metric.startswith("validation") else "test"
+            label = ", ".join(part for part in (f"{_short(others[0])}={other}" if others else "", where) if part)
+            _bars(axis, x, line, metric, fmt=f"o{style}", label=label or None)
+    axis.set_xticks(range(len(values)), values)
+    axis.set_xlabel(_short(x_key))
+    axis.set_ylabel(title)
+    if axis.get_legend_handles_labels()[1]:
+        axis.legend(fontsize="small")
+
+
+def _dots(axis: Any, points: Points, metrics: tuple[str, ...], title: str) -> None:
+    for offset, metric in zip((0.0, 0.25), metrics, strict=False):
+        places = [index + offset for index in range(len(points))]
+        where = "validation" if metric.startswith("validation") else "test"
+        _bars(axis, places, points, metric, sideways=True, fmt="o", label=where if len(metrics) > 1 else None)
+    axis.set_yticks(range(len(points)), [point["name"] for point in points])
+    axis.invert_yaxis()
+    axis.set_xlabel(title)
+    if axis.get_legend_handles_labels()[1]:
+        axis.legend(fontsize="small")
+
+
+def _bars(
+    axis: Any, places: Sequence[float], points: Points, metric: str, sideways: bool = False, **options: Any
+) -> None:
+    found = [point["metrics"][metric] for point in points]
+    means = [float("nan") if spread["mean"] is None else spread["mean"] for spread in found]
+    errors = [spread["std"] or 0.0 for spread in found]
+    if sideways:
+        axis.errorbar(means, places, xerr=errors, capsize=3, **options)
+    else:
+        axis.errorbar(places, means, yerr=errors, capsize=3, **options)
+
+
+def _text(value: Any) -> str:
+    return "-".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _short(key: str) -> str:
+    return key.rpartition(".")[2]

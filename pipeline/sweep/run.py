@@ -1,0 +1,115 @@
+"""Trains and measures every point of a sweep with every seed; each result is a file, so that a sweep can go on."""
+
+import dataclasses
+import gc
+import json
+import pathlib
+import shutil
+import time
+from typing import Any
+
+from pipeline.config import RunConfig, fingerprint
+from pipeline.progress import announce
+from pipeline.quiet import load_tensorflow
+from pipeline.runner import TransformedLog, check_output, one_run_at_a_time, transform, write_json
+from pipeline.sweep.plan import Plan, Point, check_models
+from pipeline.sweep.summary import show
+from transforms.readers import find_files
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One training: a point with a seed. `key` is the same for two runs that would train the same model."""
+
+    point: Point
+    config: RunConfig
+    key: str
+
+
+def run_sweep(plan: Plan, files: list[str], output: pathlib.Path) -> dict[str, list[dict[str, Any]]]:
+    """Trains what is not there yet.
+
+    Returns:
+        The results of every point by its name, in the order of the seeds.
+
+    Raises:
+        InputError: the data, a point or the output folder cannot be used; nothing is trained then.
+    """
+    find_files(files)
+    load_tensorflow()
+    check_models(plan)
+    check_output(output)
+    with one_run_at_a_time(output):
+        log = transform(plan.base, files, output)
+        runs = [_run(plan, point, seed, log) for seed in range(plan.seeds) for point in plan.points]
+        _train_missing(plan, runs, log, output)
+        found: dict[str, list[dict[str, Any]]] = {point.name: [] for point in plan.points}
+        for run in runs:
+            found[run.point.name].append(json.loads(_file(output, run).read_text()))
+        return found
+
+
+def _run(plan: Plan, point: Point, index: int, log: TransformedLog) -> Run:
+    config = point.config.model_copy(update={"seed": plan.base.seed + index})
+    key = fingerprint(log.inputs.training_fingerprint(config, config.model), plan.latency)
+    return Run(point, config, f"{config.model.name}-{key}")
+
+
+def _file(output: pathlib.Path, run: Run) -> pathlib.Path:
+    return output / "results" / f"{run.key}.json"
+
+
+def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pathlib.Path) -> None:
+    (output / "results").mkdir(exist_ok=True)
+    every = {run.key: run for run in runs}  # two points may have the same settings
+    missing = [run for run in every.values() if not _file(output, run).exists()]
+    there = len(every) - len(missing)
+    continued = f"; {there} are there already" if there else ""
+    announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(missing)} trainings to do{continued}")
+    started = time.monotonic()
+    for done, run in enumerate(missing, 1):
+        result = train_and_measure(run.config, log, plan.latency, output / "work" / run.key)
+        write_json(_file(output, run), result)
+        shutil.rmtree(output / "work" / run.key, ignore_errors=True)
+        left = (time.monotonic() - started) / done * (len(missing) - done)
+        announce(f"[{done}/{len(missing)}] {run.point.name}, seed {run.config.seed}: {_numbers(result)}, {_left(left)}")
+    shutil.rmtree(output / "work", ignore_errors=True)
+
+
+def train_and_measure(config: RunConfig, log: TransformedLog, latency: bool, work: pathlib.Path) -> dict[str, Any]:
+    """Trains (or goes on from the checkpoint in `work`), then measures. `validation` is of the kept weights."""
+    import keras
+
+    from pipeline.sweep.measure import measure
+    from pipeline.training.train import train
+
+    started = time.monotonic()
+    trained = train(config.model, config.training, log.feature_map, log.train, log.validation, config.seed, work)
+    seconds = time.monotonic() - started
+    history = trained.history
+    best = history["evaluations"][history["best"]]
+    result = {
+        "model": config.model.model_dump(mode="json"),
+        "training": config.training.model_dump(mode="json"),
+        "seed": config.seed,
+        "validation": {"auc": best["validation_auc"], "log_loss": best["validation_log_loss"]},
+        **measure(trained.learner, config.training, log, latency),
+        "examples_trained": best["examples"],
+        "stopped": history["stopped"],
+        "seconds": round(seconds, 3),
+    }
+    del trained
+    keras.utils.clear_session()
+    gc.collect()
+    return result
+
+
+def _numbers(result: dict[str, Any]) -> str:
+    values = result["validation"]
+    return f"validation AUC {show(values['auc'])}, log loss {show(values['log_loss'])}, {result['seconds']:.0f} s"
+
+
+def _left(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min left" if hours else f"{minutes} min {seconds:02d} s left"

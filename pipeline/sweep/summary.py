@@ -1,0 +1,158 @@
+"""A sweep's results: means and standard deviations over the seeds, as a table, JSON and CSV."""
+
+import csv
+import json
+import pathlib
+import statistics
+from typing import Any
+
+import rich.console
+import rich.table
+
+from pipeline.runner import write_json
+from pipeline.sweep.plan import Plan
+
+# Column of the summary: where a run's result has it.
+METRICS = {
+    "validation_auc": ("validation", "auc"),
+    "validation_log_loss": ("validation", "log_loss"),
+    "auc": ("test", "auc"),
+    "log_loss": ("test", "log_loss"),
+    "rig": ("test", "rig"),
+    "normalised_log_loss": ("test", "normalised_log_loss"),
+    "calibration": ("test", "calibration"),
+    "train_samples_per_second": ("train_samples_per_second",),
+    "latency_ms": ("latency_ms",),
+    "examples_trained": ("examples_trained",),
+}
+TABLE_WIDTH = 180  # where the output is no terminal
+
+
+def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """The contents of sweep.json.
+
+    `best` is the point whose mean of the monitored metric is best on the validation rows. With a reference point,
+    each point has `auc_difference`, `log_loss_ratio` and `latency_ratio` to it, of the means on the test rows.
+    """
+    points = []
+    for point in plan.points:
+        runs = results[point.name]
+        points.append(
+            {
+                "name": point.name,
+                "group": point.group,
+                "grid": point.grid,
+                "model": point.config.model.model_dump(mode="json"),
+                "training": point.config.training.model_dump(mode="json"),
+                "parameters": runs[0]["parameters"],
+                "parameters_without_embeddings": runs[0]["parameters_without_embeddings"],
+                "metrics": {name: _spread([_value(run, path) for run in runs]) for name, path in METRICS.items()},
+                "runs": runs,
+            }
+        )
+    monitor = plan.base.training.monitor
+    if plan.reference:
+        _compare(points, plan.reference)
+    best = _best(points, monitor)
+    summary = {"name": plan.name, "seeds": plan.seeds, "monitor": f"validation_{monitor}", "best": best}
+    return {**summary, "reference": plan.reference, "points": points}
+
+
+def _value(run: dict[str, Any], path: tuple[str, ...]) -> float | None:
+    value: Any = run
+    for key in path:
+        value = value[key]
+    return value
+
+
+def _spread(values: list[float | None]) -> dict[str, float | None]:
+    """Mean and sample standard deviation; None where a value is missing, or for the spread of one value."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return {"mean": None, "std": None}
+    return {"mean": statistics.fmean(known), "std": statistics.stdev(known) if len(known) > 1 else None}
+
+
+def _best(points: list[dict[str, Any]], monitor: str) -> str | None:
+    means = {point["name"]: point["metrics"][f"validation_{monitor}"]["mean"] for point in points}
+    known = {name: mean for name, mean in means.items() if mean is not None}
+    if not known:
+        return None
+    return max(known, key=known.__getitem__) if monitor == "auc" else min(known, key=known.__getitem__)
+
+
+def _compare(points: list[dict[str, Any]], reference: str) -> None:
+    to = next(point for point in points if point["name"] == reference)["metrics"]
+    for point in points:
+        mean = {name: (point["metrics"][name]["mean"], to[name]["mean"]) for name in ("auc", "log_loss", "latency_ms")}
+        known = {name: pair for name, pair in mean.items() if None not in pair}
+        point["auc_difference"] = known["auc"][0] - known["auc"][1] if "auc" in known else None
+        point["log_loss_ratio"] = known["log_loss"][0] / known["log_loss"][1] if "log_loss" in known else None
+        point["latency_ratio"] = known["latency_ms"][0] / known["latency_ms"][1] if "latency_ms" in known else None
+
+
+def write_sweep(summary: dict[str, Any], output: pathlib.Path) -> None:
+    """sweep.json (everything), sweep.csv (one line per training) and sweep.png."""
+    from pipeline.sweep.plots import plot_sweep
+
+    write_json(output / "sweep.json", summary)
+    _write_csv(summary, output / "sweep.csv")
+    plot_sweep(summary, output / "sweep.png")
+
+
+def _write_csv(summary: dict[str, Any], path: pathlib.Path) -> None:
+    keys = list(dict.fromkeys(key for point in summary["points"] for key in point["grid"]))
+    header = ["point", "group", *keys, "seed", *METRICS, "parameters", "parameters_without_embeddings", "seconds"]
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        for point in summary["points"]:
+            grid = [json.dumps(point["grid"][key]) if key in point["grid"] else "" for key in keys]
+            for run in point["runs"]:
+                values = [_value(run, metric) for metric in METRICS.values()]
+                size = [run["parameters"], run["parameters_without_embeddings"], run["seconds"]]
+                writer.writerow([point["name"], point["group"], *grid, run["seed"], *values, *size])
+
+
+def print_sweep(summary: dict[str, Any]) -> None:
+    """The table: mean ± standard deviation, the best point by the validation rows marked."""
+    console = rich.console.Console()
+    if not console.is_terminal:
+        console = rich.console.Console(width=TABLE_WIDTH)
+    seeds = f"{summary['seeds']} seeds, mean ± standard deviation" if summary["seeds"] > 1 else "one seed"
+    table = rich.table.Table(title=f"{summary['name']}: {seeds}")
+    columns: list[tuple[str, str, int]] = [
+        ("validation AUC", "validation_auc", 4),
+        ("validation log loss", "validation_log_loss", 4),
+        ("test AUC", "auc", 4),
+        ("test log loss", "log_loss", 4),
+        ("normalised log loss", "normalised_log_loss", 4),
+        ("samples/s", "train_samples_per_second", 0),
+    ]
+    measured = any(point["metrics"]["latency_ms"]["mean"] is not None for point in summary["points"])
+    columns += [("latency ms", "latency_ms", 1)] if measured else []
+    compared = [("AUC difference", "auc_difference"), ("log loss ratio", "log_loss_ratio")]
+    compared += [("latency ratio", "latency_ratio")] if measured else []
+    compared = compared if summary["reference"] else []
+    table.add_column("point", overflow="fold")
+    for title in ["parameters", "without embeddings", *(column[0] for column in columns), *(c[0] for c in compared)]:
+        table.add_column(title, justify="right")
+    for point in summary["points"]:
+        best = point["name"] == summary["best"]
+        cells = [f"{point['name']} (best)" if best else point["name"]]
+        cells += [f"{point['parameters']:,}", f"{point['parameters_without_embeddings']:,}"]
+        cells += [_cell(point["metrics"][name], digits) for _, name, digits in columns]
+        cells += [show(point[name], 4, "+" if name == "auc_difference" else "") for _, name in compared]
+        table.add_row(*cells, style="bold" if best else None)
+    console.print(table)
+    if summary["best"]:
+        console.print(f"Best by {summary['monitor'].replace('_', ' ')}: {summary['best']}", highlight=False)
+
+
+def show(value: float | None, digits: int = 4, sign: str = "") -> str:
+    return "-" if value is None else f"{value:{sign},.{digits}f}"
+
+
+def _cell(spread: dict[str, float | None], digits: int) -> str:
+    text = show(spread["mean"], digits)
+    return text if spread["std"] is None else f"{text} ± {show(spread['std'], digits)}"
