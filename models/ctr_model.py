@@ -38,7 +38,8 @@ class CTRModel(keras.Model):
 
     def __new__(cls, *args, **hyperparameters):
         model = super().__new__(cls, *args, **hyperparameters)
-        object.__setattr__(model, "_hyperparameters", hyperparameters)
+        named = {key: value for key, value in hyperparameters.items() if key != "feature_map"}
+        object.__setattr__(model, "_hyperparameters", named)
         return model
 
     def __init__(
@@ -134,6 +135,15 @@ class CTRModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         return {"feature_map": self.feature_map.to_json(), **self._hyperparameters}
+
+    def build_from_config(self, config):
+        # From shapes alone Keras would try ids of type float, fail, and load a .keras file without its weights.
+        inputs = {}
+        if self.feature_map.fields:
+            inputs["ids"] = ops.zeros((1, self.feature_map.total_slots), "int32")
+        if self.feature_map.dense:
+            inputs["dense"] = ops.zeros((1, len(self.feature_map.dense)))
+        self(inputs)
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
