@@ -5,15 +5,16 @@ WORKERS ?= auto
 export TF_USE_LEGACY_KERAS := 0
 export TF_CPP_MIN_LOG_LEVEL := 2
 unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
+check_python = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "ctrpipe needs Python 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
 
-.PHONY: help install demo test lint lock clean
+.PHONY: help install demo test lint lock peers clean
 help:           ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/:/'
 
 install: .venv/.installed  ## .venv with exactly the locked versions, and the command .venv/bin/ctrpipe
 
 .venv/.installed: requirements.lock setup.py
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "ctrpipe needs Python 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
+	$(check_python)
 	$(PYTHON) -m venv .venv
 	@echo "Installing the locked packages (about 4 GB on disk) ..."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
@@ -35,6 +36,15 @@ lock:           ## requirements.lock from requirements.in and overrides.txt
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv
 	.venv-lock/bin/uv pip compile requirements.in --override overrides.txt --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --quiet -o requirements.lock
 	rm -rf .venv-lock
+
+peers: $(foreach name,fuxictr deepctr_torch recbole,.peers/$(name)/.installed)  ## environments of the libraries that benchmarks/ compares with
+
+.peers/%/.installed: benchmarks/peers/%.txt
+	$(check_python)
+	$(PYTHON) -m venv .peers/$*
+	@echo "Installing $* and what it needs (1 to 2 GB on disk) ..."
+	.peers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 clean:          ## remove what make and the demo made
 	rm -rf .venv demo build *.egg-info

@@ -5,7 +5,7 @@ One request per line on stdin, one JSON object per line on stdout:
     {"cmd": "train", "model": "xdeepfm", "steps": 10, "batch": 2048, "threads": 2, ...options}
         -> {"samples_per_s": float, "seconds": float, "loss": float}
     {"cmd": "memory", "model": "cin", "batch": 4096, "threads": 2, ...options}
-        -> {"baseline_bytes": int, "peak_bytes": int}, before and during one training step
+        -> {"baseline_bytes": int, "peak_bytes": int}, before the model is built and after two training steps
     {"cmd": "shapes", "model": "xdeepfm", ...options} -> {"shapes": {weight name: shape}}
     {"cmd": "forward", "model": "xdeepfm", "in": "weights.npz", "out": "logits.npz", ...options} -> {}
     {"cmd": "models"} -> {"models": {name: whether `forward` knows it}}
@@ -237,14 +237,11 @@ class Server:
         return self.training
 
     def memory(self, request: dict[str, Any]) -> dict[str, Any]:
-        training = self.prepared(request)
-        if training.device != "cpu":
-            baseline = torch.cuda.memory_allocated()
-            training.run(1)
-            return {"baseline_bytes": baseline, "peak_bytes": torch.cuda.max_memory_allocated()}
-        baseline = peak_bytes()
-        training.run(1)
-        return {"baseline_bytes": baseline, "peak_bytes": peak_bytes()}
+        """The weights, the optimizer's state and what two steps need: the first also makes the state."""
+        peak = torch.cuda.max_memory_allocated if request.get("device", "cpu") != "cpu" else peak_bytes
+        baseline = peak()
+        self.prepared(request).run(2)
+        return {"baseline_bytes": baseline, "peak_bytes": peak()}
 
     def shapes(self, request: dict[str, Any]) -> dict[str, Any]:
         built = self.build(request["model"], Spec.from_request(request), True)

@@ -1,0 +1,99 @@
+"""What the commands of benchmarks/ share: one line for an error, the cores, the machine, the result."""
+
+import contextlib
+import json
+import os
+import pathlib
+import platform
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.peers.line_process import ProcessError
+from transforms.errors import InputError
+
+INTERRUPTED = 130  # what a shell reports for Ctrl-C
+TABLE_WIDTH = 120
+CPUINFO = pathlib.Path("/proc/cpuinfo")
+
+
+class Command(click.Command):
+    """A command whose errors are one line (exit code 2) and which Ctrl-C ends in one line."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except (InputError, ProcessError) as error:
+            click.echo(f"{context.info_name}: {error}", err=True)
+            context.exit(2)
+        except KeyboardInterrupt:
+            click.echo(f"{context.info_name}: interrupted", err=True)
+            context.exit(INTERRUPTED)
+
+
+def command(module: str) -> Callable:
+    """The decorator of the main function of `python -m <module>`."""
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True}
+    return click.command(module.rpartition(".")[2], cls=Command, context_settings=settings)
+
+
+@contextlib.contextmanager
+def on_cores(count: int) -> Iterator[None]:
+    """Processes started in here run on `count` cores, the same for all.
+
+    Limits on threads alone would be uneven: one library's limit covers all its threads, another's only one pool.
+
+    Raises:
+        InputError: There are not as many cores.
+    """
+    before = os.sched_getaffinity(0)
+    if not 1 <= count <= len(before):
+        raise InputError(
+            f"--threads should be between 1 and {len(before)}, the cores of this machine. Received: {count}"
+        )
+    os.sched_setaffinity(0, sorted(before)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {"cpu": models[0] if models else platform.processor(), "cores": cores(), "python": platform.python_version()}
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, minimum and maximum."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def write(report: dict[str, Any], output: pathlib.Path) -> None:
+    """Writes the report; a reader never sees half of it."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        fresh = output.with_name(output.name + ".new")
+        fresh.write_text(json.dumps(report, indent=1) + "\n")
+        fresh.replace(output)
+    except OSError as error:
+        raise InputError(f"--output {output}: cannot write: {error.strerror}") from error
+
+
+def finish(report: dict[str, Any], output: pathlib.Path, table: Table) -> None:
+    """Writes the report and prints the table, where the report is, and the report as the last line of stdout."""
+    write(report, output)
+    console = Console()
+    console.width = max(console.width, TABLE_WIDTH)  # a pipe has no width, and a narrow table loses digits
+    console.print(table)
+    click.echo(f"Written to {output}")
+    click.echo(json.dumps(report))

@@ -1,0 +1,50 @@
+"""Asks the product, in a process of its own, to train. Standard library only."""
+
+import pathlib
+import sys
+from typing import Any
+
+from benchmarks.peers.line_process import LineProcess, clean_environment
+from benchmarks.settings import Shape
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BACKENDS = ("tensorflow", "jax")
+OPTIMIZERS = ("adam", "lazy_adam", "rowwise_adagrad")
+
+
+class Ours(LineProcess):
+    """The product's training step on one backend.
+
+    Args:
+        backend: One of BACKENDS.
+        threads: Threads of the backend.
+    """
+
+    def __init__(self, backend: str, threads: int):
+        self.backend, self.threads = backend, threads
+        environment = clean_environment(KERAS_BACKEND=backend, CTRPIPE_THREADS=str(threads), PYTHONPATH=str(ROOT))
+        super().__init__(f"ctrpipe on {backend}", [sys.executable, "-m", "benchmarks.ours_server"], environment)
+
+    def about(self) -> dict[str, Any]:
+        """The backend, its device and the versions of the packages that count."""
+        return self.ask({"cmd": "about"})
+
+    def train(self, model: str, hyperparameters: dict[str, Any], shape: Shape, steps: int, **more: Any) -> dict:
+        """Training throughput: samples_per_s, seconds and the mean loss of `steps` steps, after `warmup` (2).
+
+        Args:
+            model, hyperparameters: As in a run's configuration.
+            shape: The data's.
+            steps: Timed steps.
+            more: `warmup` and fields of `ours_server.Spec`.
+        """
+        return self.ask({"cmd": "train", "steps": steps, **_spec(model, hyperparameters, shape), **more})
+
+    def memory(self, model: str, hyperparameters: dict[str, Any], shape: Shape, **more: Any) -> dict[str, int]:
+        """Peak bytes before the model is built (baseline_bytes) and after two steps (peak_bytes), in a new process."""
+        with Ours(self.backend, self.threads) as fresh:
+            return fresh.ask({"cmd": "memory", **_spec(model, hyperparameters, shape), **more})
+
+
+def _spec(model: str, hyperparameters: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    return {"model": model, "hyperparameters": hyperparameters, "sizes": shape.sizes, "batch": shape.batch}

@@ -1,0 +1,89 @@
+"""A process that answers every line of JSON with a line of JSON. Standard library only."""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+from typing import Any
+
+
+class ProcessError(RuntimeError):
+    """A process that has ended or refused a request."""
+
+
+class LineProcess:
+    """Starts `command` on entry and ends it on exit; what it writes to stderr is kept for the error message.
+
+    Args:
+        name: How errors call it.
+        command: The program and its arguments.
+        environment: Its environment variables.
+    """
+
+    error: type[ProcessError] = ProcessError
+
+    def __init__(self, name: str, command: list[str | pathlib.Path], environment: dict[str, str]):
+        self.name, self.command, self.environment = name, command, environment
+
+    def __enter__(self):
+        self._temporary = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self._temporary.name)
+        self._log = open(self.folder / "stderr", "w+b")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            cwd=self.folder,
+            env=self.environment,
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_) -> None:
+        if kind is not None:
+            self._process.kill()  # it may be in the middle of a long request
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
+        self._temporary.cleanup()
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The reply to a request.
+
+        Raises:
+            ProcessError: The process has ended, or its reply is an error.
+        """
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+            while line and not line.startswith("{"):  # a library may print while it is imported
+                line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise self.error(f"{self.name} ended. Its last words:\n{self._last_words()}")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise self.error(f"{self.name}: {reply['error']}")
+        return reply
+
+    def _last_words(self) -> str:
+        self._process.wait()
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")[-2000:]
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """This process's variables, less those that would mix two Python environments, and `more`."""
+    found = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    return found | more

@@ -1,0 +1,84 @@
+"""What is compared: the data's shape, each model's settings on both sides, and the targets. Standard library only."""
+
+import dataclasses
+from typing import Any
+
+HIDDEN = (400, 400)
+CIN = (64, 64, 64)
+CROSS_LAYERS, ATTENTION_LAYERS, ATTENTION_HEADS, AFM_WIDTH = 3, 3, 2, 8
+CONV_FILTERS, CONV_WIDTHS = (4, 4), (6, 5)
+
+# Our samples/s over those of the fastest peer that has the model.
+TARGETS = {"xdeepfm": 5.0}
+TARGETS |= dict.fromkeys(("autoint", "dcn_v2", "deepfm", "fm", "pnn", "ccpm", "ffm", "mlp"), 1.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Univalent fields, ids in each, width of an embedding, rows in a batch."""
+
+    fields: int = 39
+    ids: int = 5000
+    dim: int = 16
+    batch: int = 2048
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.ids,) * self.fields
+
+
+def peer_options(shape: Shape) -> dict[str, Any]:
+    """The fields of `peer_server.Spec`, the same for every model."""
+    return {
+        "sizes": shape.sizes,
+        "dim": shape.dim,
+        "hidden": HIDDEN,
+        "cin": CIN,
+        "cin_activation": "linear",
+        "cross": CROSS_LAYERS,
+        "layers": ATTENTION_LAYERS,
+        "heads": ATTENTION_HEADS,
+        "attention": AFM_WIDTH,
+        "conv_width": CONV_WIDTHS,
+        "conv_filters": CONV_FILTERS,
+    }
+
+
+def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:
+    """Hyperparameters that make our model the one that `peer` has, without dropout and L2.
+
+    Where a peer does more than the model needs and does not let one choose, it keeps doing it: RecBole's DCN and DCN-v2
+    normalise the batch in their MLP, its AutoInt projects before and after the attention in place of a residual in each
+    layer. What it does instead, ours does too: the ReLU of RecBole's CIN, the linear part of DeepCTR-Torch's DCN,
+    DCN-v2 and CCPM, RecBole's FNN without the weights w. A part of the logit that has a linear layer of its own, or
+    shares one after a concatenation, costs the same.
+    """
+    hidden = {"hidden_units": HIDDEN}
+    linear = {"use_linear": peer == "deepctr_torch"}
+    options: dict[str, dict[str, Any]] = {
+        "lr": {},
+        "fm": {},
+        "ffm": {},
+        "afm": {"attention_units": AFM_WIDTH},
+        "mlp": hidden,
+        "fnn": hidden | {"use_linear": False},
+        "ccpm": hidden | linear | {"filters": CONV_FILTERS, "widths": CONV_WIDTHS},
+        "pnn": hidden,
+        "deepfm": hidden,
+        "wide_deep": hidden,
+        "dcn": hidden | linear | {"layers": CROSS_LAYERS},
+        "dcn_v2": hidden | linear | {"layers": CROSS_LAYERS},
+        "cin": {"maps": CIN},
+        "xdeepfm": hidden | {"maps": CIN, "cin_activation": "relu" if peer == "recbole" else "linear"},
+        "autoint": {
+            "layers": ATTENTION_LAYERS,
+            "heads": ATTENTION_HEADS,
+            "attention_dim": shape.dim,
+            "deep_units": HIDDEN,
+            "use_linear": True,
+        },
+    }
+    return options[model] | ({} if model == "lr" else {"embedding_dim": shape.dim})
+
+
+MODELS = (*TARGETS, "lr", "afm", "fnn", "wide_deep", "dcn", "cin")

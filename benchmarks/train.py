@@ -1,0 +1,234 @@
+"""Training speed beside the fastest peer: `python -m benchmarks.train`."""
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.table import Table
+
+from benchmarks.command import command, cores, finish, machine, on_cores, spread, write
+from benchmarks.ours import BACKENDS, OPTIMIZERS, Ours
+from benchmarks.peers.client import FOLDER, NAMES, Peer
+from benchmarks.settings import MODELS, TARGETS, Shape, our_options, peer_options
+from pipeline.progress import announce
+from transforms.errors import InputError
+
+TRIAL_STEPS = 2
+LEAST_STEPS, MOST_STEPS = 3, 500
+
+
+@dataclasses.dataclass
+class Comparison:
+    """One model's samples/s, round by round; `theirs` is empty where there was nothing to compare with.
+
+    Args:
+        model: Its registry name.
+        hyperparameters: Ours.
+        peer: The fastest peer that has the model.
+        trials: Samples/s of every peer that has the model, in the short round that chose `peer`.
+    """
+
+    model: str
+    hyperparameters: dict[str, Any]
+    peer: str | None = None
+    trials: dict[str, float] = dataclasses.field(default_factory=dict)
+    ours: list[float] = dataclasses.field(default_factory=list)
+    theirs: list[float] = dataclasses.field(default_factory=list)
+
+    @property
+    def ratios(self) -> list[float]:
+        return [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
+
+    def as_json(self) -> dict[str, Any]:
+        """The rounds, their medians, the ratios' median and range, and whether that median meets the target."""
+        found = dataclasses.asdict(self) | {"ours_samples_per_s": spread(self.ours)}
+        if self.theirs:
+            ratio, target = spread(self.ratios), TARGETS.get(self.model)
+            met = None if target is None else ratio["median"] >= target
+            found |= {"theirs_samples_per_s": spread(self.theirs), "ratio": ratio, "target": target, "met": met}
+        return found
+
+
+def steps_for(samples_per_s: float, seconds: float, batch: int) -> int:
+    """Steps that take about `seconds`."""
+    return min(max(math.ceil(seconds * samples_per_s / batch), LEAST_STEPS), MOST_STEPS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """Runs ours and the peers' on the same data shape and cores.
+
+    Args:
+        ours: Our process.
+        peers: The peers' processes.
+        shape: The data's.
+        training: Fields of `pipeline.config.Training`.
+        rounds: How often ours and theirs alternate.
+        steps: Timed steps of each in a round; None: as many as take about `seconds`.
+        seconds: See `steps`.
+        device: The peers' device, as PyTorch calls it.
+    """
+
+    ours: Ours
+    peers: dict[str, Peer]
+    shape: Shape
+    training: dict[str, Any]
+    rounds: int
+    steps: int | None
+    seconds: float
+    device: str
+
+    def compare(self, model: str) -> Comparison:
+        """Tries every peer that has the model, then alternates ours and the fastest one's."""
+        trials = {}
+        for name, peer in self.peers.items():
+            if model in peer.models():
+                trials[name] = self.theirs(model, peer, TRIAL_STEPS)
+                announce(f"{model}: {name} {trials[name]:,.0f} samples/s in a short round")
+        best = max(trials, key=trials.__getitem__, default=None)
+        found = Comparison(model, our_options(model, best, self.shape), best, trials)
+        ours_steps = self.number_of_steps(self.mine(found, TRIAL_STEPS))
+        theirs_steps = self.number_of_steps(trials[best]) if best else 0
+        for index in range(self.rounds):
+            found.ours.append(self.mine(found, ours_steps))
+            text = f"{model}: round {index + 1} of {self.rounds}: {found.ours[-1]:,.0f} samples/s"
+            if best:
+                found.theirs.append(self.theirs(model, self.peers[best], theirs_steps))
+                text += f", {best} {found.theirs[-1]:,.0f}"
+            announce(text)
+        return found
+
+    def number_of_steps(self, samples_per_s: float) -> int:
+        return self.steps or steps_for(samples_per_s, self.seconds, self.shape.batch)
+
+    def mine(self, comparison: Comparison, steps: int) -> float:
+        """Samples/s. One step ahead of the timed ones: the first round has compiled the step."""
+        options = {"training": self.training, "warmup": 1}
+        reply = self.ours.train(comparison.model, comparison.hyperparameters, self.shape, steps, **options)
+        return reply["samples_per_s"]
+
+    def theirs(self, model: str, peer: Peer, steps: int) -> float:
+        options = {**peer_options(self.shape), "device": self.device, "warmup": 1}
+        return peer.train(model, steps, self.shape.batch, self.ours.threads, **options)["samples_per_s"]
+
+
+def table(comparisons: list[Comparison], title: str) -> Table:
+    found = Table(title=title)
+    for name in ("model", "samples/s", "peer", "its samples/s", "ratio", "range", "target", ""):
+        found.add_column(name, justify="left" if name in ("model", "peer", "") else "right")
+    for comparison in comparisons:
+        numbers = comparison.as_json()
+        row = [comparison.model, f"{numbers['ours_samples_per_s']['median']:,.0f}"]
+        if comparison.theirs:
+            ratio, target = numbers["ratio"], numbers["target"]
+            row += [comparison.peer, f"{numbers['theirs_samples_per_s']['median']:,.0f}", f"{ratio['median']:.2f}"]
+            row += [f"{ratio['min']:.2f}-{ratio['max']:.2f}"]
+            row += [f"{target:.1f}", "met" if numbers["met"] else "missed"] if target else ["", ""]
+        found.add_row(*row)
+    return found
+
+
+def chosen_models(text: str | None) -> list[str]:
+    """The models of `--models`; those with a target by default.
+
+    Raises:
+        InputError: A name is not one of MODELS.
+    """
+    names = list(TARGETS) if text is None else [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in MODELS:
+            raise InputError(f"--models: there is no benchmark of '{name}'. It has: {', '.join(sorted(MODELS))}")
+    return names
+
+
+def peer_version(name: str) -> str:
+    """The pinned version: the first requirement of the peer's file."""
+    lines = (FOLDER / f"{name}.txt").read_text().splitlines()
+    return next(line for line in lines if "==" in line).partition("==")[2]
+
+
+@contextlib.contextmanager
+def started(names: tuple[str, ...], python: pathlib.Path | None) -> Iterator[dict[str, Peer]]:
+    """The peers' processes, all of them or an error that names the one that is missing."""
+    with contextlib.ExitStack() as stack:
+        yield {peer.name: stack.enter_context(peer) for peer in [Peer(name, python) for name in names]}
+
+
+def measure(
+    names: list[str], backend: str, threads: int, peers: tuple[str, ...], python: pathlib.Path | None, **settings: Any
+) -> Iterator[tuple[dict[str, Any], list[Comparison]]]:
+    """After every model, what ran and the comparisons so far. A model's processes end before the next one's start."""
+    comparisons: list[Comparison] = []
+    for name in names:
+        with on_cores(threads), Ours(backend, threads) as ours, started(peers, python) as running:
+            about = ours.about() | {"peers": {peer: peer_version(peer) for peer in peers}}
+            comparisons.append(Benchmark(ours, running, **settings).compare(name))
+        yield about, comparisons
+
+
+@command("benchmarks.train")
+@click.option("--models", "models", metavar="A,B", help="Registry names. Default: all that have a target.")
+@click.option("--against", type=click.Choice(["peers", "none"]), default="peers", help="What to compare with.")
+@click.option("--backend", type=click.Choice(BACKENDS), default="tensorflow", help="Ours.")
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", help="Ours; the peers' is dense Adam.")
+@click.option("--rounds", type=click.IntRange(1), default=5, help="How often ours and theirs alternate.")
+@click.option("--steps", type=click.IntRange(1), help="Timed steps of each in a round, instead of --seconds.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=3.0, help="Time of each in a round.")
+@click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a step.")
+@click.option("--fields", type=click.IntRange(2), default=39, help="Categorical fields.")
+@click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
+@click.option("--dim", type=click.IntRange(1), default=16, help="Width of an embedding.")
+@click.option("--threads", type=click.IntRange(1), help="Cores and threads of either side. Default: all cores.")
+@click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", help="Where both sides train.")
+@click.option(
+    "--peer-python", type=click.Path(path_type=pathlib.Path), help="Interpreter that has the peers installed."
+)
+@click.option(
+    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/train.json", help="The JSON file."
+)
+def main(
+    models: str | None,
+    against: str,
+    backend: str,
+    optimizer: str,
+    rounds: int,
+    steps: int | None,
+    seconds: float,
+    batch: int,
+    fields: int,
+    ids: int,
+    dim: int,
+    threads: int | None,
+    device: str,
+    peer_python: pathlib.Path | None,
+    output: pathlib.Path,
+) -> None:
+    """Training speed (forward, backward, update) of our models and of the fastest peer that has the model.
+
+    Every peer that has the model (FuxiCTR, DeepCTR-Torch, RecBole: `make peers`) runs a short round; then ours and the
+    fastest one alternate. Each runs in a process of its own, on the same cores, with the same sizes (MLP 400-400, CIN
+    64-64-64, 3 cross layers, 3 attention layers of 2 heads), without dropout and L2. The claim is the median of the
+    rounds' ratios. Prints a table, writes JSON after every model, and prints it as the last line.
+    """
+    names = chosen_models(models)
+    shape = Shape(fields, ids, dim, batch)
+    settings = {"shape": shape, "training": {"optimizer": optimizer}, "rounds": rounds, "steps": steps}
+    settings |= {"seconds": seconds, "device": "cuda:0" if device == "gpu" else "cpu"}
+    peers = NAMES if against == "peers" else ()
+    threads = threads or cores()
+    report: dict[str, Any] = {"benchmark": "train", "machine": machine(), "shape": dataclasses.asdict(shape)}
+    report |= {"optimizer": optimizer, "threads": threads, "rounds": rounds}
+    comparisons: list[Comparison] = []
+    for about, comparisons in measure(names, backend, threads, peers, peer_python, **settings):
+        report |= about | {"models": [comparison.as_json() for comparison in comparisons]}
+        write(report, output)
+    title = f"Training, samples/s: ours ({backend}, {optimizer}), {threads} threads, {report['machine']['cpu']}"
+    finish(report, output, table(comparisons, title))
+
+
+if __name__ == "__main__":
+    main()
