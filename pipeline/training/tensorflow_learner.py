@@ -1,5 +1,6 @@
 """Training steps on TensorFlow: one device or several, dense updates or only the rows that a batch touches."""
 
+import functools
 import os
 from collections.abc import Iterable
 
@@ -21,14 +22,27 @@ from transforms.errors import InputError
 def make_strategy(distribution: str) -> tf.distribute.Strategy:
     """`auto`: a TPU where one is configured, else all GPUs, else one device."""
     if distribution == "tpu" or (distribution == "auto" and os.environ.get("TPU_NAME")):
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
-        tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-        return tf.distribute.TPUStrategy(resolver)
+        return _tpu()
     gpus = tf.config.list_logical_devices("GPU")
     if distribution == "mirrored" or (distribution == "auto" and len(gpus) > 1):
-        return tf.distribute.MirroredStrategy([device.name for device in gpus or tf.config.list_logical_devices("CPU")])
+        return _mirrored()
     return tf.distribute.get_strategy()
+
+
+@functools.cache
+def _tpu() -> tf.distribute.Strategy:
+    """One for the process: to initialise a TPU again loses what lies on it."""
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+    return tf.distribute.TPUStrategy(resolver)
+
+
+@functools.cache
+def _mirrored() -> tf.distribute.Strategy:
+    """One for the process: a second one would number its collective operations like the first, and collide with it."""
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
 def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed: int) -> "TensorFlowLearner":
@@ -148,11 +162,12 @@ class TensorFlowLearner:
                 objective += tf.add_n(self._network.losses) / self.strategy.num_replicas_in_sync
         dense, by_row = tape.gradient(objective, ([weight.value for weight in self._dense], gathered))
         dense = [tf.convert_to_tensor(part) for part in dense]  # else an id that comes twice counts twice in the norm
-        ids = tf.reshape(inputs["ids"], [-1]) if self._row_updates else None
+        by_row = {name: tf.reshape(part, [-1, part.shape[-1]]) for name, part in by_row.items()}
+        ids = tf.reshape(inputs["ids"], [-1]) if by_row else None
         if several:
-            dense = [context.all_reduce(tf.distribute.ReduceOp.SUM, part) for part in dense]
-            by_row = {name: context.all_gather(_flat(part), axis=0) for name, part in by_row.items()}
-            ids = context.all_gather(ids, axis=0) if self._row_updates else None
+            dense = context.all_reduce(tf.distribute.ReduceOp.SUM, dense)
+            by_row = {name: _gather_all(context, part) for name, part in by_row.items()}
+            ids = context.all_gather(ids, axis=0) if by_row else None
         unique, by_row = _sum_by_row(ids, by_row)
         dense, by_row = self._clip(dense, by_row)
         self._optimizer.learning_rate.assign(rate)
@@ -176,8 +191,9 @@ class TensorFlowLearner:
         return clipped[: len(dense)], dict(zip(by_row, clipped[len(dense) :], strict=True))
 
 
-def _flat(gradient: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(gradient, [-1, gradient.shape[-1]])
+def _gather_all(context: tf.distribute.ReplicaContext, gradients: tf.Tensor) -> tf.Tensor:
+    """The rows of all devices, one behind the other; `all_gather` forgets their width."""
+    return tf.ensure_shape(context.all_gather(gradients, axis=0), [None, gradients.shape[-1]])
 
 
 def _sum_by_row(
@@ -188,7 +204,7 @@ def _sum_by_row(
         return None, {}
     unique, places = tf.unique(ids)
     count = tf.shape(unique)[0]
-    summed = {name: tf.math.unsorted_segment_sum(_flat(part), places, count) for name, part in gradients.items()}
+    summed = {name: tf.math.unsorted_segment_sum(part, places, count) for name, part in gradients.items()}
     return unique, summed
 
 

@@ -13,8 +13,9 @@ import tensorflow as tf
 from models import FeatureMap
 from pipeline.config import Model, Training
 from pipeline.training.data import packed_dataset
+from pipeline.training.network import warm_up
 from pipeline.training.tensorflow_learner import make_strategy
-from pipeline.training.train import train
+from pipeline.training.train import Task, read_arrays, train
 
 MAP = FeatureMap.from_sizes([("a", "categorical", 8, 1, "feature"), ("b", "categorical", 8, 1, "feature")])
 MODEL = Model(name="mlp", embedding_dim=4, hidden_units=[8], dropout=0.2, embedding_stddev=0.1)
@@ -106,12 +107,14 @@ from pipeline.training.train import train
 model = Model(**{**MODEL.model_dump(), "dropout": 0.0})
 files, work = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])
 losses = []
-for distribution in ("mirrored", "one_device"):
-    assert make_strategy(distribution).num_replicas_in_sync == (2 if distribution == "mirrored" else 1)
-    # 1,536 of 1,500 rows would leave an uneven last batch, whose mean two devices weigh differently
-    training = Training(**{**SETTINGS, "batch_size": 60, "evaluations_per_epoch": 1, "distribution": distribution})
-    result = train(model, training, MAP, *files, 1, work / distribution)
-    losses.append([row["validation_log_loss"] for row in result.progress.evaluations])
+for optimizer in ("adam", "lazy_adam", "rowwise_adagrad"):
+    for distribution in ("mirrored", "one_device"):
+        assert make_strategy(distribution).num_replicas_in_sync == (2 if distribution == "mirrored" else 1)
+        # 1,536 of 1,500 rows would leave an uneven last batch, whose mean two devices weigh differently
+        changes = {"batch_size": 60, "evaluations_per_epoch": 1, "optimizer": optimizer, "gradient_clip_norm": 0.1}
+        training = Training(**{**SETTINGS, **changes, "distribution": distribution})
+        result = train(model, training, MAP, *files, 1, work / optimizer / distribution)
+        losses.append([row["validation_log_loss"] for row in result.progress.evaluations])
 print(json.dumps(losses))
 """
 
@@ -121,9 +124,86 @@ def test_two_devices_train_the_same_model_as_one(files, tmp_path):
     command = [sys.executable, "-c", TWO_DEVICES, json.dumps(files), str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
     assert run.returncode == 0, run.stderr[-2000:]
-    two, one = json.loads(run.stdout.splitlines()[-1])
-    np.testing.assert_allclose(two, one, rtol=1e-4)
+    losses = json.loads(run.stdout.splitlines()[-1])
+    for two, one in zip(losses[::2], losses[1::2], strict=True):
+        np.testing.assert_allclose(two, one, rtol=1e-4)
 
 
 def test_auto_is_one_device_where_there_is_one():
     assert make_strategy("auto").num_replicas_in_sync == 1
+
+
+def test_jax_trains_in_a_process_of_its_own_and_the_model_comes_back(files, tmp_path):
+    said = []
+    settings = {**SETTINGS, "epochs": 15, "backend": "jax", "optimizer": "lazy_adam"}
+    result = train(MODEL, Training(**settings), MAP, *files, 1, tmp_path, said.append)
+    best = result.progress.evaluations[result.progress.best]
+    assert best["validation_auc"] > 0.9 and [row["step"] for row in said][-1] == said[-1]["step"]
+    assert [{**row, "model": "mlp"} for row in result.progress.evaluations] == said
+    labels, probabilities = result.learner.predict(packed_dataset(files[1], MAP, 256))
+    found = -np.mean(np.log(np.where(labels > 0.5, probabilities, 1 - probabilities)))
+    assert found == pytest.approx(best["validation_log_loss"], abs=1e-5)  # TensorFlow with the weights of JAX
+
+
+def test_the_worker_ends_with_its_parent(files, tmp_path):
+    settings = Training(**{**SETTINGS, "epochs": 1000, "patience": 1000, "backend": "jax"})
+    task = Task(MODEL, settings, MAP, *map(tuple, files), 1)
+    (tmp_path / "task.json").write_text(task.to_json())
+    command = [sys.executable, "-m", "pipeline.training.worker", str(tmp_path)]
+    root = pathlib.Path(__file__).parents[2]
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as worker:
+        assert json.loads(worker.stdout.readline())["model"] == "mlp"
+        worker.stdin.close()
+        assert worker.wait(timeout=30) == 1
+
+
+def test_fnn_starts_from_a_trained_fm(files, tmp_path):
+    said: list[dict] = []
+    model = Model(name="fnn", embedding_dim=4, embedding_stddev=0.1, hidden_units=[8])
+    training = Training(**{**SETTINGS, "epochs": 2})
+    result = train(model, training, MAP, *files, 1, tmp_path, said.append)
+    assert [row["model"] for row in said] == ["fm"] * 4 + ["fnn"] * 4
+    shape = (MAP.total_ids, 4)
+    [start] = [value for value in read_arrays(tmp_path / "pretrained-fm/checkpoint/best.npz") if value.shape == shape]
+    [trained] = [value for value in result.learner.weights() if value.shape == shape]
+    assert 0 < np.abs(trained - start).mean() < 0.3 * np.abs(trained).mean()  # not from noise, where it would be 1.4
+    train(model, training, MAP, *files, 1, tmp_path, said.append)
+    assert len(said) == 8  # both stages were done
+
+
+def test_the_warm_up_schedule_rises_to_the_rate_and_falls_with_the_root():
+    factors = [warm_up(step, 100) for step in (1, 50, 100, 400)]
+    np.testing.assert_allclose(factors, [0.01, 0.5, 1.0, 0.5])
+    assert warm_up(7, 0) == 1.0
+
+
+def test_a_warm_up_slows_the_first_steps(files, tmp_path):
+    plain, _ = run(files, tmp_path / "plain", epochs=1)
+    slow, _ = run(files, tmp_path / "slow", epochs=1, warmup_steps=100_000)
+    assert slow.progress.evaluations[0]["train_loss"] > plain.progress.evaluations[0]["train_loss"]
+
+
+def write_two_tasks(path: pathlib.Path, rows: int, seed: int) -> str:
+    random = np.random.default_rng(seed)
+    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
+        for _ in range(rows):
+            a, b = random.integers(0, 8), random.integers(0, 8)
+            example = tf.train.Example()
+            example.features.feature["ids"].int64_list.value.extend([3 + a, 13 + b])
+            example.features.feature["label"].float_list.value.extend([float(a < 4), float(b < 4)])
+            writer.write(example.SerializeToString())
+    return str(path)
+
+
+def test_tasks_are_measured_each_and_weighed(tmp_path):
+    two = FeatureMap.from_sizes([(f.name, f.kind, 8, 1, f.role) for f in MAP.fields], tasks=("ctr", "buy"))
+    files = [write_two_tasks(tmp_path / "train", 1500, 1)], [write_two_tasks(tmp_path / "validation", 600, 2)]
+    lr = Model(name="lr")
+    for index, weights in enumerate([{"buy": 0.0}, {"ctr": 0.0}]):
+        training = Training(**{**SETTINGS, "task_weights": weights})
+        numbers = train(lr, training, two, *files, 1, tmp_path / str(index)).progress.evaluations[-1]
+        learned = numbers["validation_buy_auc" if index else "validation_auc"]
+        left = numbers["validation_auc" if index else "validation_buy_auc"]
+        assert learned > 0.99 and left == 0.5
