@@ -1,0 +1,188 @@
+"""What a larger embedding table costs a training step: `python -m benchmarks.tables`."""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.table import Table
+
+from benchmarks.command import command, cores, finish, machine, on_cores, spread, write
+from benchmarks.ours import BACKENDS, OPTIMIZERS, Ours
+from benchmarks.settings import HIDDEN, Shape
+from benchmarks.train import steps_for
+from pipeline.progress import announce
+
+TARGET = 1.3  # of the step on the large table over the step on the small one, ids by Zipf's law
+DENSE = "adam"
+BATCHES = 64  # enough different ones for their rows of a large table to be more than a cache holds
+WARM_UP = 5
+# As in a run's configuration: what a step does to the whole table is part of its cost.
+CLIP_NORM, L2 = 5.0, 1e-6
+
+
+@dataclasses.dataclass
+class Growth:
+    """Milliseconds a step, round by round, with the small and the large table.
+
+    Args:
+        optimizer: As in a run's configuration.
+        zipf: Exponent of the ids' law; None: uniform.
+    """
+
+    optimizer: str
+    zipf: float | None
+    small: list[float] = dataclasses.field(default_factory=list)
+    large: list[float] = dataclasses.field(default_factory=list)
+
+    @property
+    def ratios(self) -> list[float]:
+        return [large / small for small, large in zip(self.small, self.large, strict=True)]
+
+    def as_json(self) -> dict[str, Any]:
+        """The rounds, their medians, the median and the range of large over small, and whether it meets the target."""
+        ratio = spread(self.ratios)
+        target = TARGET if self.zipf and self.optimizer != DENSE else None
+        found = dataclasses.asdict(self) | {"small_ms": spread(self.small), "large_ms": spread(self.large)}
+        return found | {"ratio": ratio, "target": target, "met": None if target is None else ratio["median"] <= target}
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """One optimizer on a small and a large table, each in a process of its own.
+
+    Args:
+        small, large: The processes.
+        model: Registry name.
+        shapes: The data's, with the small and with the large table.
+        rounds: How often the tables alternate.
+        steps: Timed steps in a round; None: as many as take about `seconds`.
+        seconds: See `steps`.
+    """
+
+    small: Ours
+    large: Ours
+    model: str
+    shapes: tuple[Shape, Shape]
+    rounds: int
+    steps: int | None
+    seconds: float
+
+    def grow(self, optimizer: str, zipf: float | None) -> Growth:
+        """Alternates the small and the large table."""
+        sides = tuple(zip((self.small, self.large), self.shapes, strict=True))
+        name = f"{optimizer}, {f'Zipf {zipf}' if zipf else 'uniform'}"
+        steps = []
+        for ours, shape in sides:
+            trial = self.step_ms(ours, shape, optimizer, zipf, WARM_UP, WARM_UP)
+            steps.append(self.steps or steps_for(1000 * shape.batch / trial, self.seconds, shape.batch))
+        found = Growth(optimizer, zipf)
+        for index in range(self.rounds):
+            small, large = (
+                self.step_ms(ours, shape, optimizer, zipf, count, 1)
+                for (ours, shape), count in zip(sides, steps, strict=True)
+            )
+            found.small.append(small)
+            found.large.append(large)
+            announce(f"{name}: round {index + 1} of {self.rounds}: {small:.1f} ms, {large:.1f} ms")
+        return found
+
+    def step_ms(self, ours: Ours, shape: Shape, optimizer: str, zipf: float | None, steps: int, warmup: int) -> float:
+        hyperparameters = {"hidden_units": HIDDEN, "embedding_dim": shape.dim, "embedding_l2": L2}
+        training = {"optimizer": optimizer, "gradient_clip_norm": CLIP_NORM}
+        options = {"training": training, "zipf": zipf, "batches": BATCHES, "warmup": warmup}
+        return 1000 * ours.train(self.model, hyperparameters, shape, steps, **options)["seconds"] / steps
+
+
+def shape_of(rows: int, fields: int, dim: int, batch: int) -> Shape:
+    """Fields of equal size with `rows` ids in all, as nearly as the fields allow."""
+    return Shape(fields, max(rows // fields, 2), dim, batch)
+
+
+def table(growths: list[Growth], rows: tuple[int, int], title: str) -> Table:
+    found = Table(title=title)
+    for name in ("optimizer", "ids", f"ms, {rows[0]:,} rows", f"ms, {rows[1]:,} rows", "ratio", "range", "target", ""):
+        found.add_column(name, justify="left" if name in ("optimizer", "ids", "") else "right")
+    for growth in growths:
+        numbers = growth.as_json()
+        ratio, target = numbers["ratio"], numbers["target"]
+        row = [growth.optimizer, f"Zipf {growth.zipf}" if growth.zipf else "uniform"]
+        row += [f"{numbers['small_ms']['median']:.1f}", f"{numbers['large_ms']['median']:.1f}"]
+        row += [f"{ratio['median']:.2f}", f"{ratio['min']:.2f}-{ratio['max']:.2f}"]
+        found.add_row(*row, *([f"{target:.1f}", "met" if numbers["met"] else "missed"] if target else ["", ""]))
+    return found
+
+
+def measure(
+    optimizers: list[str], laws: tuple[float | None, ...], backend: str, threads: int, **settings: Any
+) -> Iterator[tuple[dict[str, Any], list[Growth]]]:
+    """After every optimizer, what ran and the results so far."""
+    growths: list[Growth] = []
+    for optimizer in optimizers:
+        with on_cores(threads), Ours(backend, threads) as small, Ours(backend, threads) as large:
+            about = small.about()
+            benchmark = Benchmark(small, large, **settings)
+            growths += [benchmark.grow(optimizer, zipf) for zipf in laws]
+        yield about, growths
+
+
+@command("benchmarks.tables")
+@click.option("--backend", type=click.Choice(BACKENDS), default="tensorflow", help="What trains.")
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="lazy_adam", help="Beside dense Adam.")
+@click.option("--dense/--no-dense", default=True, help="Whether dense Adam is measured too.")
+@click.option("--model", type=click.Choice(["mlp", "deepfm", "wide_deep", "pnn"]), default="deepfm", help="What model.")
+@click.option("--small", type=click.IntRange(2), default=100_000, help="Rows of the small table.")
+@click.option("--large", type=click.IntRange(2), default=10_000_000, help="Rows of the large table.")
+@click.option("--zipf", type=click.FloatRange(0, min_open=True), default=1.2, help="Exponent of the ids' law.")
+@click.option("--rounds", type=click.IntRange(1), default=5, help="How often the tables alternate.")
+@click.option("--steps", type=click.IntRange(1), help="Timed steps in a round, instead of --seconds.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=3.0, help="Time of a table in a round.")
+@click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a step.")
+@click.option("--fields", type=click.IntRange(2), default=39, help="Categorical fields.")
+@click.option("--dim", type=click.IntRange(1), default=16, help="Width of an embedding.")
+@click.option("--threads", type=click.IntRange(1), help="Cores and threads. Default: all cores.")
+@click.option(
+    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/tables.json", help="The JSON file."
+)
+def main(
+    backend: str,
+    optimizer: str,
+    dense: bool,
+    model: str,
+    small: int,
+    large: int,
+    zipf: float,
+    rounds: int,
+    steps: int | None,
+    seconds: float,
+    batch: int,
+    fields: int,
+    dim: int,
+    threads: int | None,
+    output: pathlib.Path,
+) -> None:
+    """Time of a training step with a large embedding table over that with a small one.
+
+    Both tables alternate, each in a process of its own, with gradients clipped by their norm and L2 on the embeddings.
+    The ids of a field follow Zipf's law, the most frequent first as a vocabulary numbers them, and then are uniform:
+    there every row of a large table comes from memory, which is the limit. Needs about 6 GB of memory for 10 million
+    rows with dense Adam. Prints a table, writes JSON after every optimizer, and prints it as the last line.
+    """
+    threads = threads or cores()
+    shapes = (shape_of(small, fields, dim, batch), shape_of(large, fields, dim, batch))
+    rows = (shapes[0].ids * fields, shapes[1].ids * fields)
+    settings = {"model": model, "shapes": shapes, "rounds": rounds, "steps": steps, "seconds": seconds}
+    optimizers = list(dict.fromkeys([optimizer, DENSE] if dense else [optimizer]))
+    report: dict[str, Any] = {"benchmark": "tables", "machine": machine(), "model": model, "rows": rows}
+    report |= {"batch": batch, "fields": fields, "dim": dim, "threads": threads, "rounds": rounds}
+    growths: list[Growth] = []
+    for about, growths in measure(optimizers, (zipf, None), backend, threads, **settings):
+        report |= about | {"results": [growth.as_json() for growth in growths]}
+        write(report, output)
+    title = f"A training step of {model} ({backend}), batch {batch}, {threads} threads, {report['machine']['cpu']}"
+    finish(report, output, table(growths, rows, title))
+
+
+if __name__ == "__main__":
+    main()
