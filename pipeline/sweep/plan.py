@@ -45,11 +45,13 @@ class SweepFile(Section):
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One setting of model and training; `grid` holds the values that tell it from its group's other points."""
+    """One setting of model and training: `changes` to the configuration, and of these the `grid` that tells it from its
+    group's other points."""
 
     name: str
     group: str
     grid: dict[str, Any]
+    changes: dict[str, Any]
     config: RunConfig
 
 
@@ -97,6 +99,7 @@ def make_plan(
     config = path.parent / file.config
     base = load_config(config, (*_as_settings(file.set), *settings))
     points = tuple(point for group in file.points for point in _points(config, file, group, settings, base))
+    _announce_left_out(points, base.model)
     _check(path, file, points)
     return Plan(name or file.name, base, points, seeds or file.seeds, latency or file.latency, file.reference)
 
@@ -184,7 +187,7 @@ def _points(
             loaded = load_config(config, (*_as_settings(file.set), *_as_settings(changes), *settings))
         except InputError as error:
             raise InputError(f"point '{name}': {error}") from error
-        yield Point(name, group.name, values, loaded)
+        yield Point(name, group.name, values, changes, loaded)
 
 
 def _name(group: Group, values: dict[str, Any]) -> str:
@@ -211,11 +214,17 @@ def _other_model(point: str, changes: dict[str, Any], base: Model) -> dict[str, 
         options = model_class(name).options()
     except ValueError as error:
         raise InputError(f"point '{point}': {error}") from error
-    dropped = [key for key in base.hyperparameters if key not in options]
-    if dropped:
-        announce(f"{point}: {name} has no {', '.join(dropped)}, left out")
     kept = {key: value for key, value in base.hyperparameters.items() if key in options}
     return {"model": {"name": name, **kept}, **changes}
+
+
+def _announce_left_out(points: tuple[Point, ...], base: Model) -> None:
+    from models.registry import model_class
+
+    for name in dict.fromkeys(point.config.model.name for point in points if "model.name" in point.changes):
+        absent = [key for key in base.hyperparameters if key not in model_class(name).options()]
+        if absent:
+            announce(f"{name} has no {', '.join(absent)}: left out for it")
 
 
 def _check(path: pathlib.Path, file: SweepFile, points: tuple[Point, ...]) -> None:

@@ -34,7 +34,7 @@ def plot_sweep(summary: dict[str, Any], path: pathlib.Path) -> None:
                 _lines(axis, points, metrics, title)
             else:
                 _dots(axis, points, metrics, title)
-            if row == 0:
+            if row == 0 and len(groups) > 1:
                 axis.set_title(name)
     figure.suptitle(summary["name"])
     fresh = path.with_name(path.name + ".new")
@@ -54,13 +54,13 @@ def _groups(points: Points) -> dict[str, Points]:
 def _lines(axis: Any, points: Points, metrics: tuple[str, ...], title: str) -> None:
     x_key, *others = points[0]["grid"]
     values = list(dict.fromkeys(_text(point["grid"][x_key]) for point in points))
-    for metric, style in zip(metrics, ("-", ":"), strict=False):
-        for other in dict.fromkeys(_text(point["grid"][others[0]]) if others else "" for point in points):
-            line = [point for point in points if not others or _text(point["grid"][others[0]]) == other]
-            x = [values.index(_text(point["grid"][x_key])) for point in line]
+    for index, other in enumerate(dict.fromkeys(_text(point["grid"][others[0]]) if others else "" for point in points)):
+        line = [point for point in points if not others or _text(point["grid"][others[0]]) == other]
+        for metric, style in zip(metrics, ("-", ":"), strict=False):
+            x = [values.index(_text(point["grid"][x_key])) + 0.03 * index for point in line]  # bars stay apart
             where = "" if len(metrics) == 1 else "validation" if metric.startswith("validation") else "test"
             label = ", ".join(part for part in (f"{_short(others[0])}={other}" if others else "", where) if part)
-            _bars(axis, x, line, metric, fmt=f"o{style}", label=label or None)
+            _bars(axis, x, line, metric, fmt=f"o{style}", color=f"C{index}", label=label or None)
     axis.set_xticks(range(len(values)), values)
     axis.set_xlabel(_short(x_key))
     axis.set_ylabel(title)

@@ -1,0 +1,75 @@
+"""Every shipped configuration: it loads, its model can be built, and it is consistent with the others."""
+
+import pathlib
+
+import pytest
+
+from models import FeatureMap
+from models.registry import available
+from pipeline.config import RunConfig, load_config
+from pipeline.sweep.measure import count_parameters
+from pipeline.sweep.plan import check_models, make_plan
+from pipeline.training.network import build_network
+from transforms.preprocessing import layout
+
+FOLDER = pathlib.Path(__file__).parents[1] / "configs"
+CONFIGS = sorted(FOLDER.glob("*.yaml"))
+SWEEPS = sorted((FOLDER / "sweeps").glob("*.yaml"))
+# Hiformer's comparison has dense features as numbers.
+DENSE = {"autoint", "dlrm", "dcn_v2", "transformer", "transformer_pe", "hetero_att", "hiformer"}
+
+
+def few_ids(config: RunConfig) -> FeatureMap:
+    return layout(config.log_spec, lambda column, feature: 3)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_configuration_loads_and_its_models_can_be_built(path):
+    config = load_config(path)
+    assert config.name == path.stem
+    for model in [config.model, config.evaluation.baseline]:
+        if model:
+            network = build_network(model, few_ids(config), seed=0)
+            parameters, tables = count_parameters(network)
+            assert parameters >= tables > 0
+
+
+def test_there_is_one_for_every_model_on_criteo():
+    models = {info.name for info in available()}
+    assert {path.stem for path in CONFIGS if path.stem.startswith("criteo_")} == {f"criteo_{name}" for name in models}
+    for name in models:
+        assert load_config(FOLDER / f"criteo_{name}.yaml").model.name == name
+
+
+def test_those_on_criteo_read_the_same_log():
+    loaded = {path.stem.removeprefix("criteo_"): load_config(path) for path in FOLDER.glob("criteo_*.yaml")}
+    for name, config in loaded.items():
+        other = loaded["hiformer" if name in DENSE else "lr"]
+        assert config.data == other.data and config.features == other.features, name
+        assert config.gates == other.gates, name
+    assert few_ids(loaded["lr"]).total_slots == 39
+    assert few_ids(loaded["hiformer"]).total_slots == 26 and len(few_ids(loaded["hiformer"]).dense) == 13
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_a_sweep_file_is_valid_down_to_its_models(path):
+    plan = make_plan(path)
+    assert plan.name == path.stem and len(plan.points) > 1
+    trainings = {
+        (point.config.model.model_dump_json(), point.config.training.model_dump_json()) for point in plan.points
+    }
+    assert len(trainings) >= len(plan.points) - 2  # the base model may stand in more than one group
+    check_models(plan)
+
+
+def test_the_paper_tables_have_the_papers_rows():
+    names = {path.stem: [point.name for point in make_plan(path).points] for path in SWEEPS}
+    assert len(names["attention_net_table1"]) == len(names["attention_net_table2"]) == 10
+    assert len(names["attention_net_table3"]) == 1 + 3 + 4 + 3 + 3 + 3 + 3
+    assert (
+        "(D) top_k=22" in names["attention_net_table3"] and "(F) hidden_units=600-400" in names["attention_net_table3"]
+    )
+    assert names["xdeepfm_table3"] == ["LR", "FM", "DNN", "DCN", "Wide&Deep", "PNN", "DeepFM", "xDeepFM"]
+    assert len(names["hiformer_table1"]) == 10 and len(names["hiformer_figure5"]) == 16
+    table2 = make_plan(FOLDER / "sweeps" / "hiformer_table2.yaml")
+    assert [point.config.model.hyperparameters["v_rank"] for point in table2.points] == [None, 1024]
