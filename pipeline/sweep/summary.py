@@ -25,7 +25,7 @@ METRICS = {
     "latency_ms": ("latency_ms",),
     "examples_trained": ("examples_trained",),
 }
-TABLE_WIDTH = 180  # where the output is no terminal
+TABLE_WIDTH = 240  # where the output is no terminal
 
 
 def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def print_sweep(summary: dict[str, Any]) -> None:
     compared = compared if summary["reference"] else []
     table.add_column("point", overflow="fold")
     for title in ["parameters", "without embeddings", *(column[0] for column in columns), *(c[0] for c in compared)]:
-        table.add_column(title, justify="right")
+        table.add_column(title.replace(" ", "\n"), justify="right")
     for point in summary["points"]:
         best = point["name"] == summary["best"]
         cells = [f"{point['name']} (best)" if best else point["name"]]

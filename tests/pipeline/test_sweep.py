@@ -1,0 +1,248 @@
+"""Sweeps: what they train, that they go on where they were cut, and what they say."""
+
+import csv
+import json
+import math
+import pathlib
+
+import numpy as np
+import pytest
+import yaml
+
+from pipeline.sweep import run as sweep_run
+from pipeline.sweep.plan import make_plan
+from pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
+from tests.e2e.small_run import call, one_line
+from transforms.errors import InputError
+
+CONFIG = {
+    "name": "small",
+    "data": {"columns": ["label", "I1..I13", "C1..C26"], "labels": {"ctr": "label"}, "split": {"test": 0.2}},
+    "features": [{"kind": "numeric", "columns": ["I2"]}, {"kind": "categorical", "columns": ["C9"], "top_k": 50}],
+    "model": {"name": "mlp", "embedding_dim": 4, "hidden_units": [8], "dropout": 0.2},
+    "training": {"batch_size": 128, "epochs": 2, "learning_rate": 0.01},
+}
+FILE = {
+    "name": "rows",
+    "config": "config.yaml",
+    "set": {"training.epochs": 3},
+    "seeds": 2,
+    "reference": "base",
+    "points": [
+        {"name": "base"},
+        {"name": "wide", "grid": {"model.hidden_units": [[8], [16, 8]]}},
+        {"name": "FM", "set": {"model": {"name": "fm", "embedding_dim": 4}}},
+    ],
+}
+
+
+@pytest.fixture
+def config(tmp_path) -> pathlib.Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(CONFIG))
+    return path
+
+
+def file(config, /, **changes) -> pathlib.Path:
+    path = config.with_name("sweep.yaml")
+    path.write_text(yaml.safe_dump({**FILE, **changes}))
+    return path
+
+
+def options(point) -> dict:
+    return point.config.model.hyperparameters
+
+
+def test_a_grid_is_every_combination(config):
+    grid = ("model.embedding_dim=2,4", "model.hidden_units=[8],[8,4]", "training.learning_rate=1e-3,0.01")
+    plan = make_plan(config, ("model.dropout=0.5",), grid)
+    found = [
+        (options(p)["embedding_dim"], options(p)["hidden_units"], p.config.training.learning_rate) for p in plan.points
+    ]
+    assert found == [(d, h, r) for d in (2, 4) for h in ([8], [8, 4]) for r in (0.001, 0.01)]
+    assert all(options(point)["dropout"] == 0.5 for point in plan.points)
+    assert plan.points[1].name == "embedding_dim=2 hidden_units=8 learning_rate=0.01" and plan.seeds == 3
+
+
+def test_another_model_keeps_the_options_that_it_has(config):
+    plan = make_plan(config, (), ("model.name=mlp,fm,lr",))
+    assert [point.config.model.name for point in plan.points] == ["mlp", "fm", "lr"]
+    mlp = {key: value for key, value in CONFIG["model"].items() if key != "name"}
+    assert [options(point) for point in plan.points] == [mlp, {"embedding_dim": 4}, {}]
+
+
+def test_a_file_has_rows_that_are_no_product(config):
+    plan = make_plan(file(config), ("training.epochs=1",), seeds=1)
+    assert [point.name for point in plan.points] == ["base", "wide hidden_units=8", "wide hidden_units=16-8", "FM"]
+    assert [point.config.training.epochs for point in plan.points] == [1] * 4  # the command line wins
+    assert options(plan.points[3]) == {"embedding_dim": 4} and plan.seeds == 1 and plan.reference == "base"
+
+
+@pytest.mark.parametrize(
+    ("settings", "grid", "message"),
+    [
+        ((), (), "give --grid"),
+        ((), ("model.dropout",), "expected KEY=VALUE"),
+        ((), ("model.dropout=",), "expected KEY=VALUE"),
+        ((), ("model.dropout=[0.1",), "not valid YAML"),
+        ((), ("data.max_bad_row_rate=0.1,0.2",), "only model and training may differ"),
+        ((), ("training.epoch=1,2",), "training.epoch: unknown key"),
+        ((), ("model.name=mlp,mpl",), "did you mean 'mlp'"),
+        (("model.dropout=0.1",), ("model.dropout=0.2,0.3",), "leave one of the two out"),
+        ((), ("model.dropout=0.2,0.2",), "there are two of dropout=0.2"),
+    ],
+)
+def test_a_mistake_in_a_grid_is_one_line(config, settings, grid, message):
+    with pytest.raises(InputError, match=message) as error:
+        make_plan(config, settings, grid)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"reference": "bass"}, "there is no point 'bass'"),
+        ({"points": []}, "points: .*at least 1 item"),
+        ({"pionts": 1}, "pionts: Extra inputs"),
+        ({"points": [{"name": "a"}, {"name": "a"}]}, "there are two of a"),
+        ({"config": "absent.yaml"}, "cannot read"),
+        ({"points": [{"name": "seeds", "set": {"seed": 2}}]}, "point 'seeds': seed: only model and training"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_line(config, changes, message):
+    with pytest.raises(InputError, match=message):
+        make_plan(file(config, **changes))
+
+
+def test_a_file_takes_no_grid(config):
+    with pytest.raises(InputError, match="has its points already"):
+        make_plan(file(config), (), ("model.dropout=0.1,0.2",))
+
+
+def result(auc: float, log_loss: float, latency: float | None = None) -> dict:
+    test = {"auc": auc, "log_loss": log_loss, "rig": 0.1, "normalised_log_loss": 0.9, "calibration": 1.0}
+    return {
+        "validation": {"auc": auc - 0.1, "log_loss": 1 - log_loss},  # what is best on test rows is worst on these
+        "test": test,
+        "parameters": 10,
+        "parameters_without_embeddings": 4,
+        "train_samples_per_second": 100.0,
+        "latency_ms": latency,
+        "examples_trained": 5,
+        "seed": 1,
+        "seconds": 1.0,
+    }
+
+
+def test_the_summary_has_means_spreads_and_the_best_by_validation(config, tmp_path, capsys):
+    plan = make_plan(file(config))
+    numbers = np.array([[0.70, 0.72], [0.75, 0.74], [0.60, 0.66], [0.71, 0.71]])
+    results = {
+        point.name: [result(auc, 1 - auc, 2.0 * (index + 1)) for auc in numbers[index]]
+        for index, point in enumerate(plan.points)
+    }
+    summary = summarise_sweep(plan, results)
+    for point, expected in zip(summary["points"], numbers, strict=True):
+        assert point["metrics"]["auc"]["mean"] == pytest.approx(expected.mean())
+        assert point["metrics"]["auc"]["std"] == pytest.approx(expected.std(ddof=1))
+        assert point["auc_difference"] == pytest.approx(expected.mean() - 0.71)
+        assert point["log_loss_ratio"] == pytest.approx((1 - expected.mean()) / 0.29)
+    assert [point["latency_ratio"] for point in summary["points"]] == [1, 2, 3, 4]
+    # validation log loss is 1 - test log loss here: the point with the lowest is the worst on the test rows
+    assert summary["best"] == "wide hidden_units=16-8"
+    write_sweep(summary, tmp_path)
+    print_sweep(summary)
+    printed = capsys.readouterr().out
+    assert "Best by validation log loss: wide hidden_units=16-8" in printed
+    assert "0.7100 ± 0.0141" in printed and "+0.0350" in printed
+    assert json.loads((tmp_path / "sweep.json").read_text()) == summary
+    with open(tmp_path / "sweep.csv") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [float(row["auc"]) for row in rows] == numbers.reshape(-1).tolist()
+    assert rows[2]["model.hidden_units"] == "[8]" and rows[0]["model.hidden_units"] == ""
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_could_not_be_measured_stays_empty(config):
+    plan = make_plan(config, (), ("model.embedding_dim=2,4",), seeds=1)
+    summary = summarise_sweep(plan, {point.name: [result(0.7, 0.3)] for point in plan.points})
+    metrics = summary["points"][0]["metrics"]
+    assert metrics["latency_ms"] == {"mean": None, "std": None} and metrics["auc"] == {"mean": 0.7, "std": None}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> pathlib.Path:
+    """A finished sweep of two points and two seeds, cut once between the first and the second training."""
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    assert call("generate", "--rows", 2000, "--output", folder / "log.tsv")[0] == 0
+    original, trained = sweep_run.train_and_measure, []
+
+    def cut(*arguments):
+        if len(trained) == 1:
+            raise KeyboardInterrupt
+        trained.append(arguments)
+        return original(*arguments)
+
+    sweep_run.train_and_measure = cut
+    try:
+        code, output = call(*command(folder))
+    finally:
+        sweep_run.train_and_measure = original
+    assert code == 130 and "the same command again goes on" in output
+    assert len(list((folder / "out" / "results").iterdir())) == 1
+    first = {path: path.stat().st_mtime_ns for path in (folder / "out" / "results").iterdir()}
+    code, output = call(*command(folder))
+    assert code == 0, output
+    assert "3 trainings to do; 1 are there already" in output and "Transform: from cache" in output
+    assert "[3/3] embedding_dim=4, seed 2" in output and "0 min 00 s left" in output
+    assert {path: path.stat().st_mtime_ns for path in first} == first
+    return folder
+
+
+def command(folder: pathlib.Path) -> list:
+    data = ["--data", folder / "log.tsv", "--output", folder / "out", "--seeds", 2, "--latency"]
+    return ["sweep", folder / "config.yaml", *data, "--grid", "model.embedding_dim=2,4"]
+
+
+def test_a_sweep_trains_and_measures_every_point(done):
+    summary = json.loads((done / "out" / "sweep.json").read_text())
+    assert [point["name"] for point in summary["points"]] == ["embedding_dim=2", "embedding_dim=4"]
+    for point, dim in zip(summary["points"], (2, 4), strict=True):
+        assert point["model"]["embedding_dim"] == dim and [run["seed"] for run in point["runs"]] == [1, 2]
+        run = point["runs"][0]
+        # two fields -> 8 -> 1, weights and biases
+        assert run["parameters_without_embeddings"] == 2 * dim * 8 + 8 + 8 + 1
+        assert (run["parameters"] - run["parameters_without_embeddings"]) % dim == 0
+        test = run["test"]
+        assert test["examples"] == 400 and test == run["tasks"]["ctr"]
+        assert test["normalised_log_loss"] == pytest.approx(1 - test["rig"])
+        assert run["latency_ms"] > 0 and run["train_samples_per_second"] > 0
+        assert run["model"]["embedding_dim"] == dim and run["training"]["epochs"] == 2
+        assert point["runs"][0]["test"]["auc"] != point["runs"][1]["test"]["auc"]
+    assert not (done / "out" / "work").exists()
+
+
+def test_a_run_in_the_same_folder_shares_the_transform_and_has_the_same_metrics(done):
+    out = done / "out"
+    run = json.loads((out / "sweep.json").read_text())["points"][1]["runs"][0]
+    code, output = call("run", done / "config.yaml", "--data", done / "log.tsv", "--output", out)
+    assert code in (0, 1) and "Transform: from cache" in output
+    metrics = json.loads((out / "metrics.json").read_text())
+    for name in ("auc", "log_loss", "examples"):
+        assert math.isclose(metrics[name], run["test"][name], rel_tol=1e-5), name
+
+
+def test_a_finished_sweep_trains_nothing_and_a_larger_one_only_what_is_new(done):
+    code, output = call(*command(done)[:-1], "model.embedding_dim=4,3", "--set", "training.epochs=2")
+    assert code == 0 and "2 trainings to do; 2 are there already" in output, output
+    code, output = call(*command(done))
+    assert code == 0 and "0 trainings to do; 4 are there already" in output
+
+
+def test_an_impossible_point_stops_everything_in_one_line(done, tmp_path):
+    start = ["sweep", done / "config.yaml", "--data", done / "log.tsv", "--output", tmp_path / "new"]
+    one_line(*call(*start, "--grid", "model.embedding_dim=4,-1"), "point 'embedding_dim=-1'")
+    one_line(*call(*start, "--grid", "model.hidden_units=8,[16]"), "point 'hidden_units=8'")
+    one_line(*call("sweep", done / "config.yaml", "--grid", "model.dropout=0.1,0.2"), "give --data PATH")
+    assert not (tmp_path / "new" / "tfx").exists()
