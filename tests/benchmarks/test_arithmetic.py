@@ -1,0 +1,205 @@
+"""What the benchmarks compute from what they measure, and the arguments they refuse."""
+
+import json
+import os
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import memory, tables, train
+from benchmarks.command import on_cores, spread, write
+from benchmarks.memory import chosen_maps
+from benchmarks.ours_server import Spec, draw_batches, draw_ids
+from benchmarks.peers.client import NAMES
+from benchmarks.peers.line_process import ProcessError
+from benchmarks.settings import MODELS, TARGETS, Shape, our_options, peer_options
+from benchmarks.tables import Growth, shape_of
+from benchmarks.train import Benchmark, Comparison, chosen_models, steps_for
+from models.feature_map import FeatureMap
+from models.registry import check_hyperparameters
+from transforms.errors import InputError
+
+
+def test_spread():
+    assert spread([3.0, 1.0, 2.0, 10.0]) == {"median": 2.5, "min": 1.0, "max": 10.0}
+
+
+def test_comparison():
+    """The claim is the median of the rounds' ratios (2, 4, 1.2), not the ratio of the medians (300 / 100)."""
+    comparison = Comparison("fm", {}, "recbole", {"recbole": 90.0}, [200.0, 400.0, 300.0], [100.0, 100.0, 250.0])
+    found = comparison.as_json()
+    assert found["ratio"] == {"median": 2.0, "min": 1.2, "max": 4.0}
+    assert found["ours_samples_per_s"]["median"] == 300.0
+    assert found["theirs_samples_per_s"]["median"] == 100.0
+    assert (found["target"], found["met"]) == (1.5, True)
+    slower = Comparison("xdeepfm", {}, "recbole", {}, [499.0], [100.0]).as_json()
+    assert (slower["target"], slower["met"]) == (5.0, False)
+    assert Comparison("lr", {}, "recbole", {}, [499.0], [100.0]).as_json()["met"] is None
+
+
+def test_comparison_without_a_peer():
+    found = Comparison("fm", {}, ours=[1.0, 3.0]).as_json()
+    assert found["ours_samples_per_s"]["median"] == 2.0
+    assert "ratio" not in found
+
+
+def test_growth():
+    found = Growth("lazy_adam", 1.2, [10.0, 20.0, 10.0], [11.0, 26.0, 20.0]).as_json()
+    assert found["ratio"] == {"median": 1.3, "min": 1.1, "max": 2.0}
+    assert (found["target"], found["met"]) == (1.3, True)
+    assert Growth("lazy_adam", 1.2, [10.0], [13.1]).as_json()["met"] is False
+    for optimizer, zipf in (("lazy_adam", None), ("adam", 1.2)):  # reported beside the claim
+        assert Growth(optimizer, zipf, [10.0], [20.0]).as_json()["met"] is None
+
+
+def test_memory_is_counted_above_the_baseline():
+    ours = {"baseline_bytes": 100, "peak_bytes": 150}
+    found = memory.result(ours, {"baseline_bytes": 20, "peak_bytes": 120})
+    assert (found["ratio"], found["met"]) == (0.5, True)
+    assert memory.result(ours, {"baseline_bytes": 20, "peak_bytes": 119})["met"] is False
+
+
+def test_steps_fill_the_time():
+    assert steps_for(samples_per_s=1000.0, seconds=3.0, batch=100) == 30
+    assert steps_for(samples_per_s=1.0, seconds=3.0, batch=100) == 3
+    assert steps_for(samples_per_s=1e9, seconds=3.0, batch=100) == 500
+
+
+class Recorder:
+    """Stands for our process and for a peer's: fixed speeds, the requests in order."""
+
+    threads = 1
+
+    def __init__(self, name, speeds, log):
+        self.name, self.speeds, self.log = name, speeds, log
+
+    def models(self):
+        return dict.fromkeys(self.speeds, True)
+
+    def train(self, model, *arguments, **options):
+        steps = arguments[2] if self.name == "ours" else arguments[0]
+        self.log.append((self.name, steps))
+        return {"samples_per_s": self.speeds[model]}
+
+
+def test_the_fastest_peer_alternates_with_ours():
+    log: list = []
+    peers = {name: Recorder(name, speeds, log) for name, speeds in [("a", {"fm": 5.0}), ("b", {"fm": 8.0}), ("c", {})]}
+    settings = {"training": {}, "rounds": 2, "steps": 7, "seconds": 1.0, "device": "cpu"}
+    found = Benchmark(Recorder("ours", {"fm": 12.0}, log), peers, Shape(), **settings).compare("fm")
+    assert (found.peer, found.trials) == ("b", {"a": 5.0, "b": 8.0})
+    assert log == [("a", 2), ("b", 2), ("ours", 2), ("ours", 7), ("b", 7), ("ours", 7), ("b", 7)]
+    assert found.ratios == [1.5, 1.5]
+
+
+@pytest.mark.parametrize("peer", [None, *NAMES])
+@pytest.mark.parametrize("model", MODELS)
+def test_our_hyperparameters_exist(model, peer):
+    check_hyperparameters(model, **our_options(model, peer, Shape()))
+
+
+def test_both_sides_have_the_same_sizes():
+    shape = Shape(fields=3, ids=7, dim=4, batch=5)
+    theirs, ours = peer_options(shape), our_options("xdeepfm", "fuxictr", shape)
+    assert theirs["sizes"] == (7, 7, 7)
+    assert (theirs["dim"], theirs["hidden"], theirs["cin"]) == (4, ours["hidden_units"], ours["maps"])
+    assert ours["embedding_dim"] == 4
+    assert theirs["cin_activation"] == ours["cin_activation"] == "linear"
+
+
+def test_ids_follow_zipfs_law():
+    random = np.random.default_rng(3)
+    ids = draw_ids(random, (4, 1000), rows=200_000, zipf=1.2)
+    assert ids.dtype == np.int32
+    for column, size in enumerate((4, 1000)):
+        expected = np.arange(1, size + 1) ** -1.2
+        counts = np.bincount(ids[:, column], minlength=size)
+        assert len(counts) == size
+        np.testing.assert_allclose(counts[:4] / len(ids), expected[:4] / expected.sum(), atol=0.005)
+
+
+def test_batches_stay_within_their_fields():
+    feature_map = FeatureMap.from_sizes([("a", "categorical", 3, 1, "feature"), ("b", "categorical", 2, 1, "feature")])
+    spec = Spec("fm", {}, (3, 2), batch=500, batches=2)
+    batches = draw_batches(spec, feature_map)
+    assert len(batches) == 2
+    for inputs, labels in batches:
+        assert set(inputs["ids"][:, 0]) == {3, 4, 5}  # 1 + unknown and missing
+        assert set(inputs["ids"][:, 1]) == {8, 9}
+        assert labels.shape == (500, 1)
+        assert set(np.unique(labels)) == {0.0, 1.0}
+
+
+def test_rows_are_shared_by_the_fields():
+    shape = shape_of(rows=100_000, fields=39, dim=16, batch=2048)
+    assert (shape.ids, shape.fields) == (2564, 39)
+
+
+def test_cores_are_given_back():
+    before = os.sched_getaffinity(0)
+    with on_cores(1):
+        assert len(os.sched_getaffinity(0)) == 1
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--models", "fm,nonsense"], "no benchmark of 'nonsense'"),
+        (["--threads", "4096"], "--threads should be between 1 and"),
+        (["--rounds", "0"], "--rounds"),
+        (["--backend", "torch"], "--backend"),
+        (["--peer-python", "no/such/python"], "Run `make peers`"),
+    ],
+)
+def test_train_refuses_in_one_line(arguments, words, tmp_path):
+    found = CliRunner().invoke(train.main, [*arguments, "--output", str(tmp_path / "train.json")])
+    assert found.exit_code == 2
+    assert words in found.stderr.splitlines()[-1]
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("maps", ["", "200,", "200,-1", "a"])
+def test_maps(maps):
+    with pytest.raises(InputError, match="--maps: expected positive numbers"):
+        chosen_maps(maps)
+    assert chosen_maps("200, 100") == (200, 100)
+
+
+def test_models():
+    assert chosen_models(None) == list(TARGETS)
+    assert chosen_models("fm, cin") == ["fm", "cin"]
+
+
+@pytest.mark.parametrize("main", [train.main, memory.main, tables.main])
+def test_help_explains_every_option(main):
+    text = CliRunner().invoke(main, ["--help"]).output
+    for option in main.params:
+        if isinstance(option, click.Option):
+            assert option.opts[0] in text
+            assert option.help or "--help" in option.opts
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [(ProcessError("fuxictr ended"), 2, "fuxictr ended"), (KeyboardInterrupt(), 130, "interrupted")],
+)
+def test_errors_are_one_line(error, code, words, monkeypatch, tmp_path):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(train, "measure", fail)
+    found = CliRunner().invoke(train.main, ["--output", str(tmp_path / "train.json")])
+    assert found.exit_code == code
+    assert words in found.stderr
+    assert "Traceback" not in found.output
+
+
+def test_a_result_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write"):
+        write({}, tmp_path / "file" / "train.json")
+    write({"a": 1}, tmp_path / "new" / "train.json")
+    assert json.loads((tmp_path / "new" / "train.json").read_text()) == {"a": 1}

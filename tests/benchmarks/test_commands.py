@@ -1,0 +1,103 @@
+"""The commands as a user runs them, on tiny sizes; what they measure here means nothing."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from benchmarks.peers.client import ENVIRONMENTS, NAMES, Peer
+
+ROOT = pathlib.Path(__file__).parents[2]
+MISSING = [name for name in NAMES if not (ENVIRONMENTS / name / "bin" / "python").exists()]
+needs_peers = pytest.mark.skipif(bool(MISSING), reason=f"no environment of {', '.join(MISSING)}: run `make peers`")
+TINY = ["--fields", "3", "--dim", "4", "--batch", "16", "--threads", "1"]
+QUICK = ["--rounds", "2", "--steps", "2"]
+
+
+def run(module: str, *arguments: str, output: pathlib.Path) -> dict:
+    """The command's last line, which is also what it wrote."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments, "--output", str(output)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report == json.loads(output.read_text())
+    return report
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_train_alone(backend, tmp_path):
+    arguments = ["--models", "fm", "--ids", "5", "--against", "none", "--backend", backend, "--optimizer", "lazy_adam"]
+    report = run("train", *arguments, *TINY, *QUICK, output=tmp_path / "train.json")
+    assert (report["backend"], report["threads"], report["peers"]) == (backend, 1, {})
+    (model,) = report["models"]
+    assert len(model["ours"]) == 2
+    assert all(speed > 0 for speed in model["ours"])
+    assert "ratio" not in model
+
+
+@needs_peers
+def test_train_against_peers(tmp_path):
+    report = run("train", "--models", "xdeepfm", "--ids", "5", *TINY, *QUICK, output=tmp_path / "train.json")
+    (model,) = report["models"]
+    assert set(model["trials"]) == set(NAMES) == set(report["peers"])
+    assert model["peer"] == max(model["trials"], key=model["trials"].get)
+    ratios = sorted(ours / theirs for ours, theirs in zip(model["ours"], model["theirs"], strict=True))
+    assert model["ratio"] == pytest.approx({"median": sum(ratios) / 2, "min": ratios[0], "max": ratios[1]})
+
+
+@needs_peers
+def test_memory(tmp_path):
+    report = run("memory", "--maps", "4,4", "--ids", "5", *TINY, output=tmp_path / "memory.json")
+    for side in ("ours", "theirs"):
+        assert 0 < report[side]["baseline_bytes"] < report[side]["peak_bytes"]
+    assert report["met"] == (report["ratio"] <= report["target"])
+
+
+@needs_peers
+@pytest.mark.parametrize("name", NAMES)
+def test_every_peer_trains_every_model(name):
+    sizes = {"sizes": [5] * 6, "dim": 4, "hidden": [8, 8], "cin": [4, 4, 4], "attention": 4}
+    with Peer(name) as peer:
+        for model in peer.models():
+            assert peer.train(model, steps=1, batch=8, threads=1, warmup=0, **sizes)["samples_per_s"] > 0
+
+
+def test_tables(tmp_path):
+    arguments = ["--small", "60", "--large", "600", "--model", "mlp"]
+    report = run("tables", *arguments, *TINY, *QUICK, output=tmp_path / "tables.json")
+    assert report["rows"] == [60, 600]
+    measured = [(result["optimizer"], result["zipf"]) for result in report["results"]]
+    assert measured == [("lazy_adam", 1.2), ("lazy_adam", None), ("adam", 1.2), ("adam", None)]
+    for result in report["results"]:
+        assert len(result["small"]) == len(result["large"]) == 2
+
+
+def test_interrupt(tmp_path):
+    """Ctrl-C reaches the whole group, as from a terminal: one line, the shell's exit code, nothing left running."""
+    arguments = ["--models", "fm", "--against", "none", "--ids", "5", "--rounds", "1000000", "--steps", "1", *TINY]
+    command = [sys.executable, "-m", "benchmarks.train", *arguments, "--output", str(tmp_path / "train.json")]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while "round" not in process.stderr.readline():
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    until = time.monotonic() + 30
+    while _alive(process.pid):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def _alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
