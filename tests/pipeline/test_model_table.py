@@ -1,0 +1,57 @@
+"""`ctrpipe models`."""
+
+import json
+
+import pytest
+import yaml
+
+from models.registry import available
+from pipeline.model_table import describe_models
+from tests.e2e.small_run import call, one_line
+from transforms.errors import InputError
+
+CONFIG = {
+    "name": "small",
+    "data": {"columns": ["label", "n", "x", "c"], "labels": {"ctr": "label"}},
+    "features": [
+        {"kind": "numeric", "columns": ["x"], "transform": "standardize"},
+        {"kind": "categorical", "columns": ["c"], "top_k": 8},
+        {"kind": "categorical", "columns": ["n"], "transform": "hash", "buckets": 5},
+    ],
+    "model": {"name": "mlp", "embedding_dim": 3, "hidden_units": [4]},
+}
+
+
+def test_sizes_of_the_reference_are_those_of_the_equations():
+    where, found = describe_models()
+    assert where == "39 fields of 5,000 ids" and [row["name"] for row in found] == [info.name for info in available()]
+    sizes = {row["name"]: (row["parameters"], row["parameters_without_embeddings"]) for row in found}
+    ids = 39 * 5000 + 1
+    d, m, mlp = 32, 39, (600, 400)
+    attention = 3 * (3 * d * d + 2 * d * d)  # Q, K, V, W1, W2 of three layers
+    dense = m * d * mlp[0] + mlp[0] + mlp[0] * mlp[1] + mlp[1] + mlp[1] + 1
+    assert sizes["attention_net"] == (ids * d + attention + dense, attention + dense)
+    cin = 200 * m * m + 2 * 200 * 200 * m + 3 * 200 + 1  # Σ H_k H_{k-1} m and the weights of the pools
+    assert sizes["cin"] == (ids * 16 + cin, cin)
+
+
+def test_a_configuration_gives_its_features_and_its_options(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(CONFIG))
+    code, output = call("models", "--config", path, "--json")
+    assert code == 0, output
+    [mlp] = [row for row in json.loads(output) if row["name"] == "mlp"]
+    ids = 1 + (8 + 2) + (5 + 2)
+    dense = (2 * 3 + 1) * 4 + 4 + 4 + 1
+    assert mlp["parameters"] == ids * 3 + dense and mlp["parameters_without_embeddings"] == dense
+    assert mlp["options"]["hidden_units"] == [4]
+    code, output = call("models", "--config", path)
+    assert code == 0 and f"{ids * 3 + dense:,}" in output and "2 fields of 18 ids together, 1 dense" in output
+
+
+def test_a_size_that_depends_on_the_data_is_one_line(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({**CONFIG, "features": [{"kind": "categorical", "columns": ["c"]}]}))
+    one_line(*call("models", "--config", path), "c has no top_k")
+    with pytest.raises(InputError, match="cannot read"):
+        describe_models(tmp_path / "absent.yaml")
