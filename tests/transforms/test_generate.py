@@ -14,6 +14,7 @@ from transforms.generate import FORMATS, ClickModel, GenerateResult, generate, g
 from transforms.generate.blocks import BLOCK_ROWS
 from transforms.generate.click_model import balanced_signs
 from transforms.generate.columns import code_shares
+from transforms.generate.sample import sample
 
 ROWS = 40_000
 CRITEO_NAMES = ["label", *(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))]
@@ -251,6 +252,20 @@ def test_linear_model_leaves_headroom(criteo: GenerateResult, criteo_rows: pd.Da
     linear_auc = roc_auc_score(labels[split:], linear.decision_function(encoder.transform(features[split:])))
     best_auc = roc_auc_score(labels[split:], read_truth(criteo)["probability"][split:])
     assert 0.68 < linear_auc < best_auc - 0.06
+
+
+def test_a_sample_in_memory_is_the_generated_log(criteo: GenerateResult, criteo_rows: pd.DataFrame) -> None:
+    spec, rows = FORMATS["criteo"], BLOCK_ROWS + 500
+    drawn = sample(spec, ClickModel(), rows, 3)
+    np.testing.assert_array_equal(drawn.labels, criteo_rows["label"].astype(int)[:rows])
+    np.testing.assert_array_equal(drawn.probabilities, read_truth(criteo)["probability"][:rows])
+    assert drawn.codes.shape == (rows, 39)
+    for column, codes, count in zip(spec.columns, drawn.codes.T, drawn.code_counts, strict=True):
+        assert 0 <= codes.min() and codes.max() < count
+        missing = (criteo_rows[column.name] == "")[:rows]
+        np.testing.assert_array_equal(codes == count - 1, missing, err_msg=column.name)
+        shares = np.bincount(codes, minlength=count) / rows
+        np.testing.assert_allclose(shares, code_shares(column), atol=0.012, err_msg=column.name)
 
 
 def test_gzip_holds_the_same_rows(tmp_path: pathlib.Path, criteo: GenerateResult) -> None:

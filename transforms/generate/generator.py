@@ -72,7 +72,7 @@ def generate(
     spec = _check(log_format, rows, seed, output)
     model = click_model or ClickModel()
     hidden = HiddenModel(spec, model)
-    bias = _bias(spec, hidden, model)
+    bias = intercept(spec, hidden, model)
     truth_path = output.with_name(output.name + ".truth.parquet")
     score = _Score()
     try:
@@ -101,7 +101,8 @@ def _check(log_format: str, rows: int, seed: int, output: pathlib.Path) -> LogSp
     return FORMATS[log_format]
 
 
-def _bias(spec: LogSpec, hidden: HiddenModel, model: ClickModel) -> float:
+def intercept(spec: LogSpec, hidden: HiddenModel, model: ClickModel) -> float:
+    """The bias that makes the expected click-through rate that of the model, the same for all seeds."""
     sequences = (np.random.SeedSequence(0, spawn_key=(number,)) for number in _CALIBRATION)
     logits = [hidden.logits(draw_block(spec, sequence, 0, BLOCK_ROWS).codes) for sequence in sequences]
     return solve_bias(np.concatenate(logits), spec.base_rate if model.base_rate is None else model.base_rate)

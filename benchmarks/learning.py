@@ -1,0 +1,250 @@
+"""Do the models learn interactions? Two generated logs whose best possible AUC is known.
+
+    python -m benchmarks.learning [--models fm,xdeepfm] [--seeds 3] [--rows 40000] [--output FILE]
+
+One log holds pairs of columns only, the other triples only: products of signs that show in no single column (and, of
+triples, in no pair of columns). A model's share is how far its test AUC goes from LR's to that of the true
+probabilities, mean and spread over the seeds; LR's own is counted from 0.5. Trained by the product's trainer on ids.
+"""
+
+import dataclasses
+import pathlib
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from benchmarks.command import command, finish, machine
+from models import FeatureMap, metrics
+from pipeline.config import Model, Training
+from pipeline.progress import announce
+from transforms.errors import InputError
+from transforms.generate import FORMATS, ClickModel
+from transforms.generate.sample import Sample, sample
+
+# The columns with planted effects, and four without any.
+COLUMNS = ("I4", "I9", "C6", "C9", "C14", "C17", "C20", "C22", "C23", "C25")
+CLICK_MODELS = {
+    "pairs": ClickModel("pairs", main_strength=0.0, pair_strength=2.0),
+    "triples": ClickModel("triples", main_strength=0.0, triple_strength=2.0),
+}
+SEEDS = {"train": 1, "validation": 2, "test": 3}
+
+TRAINING = Training(
+    batch_size=512, epochs=20, learning_rate=0.005, monitor="auc", patience=8, plateau=None, distribution="one_device"
+)
+# Nothing but interactions is to be found, so embeddings start large: near zero a product of three has no gradient.
+FACTORS = {"embedding_dim": 8, "embedding_stddev": 0.3}
+DEEP = {**FACTORS, "hidden_units": (64, 64)}
+TOKENS = {**DEEP, "embedding_dim": 16, "heads": 2, "key_dim": 8, "value_dim": 8, "ffn_dim": 32}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "lr": {},
+    "fm": FACTORS,
+    "ffm": {**FACTORS, "embedding_dim": 4},
+    "afm": FACTORS,
+    "mlp": DEEP,
+    "fnn": DEEP,
+    "ccpm": DEEP,
+    "pnn": DEEP,
+    "deepfm": DEEP,
+    "wide_deep": DEEP,
+    "dcn": DEEP,
+    "crossnet": FACTORS,
+    "dcn_v2": DEEP,
+    "dlrm": DEEP,
+    "cin": {**FACTORS, "maps": (32, 32)},
+    "xdeepfm": {**DEEP, "maps": (32, 32)},
+    "autoint": {**DEEP, "layers": 2, "attention_dim": 16},
+    "attention_net": {**DEEP, "embedding_dim": 16, "layers": 2},
+    "transformer": TOKENS,
+    "transformer_pe": TOKENS,
+    "hetero_att": TOKENS,
+    "hiformer": {**TOKENS, "qk_rank": 32, "v_rank": 64},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """What the share of a model must reach on a log, or must not exceed."""
+
+    log: str
+    model: str
+    least: float | None = None
+    most: float | None = None
+
+    def holds(self, share: float) -> bool:
+        return (self.least is None or share >= self.least) and (self.most is None or share <= self.most)
+
+    def __str__(self) -> str:
+        return f">= {self.least:.0%}" if self.least is not None else f"<= {self.most:.0%}"
+
+
+# A pair of columns is as much as FM, FFM and AFM can hold, and one product of a rank of one per layer CrossNet.
+BOUNDS = (
+    *(Bound("pairs", name, least=0.7) for name in SETTINGS if name != "lr"),
+    Bound("pairs", "lr", most=0.1),
+    *(Bound("triples", name, most=0.1) for name in ("lr", "fm")),
+    *(Bound("triples", name, least=0.4) for name in ("xdeepfm", "attention_net", "hiformer")),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """A generated log on disk: one gzip TFRecord file for each part."""
+
+    feature_map: FeatureMap
+    files: dict[str, str]
+    labels: np.ndarray
+    best_auc: float  # of the true probabilities on the test rows
+
+
+def make_log(kind: str, rows: int, folder: pathlib.Path) -> Log:
+    """`rows` training rows, a quarter as many validation and half as many test rows; `kind` is one of CLICK_MODELS."""
+    spec = FORMATS["criteo"]
+    spec = dataclasses.replace(spec, columns=tuple(column for column in spec.columns if column.name in COLUMNS))
+    counts = {"train": rows, "validation": rows // 4, "test": rows // 2}
+    parts = {name: sample(spec, CLICK_MODELS[kind], counts[name], seed) for name, seed in SEEDS.items()}
+    names = [column.name for column in spec.columns]
+    sizes = parts["test"].code_counts
+    fields = [(name, "categorical", size, 1, "feature") for name, size in zip(names, sizes, strict=True)]
+    feature_map = FeatureMap.from_sizes(fields)
+    files = {}
+    for name, part in parts.items():
+        files[name] = str(folder / f"{kind}-{name}")
+        _write(files[name], part, feature_map)
+    test = parts["test"]
+    best = metrics.auc(test.labels, test.probabilities)
+    if best is None:
+        raise InputError(f"--rows {rows}: the test rows of the {kind} log have one class only; give more rows")
+    return Log(feature_map, files, test.labels, best)
+
+
+def _write(path: str, part: Sample, feature_map: FeatureMap) -> None:
+    import tensorflow as tf
+
+    ids = part.codes + [field.offset + 2 for field in feature_map.fields]  # after unknown and missing
+    with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions("GZIP", compression_level=1)) as writer:
+        for row, label in zip(ids.tolist(), part.labels.tolist(), strict=True):
+            example = tf.train.Example()
+            example.features.feature["ids"].int64_list.value.extend(row)
+            example.features.feature["label"].float_list.value.append(label)
+            writer.write(example.SerializeToString())
+
+
+def trained_auc(model: str, log: Log, seed: int, work: pathlib.Path, training: Training = TRAINING) -> float:
+    """Trains on the log's training rows to the best validation AUC; the AUC on its test rows."""
+    from pipeline.training.data import packed_dataset
+    from pipeline.training.train import train
+
+    settings = Model(name=model, **SETTINGS[model])
+    files = [log.files["train"]], [log.files["validation"]]
+    result = train(settings, training, log.feature_map, *files, seed, work)
+    test = packed_dataset([log.files["test"]], log.feature_map, 8192)
+    labels, probabilities = result.learner.predict(test)
+    found = metrics.auc(labels[:, 0], probabilities[:, 0])
+    assert found is not None and np.array_equal(labels[:, 0], log.labels)
+    return found
+
+
+def share(auc: float, start: float, best: float) -> float:
+    """How much of the way from `start` to `best`."""
+    return (auc - start) / (best - start)
+
+
+def measure(
+    kind: str, names: Sequence[str], rows: int, seeds: int, tell: Callable[[str], None], training: Training = TRAINING
+) -> dict[str, Any]:
+    """{"best_auc", "lr_auc", "models": {name: {"auc", "share"}}}: lists over the seeds. `names` begins with lr."""
+    found: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        log = make_log(kind, rows, work)
+        for name in names:
+            found[name] = []
+            for seed in range(seeds):
+                found[name].append(trained_auc(name, log, seed, work / name / str(seed), training))
+                tell(f"{kind}: {name}, seed {seed}: test AUC {found[name][-1]:.4f} of {log.best_auc:.4f}")
+    start = statistics.mean(found["lr"])
+    models = {
+        name: {"auc": aucs, "share": [share(auc, 0.5 if name == "lr" else start, log.best_auc) for auc in aucs]}
+        for name, aucs in found.items()
+    }
+    return {"best_auc": log.best_auc, "lr_auc": start, "models": models}
+
+
+def missed(logs: dict[str, dict[str, Any]]) -> list[str]:
+    """One line for every bound that the mean over the seeds does not keep."""
+    lines = []
+    for bound in BOUNDS:
+        measured = logs.get(bound.log, {"models": {}})["models"].get(bound.model)
+        if measured and not bound.holds(statistics.mean(measured["share"])):
+            lines.append(f"{bound.log}: {bound.model} {statistics.mean(measured['share']):.1%}, should be {bound}")
+    return lines
+
+
+def _table(logs: dict[str, dict[str, Any]], names: Sequence[str]) -> Table:
+    parts = [f"{kind}: from {log['lr_auc']:.4f} (LR) to {log['best_auc']:.4f} (best)" for kind, log in logs.items()]
+    table = Table(title=f"Share of the way in test AUC. {'; '.join(parts)}")
+    table.add_column("model")
+    for kind in logs:
+        for heading in (f"{kind}: AUC", "share", "least .. most", "bound"):
+            table.add_column(heading, justify="right")
+    bounds = {(bound.log, bound.model): str(bound) for bound in BOUNDS}
+    for name in names:
+        cells = [name]
+        for kind, log in logs.items():
+            measured = log["models"][name]
+            shares = measured["share"]
+            cells += [f"{statistics.mean(measured['auc']):.4f}", f"{statistics.mean(shares):.1%}"]
+            cells += [f"{min(shares):.1%} .. {max(shares):.1%}", bounds.get((kind, name), "")]
+        table.add_row(*cells)
+    return table
+
+
+def chosen_models(text: str | None) -> tuple[str, ...]:
+    """LR first. Raises InputError where `text` names a model that is not there."""
+    names = [name.strip() for name in text.split(",")] if text else list(SETTINGS)
+    unknown = sorted(set(names) - set(SETTINGS))
+    if unknown:
+        raise InputError(f"--models: no such model: {', '.join(unknown)}. There are {', '.join(SETTINGS)}")
+    return tuple(dict.fromkeys(("lr", *names)))
+
+
+@command("benchmarks.learning")
+@click.option("--models", help="Names, separated by commas. Default: all.")
+@click.option("--seeds", type=click.IntRange(1), default=3, help="Trainings of each model.")
+@click.option("--rows", type=click.IntRange(1000), default=40_000, help="Training rows of each log.")
+@click.option(
+    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/learning.json", help="The JSON file."
+)
+@click.pass_context
+def main(context: click.Context, models: str | None, seeds: int, rows: int, output: pathlib.Path) -> None:
+    """How far each model's test AUC goes from LR's to the best possible, on a log of pairs and on one of triples.
+
+    Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a share misses its bound.
+    """
+    names = chosen_models(models)
+    logs = {kind: measure(kind, names, rows, seeds, announce) for kind in CLICK_MODELS}
+    failures = missed(logs)
+    report = {
+        "benchmark": "learning",
+        "machine": machine(),
+        "rows": rows,
+        "seeds": seeds,
+        "training": TRAINING.model_dump(mode="json"),
+        "settings": {name: SETTINGS[name] for name in names},
+        "logs": logs,
+        "missed": failures,
+    }
+    finish(report, output, _table(logs, names))
+    if failures:
+        click.echo("\n".join(failures), err=True)
+        context.exit(1)
+
+
+if __name__ == "__main__":
+    main()
