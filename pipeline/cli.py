@@ -10,7 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import click
 
-from transforms.errors import InputError
+from transforms.errors import InputError, causes
 
 BLOCKED = 1
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
@@ -26,9 +26,16 @@ class _Group(click.Group):
         except InputError as error:
             click.echo(f"ctrpipe: {error}", err=True)
             context.exit(2)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Exception) as error:
+            if not _is_interrupt(error):
+                raise
             click.echo("ctrpipe: interrupted; the same command again goes on from here", err=True)
             context.exit(INTERRUPTED)
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Ctrl-C, or what Beam makes of it: a RuntimeError that it caused."""
+    return any(isinstance(cause, KeyboardInterrupt) for cause in causes(error))
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -79,13 +86,14 @@ def score(model: pathlib.Path, inputs: tuple[str, ...], output: pathlib.Path, be
     Writes Parquet with file, row (0-based line), ctr and model_version: one row per line of the input. A malformed
     line has no ctr; it is also in OUTPUT/_dead_letter.
     """
-    from pipeline.progress import announce
+    from pipeline.progress import log_announced
     from pipeline.quiet import load_tensorflow
 
     load_tensorflow()
     from serving.score import score as score_log
 
-    result = score_log(model, list(inputs), output, list(beam_args), lambda rows: announce(f"{rows:,} rows scored"))
+    with log_announced("serving.score"):
+        result = score_log(model, list(inputs), output, list(beam_args))
     click.echo(
         f"{result.rows:,} rows in, {result.scored:,} scored, {result.rejected:,} malformed, "
         f"model version {result.model_version}, written to {result.output}"
@@ -136,9 +144,20 @@ def serve(
 def predict(url: str, file: pathlib.Path, rows: int, model: pathlib.Path | None, config: pathlib.Path | None) -> None:
     """Send raw rows to a server and print their probabilities, one line each: row, tab, probability."""
     from pipeline.predict import predict_rows
+    from transforms.readers import Reject
 
-    for line, probability in predict_rows(url, file, rows, model, config):
+    rejects: list[Reject] = []
+    printed = 0
+    for line, probability in predict_rows(url, file, rows, model, config, rejects.append):
         click.echo(f"{line}\t{probability:.6f}")
+        printed += 1
+    if rejects:
+        first = f"row {rejects[0].line}: {rejects[0].reason}"
+        click.echo(f"{len(rejects)} malformed rows were passed over, the first is {first}", err=True)
+    if not printed:
+        raise InputError(f"{file}: no good row in it; check --input and the log's format")
+    if printed < rows:
+        click.echo(f"{file} has {printed} good rows, fewer than the {rows} asked for", err=True)
 
 
 @main.command()

@@ -1,8 +1,10 @@
 """What a user sees while a run works: one line a step, on standard error."""
 
+import contextlib
+import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 _started = time.monotonic()
 
@@ -22,3 +24,25 @@ def now_and_then(seconds: float = 10.0) -> Callable[[str], None]:
             announce(text)
 
     return say
+
+
+class _Announcer(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._say = now_and_then()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(record.getMessage())
+
+
+@contextlib.contextmanager
+def log_announced(name: str) -> Iterator[None]:
+    """Announces now and then what a logger says, for work in Beam, which takes no function of this process."""
+    log, handler = logging.getLogger(name), _Announcer()
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)

@@ -23,6 +23,7 @@ def load_tensorflow() -> None:
     absl.logging.set_verbosity(absl.logging.ERROR)
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs, with its traceback, what it then raises
 
 
 @contextlib.contextmanager

@@ -32,7 +32,10 @@ class RestClient(contextlib.AbstractContextManager):
     def predict(self, columns: dict[str, list], signature_name: str = "serving_raw") -> Any:
         """Columnar predict; NaN travels as the token NaN. A dict of outputs, or the one output itself."""
         body = json.dumps({"signature_name": signature_name, "inputs": columns})
-        return self._call("POST", ":predict", body)["outputs"]
+        answer = self._call("POST", ":predict", body)
+        if "outputs" not in answer:
+            raise InputError(f"{self.url}: the answer has no 'outputs'; is this TF Serving's REST API?")
+        return answer["outputs"]
 
     def status(self) -> dict[str, Any]:
         return self._call("GET", "")
@@ -40,7 +43,7 @@ class RestClient(contextlib.AbstractContextManager):
     def metadata(self) -> dict[str, Any]:
         return self._call("GET", "/metadata")
 
-    def _call(self, method: str, suffix: str, body: str | None = None) -> Any:
+    def _call(self, method: str, suffix: str, body: str | None = None) -> dict[str, Any]:
         for attempt in range(self._retries + 1):
             try:
                 response = self._http.request(method, self.url + suffix, content=body)
@@ -51,17 +54,23 @@ class RestClient(contextlib.AbstractContextManager):
                 raise InputError(f"{self.url}: no answer in time") from error
             except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
                 raise InputError(f"{self.url}: not a URL like http://127.0.0.1:8501/v1/models/ctr") from error
+            except httpx.HTTPError as error:
+                raise InputError(f"{self.url}: the request failed ({' '.join(str(error).split())})") from error
             else:
                 if response.status_code not in RETRIED or attempt == self._retries:
                     return self._read(response)
             time.sleep(0.1 * 2**attempt)
         raise AssertionError("unreachable")
 
-    def _read(self, response: httpx.Response) -> Any:
-        if response.status_code == 200:
-            return json.loads(response.text)
+    def _read(self, response: httpx.Response) -> dict[str, Any]:
         try:
-            message = response.json()["error"]
-        except (ValueError, KeyError, TypeError):
-            message = response.text[:200]
-        raise InputError(f"{self.url}: the server answers {response.status_code}: {' '.join(str(message).split())}")
+            answer = json.loads(response.text)
+        except ValueError:
+            answer = None
+        if response.status_code == 200:
+            if not isinstance(answer, dict):
+                raise InputError(f"{self.url}: the answer is no JSON object; is this TF Serving's REST API?")
+            return answer
+        message = answer["error"] if isinstance(answer, dict) and "error" in answer else response.text
+        shown = " ".join(str(message).split())[:300]
+        raise InputError(f"{self.url}: the server answers {response.status_code}: {shown or 'nothing more'}")

@@ -12,6 +12,7 @@ import tensorflow_transform as tft
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2, regression_pb2
 
 from models.feature_map import FeatureMap
+from serving.raw import raw_arrays
 from transforms.ingest import to_examples
 from transforms.schema import raw_schema
 from transforms.spec import LogSpec
@@ -135,16 +136,6 @@ def export(
     expected = np.asarray(tf.sigmoid(model(packed, training=False)))
     _write_golden(assets / GOLDEN, raw, packed, expected)
     _write_warmup(assets / WARMUP, spec, rows, raw, packed)
-
-
-def raw_arrays(rows: pa.RecordBatch, spec: LogSpec) -> dict[str, np.ndarray]:
-    """The input of `serving_raw`: [N] arrays, float32 with NaN and bytes objects with b"" where a value is missing."""
-    arrays: dict[str, np.ndarray] = {}
-    for name in spec.numeric_columns:
-        arrays[name] = rows[name].fill_null(float("nan")).to_numpy(zero_copy_only=False).astype(np.float32)
-    for name in spec.text_columns:
-        arrays[name] = rows[name].fill_null(b"").to_numpy(zero_copy_only=False)
-    return arrays
 
 
 def _write_golden(path: pathlib.Path, raw: dict, packed: dict, expected: np.ndarray) -> None:

@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import logging
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 
 import apache_beam as beam
 import numpy as np
@@ -13,21 +15,24 @@ import pyarrow.parquet
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from serving.layout import newest_version
-from transforms.errors import InputError
+from serving.layout import find_version, read_log_spec
+from serving.raw import raw_arrays
+from transforms.errors import InputError, causes
 from transforms.readers import LogBatch, LogReader, find_files
 from transforms.spec import LogSpec
 
+log = logging.getLogger(__name__)
 CHUNK_ROWS = 4096
 # Readers of a folder of Parquet files pass over names that begin with an underscore.
 DEAD_LETTER = "_dead_letter"
+UNFINISHED = "_unfinished"
 SCHEMA = pa.schema([("file", pa.string()), ("row", pa.int64()), ("ctr", pa.float32()), ("model_version", pa.string())])
 _NAMESPACE = "score"
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoreResult:
-    """Counts of one job: rows = scored + rejected, and as many were written."""
+    """Counts of one job: rows = scored + rejected, as many as the files written hold."""
 
     rows: int
     scored: int
@@ -52,12 +57,15 @@ class _ScoreFile(beam.DoFn):
         self._output = output
         self._scored = Metrics.counter(_NAMESPACE, "scored")
         self._rejected = Metrics.counter(_NAMESPACE, "rejected")
-        self._written = Metrics.counter(_NAMESPACE, "written")
 
     def setup(self) -> None:
         from serving.loader import Servable
 
-        self._servable = Servable(pathlib.Path(self._version))
+        try:
+            self._servable = Servable(pathlib.Path(self._version))
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300]
+            raise InputError(f"{self._version}: the model cannot be loaded: {reason}") from error
         self._spec = LogSpec.model_validate_json(self._spec_json)
         self._task = next(iter(self._spec.data.labels))
 
@@ -66,32 +74,26 @@ class _ScoreFile(beam.DoFn):
 
     def process(self, file: _File) -> Iterator[int]:
         name = f"part-{file.shard:05d}-of-{file.shards:05d}"
-        output = pathlib.Path(self._output)
-        fresh = output / f".{name}.parquet.{os.getpid()}"
-        letters = output / DEAD_LETTER / f"{name}.jsonl"
+        part = pathlib.Path(self._output) / UNFINISHED / f"{name}.parquet"
+        letters = part.with_suffix(".jsonl")
+        fresh = [path.with_name(f".{path.name}.{os.getpid()}") for path in (part, letters)]  # Beam may try twice
         written = 0
-        try:
-            with pa.parquet.ParquetWriter(fresh, SCHEMA) as writer, open(f"{letters}.new", "w") as rejects:
-                for batch in LogReader(self._spec, labels=False).read(file.path):
-                    table = self._score(batch)
-                    writer.write_table(table)
-                    written += table.num_rows
-                    self._scored.inc(len(batch.lines))
-                    self._rejected.inc(len(batch.rejects))
-                    for reject in batch.rejects:
-                        letter = {"file": file.path, "row": reject.line, "reason": reject.reason, "text": reject.text}
-                        rejects.write(json.dumps(letter) + "\n")
-            os.replace(f"{letters}.new", letters)
-            os.replace(fresh, output / f"{name}.parquet")
-        finally:
-            fresh.unlink(missing_ok=True)
-            pathlib.Path(f"{letters}.new").unlink(missing_ok=True)
-        self._written.inc(written)
+        with pa.parquet.ParquetWriter(fresh[0], SCHEMA) as writer, open(fresh[1], "w") as rejects:
+            for batch in LogReader(self._spec, labels=False).read(file.path):
+                table = self._score(batch)
+                writer.write_table(table)
+                written += table.num_rows
+                self._scored.inc(len(batch.lines))
+                self._rejected.inc(len(batch.rejects))
+                for reject in batch.rejects:
+                    letter = {"file": file.path, "row": reject.line, "reason": reject.reason, "text": reject.text}
+                    rejects.write(json.dumps(letter) + "\n")
+                log.info("%s: %s rows scored", file.path, f"{written:,}")
+        os.replace(fresh[1], letters)
+        os.replace(fresh[0], part)
         yield written
 
     def _score(self, batch: LogBatch) -> pa.Table:
-        from serving.export import raw_arrays
-
         arrays = raw_arrays(batch.rows, self._spec)
         parts = [np.empty(0, np.float32)]
         for start in range(0, len(batch.lines), CHUNK_ROWS):
@@ -115,9 +117,8 @@ def score(
     inputs: list[str],
     output: pathlib.Path,
     beam_args: list[str] | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> ScoreResult:
-    """Scores every line of a raw log, labelled or not.
+    """Scores every line of a raw log, labelled or not. The result appears when all of it is written.
 
     Args:
         model: The folder of a model's versions (the newest is used), or one version.
@@ -125,17 +126,29 @@ def score(
         output: Folder for part-*.parquet (file, row, ctr, model_version; one row per line in line order, ctr null for
             a malformed one) and _dead_letter/part-*.jsonl.
         beam_args: Arguments for Beam.
-        progress: Called with the number of rows at the end.
 
     Raises:
         InputError: the model, the input or the output folder cannot be used.
     """
-    version = _find_version(model)
-    spec = (version / "assets.extra" / "log_spec.json").read_text()
+    version = find_version(model)
+    spec = read_log_spec(version).model_dump_json()
     files = find_files(inputs)
     _prepare(output)
+    try:
+        counts = _run(version, spec, files, output, beam_args or [])
+        rows = _finish(output, len(files), counts["scored"] + counts["rejected"])
+    except BaseException:
+        _discard(output)
+        raise
+    return ScoreResult(rows, counts["scored"], counts["rejected"], version.name, output)
+
+
+def _run(
+    version: pathlib.Path, spec: str, files: list[str], output: pathlib.Path, beam_args: list[str]
+) -> dict[str, int]:
+    """Scores into the folder of unfinished work; how many lines were `scored` and `rejected`."""
     pipeline = beam.Pipeline(
-        options=PipelineOptions(["--direct_running_mode=in_memory", "--direct_num_workers=1", *(beam_args or [])])
+        options=PipelineOptions(["--direct_running_mode=in_memory", "--direct_num_workers=1", *beam_args])
     )
     work = [_File(path, index, len(files)) for index, path in enumerate(files)]
     do = _ScoreFile(str(version.resolve()), spec, str(output.resolve()))
@@ -145,40 +158,55 @@ def score(
         result = pipeline.run()
         result.wait_until_finish()
     except Exception as error:
-        raise _unwrapped(error) from error
+        if mistake := _mistake(error):
+            raise mistake from error
+        raise
     counters = result.metrics().query(MetricsFilter().with_namespace(_NAMESPACE))["counters"]
-    counts = {counter.key.metric.name: counter.committed for counter in counters}
-    scored, rejected, written = (counts.get(name, 0) for name in ("scored", "rejected", "written"))
-    if scored + rejected != written:
-        raise RuntimeError(f"{scored} scored and {rejected} malformed rows, but {written} written")
-    if progress:
-        progress(written)
-    return ScoreResult(written, scored, rejected, version.name, output)
-
-
-def _find_version(model: pathlib.Path) -> pathlib.Path:
-    version = model if (model / "saved_model.pb").exists() else newest_version(model)
-    if version is None:
-        raise InputError(f"{model}: no model version here; give DIR/models/<name> of a finished run")
-    if not (version / "assets.extra" / "log_spec.json").exists():
-        raise InputError(f"{version}: assets.extra/log_spec.json is absent; only models exported by ctrpipe can score")
-    return version
+    found = {counter.key.metric.name: counter.committed for counter in counters}
+    return {name: found.get(name, 0) for name in ("scored", "rejected")}
 
 
 def _prepare(output: pathlib.Path) -> None:
     try:
-        (output / DEAD_LETTER).mkdir(parents=True, exist_ok=True)
+        if (output / UNFINISHED).is_dir():  # a scoring was killed here
+            _discard(output)
+        if any(output.glob("part-*.parquet")):
+            raise InputError(f"{output}: holds the result of another scoring; choose another --output or remove it")
+        (output / UNFINISHED).mkdir(parents=True)
+        (output / DEAD_LETTER).mkdir(exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise InputError(f"{output}: a file is in the way of the output folder; choose another --output") from error
-    if any(output.glob("part-*.parquet")):
-        raise InputError(f"{output}: holds the result of another scoring; choose another --output or remove it")
+    except OSError as error:
+        raise InputError(f"{output}: cannot make the output folder ({error.strerror})") from error
 
 
-def _unwrapped(error: BaseException) -> BaseException:
-    """Beam wraps what a DoFn raises, and keeps its text: `InputError: message [while running ...]`."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, InputError):
-            return InputError(str(seen).split(" [while running")[0])
-        seen = seen.__cause__ or seen.__context__
-    return error
+def _discard(output: pathlib.Path) -> None:
+    """Removes what a scoring that did not end has written; it may have been moving its parts to their place."""
+    for part in [*output.glob("part-*.parquet"), *(output / DEAD_LETTER).glob("part-*.jsonl")]:
+        part.unlink()
+    shutil.rmtree(output / UNFINISHED)
+
+
+def _finish(output: pathlib.Path, files: int, rows: int) -> int:
+    """Moves the parts to their place when they hold what was counted; returns their rows."""
+    parts = sorted((output / UNFINISHED).glob("part-*.parquet"))
+    written = sum(pa.parquet.read_metadata(part).num_rows for part in parts)
+    if len(parts) != files or written != rows:
+        raise RuntimeError(f"{rows} rows of {files} files read, but {written} written in {len(parts)} files")
+    for part in parts:
+        letters = part.with_suffix(".jsonl")
+        letters.replace(output / DEAD_LETTER / letters.name)
+        part.replace(output / part.name)
+    (output / UNFINISHED).rmdir()
+    return written
+
+
+def _mistake(error: Exception) -> InputError | None:
+    """The user's mistake that stopped the job; Beam adds to its text: `message [while running ...]`."""
+    for cause in causes(error):
+        text = str(cause).split(" [while running")[0]
+        if isinstance(cause, InputError):
+            return InputError(text)
+        if isinstance(cause, OSError):
+            return InputError(f"The result cannot be written: {text}")
+    return None

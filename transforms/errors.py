@@ -1,8 +1,19 @@
 """The one exception for a user's mistake."""
 
+from collections.abc import Iterator
+
 
 class InputError(Exception):
     """Wrong usage or input: the command line prints its message as one line and exits with code 2.
 
     The message says what is wrong, where, and what to do about it.
     """
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what led to it, nearest first; such a chain may be a ring."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
