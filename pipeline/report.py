@@ -23,39 +23,53 @@ def write_report(directory: pathlib.Path) -> pathlib.Path:
     """Writes DIRECTORY/report.html and returns its path.
 
     Raises:
-        InputError: there is no finished run in the folder.
+        InputError: there is no finished run in the folder, or what it left is incomplete or damaged.
     """
-    metrics = _read(directory / "metrics.json")
-    if metrics is None:
+    if not (directory / "metrics.json").exists():
         raise InputError(f"{directory}: no finished run here (metrics.json is absent); run `ctrpipe run` first")
     data = directory / "report_data"
-    history = _read(data / "history.json")
-    config = data / "config.yaml"
+    try:
+        text = _render(directory / "metrics.json", data)
+    except (jinja2.UndefinedError, pyarrow.ArrowException, LookupError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{data}: not as `ctrpipe run` leaves it ({reason}); run it again") from error
+    path = directory / "report.html"
+    fresh = directory / ".report.html.new"
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+    return path
+
+
+def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
+    history = _read_json(data / "history.json")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.filters["number"] = _number
-    text = environment.get_template("report.html.jinja").render(
-        metrics=metrics,
-        gates=_read(data / "gates.json"),
+    return environment.get_template("report.html.jinja").render(
+        metrics=_read_json(metrics),
+        gates=_read_json(data / "gates.json"),
         history=history,
-        statistics=_read(data / "statistics.json"),
-        lineage=_read(data / "lineage.json"),
-        config=config.read_text() if config.exists() else None,
-        plots=_plots(data / "predictions.parquet", history),
+        statistics=_read_json(data / "statistics.json"),
+        lineage=_read_json(data / "lineage.json"),
+        config=_read(data / "config.yaml").decode("utf-8"),
+        plots=_plots(_read(data / "predictions.parquet"), history),
     )
-    path = directory / "report.html"
-    fresh = directory / ".report.html.new"
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
-    return path
 
 
-def _read(path: pathlib.Path) -> Any:
+def _read(path: pathlib.Path) -> bytes:
     try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); run `ctrpipe run` again") from error
+
+
+def _read_json(path: pathlib.Path) -> Any:
+    try:
+        return json.loads(_read(path))
     except ValueError as error:
         raise InputError(f"{path}: damaged ({error}); run `ctrpipe run` again") from error
 
@@ -66,18 +80,17 @@ def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
-def _plots(predictions: pathlib.Path, history: dict[str, Any] | None) -> dict[str, str]:
+def _plots(predictions: bytes, history: dict[str, Any]) -> dict[str, str]:
     """Plots by title, as data URIs."""
     plots: dict[str, str] = {}
-    if history and history["evaluations"]:
+    if history["evaluations"]:
         plots["Training curves"] = _draw(lambda axes: _draw_history(axes, history), 2)
-    if predictions.exists():
-        table = pyarrow.parquet.read_table(predictions)
-        columns = {name: table[name].to_numpy() for name in table.column_names}
-        if 0 < columns["label"].sum() < len(columns["label"]):
-            plots["ROC"] = _draw(lambda axes: _draw_roc(axes[0], columns), 1)
-        plots["Calibration"] = _draw(lambda axes: _draw_calibration(axes[0], columns), 1)
-        plots["Scores by class"] = _draw(lambda axes: _draw_scores(axes[0], columns), 1)
+    table = pyarrow.parquet.read_table(pyarrow.BufferReader(predictions))
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    if 0 < columns["label"].sum() < len(columns["label"]):
+        plots["ROC"] = _draw(lambda axes: _draw_roc(axes[0], columns), 1)
+    plots["Calibration"] = _draw(lambda axes: _draw_calibration(axes[0], columns), 1)
+    plots["Scores by class"] = _draw(lambda axes: _draw_scores(axes[0], columns), 1)
     return plots
 
 
