@@ -52,7 +52,7 @@ class RestClient(contextlib.AbstractContextManager):
                     raise InputError(f"{self.url}: no answer ({error}); is the server running?") from error
             except httpx.TimeoutException as error:
                 raise InputError(f"{self.url}: no answer in time") from error
-            except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as error:
                 raise InputError(f"{self.url}: not a URL like http://127.0.0.1:8501/v1/models/ctr") from error
             except httpx.HTTPError as error:
                 raise InputError(f"{self.url}: the request failed ({' '.join(str(error).split())})") from error

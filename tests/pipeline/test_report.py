@@ -1,0 +1,194 @@
+"""The report of a run whose names and values are hostile, and of a folder that is not as a run leaves it."""
+
+import base64
+import html.parser
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from pipeline.report import write_report
+from tests.e2e.small_run import call, one_line
+from transforms.errors import InputError
+
+HOSTILE = ["<script>alert(1)</script>", "{{ x }}", "{% raw %}", '"><img src=http://evil/>', "é ☃ \u202e", "a&b", "'"]
+SUMMARY = {"auc": 0.75, "log_loss": 0.5, "rig": 0.1, "calibration": 1.01, "ece": 0.02, "examples": 4000}
+NO_METRIC = {**dict.fromkeys(SUMMARY), "examples": 1}
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+
+
+def run_left(folder: pathlib.Path, name: str = "C9") -> pathlib.Path:
+    """A folder as `ctrpipe run` leaves it; `name` stands wherever a user's text may."""
+    data = folder / "report_data"
+    data.mkdir(parents=True)
+    slices = {name: {name: SUMMARY, "none": NO_METRIC, **{text: SUMMARY for text in HOSTILE}}}
+    metrics = {**SUMMARY, "blessed": True, "model_version": "123", "slices": slices, "tasks": {"ctr": SUMMARY}}
+    metrics["baseline"] = {"name": name, **SUMMARY, "auc": None, "rig": float("nan")}
+    gate = {"metric": name, "kind": "change", "bound": name, "value": None, "passed": False, "reason": name}
+    column = {"name": name, "kind": "categorical", "missing_rate": 0.5, "unique": 9, "mean": None}
+    column["top"] = [[text, 7] for text in [name, *HOSTILE]]
+    statistics = {
+        "splits": {"train": {"rows": 4000, "positives": 1000}},
+        "columns": [column],
+        "anomalies": [{"column": name, "split": "train", "text": name}],
+        "dead_letters": {"rows": 1, "reasons": {name: 1}},
+    }
+    lineage = {
+        "config_hash": "c0ffee",
+        "code_version": "beef",
+        "data": [{"path": name, "bytes": 5, "sha256": "00"}],
+        **dict.fromkeys(("schema", "transform_graph", "model"), name),
+        "versions": {"keras": "3"},
+        "created": "2026-01-01",
+    }
+    evaluation = {"examples": 100, "train_loss": 0.6, "validation_log_loss": 0.5, "validation_auc": 0.7}
+    history = {"evaluations": [evaluation, {**evaluation, "examples": 200}], "best": 1, "stopped": name}
+    random = np.random.default_rng(0)
+    scores = random.random(500).astype(np.float32)
+    predictions = {"label": (random.random(500) < scores).astype(np.float32), "probability": scores}
+    pa.parquet.write_table(pa.table(predictions), data / "predictions.parquet")
+    (data / "config.yaml").write_text(f"name: {name}\n", encoding="utf-8")
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    for file, value in (("gates", [gate]), ("history", history), ("statistics", statistics), ("lineage", lineage)):
+        (data / f"{file}.json").write_text(json.dumps(value))
+    return folder
+
+
+class Page(html.parser.HTMLParser):
+    """The page's tags, texts and addresses; raises where a tag is not closed."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.addresses: list[str] = []
+        self.attributes: set[str] = set()
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+@pytest.mark.parametrize("name", [HOSTILE[0], HOSTILE[1], "".join(HOSTILE)])
+def test_hostile_names_and_values_are_shown_as_they_are(tmp_path, name):
+    text = write_report(run_left(tmp_path, name)).read_text(encoding="utf-8")
+    page = Page(text)
+    shown = "\n".join(page.texts)
+    assert shown.count(name) >= 15
+    assert all(value in shown for value in HOSTILE)
+    assert not page.tags & {"script", "link", "iframe", "object", "form", "base"}
+    assert not [attribute for attribute in page.attributes if attribute.startswith("on")]
+    assert "url(" not in text and "@import" not in text
+    assert len(page.addresses) == 4  # four plots, each inside the file
+    for address in page.addresses:
+        kind, _, content = address.partition("base64,")
+        assert kind == "data:image/png;" and base64.b64decode(content).startswith(b"\x89PNG")
+
+
+def test_values_and_metrics_that_there_are_not_are_a_dash(tmp_path):
+    page = Page(write_report(run_left(tmp_path)).read_text(encoding="utf-8"))
+    row = page.texts.index("none")
+    cells = [text for text in page.texts[row : row + 10] if text.strip()]
+    assert cells[:7] == ["none", "-", "-", "-", "-", "-", "1"]
+    row = page.texts.index("C9 (baseline)")
+    assert page.texts[row : row + 7] == ["C9 (baseline)", "-", "0.5000", "-", "1.0100", "0.0200", "4,000"]
+
+
+def test_one_class_on_the_test_rows_has_no_roc(tmp_path):
+    run_left(tmp_path)
+    table = pa.table({"label": np.zeros(9, np.float32), "probability": np.full(9, 0.5, np.float32)})
+    pa.parquet.write_table(table, tmp_path / "report_data" / "predictions.parquet")
+    texts = Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
+    assert "ROC" not in texts and "Calibration" in texts
+
+
+def test_a_blocked_model_and_a_baseline_that_was_not_trained(tmp_path):
+    run_left(tmp_path)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    metrics |= {"blessed": False, "model_version": None, "baseline": None, "slices": {}}
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    texts = Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
+    assert "Blocked by a gate, not pushed" in texts and "No slices were asked for." in texts
+    assert not [text for text in texts if "baseline" in text or "pushed as" in text]
+
+
+FILES = ["gates.json", "history.json", "statistics.json", "lineage.json", "config.yaml", "predictions.parquet"]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_missing_file_is_one_line_and_the_old_report_stays(tmp_path, file):
+    run_left(tmp_path)
+    assert call("report", tmp_path) == (0, f"{tmp_path}/report.html\n")
+    before = (tmp_path / "report.html").read_bytes()
+    (tmp_path / "report_data" / file).unlink()
+    one_line(*call("report", tmp_path), f"{file}: cannot be read (No such file or directory); run `ctrpipe run` again")
+    assert (tmp_path / "report.html").read_bytes() == before
+    (tmp_path / "report_data" / file).mkdir()
+    one_line(*call("report", tmp_path), f"{file}: cannot be read (Is a directory)")
+
+
+@pytest.mark.parametrize("file", ["metrics.json", *(f"report_data/{name}" for name in FILES)])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"17", b'{"slices": 3}'])
+def test_a_damaged_file_is_one_line(tmp_path, file, content):
+    run_left(tmp_path)
+    (tmp_path / file).write_bytes(content)
+    code, output = call("report", tmp_path)
+    if code == 0:  # any text is a configuration, and no gate need be set
+        assert (file, content) == ("report_data/gates.json", b"[]") or (
+            file.endswith(".yaml") and content != b"\xff\xfe"
+        )
+        return
+    one_line(code, output, str(tmp_path))
+    assert "run" in output and not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value"),
+    [
+        ("metrics.json", "auc", "high"),
+        ("metrics.json", "slices", {"C9": {"a": {}}}),
+        ("report_data/history.json", "best", 99),
+        ("report_data/history.json", "evaluations", [{}]),
+        ("report_data/statistics.json", "splits", None),
+        ("report_data/lineage.json", "data", [{}]),
+    ],
+)
+def test_a_value_that_is_not_what_a_run_writes_is_one_line(tmp_path, file, key, value):
+    run_left(tmp_path)
+    content = json.loads((tmp_path / file).read_text())
+    (tmp_path / file).write_text(json.dumps({**content, key: value}))
+    one_line(*call("report", tmp_path), "not as `ctrpipe run` leaves it")
+
+
+def test_folders_without_a_run_are_one_line(tmp_path):
+    one_line(*call("report", tmp_path), "no finished run here")
+    one_line(*call("report", tmp_path / "absent"), "no finished run here")
+    (tmp_path / "file").touch()
+    one_line(*call("report", tmp_path / "file"), "no finished run here")
+    run_left(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "report_data")
+    one_line(*call("report", tmp_path / "run"), "history.json: cannot be read")
+
+
+def test_a_report_that_cannot_be_written_is_one_line(tmp_path):
+    run_left(tmp_path)
+    (tmp_path / ".report.html.new").mkdir()
+    with pytest.raises(InputError, match="report.html: cannot be written"):
+        write_report(tmp_path)
