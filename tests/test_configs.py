@@ -1,6 +1,7 @@
 """Every shipped configuration: it loads, its model can be built, and it is consistent with the others."""
 
 import pathlib
+import re
 
 import pytest
 
@@ -73,3 +74,13 @@ def test_the_paper_tables_have_the_papers_rows():
     assert len(names["hiformer_table1"]) == 10 and len(names["hiformer_figure5"]) == 16
     table2 = make_plan(FOLDER / "sweeps" / "hiformer_table2.yaml")
     assert [point.config.model.hyperparameters["v_rank"] for point in table2.points] == [None, 1024]
+
+
+def test_the_equation_map_names_every_model_and_files_and_classes_that_exist():
+    text = (FOLDER.parent / "docs" / "models.md").read_text()
+    assert [info.name for info in available() if f"`{info.name}`" not in text] == []
+    linked = set(re.findall(r"\]\(\.\./([\w/]+\.py)\)", text))
+    sources = {path: (FOLDER.parent / path).read_text() for path in linked}  # raises where one is missing
+    for path, name in re.findall(r"\]\(\.\./([\w/]+\.py)\) `(\w+)[.`]", text):
+        assert re.search(rf"^(class|def) {name}\b", sources[path], re.M), (path, name)
+    assert all(f"`{path.stem}`" in text for path in SWEEPS)
