@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pathlib
+import re
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -144,6 +145,20 @@ class RunConfig(LogSpec):
         return LogSpec(data=self.data, features=self.features)
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1, but 1e-6 is a number: PyYAML asks for 1.0e-6 and else takes a text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+def read_yaml(text: str) -> Any:
+    """Raises yaml.YAMLError."""
+    return yaml.load(text, _Loader)
+
+
 def load_config(path: pathlib.Path, settings: tuple[str, ...] = ()) -> RunConfig:
     """Reads and validates a configuration.
 
@@ -161,7 +176,7 @@ def load_config(path: pathlib.Path, settings: tuple[str, ...] = ()) -> RunConfig
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not a text file (invalid UTF-8)") from error
     try:
-        values = yaml.safe_load(text)
+        values = read_yaml(text)
     except yaml.YAMLError as error:
         raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
@@ -187,7 +202,7 @@ def _apply(values: dict[str, Any], setting: str) -> None:
         if not isinstance(place, dict):
             raise InputError(f"--set {setting}: '{parent}' is not a group of settings, so '{key}' does not exist")
     try:
-        place[last] = yaml.safe_load(value)
+        place[last] = read_yaml(value)
     except yaml.YAMLError as error:
         raise InputError(f"--set {setting}: the value is not valid YAML") from error
 

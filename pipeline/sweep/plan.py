@@ -3,20 +3,18 @@
 import dataclasses
 import itertools
 import pathlib
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import pydantic
 import yaml
 
-from pipeline.config import Model, RunConfig, load_config
+from pipeline.config import Model, RunConfig, load_config, read_yaml
 from pipeline.progress import announce
 from transforms.errors import InputError
 from transforms.spec import Section
 
 VARIABLE = ("model", "training")  # what may differ between points; they share data, features and seeds
-_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")  # YAML 1.1 reads 1e-6 as a text
 
 
 class Group(Section):
@@ -132,7 +130,7 @@ def check_models(plan: Plan) -> None:
 def _read(path: pathlib.Path) -> SweepFile | None:
     """The sweep file at `path`; None where it is a run's configuration."""
     try:
-        values = yaml.safe_load(path.read_text())
+        values = read_yaml(path.read_text())
     except OSError as error:
         raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError):
@@ -150,22 +148,18 @@ def _read(path: pathlib.Path) -> SweepFile | None:
 def _grid_values(text: str) -> tuple[str, list[Any]]:
     key, equals, values = text.partition("=")
     try:
-        found = yaml.safe_load(f"[{values}]")
+        found = read_yaml(f"[{values}]")
     except yaml.YAMLError as error:
         raise InputError(f"--grid {text}: the values are not valid YAML") from error
     if not equals or not key or not found:
         raise InputError(f"--grid {text}: expected KEY=VALUE,VALUE as in --grid model.top_k=2,5,10")
-    return key, [_number(value) for value in found]
-
-
-def _number(value: Any) -> Any:
-    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
+    return key, found
 
 
 def _as_settings(values: dict[str, Any]) -> tuple[str, ...]:
     """The texts that `load_config` takes."""
     return tuple(
-        f"{key}={yaml.safe_dump(_number(value), default_flow_style=True, width=10**6)}" for key, value in values.items()
+        f"{key}={yaml.safe_dump(value, default_flow_style=True, width=10**6)}" for key, value in values.items()
     )
 
 

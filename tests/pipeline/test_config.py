@@ -65,6 +65,13 @@ def test_set_overrides_and_refuses_keys_that_do_not_exist(tmp_path):
             load_config(write(tmp_path), (setting,))
 
 
+def test_a_number_may_be_written_with_an_exponent_alone(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("model: {name: lr, l2: 1e-6}\n" + yaml.safe_dump({k: v for k, v in SMALL.items() if k != "model"}))
+    config = load_config(path, ("model.linear_rate=2E3", "name=e1"))
+    assert config.model.hyperparameters == {"l2": 1e-6, "linear_rate": 2000.0} and config.name == "e1"
+
+
 def test_files_that_are_no_configuration_are_refused(tmp_path):
     with pytest.raises(InputError, match="cannot read"):
         load_config(tmp_path / "absent.yaml")
