@@ -3,13 +3,17 @@
 import math
 import pathlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.metrics import metric_types
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import standard_artifacts
 from tfx.utils import json_utils, proto_utils
 
+from models import metrics
+from pipeline import exact_auc
 from pipeline.components.gated_evaluator import Executor
 from pipeline.config import RunConfig
 from pipeline.gates import read_gates
@@ -146,3 +150,23 @@ def test_a_better_model_passes(folder, tmp_path):
     blessed, failing, rows = decide(folder, tmp_path, "good", "worse", {"max_drop": {"auc": -0.2, "log_loss": -0.1}})
     assert blessed and not failing and not failed(rows)
     assert rows[0]["value"] == pytest.approx(WORSE_AUC - GOOD_AUC, abs=1e-6)
+
+
+def test_auc_tells_apart_what_lies_closer_than_any_grid_and_halves_ties():
+    random = np.random.default_rng(1)
+    labels = (random.random(3000) < 0.3).astype(float)
+    scores = np.float32(1e-3 + 1e-6 * (labels + random.normal(size=3000)).round(2))
+    key = metric_types.MetricKey("auc")
+    combiner = exact_auc._ExactAUC(key, None)
+
+    def accumulate(part: slice) -> list:
+        found = combiner.create_accumulator()
+        for label, score in zip(labels[part], scores[part], strict=True):
+            inputs = metric_types.StandardMetricInputs({"labels": np.array([label]), "predictions": np.array([score])})
+            found = combiner.add_input(found, inputs)
+        return found
+
+    parts = [combiner.compact(accumulate(slice(0, 700))), accumulate(slice(700, 701)), accumulate(slice(701, 3000))]
+    found = combiner.extract_output(combiner.merge_accumulators(parts))[key]
+    assert found == pytest.approx(metrics.auc(labels, scores), abs=1e-12) and 0.6 < found < 0.9
+    assert combiner.extract_output(combiner.create_accumulator()) == {key: 0.0}
