@@ -1,0 +1,377 @@
+"""The same weights and ids in our models and in the peers' (`make peers`): the largest difference of the logits.
+
+    python -m benchmarks.parity [--models fm,xdeepfm] [--output FILE]
+
+Our weights are NaN until a peer's are put in, and every weight that a peer has must be used: a part that is left out
+fails. The weights' names are those of the peers' servers (benchmarks/peers/*_server.py).
+"""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from benchmarks.command import command, finish, machine
+from benchmarks.peers.client import Peer
+from models import FeatureMap, create
+from models.ctr_model import CTRModel
+from pipeline.progress import announce
+from transforms.errors import InputError
+
+LIMIT = 1e-4
+SIZES = (5, 9, 4, 7, 12, 6, 8, 5)  # ids of each field
+DIM, HIDDEN, CIN, HEADS = 8, (16, 12), (6, 4, 5), 2
+ROWS, SEED, SCALE = 500, 4, 0.5
+
+Weights = dict[str, np.ndarray]
+
+
+class Given(dict):
+    """A peer's weights by name; notes which were asked for."""
+
+    def __init__(self, weights: Weights):
+        super().__init__(weights)
+        self.used: set[str] = set()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        self.used.add(name)
+        return super().__getitem__(name)
+
+    def or_zero(self, name: str) -> np.ndarray:
+        """A bias that this peer does not have is zero here."""
+        return self[name] if name in self else np.zeros(1, np.float32)
+
+
+# What puts a part of a peer's weights into our model ------------------------------------------------------------------
+
+Part = Callable[[CTRModel, Given], None]
+
+
+def _table(rows: np.ndarray) -> np.ndarray:
+    """Ours begins with the row of padding, which no id of a univalent field points to."""
+    rows = rows.reshape(len(rows), -1)
+    return np.concatenate([np.zeros((1, rows.shape[1]), np.float32), rows])
+
+
+def embedding(model: CTRModel, given: Given) -> None:
+    model.table.table.assign(_table(given["embedding"]))
+
+
+def linear(model: CTRModel, given: Given) -> None:
+    model.linear.table.assign(_table(given["linear"]))
+    model.linear_dense.set_weights([np.zeros((1, 1)), given.or_zero("bias")])
+
+
+def tower(model: CTRModel, given: Given) -> None:
+    _hidden(model.tower, given)
+
+
+def tower_output(model: CTRModel, given: Given) -> None:
+    model.tower.logits.set_weights([given["out/kernel"], given.or_zero("out/bias")])
+
+
+def _hidden(layer: Any, given: Given) -> None:
+    for index, dense in enumerate(layer.hidden):
+        dense.set_weights([given[f"dnn/kernel_{index}"], given[f"dnn/bias_{index}"]])
+
+
+def joint_output(model: CTRModel, given: Given) -> None:
+    model.logit.set_weights([given["out/kernel"], given.or_zero("out/bias")])
+
+
+def bias_on_tower(model: CTRModel, given: Given) -> None:
+    model.tower.logits.set_weights([given["out/kernel"], given["bias"]])
+
+
+def outer_products(model: CTRModel, given: Given) -> None:
+    model.products[1].kernel.assign(given["outer/kernel"])
+
+
+def crosses(model: CTRModel, given: Given) -> None:
+    for index, layer in enumerate(model.crosses):
+        kernel, bias = given[f"cross/kernel_{index}"], given[f"cross/bias_{index}"]
+        if kernel.ndim == 2:
+            layer.dense.set_weights([kernel, bias])
+        else:
+            layer.set_weights([kernel[:, None], bias])
+
+
+def cin(model: CTRModel, given: Given) -> None:
+    for index, [weight] in enumerate(model.cin.weights_of_layers):
+        kernel = given[f"cin/filter_{index}"].transpose(1, 2, 0)
+        if model.cin.split_half and index < len(model.cin.maps) - 1:
+            # The peer hands on the first half of the maps and pools the second; ours, as the authors', the reverse.
+            kernel = np.roll(kernel, kernel.shape[2] // 2, axis=2)
+        weight.assign(kernel)
+        assert not given[f"cin/bias_{index}"].any()
+    model.logit.set_weights([given["cin_out/kernel"], given.or_zero("cin_out/bias")])
+
+
+def attention(model: CTRModel, given: Given) -> None:
+    for index, layer in enumerate(model.attention):
+        for name in ("query", "key", "value", "residual"):
+            getattr(layer, name).assign(given[f"attention/{name}_{index}"])
+    width = len(SIZES) * DIM
+    kernel = given["out/kernel"]
+    model.tower.logits.set_weights([kernel[:width], np.zeros(1)])
+    if model.deep is not None:
+        _hidden(model.deep, given)
+        model.deep.logits.set_weights([kernel[width:], np.zeros(1)])
+
+
+def convolutions(model: CTRModel, given: Given) -> None:
+    for index, layer in enumerate(model.convolutions):
+        layer.kernel.assign(given[f"conv/kernel_{index}"])
+        layer.bias.assign(given[f"conv/bias_{index}"])
+    first = given["dnn/kernel_0"]  # rows (filter, place, d); ours (place, d, filter)
+    filters = model.convolutions[-1].filters
+    rows = first.reshape(filters, -1, DIM, first.shape[1]).transpose(1, 2, 0, 3).reshape(first.shape)
+    for index, dense in enumerate(model.tower.hidden):
+        dense.set_weights([given[f"dnn/kernel_{index}"] if index else rows, given[f"dnn/bias_{index}"]])
+
+
+def attentional_pooling(model: CTRModel, given: Given) -> None:
+    model.pooling.hidden.set_weights([given["attention/kernel"], given["attention/bias"]])
+    model.pooling.score.set_weights([given["attention/projection"]])
+    model.projection.set_weights([given["out/kernel"]])
+
+
+# The pairs ------------------------------------------------------------------------------------------------------------
+
+
+def zero(prefix: str) -> Callable[[Weights], None]:
+    """A change of the drawn weights: those whose names begin so are zero."""
+
+    def change(weights: Weights) -> None:
+        for name, value in weights.items():
+            if name.startswith(prefix):
+                value[:] = 0
+
+    return change
+
+
+def descending(weights: Weights) -> None:
+    """What a convolution keeps decreases from field to field, in every map: then both orders are the same."""
+    rows = weights["embedding"] * 0.05
+    weights["embedding"] = rows + np.repeat(0.8 - 0.2 * np.arange(len(SIZES)), SIZES)[:, None].astype(np.float32)
+    for name, kernel in weights.items():
+        if name.startswith("conv/kernel"):
+            kernel *= 0.05
+            kernel[(len(kernel) - 1) // 2] += 1 / kernel.shape[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A model that a peer has too: how to make both, and how the peer's weights become ours."""
+
+    peer: str
+    model: str
+    parts: tuple[Part, ...]
+    hyperparameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the peer
+    change: Callable[[Weights], None] = lambda weights: None
+    variant: str = ""
+    note: str = ""  # every deliberate difference
+
+
+DEEP = {"hidden_units": HIDDEN}
+CROSS = DEEP | {"layers": 3}
+MAPS = {"maps": CIN}
+LINEAR = {"use_linear": True}
+ATTENTION = {"layers": 2, "heads": HEADS, "attention_dim": DIM, "use_linear": True}
+CIN_BIAS = "Its CIN adds a bias to every map, the paper's none: zero here."
+EXTRA_LINEAR = "It adds a linear part, the paper none: ours with use_linear."
+HALVES = "It hands on the first half of the maps and pools the second, the authors' code the reverse: halves swapped."
+BY_SIZE = "Its k-max pooling sorts by size, the paper keeps the fields' order: compared where both are the same."
+
+CASES = (
+    Case("fuxictr", "lr", (linear,)),
+    Case("fuxictr", "fm", (embedding, linear)),
+    Case("fuxictr", "mlp", (embedding, tower, tower_output), DEEP),
+    Case("fuxictr", "wide_deep", (embedding, linear, tower, tower_output), DEEP),
+    Case("fuxictr", "deepfm", (embedding, linear, tower, tower_output), DEEP),
+    Case("fuxictr", "pnn", (embedding, tower, tower_output), DEEP),
+    Case("fuxictr", "cin", (embedding, cin), MAPS, change=zero("cin/bias"), note=CIN_BIAS),
+    Case(
+        "fuxictr",
+        "xdeepfm",
+        (embedding, linear, cin, tower, tower_output),
+        DEEP | MAPS,
+        change=zero("cin/bias"),
+        note=CIN_BIAS,
+    ),
+    Case("fuxictr", "dcn", (embedding, crosses, tower, joint_output), CROSS),
+    Case("fuxictr", "dcn_v2", (embedding, crosses, tower, joint_output), CROSS),
+    Case("deepctr_torch", "wide_deep", (embedding, linear, tower, tower_output), DEEP),
+    Case("deepctr_torch", "deepfm", (embedding, linear, tower, tower_output), DEEP),
+    Case("deepctr_torch", "pnn", (embedding, tower, bias_on_tower), DEEP, variant="inner"),
+    Case(
+        "deepctr_torch",
+        "pnn",
+        (embedding, tower, bias_on_tower, outer_products),
+        DEEP | {"products": ("inner", "kernel")},
+        {"outer": True},
+        variant="inner, outer",
+        note="Its outer product is the kernel product of the 2018 paper: ours of that name.",
+    ),
+    Case("deepctr_torch", "dcn", (embedding, linear, crosses, tower, joint_output), CROSS | LINEAR, note=EXTRA_LINEAR),
+    Case(
+        "deepctr_torch", "dcn_v2", (embedding, linear, crosses, tower, joint_output), CROSS | LINEAR, note=EXTRA_LINEAR
+    ),
+    Case(
+        "deepctr_torch",
+        "xdeepfm",
+        (embedding, linear, cin, tower, tower_output),
+        DEEP | MAPS | {"cin_activation": "relu"},
+        {"cin_activation": "relu", "split_half": False},
+        zero("cin/bias"),
+        note=CIN_BIAS,
+    ),
+    Case(
+        "deepctr_torch",
+        "xdeepfm",
+        (embedding, linear, cin, tower, tower_output),
+        DEEP | MAPS | {"split_half": True},
+        {"cin_activation": "linear", "split_half": True},
+        zero("cin/bias"),
+        variant="split half",
+        note=f"{CIN_BIAS} {HALVES}",
+    ),
+    Case("deepctr_torch", "autoint", (embedding, linear, attention), ATTENTION, {"hidden": ()}, note=EXTRA_LINEAR),
+    Case(
+        "deepctr_torch",
+        "autoint",
+        (embedding, linear, attention),
+        ATTENTION | {"deep_units": HIDDEN},
+        variant="with MLP",
+        note=EXTRA_LINEAR,
+    ),
+    Case(
+        "deepctr_torch",
+        "ccpm",
+        (embedding, linear, convolutions, tower_output),
+        DEEP | LINEAR | {"filters": (4, 3), "widths": (6, 5)},
+        {"conv_width": (6, 5), "conv_filters": (4, 3)},
+        descending,
+        note=f"{EXTRA_LINEAR} {BY_SIZE}",
+    ),
+    Case("deepctr_torch", "afm", (embedding, linear, attentional_pooling), {"attention_units": 6}, {"attention": 6}),
+    Case("recbole", "lr", (linear,)),
+    Case("recbole", "fm", (embedding, linear)),
+    Case("recbole", "ffm", (embedding, linear)),
+    Case(
+        "recbole",
+        "fnn",
+        (embedding, tower, tower_output),
+        DEEP | {"use_linear": False},
+        note="It reads the vectors without the weights w of the FM: ours without use_linear.",
+    ),
+)
+
+
+def our_model(case: Case) -> CTRModel:
+    fields = [(f"f{index}", "categorical", size - 2, 1, "feature") for index, size in enumerate(SIZES)]
+    width = {} if case.model == "lr" else {"embedding_dim": DIM}
+    model = create(case.model, FeatureMap.from_sizes(fields), **width, **case.hyperparameters)
+    model({"ids": np.ones((1, len(SIZES)), np.int32)})
+    for weight in model.trainable_variables:
+        weight.assign(np.full(weight.shape, np.nan))
+    return model
+
+
+def draw(shapes: dict[str, tuple[int, ...]]) -> Weights:
+    """Random weights; a kernel's as large as keeps its layer's output as large as its input, or a little larger."""
+    random, weights = np.random.default_rng(SEED), {}
+    for name, shape in sorted(shapes.items()):
+        scale = SCALE
+        if "kernel" in name or "filter" in name:
+            fan_in = math.prod(shape[1:] if "filter" in name else shape[:-1] or shape)
+            scale = 1.5 * fan_in**-0.5
+        weights[name] = random.normal(scale=scale, size=shape).astype(np.float32)
+    return weights
+
+
+def compare(case: Case, peer: Peer) -> dict[str, Any]:
+    """The largest difference of the logits, and how far the peer's own reach."""
+    options = {"hidden": HIDDEN, "cin": CIN, "heads": HEADS, "layers": 2, "cross": 3} | case.options
+    shapes = peer.shapes(case.model, sizes=SIZES, dim=DIM, **options)
+    weights = draw(shapes)
+    case.change(weights)
+    ids = np.random.default_rng(SEED + 1).integers(0, SIZES, (ROWS, len(SIZES)))
+    theirs = peer.forward(case.model, weights, ids, list(SIZES), heads=HEADS, **case.options)
+    model, given = our_model(case), Given(weights)
+    for part in case.parts:
+        part(model, given)
+    unused = sorted(set(weights) - given.used)
+    if unused:
+        raise InputError(f"{case.peer} {case.model}: weights without a place in our model: {', '.join(unused)}")
+    offsets = [field.offset for field in model.feature_map.fields]
+    ours = np.asarray(model({"ids": (ids + offsets).astype(np.int32)}))[:, 0]
+    return {
+        "peer": case.peer,
+        "model": case.model,
+        "variant": case.variant,
+        "difference": float(np.abs(ours - theirs).max()),  # NaN where a weight of ours was not given
+        "logits": [float(theirs.min()), float(theirs.max())],
+        "note": case.note,
+    }
+
+
+def chosen_cases(text: str | None) -> list[Case]:
+    """Raises InputError where `text` names a model that no peer has."""
+    known = sorted({case.model for case in CASES})
+    names = [name.strip() for name in text.split(",")] if text else known
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise InputError(f"--models: no peer has: {', '.join(unknown)}. There are {', '.join(known)}")
+    return [case for case in CASES if case.model in names]
+
+
+def agrees(result: dict[str, Any]) -> bool:
+    return result["difference"] <= LIMIT
+
+
+def _report_table(results: Sequence[dict[str, Any]]) -> Table:
+    table = Table(title=f"Largest difference of the logits, the same weights and {ROWS} rows of ids on both sides")
+    for heading in ("peer", "model", "variant"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("difference", justify="right", no_wrap=True)
+    table.add_column("logits", justify="right", no_wrap=True)
+    table.add_column("deliberate differences")
+    for result in results:
+        low, high = result["logits"]
+        difference = f"{result['difference']:.1e}" + ("" if agrees(result) else " !")
+        row = (result["peer"], result["model"], result["variant"], difference, f"{low:.2f} .. {high:.2f}")
+        table.add_row(*row, result["note"])
+    return table
+
+
+@command("benchmarks.parity")
+@click.option("--models", help="Names, separated by commas. Default: all that a peer has.")
+@click.option(
+    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/parity.json", help="The JSON file."
+)
+@click.pass_context
+def main(context: click.Context, models: str | None, output: pathlib.Path) -> None:
+    """Our logits beside the peers' (`make peers`), with the same weights and ids.
+
+    Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a difference is above 1e-4.
+    """
+    cases, results = chosen_cases(models), []
+    for name in dict.fromkeys(case.peer for case in cases):
+        announce(f"{name} ...")
+        with Peer(name) as peer:
+            results += [compare(case, peer) for case in cases if case.peer == name]
+    report = {"benchmark": "parity", "machine": machine(), "limit": LIMIT, "pairs": results}
+    finish(report, output, _report_table(results))
+    if not all(agrees(result) for result in results):
+        context.exit(1)
+
+
+if __name__ == "__main__":
+    main()
