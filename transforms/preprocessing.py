@@ -155,8 +155,8 @@ def time_ids(values: tf.Tensor) -> list[tuple[tf.Tensor, int]]:
 
 
 def vocabulary_name(column: str) -> str:
-    """The asset's name for a column's vocabulary; a column may hold characters that a file name may not."""
-    safe = "".join(c if c.isalnum() and c.isascii() else f"-{ord(c):x}-" for c in column)
+    """The asset's name for a column's vocabulary, of letters, digits and _ only: TFT drops or merges the others."""
+    safe = "".join(c if c.isalnum() and c.isascii() else f"_{ord(c):x}_" for c in column)
     return f"vocabulary_{safe}"
 
 
