@@ -1,0 +1,49 @@
+"""A short version of benchmarks/learning: interactions are learned, and only by models that have them."""
+
+import pytest
+
+from benchmarks.learning import SETTINGS, TRAINING, Log, make_log, missed, share, trained_auc
+from models import available
+
+SHORT = TRAINING.model_copy(update={"epochs": 6, "patience": 6})
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory) -> dict[str, Log]:
+    return {kind: make_log(kind, 20_000, tmp_path_factory.mktemp(kind)) for kind in ("pairs", "triples")}
+
+
+def measured(logs, kind: str, model: str, tmp_path) -> float:
+    """How far the test AUC goes from 0.5, which is LR's on either log, to the best possible."""
+    log = logs[kind]
+    assert log.best_auc > 0.8
+    return share(trained_auc(model, log, 1, tmp_path, SHORT), 0.5, log.best_auc)
+
+
+@pytest.mark.parametrize("model", ["fm", "xdeepfm"])
+def test_pairs_are_learned(logs, model, tmp_path):
+    assert measured(logs, "pairs", model, tmp_path) >= 0.7
+
+
+@pytest.mark.parametrize("kind", ["pairs", "triples"])
+def test_lr_learns_nothing_of_interactions(logs, kind, tmp_path):
+    assert abs(measured(logs, kind, "lr", tmp_path)) <= 0.1
+
+
+def test_an_fm_learns_nothing_of_triples(logs, tmp_path):
+    assert abs(measured(logs, "triples", "fm", tmp_path)) <= 0.1
+
+
+@pytest.mark.parametrize("model", ["xdeepfm", "attention_net", "hiformer"])
+def test_triples_are_learned(logs, model, tmp_path):
+    assert measured(logs, "triples", model, tmp_path) >= 0.4
+
+
+def test_a_share_that_misses_its_bound_is_told():
+    models = {"fm": {"share": [0.3, 0.02]}, "hiformer": {"share": [0.2, 0.7]}, "mlp": {"share": [0.0]}}
+    assert missed({"triples": {"models": models}}) == ["triples: fm 16.0%, should be <= 10%"]
+    assert share(0.75, 0.7, 0.8) == pytest.approx(0.5)
+
+
+def test_every_model_has_settings():
+    assert set(SETTINGS) == {model.name for model in available()}
