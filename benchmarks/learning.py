@@ -35,7 +35,7 @@ CLICK_MODELS = {
 SEEDS = {"train": 1, "validation": 2, "test": 3}
 
 TRAINING = Training(
-    batch_size=512, epochs=20, learning_rate=0.005, monitor="auc", patience=8, plateau=None, distribution="one_device"
+    batch_size=512, epochs=12, learning_rate=0.005, monitor="auc", patience=6, plateau=None, distribution="one_device"
 )
 # Nothing but interactions is to be found, so embeddings start large: near zero a product of three has no gradient.
 FACTORS = {"embedding_dim": 8, "embedding_stddev": 0.3}
