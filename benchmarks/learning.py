@@ -83,7 +83,7 @@ class Bound:
         return f">= {self.least:.0%}" if self.least is not None else f"<= {self.most:.0%}"
 
 
-# A pair of columns is as much as FM, FFM and AFM can hold, and one product of a rank of one per layer CrossNet.
+# On pairs all models but LR are "FM and better". LR's share is that of the way from 0.5, else it would be zero always.
 BOUNDS = (
     *(Bound("pairs", name, least=0.7) for name in SETTINGS if name != "lr"),
     Bound("pairs", "lr", most=0.1),

@@ -33,6 +33,8 @@ class CTRModel(keras.Model):
     # Whether dense features become rows x_d v_d beside the fields, as in a factorisation machine. Otherwise they join
     # the flattened rows as they are.
     embeds_dense = False
+    # Whether the linear part is a part of the logit, as in all models but one.
+    adds_linear = True
     # The model whose trained weights this one starts from (see `take_weights`), by its registry name.
     pretraining: str | None = None
 
@@ -68,7 +70,8 @@ class CTRModel(keras.Model):
         if use_linear:
             if feature_map.fields:
                 self.linear = FieldEmbedding(feature_map, self.tasks, stddev=0.0, l2=linear_l2, name="linear")
-            self.linear_dense = keras.layers.Dense(self.tasks, kernel_initializer="zeros", name="linear_dense")
+            if self.adds_linear:
+                self.linear_dense = keras.layers.Dense(self.tasks, kernel_initializer="zeros", name="linear_dense")
 
     def rows(self, inputs, training=None, gathered=None):
         """ids (batch_size, slots) -> (batch_size, fields, embedding_dim); None for a model without embeddings.

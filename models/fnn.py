@@ -30,6 +30,7 @@ class FNN(CTRModel):
     """
 
     embeds_dense = True
+    adds_linear = False  # the weights w are inputs of the MLP
     pretraining = "fm"
 
     def __init__(
@@ -45,8 +46,6 @@ class FNN(CTRModel):
     ):
         require_one_task("fnn", feature_map)
         super().__init__(feature_map, use_linear=use_linear, **options)
-        # The weights w are inputs of the MLP here, not a part of the logit.
-        self.linear_dense = None
         self.dense_weights = DenseEmbedding(1, 0.0, name="dense_weights") if use_linear and feature_map.dense else None
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import keras
 import numpy as np
@@ -124,6 +125,15 @@ def test_wrong_names_and_values_say_what_exists():
         create("attention_net", feature_map(), layers="three")
     with pytest.raises(ValueError, match="should divide"):
         create("attention_net", feature_map(), embedding_dim=6, heads=4)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_no_part_of_a_model_is_left_without_weights(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Keras warns of a layer that was never called
+        model = create(name, feature_map(), **SMALL[name])
+        model(batch())
+    assert all(layer.built for layer in model._flatten_layers())
 
 
 def test_every_model_tells_its_options():
