@@ -156,7 +156,10 @@ _Loader.add_implicit_resolver(
 
 def read_yaml(text: str) -> Any:
     """Raises yaml.YAMLError."""
-    return yaml.load(text, _Loader)
+    try:
+        return yaml.load(text, _Loader)
+    except (ValueError, RecursionError) as error:  # a date that does not exist, a thousand brackets
+        raise yaml.YAMLError(str(error)) from error
 
 
 def load_config(path: pathlib.Path, settings: tuple[str, ...] = ()) -> RunConfig:
@@ -220,7 +223,7 @@ def _explain(path: pathlib.Path, error: pydantic.ValidationError) -> str:
         text = f"{path}: {key}: {first['ctx']['error']}"
     else:
         text = f"{path}: {key}: {first['msg']}. Received: {first['input']!r}"
-    return text + (f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else "")
+    return " ".join(text.split()) + (f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else "")
 
 
 def fingerprint(*values: Any) -> str:

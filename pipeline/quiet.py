@@ -7,7 +7,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-_NOISY = ("tensorflow", "apache_beam", "absl", "ml_metadata")
+_NOISY = ("tensorflow", "ml_metadata")
+_SAID_TWICE = ("absl", "apache_beam")  # they log, with its traceback, what they then raise
 
 
 def load_tensorflow() -> None:
@@ -20,10 +21,11 @@ def load_tensorflow() -> None:
         import tensorflow as tf
 
         tf.config.list_physical_devices()  # loads the GPU libraries, which also print
-    absl.logging.set_verbosity(absl.logging.ERROR)
+    absl.logging.set_verbosity(absl.logging.FATAL)
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # it logs, with its traceback, what it then raises
+    for name in _SAID_TWICE:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextlib.contextmanager

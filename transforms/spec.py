@@ -6,16 +6,23 @@ from typing import Annotated, Literal
 import pydantic
 
 RANGE = re.compile(r"^(?P<prefix>.*?)(?P<first>\d+)\.\.(?P=prefix)(?P<last>\d+)$")
+MAX_RANGE = 100_000
 
 
 def expand_names(names: list[str]) -> list[str]:
-    """['label', 'I1..I3'] -> ['label', 'I1', 'I2', 'I3']."""
+    """['label', 'I1..I3'] -> ['label', 'I1', 'I2', 'I3'].
+
+    Raises:
+        ValueError: a range is empty, or larger than any log.
+    """
     expanded: list[str] = []
     for name in names:
         found = RANGE.match(name)
         if found:
-            numbers = range(int(found["first"]), int(found["last"]) + 1)
-            expanded += [f"{found['prefix']}{number}" for number in numbers]
+            first, last = int(found["first"]), int(found["last"])
+            if not 0 <= last - first < MAX_RANGE:
+                raise ValueError(f"'{name}' should name 1 to {MAX_RANGE} columns")
+            expanded += [f"{found['prefix']}{number}" for number in range(first, last + 1)]
         else:
             expanded.append(name)
     return expanded
