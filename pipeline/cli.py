@@ -43,7 +43,7 @@ def _is_interrupt(error: BaseException) -> bool:
 def main() -> None:
     """From a raw impression log to a click-through rate served by TF Serving.
 
-    Exit codes: 0 done, 1 a gate blocked the model, 2 wrong usage or input.
+    Exit codes: 0 done, 1 a gate blocked the model, 2 wrong usage or input, 130 interrupted by Ctrl-C.
     """
 
 
@@ -115,7 +115,7 @@ def serve(
     file_system_poll_wait_seconds: float,
     rest_api_timeout_in_ms: int,
 ) -> None:
-    """Serve a model locally, with TF Serving's REST API: predict, classify, regress, status, metadata."""
+    """Serve a model locally, with TF Serving's REST API: predict, status, metadata."""
     from pipeline.quiet import load_tensorflow
 
     load_tensorflow()

@@ -9,7 +9,7 @@ from models.metrics import summarise
 from pipeline.config import load_config
 from pipeline.predict import predict_rows
 from pipeline.progress import announce
-from pipeline.runner import run
+from pipeline.runner import check_output, run
 from pipeline.summary import print_summary
 from serving.server import running_server
 from transforms.generate import generate
@@ -18,7 +18,7 @@ from transforms.generate import generate
 def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool:
     """Returns whether the model was blessed."""
     config = load_config(config_path)
-    output.mkdir(parents=True, exist_ok=True)
+    check_output(output)
     log = output / "sample.tsv"
     announce(f"Generating {rows:,} rows in Criteo's format")
     generated = generate("criteo", rows, config.seed, log)

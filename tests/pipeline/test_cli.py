@@ -1,0 +1,76 @@
+"""What holds for every command: help, mistakes and interrupts."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pipeline.cli import main
+from tests.e2e.small_run import call, one_line
+from transforms.errors import InputError, causes
+
+COMMANDS = ["demo", "generate", "models", "predict", "report", "run", "score", "serve", "sweep"]
+
+
+def test_the_commands_are_these():
+    assert sorted(main.commands) == COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_every_option_with_a_text(command):
+    code, output = call(command, "--help")
+    assert code == 0 and f"Usage: main {command}" in output
+    for parameter in main.commands[command].params:
+        if isinstance(parameter, click.Option):
+            assert parameter.opts[0] in output
+    assert main.commands[command].help
+
+
+def test_usage_mistakes_are_exit_code_2_without_a_traceback(tmp_path):
+    for arguments in (["walk"], ["run"], ["score", "--model", "x"], ["predict", "--rows", "0"], ["run", "--speed"]):
+        result = CliRunner().invoke(main, arguments)
+        assert result.exit_code == 2 and "Error: " in result.output and "Traceback" not in result.output
+
+
+def test_mistakes_of_the_commands_that_write_files(tmp_path):
+    (tmp_path / "file").touch()
+    one_line(*call("generate", "--rows", 0, "--output", tmp_path / "log"), "rows should be a whole number")
+    one_line(*call("generate", "--output", tmp_path / "absent" / "log"), "does not exist")
+    one_line(*call("demo", "--output", tmp_path / "file"), "a file is in the way of the output folder")
+    one_line(
+        *call("demo", "--output", tmp_path / "o", "--config", tmp_path / "absent"), "cannot read the configuration"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def raising(monkeypatch, error: BaseException) -> tuple[int, str]:
+    def fail(**arguments):
+        raise error
+
+    monkeypatch.setattr(main.commands["report"], "callback", fail)
+    return call("report", "anywhere")
+
+
+def test_an_input_error_is_one_line_and_exit_code_2(monkeypatch):
+    assert raising(monkeypatch, InputError("what, where")) == (2, "ctrpipe: what, where\n")
+
+
+def test_an_interrupt_is_one_line_and_exit_code_130(monkeypatch):
+    expected = (130, "ctrpipe: interrupted; the same command again goes on from here\n")
+    assert raising(monkeypatch, KeyboardInterrupt()) == expected
+    wrapped = RuntimeError("KeyboardInterrupt [while running 'ParDo']")  # as Beam hands it on
+    wrapped.__context__ = KeyboardInterrupt()
+    assert raising(monkeypatch, wrapped) == expected
+
+
+def test_other_errors_are_not_hidden(monkeypatch):
+    ring = RuntimeError("a bug")
+    ring.__cause__ = ring
+    with pytest.raises(AssertionError, match="a bug"):
+        raising(monkeypatch, ring)
+
+
+def test_causes_come_nearest_first_and_end():
+    first, second, third = KeyError("1"), ValueError("2"), OSError("3")
+    first.__context__, second.__cause__, third.__context__ = second, third, first
+    assert list(causes(first)) == [first, second, third]
+    assert list(causes(None)) == []

@@ -1,0 +1,93 @@
+"""The parts of a run that need no TFX: its lock, its folder, what it compares with, what it says of code and data."""
+
+import hashlib
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pipeline import runner
+from pipeline.runner import check_output, code_version, one_run_at_a_time
+from transforms.errors import InputError
+
+ROOT = pathlib.Path(__file__).parents[2]
+HOLD = """
+import pathlib, sys, time
+from pipeline.runner import one_run_at_a_time
+with one_run_at_a_time(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_one_run_at_a_time_also_after_a_kill(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert process.stdout and process.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match="another run works in this folder"), one_run_at_a_time(tmp_path):
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with one_run_at_a_time(tmp_path):
+            pass
+        with pytest.raises(ZeroDivisionError), one_run_at_a_time(tmp_path):
+            raise ZeroDivisionError
+        with one_run_at_a_time(tmp_path):  # a run that failed has let it go
+            pass
+    finally:
+        process.kill()
+
+
+def test_the_output_folder_is_made_with_its_parents(tmp_path):
+    check_output(tmp_path / "a" / "b")
+    check_output(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").touch()
+    for output in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InputError, match="a file is in the way"):
+            check_output(output)
+    with pytest.raises(InputError, match="cannot make the output folder"):
+        check_output(tmp_path / ("x" * 300))
+
+
+def test_the_version_to_beat_is_the_newest_that_another_training_made(tmp_path):
+    for version, made_by in (("9", "other"), ("10", "mine"), ("11", "mine"), ("text", "other")):
+        assets = tmp_path / version / "assets.extra"
+        assets.mkdir(parents=True)
+        (assets / "training_fingerprint").write_text(made_by)
+    assert runner._version_to_beat(tmp_path, "mine") == "9"
+    assert runner._version_to_beat(tmp_path, "other") == "11"
+    (tmp_path / "12").mkdir()  # of somebody else: it does not say what made it
+    assert runner._version_to_beat(tmp_path, "mine") == "12"
+    assert runner._version_to_beat(tmp_path / "absent", "mine") == ""
+
+
+def test_changed_code_is_another_version(tmp_path, monkeypatch):
+    for folder in runner.CODE_FOLDERS:
+        (tmp_path / folder / "below").mkdir(parents=True)
+        (tmp_path / folder / "below" / "code.py").write_text(folder)
+    monkeypatch.setattr(runner, "__file__", str(tmp_path / "pipeline" / "runner.py"))
+    seen = [code_version()]
+    assert code_version() == seen[0]
+    for folder in runner.CODE_FOLDERS:
+        (tmp_path / folder / "below" / "code.py").write_text("changed")
+        seen.append(code_version())
+        (tmp_path / folder / "below" / "code.py").rename(tmp_path / folder / "code.py")
+        seen.append(code_version())
+    assert len(set(seen)) == len(seen)
+
+
+def test_a_file_is_known_by_its_contents(tmp_path):
+    (tmp_path / "log").write_bytes(b"a" * 3_000_000)
+    found = runner._describe_file(str(tmp_path / "log"))
+    assert found["bytes"] == 3_000_000 and found["sha256"] == hashlib.sha256(b"a" * 3_000_000).hexdigest()
+    (tmp_path / "copy").write_bytes(b"a" * 3_000_000)
+    same = runner._describe_file(str(tmp_path / "copy"))
+    assert runner._fingerprint_files([found]) == runner._fingerprint_files([same])
+    (tmp_path / "copy").write_bytes(b"a" * 2_999_999 + b"b")
+    other = runner._describe_file(str(tmp_path / "copy"))
+    assert runner._fingerprint_files([found, other]) != runner._fingerprint_files([other, found])
+    with pytest.raises(InputError, match="cannot be read"):
+        runner._describe_file(str(tmp_path / "absent"))
