@@ -278,4 +278,5 @@ def serve(build: Build, models: dict[str, bool]) -> None:
         except Exception as error:  # one bad request should not end the process
             traceback.print_exc()
             reply = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(reply), file=replies)
+        # A line of its own: a thread of a peer may have written half a line to stdout before it was turned away.
+        print("\n" + json.dumps(reply), file=replies)
