@@ -1,11 +1,13 @@
 """What holds for every command: help, mistakes and interrupts."""
 
+import re
+
 import click
 import pytest
 from click.testing import CliRunner
 
-from pipeline.cli import main
-from tests.e2e.small_run import call, one_line
+from pipeline.cli import BLOCKED, INTERRUPTED, main
+from tests.e2e.small_run import ROOT, call, one_line
 from transforms.errors import InputError, causes
 
 COMMANDS = ["demo", "generate", "models", "predict", "report", "run", "score", "serve", "sweep"]
@@ -23,6 +25,17 @@ def test_help_names_every_option_with_a_text(command):
         if isinstance(parameter, click.Option):
             assert parameter.opts[0] in output
     assert main.commands[command].help
+
+
+def test_the_readme_names_every_command_model_and_exit_code():
+    from models.registry import available
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    models = text.partition("## Models")[2].partition("Each has a file")[0]
+    assert sorted(re.findall("`([a-z0-9_]+)`", models)) == sorted(model.name for model in available())
+    assert set(re.findall("ctrpipe ([a-z]+)", text)) >= set(COMMANDS) - {"demo"} and "make demo" in text
+    codes = " ".join(text.partition("Exit codes: ")[2].split())[:200]
+    assert all(f"{code} " in codes for code in (0, BLOCKED, 2, INTERRUPTED))
 
 
 def test_usage_mistakes_are_exit_code_2_without_a_traceback(tmp_path):
