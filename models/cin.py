@@ -17,6 +17,7 @@ class CIN(CTRModel):
         feature_map: The description of the packed tensors.
         maps: Feature maps of each layer.
         split_half, cin_activation, rank: See layers.cin.
+        l2: λ of λ/2·‖W‖² on the CIN's weights.
         **options: See CTRModel.
 
     References:
@@ -33,11 +34,12 @@ class CIN(CTRModel):
         split_half: bool = False,
         cin_activation: str = "linear",
         rank: int | None = None,
+        l2: float = 0.0,
         **options,
     ):
         require_fields("cin", feature_map)
         super().__init__(feature_map, **options)
-        self.cin = CINLayer(maps, split_half, cin_activation, rank, name="cin")
+        self.cin = CINLayer(maps, split_half, cin_activation, rank, l2, name="cin")
         self.logit = keras.layers.Dense(self.tasks, name="logit")
 
     def interact(self, rows, inputs, training=None):

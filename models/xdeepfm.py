@@ -18,7 +18,7 @@ class XDeepFM(CIN):
         hidden_units: Widths of the DNN's layers; none leave it out.
         activation: Activation of the DNN.
         dropout: Rate after each layer of the DNN.
-        l2: λ of λ/2·‖W‖² on the DNN's kernels.
+        l2: λ of λ/2·‖W‖² on the kernels of the DNN and the CIN.
         use_linear: The linear part.
         **options: See CIN and CTRModel.
 
@@ -37,7 +37,7 @@ class XDeepFM(CIN):
         use_linear: bool = True,
         **options,
     ):
-        super().__init__(feature_map, use_linear=use_linear, **options)
+        super().__init__(feature_map, use_linear=use_linear, l2=l2, **options)
         self.tower = None
         if hidden_units:
             self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")

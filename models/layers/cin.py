@@ -20,6 +20,7 @@ class CIN(keras.layers.Layer):
             (the authors' code); otherwise all maps do both (the paper).
         activation: Activation of the maps; the paper finds the identity best.
         rank: L of W^{k,h} = U Vᵀ with U (H_{k-1}, L) and V (m, L), or None for full weights (equation 9).
+        l2: λ of λ/2·‖W‖² on the weights (equation 17).
 
     References:
         Lian et al., "xDeepFM", 2018, equations 6 to 9.
@@ -31,6 +32,7 @@ class CIN(keras.layers.Layer):
         split_half: bool = False,
         activation: str = "linear",
         rank: int | None = None,
+        l2: float = 0.0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -44,6 +46,7 @@ class CIN(keras.layers.Layer):
         self.split_half = split_half
         self.activation = activation
         self.rank = rank
+        self.l2 = l2
         self._act = keras.activations.get(activation)
 
     @property
@@ -56,21 +59,24 @@ class CIN(keras.layers.Layer):
         self.weights_of_layers = []
         for index, count in enumerate(self.maps):
             if self.rank is None:
-                # glorot_uniform would take the two leading axes for a receptive field.
-                limit = (6 / (before * fields + count)) ** 0.5
-                initializer = keras.initializers.RandomUniform(-limit, limit)
-                weight = [
-                    self.add_weight(name=f"kernel_{index}", shape=(before, fields, count), initializer=initializer)
-                ]
+                # Glorot's by the number of products and maps; Keras would take two axes for a receptive field.
+                scale = (2 / (before * fields + count)) ** 0.5
+                shapes = {"kernel": (before, fields, count)}
             else:
                 scale = (1 / (before * fields * self.rank)) ** 0.25
-                initializer = keras.initializers.RandomNormal(stddev=scale)
-                weight = [
-                    self.add_weight(name=f"{name}_{index}", shape=(rows, count, self.rank), initializer=initializer)
-                    for name, rows in (("u", before), ("v", fields))
-                ]
-            self.weights_of_layers.append(weight)
+                shapes = {"u": (before, count, self.rank), "v": (fields, count, self.rank)}
+            self.weights_of_layers.append(
+                [self._add_weight(f"{name}_{index}", shape, scale) for name, shape in shapes.items()]
+            )
             before = count // 2 if self.split_half else count
+
+    def _add_weight(self, name: str, shape: tuple[int, ...], scale: float):
+        return self.add_weight(
+            name=name,
+            shape=shape,
+            initializer=keras.initializers.RandomNormal(stddev=scale),
+            regularizer=keras.regularizers.L2(self.l2 / 2) if self.l2 else None,
+        )
 
     def call(self, inputs, return_maps=False):
         """(batch_size, fields, dim) -> (batch_size, output_maps).
@@ -108,6 +114,7 @@ class CIN(keras.layers.Layer):
     def get_config(self):
         config = super().get_config()
         config.update(maps=self.maps, split_half=self.split_half, activation=self.activation, rank=self.rank)
+        config.update(l2=self.l2)
         return config
 
 

@@ -91,6 +91,20 @@ def test_field_embedding():
     check_layer(lambda **kwargs: FieldEmbedding(feature_map(), 3, **kwargs), batch()["ids"], (7, 6, 3), table)
 
 
+def test_the_two_factors_of_a_cin_start_from_different_numbers():
+    layer = CIN((3,), rank=2)
+    layer.build((None, F, D))
+    u, v = (weight.numpy() for weight in layer.weights)
+    assert u.shape == v.shape and np.abs(u - v).min() > 0
+
+
+def test_l2_of_a_cin_is_half_lambda_times_the_squares_of_its_weights():
+    layer = CIN((3, 2), l2=0.1)
+    layer(np.zeros((N, F, D), np.float32))
+    squares = sum(float((weight.numpy() ** 2).sum()) for weight in layer.weights)
+    assert float(sum(layer.losses)) == pytest.approx(0.05 * squares, rel=1e-5)
+
+
 def test_every_layer_is_tested():
     folder = str(pathlib.Path(models.layers.__file__).parent)
     tested = {case[0] for case in CASES.values()} | {FieldEmbedding}
