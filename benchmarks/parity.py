@@ -64,7 +64,8 @@ def embedding(model: CTRModel, given: Given) -> None:
 
 def linear(model: CTRModel, given: Given) -> None:
     model.linear.table.assign(_table(given["linear"]))
-    model.linear_dense.set_weights([np.zeros((1, 1)), given.or_zero("bias")])
+    model.linear_dense.kernel.assign(np.zeros(model.linear_dense.kernel.shape))  # there are no dense features
+    model.linear_dense.bias.assign(given.or_zero("bias"))
 
 
 def tower(model: CTRModel, given: Given) -> None:
