@@ -1,6 +1,6 @@
 """Do the models learn interactions? Two generated logs whose best possible AUC is known.
 
-    python -m benchmarks.learning [--models fm,xdeepfm] [--seeds 3] [--rows 40000] [--output FILE]
+    python -m benchmarks.learning [--models fm,xdeepfm] [--seeds 3] [--rows 40000] [--epochs 12] [--output FILE]
 
 One log holds pairs of columns only, the other triples only: products of signs that show in no single column (and, of
 triples, in no pair of columns). A model's share is how far its test AUC goes from LR's to that of the true
@@ -218,24 +218,25 @@ def chosen_models(text: str | None) -> tuple[str, ...]:
 @click.option("--models", help="Names, separated by commas. Default: all.")
 @click.option("--seeds", type=click.IntRange(1), default=3, help="Trainings of each model.")
 @click.option("--rows", type=click.IntRange(1000), default=40_000, help="Training rows of each log.")
+@click.option("--epochs", type=click.IntRange(1), default=TRAINING.epochs, help="At most, of each training.")
 @click.option(
     "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/learning.json", help="The JSON file."
 )
 @click.pass_context
-def main(context: click.Context, models: str | None, seeds: int, rows: int, output: pathlib.Path) -> None:
+def main(context: click.Context, models: str | None, seeds: int, rows: int, epochs: int, output: pathlib.Path) -> None:
     """How far each model's test AUC goes from LR's to the best possible, on a log of pairs and on one of triples.
 
     Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a share misses its bound.
     """
-    names = chosen_models(models)
-    logs = {kind: measure(kind, names, rows, seeds, announce) for kind in CLICK_MODELS}
+    names, training = chosen_models(models), TRAINING.model_copy(update={"epochs": epochs})
+    logs = {kind: measure(kind, names, rows, seeds, announce, training) for kind in CLICK_MODELS}
     failures = missed(logs)
     report = {
         "benchmark": "learning",
         "machine": machine(),
         "rows": rows,
         "seeds": seeds,
-        "training": TRAINING.model_dump(mode="json"),
+        "training": training.model_dump(mode="json"),
         "settings": {name: SETTINGS[name] for name in names},
         "logs": logs,
         "missed": failures,

@@ -20,7 +20,7 @@ def measured(logs, kind: str, model: str, tmp_path) -> float:
     return share(trained_auc(model, log, 1, tmp_path, SHORT), 0.5, log.best_auc)
 
 
-@pytest.mark.parametrize("model", ["fm", "xdeepfm"])
+@pytest.mark.parametrize("model", ["fm", "mlp"])
 def test_pairs_are_learned(logs, model, tmp_path):
     assert measured(logs, "pairs", model, tmp_path) >= 0.7
 
