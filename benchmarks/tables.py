@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.command import command, cores, finish, machine, on_cores, spread, write
+from benchmarks.command import busy, busy_caption, command, cores, finish, machine, on_cores, spread, write
 from benchmarks.ours import BACKENDS, OPTIMIZERS, Ours
 from benchmarks.settings import HIDDEN, Shape
 from benchmarks.train import steps_for
@@ -100,8 +100,8 @@ def shape_of(rows: int, fields: int, dim: int, batch: int) -> Shape:
     return Shape(fields, max(rows // fields, 2), dim, batch)
 
 
-def table(growths: list[Growth], rows: tuple[int, int], title: str) -> Table:
-    found = Table(title=title)
+def table(growths: list[Growth], rows: tuple[int, int], title: str, share: float) -> Table:
+    found = Table(title=title, caption=busy_caption(share))
     for name in ("optimizer", "ids", f"ms, {rows[0]:,} rows", f"ms, {rows[1]:,} rows", "ratio", "range", "target", ""):
         found.add_column(name, justify="left" if name in ("optimizer", "ids", "") else "right")
     for growth in growths:
@@ -175,13 +175,13 @@ def main(
     settings = {"model": model, "shapes": shapes, "rounds": rounds, "steps": steps, "seconds": seconds}
     optimizers = list(dict.fromkeys([optimizer, DENSE] if dense else [optimizer]))
     report: dict[str, Any] = {"benchmark": "tables", "machine": machine(), "model": model, "rows": rows}
-    report |= {"batch": batch, "fields": fields, "dim": dim, "threads": threads, "rounds": rounds}
+    report |= {"batch": batch, "fields": fields, "dim": dim, "threads": threads, "rounds": rounds, "busy": busy()}
     growths: list[Growth] = []
     for about, growths in measure(optimizers, (zipf, None), backend, threads, **settings):
         report |= about | {"results": [growth.as_json() for growth in growths]}
         write(report, output)
     title = f"A training step of {model} ({backend}), batch {batch}, {threads} threads, {report['machine']['cpu']}"
-    finish(report, output, table(growths, rows, title))
+    finish(report, output, table(growths, rows, title, report["busy"]))
 
 
 if __name__ == "__main__":

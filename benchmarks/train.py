@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.command import command, cores, finish, machine, on_cores, spread, write
+from benchmarks.command import busy, busy_caption, command, cores, finish, machine, on_cores, spread, write
 from benchmarks.ours import BACKENDS, OPTIMIZERS, Ours
 from benchmarks.peers.client import FOLDER, NAMES, Peer
 from benchmarks.settings import MODELS, TARGETS, Shape, our_options, peer_options
@@ -30,6 +30,7 @@ class Comparison:
         hyperparameters: Ours.
         peer: The fastest peer that has the model.
         trials: Samples/s of every peer that has the model, in the short round that chose `peer`.
+        busy: See `command.busy`.
     """
 
     model: str
@@ -38,6 +39,7 @@ class Comparison:
     trials: dict[str, float] = dataclasses.field(default_factory=dict)
     ours: list[float] = dataclasses.field(default_factory=list)
     theirs: list[float] = dataclasses.field(default_factory=list)
+    busy: float = 0.0
 
     @property
     def ratios(self) -> list[float]:
@@ -117,7 +119,8 @@ class Benchmark:
 
 
 def table(comparisons: list[Comparison], title: str) -> Table:
-    found = Table(title=title)
+    caption = busy_caption(max(comparison.busy for comparison in comparisons))
+    found = Table(title=title, caption=caption)
     for name in ("model", "samples/s", "peer", "its samples/s", "ratio", "range", "target", ""):
         found.add_column(name, justify="left" if name in ("model", "peer", "") else "right")
     for comparison in comparisons:
@@ -164,9 +167,11 @@ def measure(
     """After every model, what ran and the comparisons so far. A model's processes end before the next one's start."""
     comparisons: list[Comparison] = []
     for name in names:
+        share = busy()
         with on_cores(threads), Ours(backend, threads) as ours, started(peers, python) as running:
             about = ours.about() | {"peers": {peer: peer_version(peer) for peer in peers}}
-            comparisons.append(Benchmark(ours, running, **settings).compare(name))
+            comparison = Benchmark(ours, running, **settings).compare(name)
+            comparisons.append(dataclasses.replace(comparison, busy=share))
         yield about, comparisons
 
 

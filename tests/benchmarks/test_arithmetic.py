@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import memory, tables, train
-from benchmarks.command import on_cores, spread, write
+from benchmarks import command, memory, tables, train
+from benchmarks.command import busy, busy_caption, on_cores, spread, write
 from benchmarks.memory import chosen_maps
 from benchmarks.ours_server import Spec, draw_batches, draw_ids
 from benchmarks.peers.client import NAMES
@@ -135,6 +135,17 @@ def test_batches_stay_within_their_fields():
 def test_rows_are_shared_by_the_fields():
     shape = shape_of(rows=100_000, fields=39, dim=16, batch=2048)
     assert (shape.ids, shape.fields) == (2564, 39)
+
+
+def test_busy_is_the_share_of_others(monkeypatch, tmp_path):
+    """Between the two readings: 60 of 80 ticks idle or waiting for a disk."""
+    readings = iter(["cpu 10 0 10 100 20 0 0 0 0 0\n", "cpu 25 0 15 150 30 0 0 0 0 0\n"])
+    monkeypatch.setattr(command, "STAT", tmp_path / "stat")
+    (tmp_path / "stat").write_text(next(readings))
+    monkeypatch.setattr(command.time, "sleep", lambda _: (tmp_path / "stat").write_text(next(readings)))
+    assert busy() == 0.25
+    assert "25%" in busy_caption(0.25)
+    assert busy_caption(0.1) is None
 
 
 def test_cores_are_given_back():
