@@ -6,8 +6,12 @@ os.environ["TF_USE_LEGACY_KERAS"] = "0"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import pathlib
+import signal
 
 import pytest
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and their child processes with them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).parent.parent
 
