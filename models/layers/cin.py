@@ -56,6 +56,8 @@ class CIN(keras.layers.Layer):
 
     def build(self, input_shape):
         fields, before = input_shape[1], input_shape[1]
+        products = fields * max(fields, *self.maps)
+        self._block_rows = max(1, _block_bytes() // (4 * products * input_shape[2]))
         self.weights_of_layers = []
         for index, count in enumerate(self.maps):
             if self.rank is None:
@@ -84,20 +86,25 @@ class CIN(keras.layers.Layer):
         With return_maps also the maps of every layer, (batch_size, H_k, dim) each.
         """
         fields, dim = inputs.shape[1], inputs.shape[2]
-        # Fields first: products and GEMMs then run along the long axis of batch and width.
-        x0 = ops.reshape(ops.transpose(inputs, (1, 0, 2)), (fields, -1))
+        # Blocks of a few rows, fields first: a block's products stay in a cache, GEMMs run along batch and width.
+        batch = ops.shape(inputs)[0]
+        blocks = batch // self._block_rows + 1
+        rows = (batch + blocks - 1) // blocks
+        x0 = ops.pad(inputs, ((0, blocks * rows - batch), (0, 0), (0, 0)))
+        x0 = ops.transpose(ops.reshape(x0, (blocks, rows, fields, dim)), (0, 2, 1, 3))
+        x0 = ops.reshape(x0, (blocks, fields, rows * dim))
         x, pools, all_maps = x0, [], []
         for index, weight in enumerate(self.weights_of_layers):
             maps = self._act(self._layer(index, weight, x, x0))
             all_maps.append(maps)
             last = index == len(self.maps) - 1
             half = self.maps[index] // 2 if self.split_half and not last else 0
-            pooled, x = (maps[:half], maps[half:]) if half else (maps, maps)
-            pools.append(ops.sum(ops.reshape(pooled, (pooled.shape[0], -1, dim)), axis=2))
-        outputs = ops.transpose(ops.concatenate(pools, axis=0))
+            pooled, x = (maps[:, :half], maps[:, half:]) if half else (maps, maps)
+            pools.append(ops.sum(ops.reshape(pooled, (blocks, pooled.shape[1], rows, dim)), axis=3))
+        outputs = _rows_first(ops.concatenate(pools, axis=1))[:batch]
         if not return_maps:
             return outputs
-        unpacked = [ops.transpose(ops.reshape(maps, (maps.shape[0], -1, dim)), (1, 0, 2)) for maps in all_maps]
+        unpacked = [_rows_first(ops.reshape(maps, (blocks, maps.shape[1], rows, dim)))[:batch] for maps in all_maps]
         return outputs, unpacked
 
     def _layer(self, index, weight, x, x0):
@@ -118,49 +125,97 @@ class CIN(keras.layers.Layer):
         return config
 
 
-def _compress(x, x0, kernel):
-    """x (h, n), x0 (m, n), kernel (h, m, maps) -> (maps, n): one GEMM over all products.
+def _block_bytes() -> int:
+    """What the products of a block may take: a share of a CPU's cache, or enough to fill an accelerator."""
+    on_cpu = all(device.startswith("cpu") for device in keras.distribution.list_devices())
+    return (4 if on_cpu else 512) * 2**20
 
-    The products, by far the largest tensor of the model, are computed again in the backward pass instead of kept.
+
+def _rows_first(blocks):
+    """(blocks, maps, rows, ...) -> (blocks * rows, maps, ...)."""
+    axes = (0, 2, 1, *range(3, len(blocks.shape)))
+    return ops.reshape(ops.transpose(blocks, axes), (-1, blocks.shape[1], *blocks.shape[3:]))
+
+
+def _compress(x, x0, kernel):
+    """x (blocks, h, n), x0 (blocks, m, n), kernel (h, m, maps) -> (blocks, maps, n): one GEMM a block.
+
+    The products, by far the largest tensor of the model, exist for one block at a time, and are computed again in the
+    backward pass instead of kept.
     """
-    shape = (x.shape[0] * x0.shape[0], kernel.shape[2])
+    before, fields, maps = kernel.shape
 
     def products(x, x0):
-        return ops.reshape(ops.expand_dims(x, 1) * ops.expand_dims(x0, 0), (shape[0], -1))
+        return ops.reshape(ops.expand_dims(x, 1) * ops.expand_dims(x0, 0), (before * fields, -1))
 
     @ops.custom_gradient
     def compress(x, x0, kernel):
-        flat = ops.reshape(kernel, shape)
+        flat = ops.reshape(kernel, (before * fields, maps))
+        flat_transposed = ops.transpose(flat)
 
         def gradient(*arguments, upstream=None):
             upstream = arguments[0] if upstream is None else upstream
-            kernel_gradient = ops.matmul(products(x, x0), ops.transpose(upstream))
-            by_product = ops.reshape(ops.matmul(flat, upstream), (x.shape[0], x0.shape[0], -1))
-            x_gradient = ops.sum(by_product * ops.expand_dims(x0, 0), axis=1)
-            x0_gradient = ops.sum(by_product * ops.expand_dims(x, 1), axis=0)
+
+            def by_factor(block):
+                x, x0, upstream = block
+                by_product = ops.reshape(ops.matmul(flat, upstream), (before, fields, -1))
+                by_x = ops.sum(by_product * ops.expand_dims(x0, 0), axis=1)
+                return by_x, ops.sum(by_product * ops.expand_dims(x, 1), axis=0)
+
+            def by_kernel(block, total):
+                return total + ops.matmul(products(x[block], x0[block]), ops.transpose(upstream[block]))
+
+            x_gradient, x0_gradient = ops.map(by_factor, (x, x0, upstream))
+            kernel_gradient = ops.fori_loop(0, ops.shape(x)[0], by_kernel, ops.zeros_like(flat))
             return x_gradient, x0_gradient, ops.reshape(kernel_gradient, kernel.shape)
 
-        return ops.matmul(ops.transpose(flat), products(x, x0)), gradient
+        return ops.map(lambda block: ops.matmul(flat_transposed, products(*block)), (x, x0)), gradient
 
     return compress(x, x0, kernel)
 
 
 def _symmetric(x0, kernel):
     """_compress(x0, x0, kernel), every pair of fields computed once."""
-    fields = x0.shape[0]
+    fields, maps = kernel.shape[0], kernel.shape[2]
     first, second = (index.astype(np.int32) for index in np.triu_indices(fields))
-    folded = kernel + ops.transpose(kernel, (1, 0, 2))
-    flat = ops.reshape(folded, (fields * fields, -1))
-    flat = ops.take(flat, first * fields + second, axis=0)
+    pairs = first * fields + second
+    origin = np.zeros((fields, fields), np.int32)  # of each entry of a symmetric matrix among the pairs
+    origin[first, second] = origin[second, first] = np.arange(len(pairs))
     once = np.where(first == second, 0.5, 1.0).reshape(-1, 1)
-    flat = flat * ops.cast(once, flat.dtype)
-    products = ops.take(x0, first, axis=0) * ops.take(x0, second, axis=0)
-    return ops.matmul(ops.transpose(flat), products)
+
+    def products(x0):  # slices, because gathering rows costs as much as the products
+        return ops.concatenate([x0[field : field + 1] * x0[field:] for field in range(fields)], axis=0)
+
+    @ops.custom_gradient
+    def compress(x0, folded):
+        """folded (pairs, maps): the weight of each pair, half of it where a field meets itself."""
+        folded_transposed = ops.transpose(folded)
+
+        def gradient(*arguments, upstream=None):
+            upstream = arguments[0] if upstream is None else upstream
+            full = ops.take(folded / ops.cast(once, folded.dtype), origin.reshape(-1), axis=0)
+
+            def by_factor(block):
+                x0, upstream = block
+                by_product = ops.reshape(ops.matmul(full, upstream), (fields, fields, -1))
+                return ops.sum(by_product * ops.expand_dims(x0, 0), axis=1)
+
+            def by_kernel(block, total):
+                return total + ops.matmul(products(x0[block]), ops.transpose(upstream[block]))
+
+            kernel_gradient = ops.fori_loop(0, ops.shape(x0)[0], by_kernel, ops.zeros_like(folded))
+            return ops.map(by_factor, (x0, upstream)), kernel_gradient
+
+        return ops.map(lambda block: ops.matmul(folded_transposed, products(block)), x0), gradient
+
+    folded = ops.reshape(kernel + ops.transpose(kernel, (1, 0, 2)), (fields * fields, maps))
+    folded = ops.take(folded, pairs, axis=0)
+    return compress(x0, folded * ops.cast(once, folded.dtype))
 
 
 def _factorised(x, x0, u, v):
-    """x (h, n), u (h, maps, rank), v (m, maps, rank) -> (maps, n), without any product of two fields."""
+    """x (blocks, h, n), u (h, maps, rank), v (m, maps, rank) -> (blocks, maps, n), without products of two fields."""
     maps, rank = u.shape[1], u.shape[2]
     left = ops.matmul(ops.transpose(ops.reshape(u, (-1, maps * rank))), x)
     right = ops.matmul(ops.transpose(ops.reshape(v, (-1, maps * rank))), x0)
-    return ops.sum(ops.reshape(left * right, (maps, rank, -1)), axis=1)
+    return ops.sum(ops.reshape(left * right, (-1, maps, rank, left.shape[2] or ops.shape(left)[2])), axis=2)

@@ -39,7 +39,7 @@ class InteractingLayer(keras.layers.Layer):
         fields, width = inputs.shape[1], self.dim // self.heads
         weights = [self.query, self.key, self.value] + ([self.residual] if self.use_residual else [])
         projected = ops.matmul(inputs, ops.concatenate([ops.convert_to_tensor(w) for w in weights], axis=1))
-        parts = [projected[..., i * self.dim : (i + 1) * self.dim] for i in range(len(weights))]
+        parts = ops.split(projected, len(weights), axis=-1)  # a slice's gradient costs several times more
         query, key, value = (
             ops.transpose(ops.reshape(part, (-1, fields, self.heads, width)), (0, 2, 1, 3)) for part in parts[:3]
         )

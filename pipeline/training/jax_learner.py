@@ -65,8 +65,8 @@ class JaxLearner:
         losses = []
         for step, (inputs, labels) in enumerate(batches, first):
             rate = self.learning_rate * warm_up(step, self._training.warmup_steps)
-            arrays = {name: jnp.asarray(np.asarray(value)) for name, value in inputs.items()}
-            self._values, loss = self._step(self._values, arrays, jnp.asarray(np.asarray(labels)), rate)
+            arrays = {name: _array(value) for name, value in inputs.items()}
+            self._values, loss = self._step(self._values, arrays, _array(labels), rate)
             losses.append(loss)
         self._give_network()
         return float(np.mean([float(loss) for loss in losses]))
@@ -76,7 +76,7 @@ class JaxLearner:
         labels, probabilities = [], []
         for inputs, label in batches:
             labels.append(np.asarray(label))
-            arrays = {name: jnp.asarray(np.asarray(value)) for name, value in inputs.items()}
+            arrays = {name: _array(value) for name, value in inputs.items()}
             probabilities.append(np.asarray(self._forward(self._values, arrays)))
         return np.concatenate(labels), np.concatenate(probabilities)
 
@@ -188,6 +188,10 @@ def _sum_by_row(ids: jax.Array, gradients: dict[str, jax.Array]) -> tuple[jax.Ar
         name: jax.ops.segment_sum(part.reshape(flat.size, -1), places.reshape(-1), flat.size)
         for name, part in gradients.items()
     }
+
+
+def _array(value: Any) -> jax.Array:
+    return value if isinstance(value, jax.Array) else jnp.asarray(np.asarray(value))
 
 
 def _values(variables: list[keras.Variable]) -> Arrays:

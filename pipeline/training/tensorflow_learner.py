@@ -178,9 +178,22 @@ class TensorFlowLearner:
         return loss
 
     def _apply_dense(self, gradients: list[tf.Tensor]) -> None:
-        """Adam; the gradients are already those of the whole batch, and Keras adds them up over the devices again."""
-        share = self.strategy.num_replicas_in_sync
-        self._optimizer.apply([gradient / share for gradient in gradients] if share > 1 else gradients, self._dense)
+        """Adam, in one kernel a weight: Keras's own update is ten operations, each of them a pass over a table.
+
+        Over several devices Keras's, which adds the gradients up; they are already those of the whole batch.
+        """
+        optimizer, share = self._optimizer, self.strategy.num_replicas_in_sync
+        if share > 1:
+            optimizer.apply([gradient / share for gradient in gradients], self._dense)
+            return
+        step = tf.cast(optimizer.iterations.value, tf.float32) + 1
+        powers = {f"beta{index}_power": tf.pow(beta, step) for index, beta in ((1, 0.9), (2, 0.999))}
+        settings = powers | {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-7, "lr": optimizer.learning_rate.value}
+        moments = zip(optimizer._momentums, optimizer._velocities, strict=True)
+        for weight, (m, v), gradient in zip(self._dense, moments, gradients, strict=True):
+            handles = {"var": weight.value.handle, "m": m.value.handle, "v": v.value.handle}
+            tf.raw_ops.ResourceApplyAdam(**handles, grad=tf.convert_to_tensor(gradient), **settings)
+        optimizer.iterations.assign_add(1)
 
     def _clip(
         self, dense: list[tf.Tensor], by_row: dict[str, tf.Tensor]
