@@ -89,10 +89,13 @@ class TensorFlowLearner:
         self.strategy = strategy
         self._training = training
         self._loss = BinaryCrossEntropy(task_weights(network.feature_map, training.task_weights))
+        self._tables = {table.name: table for table in network.tables()}
+        tables = [table.table for table in self._tables.values()]
+        places = {id(table) for table in tables}
+        self._others = [weight for weight in network.trainable_variables if id(weight) not in places]
         optimizer = row_optimizer(training.optimizer)
-        self._row_updates = {table.name: RowUpdate(table, optimizer) for table in network.tables()} if optimizer else {}
-        by_row = {id(update.table) for update in self._row_updates.values()}
-        self._dense = [weight for weight in network.trainable_variables if id(weight) not in by_row]
+        self._row_updates = {name: RowUpdate(table, optimizer) for name, table in self._tables.items() if optimizer}
+        self._dense = self._others if optimizer else [*self._others, *tables]
         # Gradients are clipped here, all by one norm, so not once more by the optimizer.
         self._optimizer = keras.optimizers.Adam(training.learning_rate)
         self._optimizer.build(self._dense)
@@ -137,7 +140,7 @@ class TensorFlowLearner:
         return [*self._network.variables, *self._optimizer.variables, *slots]
 
     def _gathered(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return {name: update.gather(inputs["ids"]) for name, update in self._row_updates.items()}
+        return {name: tf.gather(table.table.value, inputs["ids"]) for name, table in self._tables.items()}
 
     def _probabilities(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         # Reading a table whole copies it once its rows have been written one by one: hence gathered.
@@ -160,8 +163,10 @@ class TensorFlowLearner:
             objective = loss
             if self._network.losses:
                 objective += tf.add_n(self._network.losses) / self.strategy.num_replicas_in_sync
-        dense, by_row = tape.gradient(objective, ([weight.value for weight in self._dense], gathered))
-        dense = [tf.convert_to_tensor(part) for part in dense]  # else an id that comes twice counts twice in the norm
+        dense, by_row = tape.gradient(objective, ([weight.value for weight in self._others], gathered))
+        if not self._row_updates:
+            dense += [_of_table(table, inputs["ids"], by_row[name]) for name, table in self._tables.items()]
+            by_row = {}
         by_row = {name: tf.reshape(part, [-1, part.shape[-1]]) for name, part in by_row.items()}
         ids = tf.reshape(inputs["ids"], [-1]) if by_row else None
         if several:
@@ -202,6 +207,21 @@ class TensorFlowLearner:
             return dense, by_row
         clipped, _ = tf.clip_by_global_norm([*dense, *by_row.values()], self._training.gradient_clip_norm)
         return clipped[: len(dense)], dict(zip(by_row, clipped[len(dense) :], strict=True))
+
+
+def _of_table(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
+    """The gradient of a whole table from those of its gathered rows (batch_size, slots, width).
+
+    Field by field, because the rows of one field fit a cache; padding (id 0) belongs to none.
+    """
+    fields = table.feature_map.fields
+    slots = [field.slots for field in fields]
+    parts = [tf.zeros((1, table.dim), gradients.dtype)]
+    split = zip(fields, tf.split(ids, slots, axis=1), tf.split(gradients, slots, axis=1), strict=True)
+    for field, own, rows in split:
+        places = tf.reshape(own, [-1]) - field.offset  # negative ones are left out
+        parts.append(tf.math.unsorted_segment_sum(tf.reshape(rows, [-1, table.dim]), places, field.size))
+    return tf.concat(parts, axis=0)
 
 
 def _gather_all(context: tf.distribute.ReplicaContext, gradients: tf.Tensor) -> tf.Tensor:

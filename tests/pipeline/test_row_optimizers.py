@@ -101,9 +101,14 @@ def test_rows_outside_the_batch_keep_their_values(optimizer):
 
 def test_lazy_adam_is_adam_where_every_row_is_in_every_batch():
     model = Model(name="deepfm", embedding_dim=3, embedding_stddev=0.1, hidden_units=[5])
-    ids = np.tile(np.arange(MAP.total_ids), 2)[: ROWS * 5].reshape(ROWS, 5).astype(np.int32)
-    assert set(ids.flat) == set(range(MAP.total_ids))
-    data = [({**inputs, "ids": ids}, labels) for inputs, labels in batches(5)]
+    rows = max(field.size for field in MAP.fields)
+    columns = [np.arange(rows) % field.size + field.offset for field in MAP.fields for _ in range(field.slots)]
+    ids = np.stack(columns, axis=1).astype(np.int32)
+    random = np.random.default_rng(6)
+    data = []
+    for _ in range(5):
+        dense, labels = random.normal(size=(rows, 1)), random.random((rows, 1)) < 0.4
+        data.append(({"ids": ids, "dense": dense.astype(np.float32)}, labels.astype(np.float32)))
     tables = []
     for optimizer in ("adam", "lazy_adam"):
         learner = make_learner(model, settings(optimizer, 0.1), MAP, 1)
