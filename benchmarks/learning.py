@@ -22,6 +22,7 @@ from benchmarks.command import command, finish, machine
 from models import FeatureMap, metrics
 from pipeline.config import Model, Training
 from pipeline.progress import announce
+from pipeline.quiet import load_tensorflow
 from transforms.errors import InputError
 from transforms.generate import FORMATS, ClickModel
 from transforms.generate.sample import Sample, sample
@@ -229,6 +230,7 @@ def main(context: click.Context, models: str | None, seeds: int, rows: int, epoc
     Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a share misses its bound.
     """
     names, training = chosen_models(models), TRAINING.model_copy(update={"epochs": epochs})
+    load_tensorflow()
     logs = {kind: measure(kind, names, rows, seeds, announce, training) for kind in CLICK_MODELS}
     failures = missed(logs)
     report = {

@@ -6,11 +6,13 @@ Our weights are NaN until a peer's are put in, and every weight that a peer has 
 fails. The weights' names are those of the peers' servers (benchmarks/peers/*_server.py).
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -19,9 +21,12 @@ from rich.table import Table
 from benchmarks.command import command, finish, machine
 from benchmarks.peers.client import Peer
 from models import FeatureMap, create
-from models.ctr_model import CTRModel
 from pipeline.progress import announce
+from pipeline.quiet import load_tensorflow
 from transforms.errors import InputError
+
+if TYPE_CHECKING:
+    from models.ctr_model import CTRModel
 
 LIMIT = 1e-4
 SIZES = (5, 9, 4, 7, 12, 6, 8, 5)  # ids of each field
@@ -49,7 +54,7 @@ class Given(dict):
 
 # What puts a part of a peer's weights into our model ------------------------------------------------------------------
 
-Part = Callable[[CTRModel, Given], None]
+Part = Callable[["CTRModel", Given], None]
 
 
 def _table(rows: np.ndarray) -> np.ndarray:
@@ -364,6 +369,7 @@ def main(context: click.Context, models: str | None, output: pathlib.Path) -> No
     Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a difference is above 1e-4.
     """
     cases, results = chosen_cases(models), []
+    load_tensorflow()
     for name in dict.fromkeys(case.peer for case in cases):
         announce(f"{name} ...")
         with Peer(name) as peer:
