@@ -146,7 +146,14 @@ class RunConfig(LogSpec):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1, but 1e-6 is a number: PyYAML asks for 1.0e-6 and else takes a text."""
+    """YAML 1.1, but 1e-6 is a number, where PyYAML asks for 1.0e-6, and a key that comes twice is a mistake."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        repeated = sorted({key for key in keys if isinstance(key, str) and keys.count(key) > 1})
+        if repeated:
+            raise yaml.YAMLError(f"the key {repeated[0]} comes twice in one mapping, {node.start_mark}")
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(

@@ -34,7 +34,7 @@ ColumnNames = Annotated[list[str], pydantic.AfterValidator(expand_names)]
 class Section(pydantic.BaseModel):
     """A part of the configuration: unknown keys are errors, values do not change after validation."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Split(Section):

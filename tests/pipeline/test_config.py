@@ -43,6 +43,7 @@ def test_ranges_of_names_expand():
         ({"training": {"epochs": "many"}}, r"training.epochs: .*valid integer.*'many'"),
         ({"training": {"epochs": 0}}, r"training.epochs: .*greater than or equal to 1"),
         ({"model": {}}, r"model.name: this key is required"),
+        ({"gates": {"auc": {"min": float("nan")}}}, r"gates.auc.min: .*finite number"),
         ({"gates": {"auc": {}}}, r"gates.auc: give min, max or both"),
         ({"evaluation": {"slices": ["z"]}}, r"evaluation.slices: z is no feature column"),
         ({"features": [{"kind": "colour", "columns": ["n"]}]}, r"features.0"),
@@ -53,6 +54,14 @@ def test_ranges_of_names_expand():
 def test_a_mistake_names_file_key_and_expectation(tmp_path, changes, message):
     with pytest.raises(InputError, match=message) as error:
         load_config(write(tmp_path, **changes))
+    assert "\n" not in str(error.value)
+
+
+def test_a_key_that_comes_twice_is_a_mistake(tmp_path):
+    path = write(tmp_path)
+    path.write_text(path.read_text() + "training: {epochs: 1}\ntraining: {epochs: 2}\n")
+    with pytest.raises(InputError, match="the key training comes twice") as error:
+        load_config(path)
     assert "\n" not in str(error.value)
 
 
