@@ -23,9 +23,10 @@ LAYERS = """
 import sys
 import numpy as np
 import tensorflow as tf
+import tf_keras
 import tensorflow_recommenders as tfrs
 Cross, DotInteraction = tfrs.layers.dcn.Cross, tfrs.layers.feature_interaction.DotInteraction
-assert issubclass(Cross, tf.keras.layers.Layer) and "keras" not in sys.modules  # Keras 2, without Keras 3
+assert issubclass(Cross, tf_keras.layers.Layer) and "keras" not in sys.modules  # Keras 2, without Keras 3
 given, found = dict(np.load(sys.argv[1])), {}
 if "vectors" in given:
     vectors = [tf.constant(vector) for vector in np.moveaxis(given["vectors"], 1, 0)]
