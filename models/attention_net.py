@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import keras
 
-from models.ctr_model import CTRModel, require_fields
+from models.ctr_model import CTRModel, attention_of, require_fields, require_layers
 from models.feature_map import FeatureMap
 from models.layers.top_k_self_attention import TopKSelfAttention
 from models.layers.tower import Tower
@@ -45,8 +45,7 @@ class AttentionNet(CTRModel):
         **options,
     ):
         require_fields("attention_net", feature_map)
-        if layers < 1:
-            raise ValueError(f"`layers` should be positive. Received: layers={layers}")
+        require_layers(layers)
         if embedding_dim % heads:
             raise ValueError(f"`heads` should divide embedding_dim {embedding_dim}. Received: heads={heads}")
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
@@ -60,8 +59,4 @@ class AttentionNet(CTRModel):
 
     def attention_maps(self, inputs):
         """Each layer's attention, (batch_size, heads, fields, fields)."""
-        rows, maps = self.rows(inputs), []
-        for layer in self.attention:
-            rows, attention = layer(rows, return_attention=True)
-            maps.append(attention)
-        return maps
+        return attention_of(self.attention, self.rows(inputs))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel, require_fields
+from models.ctr_model import CTRModel, attention_of, require_fields, require_layers
 from models.feature_map import FeatureMap
 from models.layers.interacting_layer import InteractingLayer
 from models.layers.tower import Tower
@@ -51,8 +51,7 @@ class AutoInt(CTRModel):
         **options,
     ):
         require_fields("autoint", feature_map)
-        if layers < 1:
-            raise ValueError(f"`layers` should be positive. Received: layers={layers}")
+        require_layers(layers)
         super().__init__(feature_map, **options)
         self.attention = [
             InteractingLayer(attention_dim, heads, use_residual, scaled, name=f"attention_{index}")
@@ -73,8 +72,4 @@ class AutoInt(CTRModel):
 
     def attention_maps(self, inputs):
         """Each layer's attention, (batch_size, heads, fields, fields)."""
-        rows, maps = self.rows(inputs), []
-        for layer in self.attention:
-            rows, attention = layer(rows, return_attention=True)
-            maps.append(attention)
-        return maps
+        return attention_of(self.attention, self.rows(inputs))

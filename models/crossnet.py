@@ -2,7 +2,7 @@
 
 import keras
 
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, require_layers
 from models.feature_map import FeatureMap
 from models.layers.vector_cross import VectorCross
 
@@ -22,8 +22,7 @@ class CrossNet(CTRModel):
     """
 
     def __init__(self, feature_map: FeatureMap, *, layers: int = 3, use_bias: bool = True, **options):
-        if layers < 1:
-            raise ValueError(f"`layers` should be positive. Received: layers={layers}")
+        require_layers(layers)
         super().__init__(feature_map, **options)
         self.crosses = [VectorCross(use_bias, name=f"cross_{index}") for index in range(layers)]
         self.logit = keras.layers.Dense(self.tasks, name="logit")

@@ -105,7 +105,7 @@ class CTRModel(keras.Model):
 
     def linear_logits(self, inputs, gathered=None):
         """The linear part's logits, float32 (batch_size, tasks)."""
-        batch = ops.shape(inputs["ids" if "ids" in inputs else "dense"])[0]
+        batch = batch_size(inputs)
         dense = inputs["dense"] if "dense" in inputs else ops.zeros((batch, 1))
         logits = ops.cast(self.linear_dense(dense), "float32")
         if self.linear is not None:
@@ -164,6 +164,26 @@ class CTRModel(keras.Model):
             if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
                 break
         return found
+
+
+def batch_size(inputs):
+    """The number of rows of packed tensors, whichever of them there are."""
+    return ops.shape(inputs["ids" if "ids" in inputs else "dense"])[0]
+
+
+def attention_of(layers, rows) -> list:
+    """The attention of layers that follow each other, (batch_size, heads, queries, tokens) each."""
+    maps = []
+    for layer in layers:
+        rows, attention = layer(rows, return_attention=True)
+        maps.append(attention)
+    return maps
+
+
+def require_layers(layers: int) -> None:
+    """Raises ValueError for a depth below one."""
+    if layers < 1:
+        raise ValueError(f"`layers` should be positive. Received: layers={layers}")
 
 
 def require_fields(model: str, feature_map: FeatureMap) -> None:

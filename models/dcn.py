@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, require_layers
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
 from models.layers.vector_cross import VectorCross
@@ -39,8 +39,7 @@ class DCN(CTRModel):
         l2: float = 0.0,
         **options,
     ):
-        if layers < 1:
-            raise ValueError(f"`layers` should be positive. Received: layers={layers}")
+        require_layers(layers)
         super().__init__(feature_map, **options)
         self.crosses = [VectorCross(name=f"cross_{index}") for index in range(layers)]
         self.tower = Tower(hidden_units, None, activation, dropout, l2, name="tower")

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 from keras_rs.layers import FeatureCross
 
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, require_layers
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
 
@@ -43,8 +43,7 @@ class DCNv2(CTRModel):
         l2: float = 0.0,
         **options,
     ):
-        if layers < 1:
-            raise ValueError(f"`layers` should be positive. Received: layers={layers}")
+        require_layers(layers)
         if structure not in ("parallel", "stacked"):
             raise ValueError(f"`structure` should be 'parallel' or 'stacked'. Received: structure={structure!r}")
         super().__init__(feature_map, **options)

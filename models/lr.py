@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, batch_size
 from models.feature_map import FeatureMap
 
 
@@ -23,5 +23,4 @@ class LR(CTRModel):
         )
 
     def interact(self, rows, inputs, training=None):
-        first = inputs["ids" if "ids" in inputs else "dense"]
-        return ops.zeros((ops.shape(first)[0], self.tasks))
+        return ops.zeros((batch_size(inputs), self.tasks))

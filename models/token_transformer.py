@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, attention_of, batch_size, require_layers
 from models.feature_map import FeatureMap
 from models.layers.encoder_layer import EncoderLayer
 from models.layers.tower import Tower
@@ -53,8 +53,7 @@ class TokenTransformer(CTRModel):
         l2: float = 0.0,
         **options,
     ):
-        if layers < 1:
-            raise ValueError(f"`layers` should be positive. Received: layers={layers}")
+        require_layers(layers)
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         self.dim = embedding_dim
         self.dense_tokens = dense_tokens if feature_map.dense else 0
@@ -88,8 +87,8 @@ class TokenTransformer(CTRModel):
         if self.dense_mlp is not None:
             dense = self.dense_mlp(inputs["dense"], training=training)
             parts.append(ops.reshape(dense, (-1, self.dense_tokens, self.dim)))
-        batch = ops.shape(inputs["ids" if "ids" in inputs else "dense"])[0]
-        tasks = ops.broadcast_to(ops.cast(self.task_tokens, parts[0].dtype), (batch, self.tasks, self.dim))
+        shape = (batch_size(inputs), self.tasks, self.dim)
+        tasks = ops.broadcast_to(ops.cast(self.task_tokens, parts[0].dtype), shape)
         return ops.concatenate([*parts, tasks], axis=1)
 
     def interact(self, rows, inputs, training=None):
@@ -102,8 +101,4 @@ class TokenTransformer(CTRModel):
 
     def attention_maps(self, inputs):
         """Each layer's attention, (batch_size, heads, queries, L); task tokens are the last."""
-        tokens, maps = self.tokens(self.rows(inputs), inputs), []
-        for layer in self.encoder:
-            tokens, attention = layer(tokens, return_attention=True)
-            maps.append(attention)
-        return maps
+        return attention_of(self.encoder, self.tokens(self.rows(inputs), inputs))

@@ -65,13 +65,10 @@ class RowUpdate:
             for slot in optimizer.slot_widths(width)
         ]
 
-    def gather(self, ids: tf.Tensor) -> tf.Tensor:
-        return tf.gather(self.table.value, ids)
-
     def apply(self, ids: tf.Tensor, gradients: tf.Tensor, rate: tf.Tensor, step: tf.Tensor) -> None:
         """`ids` (touched), each once; `gradients` (touched, width)."""
         slots = tuple(tf.gather(slot.value, ids) for slot in self.slots)
-        rows, slots = self.optimizer.update(self.gather(ids), slots, gradients, rate, step)
+        rows, slots = self.optimizer.update(tf.gather(self.table.value, ids), slots, gradients, rate, step)
         for variable, values in zip((self.table, *self.slots), (rows, *slots), strict=True):
             tf.raw_ops.ResourceScatterUpdate(resource=variable.value.handle, indices=ids, updates=values)
 
@@ -192,12 +189,13 @@ class TensorFlowLearner:
             optimizer.apply([gradient / share for gradient in gradients], self._dense)
             return
         step = tf.cast(optimizer.iterations.value, tf.float32) + 1
-        powers = {f"beta{index}_power": tf.pow(beta, step) for index, beta in ((1, 0.9), (2, 0.999))}
-        settings = powers | {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-7, "lr": optimizer.learning_rate.value}
+        betas = {"beta1": optimizer.beta_1, "beta2": optimizer.beta_2}
+        powers = {f"{name}_power": tf.pow(beta, step) for name, beta in betas.items()}
+        settings = betas | powers | {"epsilon": optimizer.epsilon, "lr": optimizer.learning_rate.value}
         moments = zip(optimizer._momentums, optimizer._velocities, strict=True)
         for weight, (m, v), gradient in zip(self._dense, moments, gradients, strict=True):
             handles = {"var": weight.value.handle, "m": m.value.handle, "v": v.value.handle}
-            tf.raw_ops.ResourceApplyAdam(**handles, grad=tf.convert_to_tensor(gradient), **settings)
+            tf.raw_ops.ResourceApplyAdam(**handles, grad=gradient, **settings)
         optimizer.iterations.assign_add(1)
 
     def _clip(
