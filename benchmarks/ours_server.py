@@ -14,13 +14,12 @@ import dataclasses
 import importlib.metadata
 import json
 import os
-import sys
 import time
-import traceback
 from typing import Any
 
 import numpy as np
 
+from benchmarks.peers.line_server import Answer, serve_lines
 from benchmarks.peers.peak_memory import peak_bytes
 from models.feature_map import RESERVED_IDS, FeatureMap
 
@@ -171,20 +170,10 @@ def load_backend() -> None:
     keras.config.disable_traceback_filtering()
 
 
-def main() -> None:
-    """Answers the requests on stdin until it ends."""
-    replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # libraries print; stdout is for replies
+def start() -> Answer:
     load_backend()
-    server = Server()
-    for line in sys.stdin:
-        try:
-            reply = server.answer(json.loads(line))
-        except Exception as error:  # one bad request should not end the process
-            traceback.print_exc()
-            reply = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(reply), file=replies)
+    return Server().answer
 
 
 if __name__ == "__main__":
-    main()
+    serve_lines(start)

@@ -15,15 +15,13 @@ and {"error": text} for a request that failed. The options are the fields of `Sp
 
 import dataclasses
 import json
-import os
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from line_server import serve_lines
 from peak_memory import peak_bytes
 
 BATCHES = 8  # different batches that a training loop goes round
@@ -269,14 +267,4 @@ class Server:
 
 def serve(build: Build, models: dict[str, bool]) -> None:
     """Answers the requests on stdin until it ends."""
-    replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # peers print; stdout is for replies
-    server = Server(build, models)
-    for line in sys.stdin:
-        try:
-            reply = server.answer(json.loads(line))
-        except Exception as error:  # one bad request should not end the process
-            traceback.print_exc()
-            reply = {"error": f"{type(error).__name__}: {error}"}
-        # A line of its own: a thread of a peer may have written half a line to stdout before it was turned away.
-        print("\n" + json.dumps(reply), file=replies)
+    serve_lines(lambda: Server(build, models).answer)
