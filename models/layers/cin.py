@@ -12,7 +12,8 @@ class CIN(keras.layers.Layer):
     """X^k_h = act(Σ_ij W^{k,h}_ij (X^{k-1}_i ∘ X^0_j)); the output is each map summed over the width, all layers.
 
     The weight of layer k has the shape (H_{k-1}, m, H_k), as the paper counts it, whatever the width of an embedding.
-    The first layer's products are symmetric in i and j: it folds W_ij + W_ji and computes each pair once.
+    The first layer's products are symmetric in i and j: it folds W_ij + W_ji and computes each pair once. Maps that go
+    into the output alone are summed over the width before they are weighed, where the activation is the identity.
 
     Args:
         maps: H_k, the number of feature maps of each layer.
@@ -86,29 +87,39 @@ class CIN(keras.layers.Layer):
         With return_maps also the maps of every layer, (batch_size, H_k, dim) each.
         """
         fields, dim = inputs.shape[1], inputs.shape[2]
-        # Blocks of a few rows, fields first: a block's products stay in a cache, GEMMs run along batch and width.
+        # Blocks of a few rows, whose products stay in a cache; GEMMs run along batch and width.
         batch = ops.shape(inputs)[0]
         blocks = batch // self._block_rows + 1
         rows = (batch + blocks - 1) // blocks
-        x0 = ops.pad(inputs, ((0, blocks * rows - batch), (0, 0), (0, 0)))
-        x0 = ops.transpose(ops.reshape(x0, (blocks, rows, fields, dim)), (0, 2, 1, 3))
-        x0 = ops.reshape(x0, (blocks, fields, rows * dim))
+        x0 = ops.transpose(ops.pad(inputs, ((0, blocks * rows - batch), (0, 0), (0, 0))), (0, 2, 1))
+        x0 = ops.reshape(x0, (blocks, rows * dim, fields))
         x, pools, all_maps = x0, [], []
         for index, weight in enumerate(self.weights_of_layers):
-            maps = self._act(self._layer(index, weight, x, x0))
-            all_maps.append(maps)
-            last = index == len(self.maps) - 1
-            half = self.maps[index] // 2 if self.split_half and not last else 0
-            pooled, x = (maps[:, :half], maps[:, half:]) if half else (maps, maps)
-            pools.append(ops.sum(ops.reshape(pooled, (blocks, pooled.shape[1], rows, dim)), axis=3))
-        outputs = _rows_first(ops.concatenate(pools, axis=1))[:batch]
+            weight = [ops.cast(part, x0.dtype) for part in weight]
+            ending = self._ending(index)
+            summed_first = ending and self.rank is None and self.activation == "linear" and not return_maps
+            if summed_first:
+                pools.append(_pooled_products(x, x0, weight[0][:, :, :ending], dim))
+                weight = [weight[0][:, :, ending:]]
+            if not summed_first or weight[0].shape[2]:
+                maps = self._act(self._layer(index, weight, x, x0))
+                unpacked = ops.reshape(maps, (blocks * rows, dim, maps.shape[2]))
+                all_maps.append(unpacked)
+                if not summed_first:
+                    pools.append(ops.sum(unpacked[:, :, :ending] if ending else unpacked, axis=1))
+                x = maps if summed_first else maps[:, :, ending:]
+        outputs = ops.concatenate(pools, axis=1)[:batch]
         if not return_maps:
             return outputs
-        unpacked = [_rows_first(ops.reshape(maps, (blocks, maps.shape[1], rows, dim)))[:batch] for maps in all_maps]
-        return outputs, unpacked
+        return outputs, [ops.transpose(maps[:batch], (0, 2, 1)) for maps in all_maps]
+
+    def _ending(self, index: int) -> int:
+        """How many maps of a layer, its first ones, go into the output alone."""
+        if index == len(self.maps) - 1:
+            return self.maps[index]
+        return self.maps[index] // 2 if self.split_half else 0
 
     def _layer(self, index, weight, x, x0):
-        weight = [ops.cast(part, x0.dtype) for part in weight]
         if self.rank is not None:
             return _factorised(x, x0, *weight)
         if index == 0:
@@ -131,47 +142,56 @@ def _block_bytes() -> int:
     return (4 if on_cpu else 512) * 2**20
 
 
-def _rows_first(blocks):
-    """(blocks, maps, rows, ...) -> (blocks * rows, maps, ...)."""
-    axes = (0, 2, 1, *range(3, len(blocks.shape)))
-    return ops.reshape(ops.transpose(blocks, axes), (-1, blocks.shape[1], *blocks.shape[3:]))
+def _pooled_products(x, x0, kernel, dim):
+    """_compress(x, x0, kernel) summed over the width, (batch, maps): `dim` times fewer multiplications."""
+    before, fields, maps = kernel.shape
+    x = ops.reshape(x, (-1, dim, before))
+    x0 = ops.reshape(x0, (-1, dim, fields))
+    products = ops.matmul(ops.transpose(x, (0, 2, 1)), x0)
+    return ops.matmul(ops.reshape(products, (-1, before * fields)), ops.reshape(kernel, (before * fields, maps)))
+
+
+def _each_block(function, blocks):
+    """What `function` gives for the number of each block, stacked; the blocks themselves would be copied first."""
+    return ops.map(function, ops.arange(ops.shape(blocks)[0]))
 
 
 def _compress(x, x0, kernel):
-    """x (blocks, h, n), x0 (blocks, m, n), kernel (h, m, maps) -> (blocks, maps, n): one GEMM a block.
+    """x (blocks, n, h), x0 (blocks, n, m), kernel (h, m, maps) -> (blocks, n, maps): one GEMM a block.
 
     The products, by far the largest tensor of the model, exist for one block at a time, and are computed again in the
-    backward pass instead of kept.
+    backward pass instead of kept. Matrix products with a vector build and reduce them, because broadcasting and adding
+    up costs TensorFlow a multiple of that on a CPU.
     """
     before, fields, maps = kernel.shape
 
     def products(x, x0):
-        return ops.reshape(ops.expand_dims(x, 1) * ops.expand_dims(x0, 0), (before * fields, -1))
+        outer = ops.matmul(ops.expand_dims(x0, 2), ops.expand_dims(x, 1))
+        return ops.reshape(outer, (-1, fields * before))
 
     @ops.custom_gradient
-    def compress(x, x0, kernel):
-        flat = ops.reshape(kernel, (before * fields, maps))
+    def compress(x, x0, flat):
+        """flat (m * h, maps)."""
         flat_transposed = ops.transpose(flat)
 
         def gradient(*arguments, upstream=None):
             upstream = arguments[0] if upstream is None else upstream
 
             def by_factor(block):
-                x, x0, upstream = block
-                by_product = ops.reshape(ops.matmul(flat, upstream), (before, fields, -1))
-                by_x = ops.sum(by_product * ops.expand_dims(x0, 0), axis=1)
-                return by_x, ops.sum(by_product * ops.expand_dims(x, 1), axis=0)
+                by_product = ops.reshape(ops.matmul(upstream[block], flat_transposed), (-1, fields, before))
+                by_x = ops.matmul(ops.expand_dims(x0[block], 1), by_product)
+                by_x0 = ops.matmul(by_product, ops.expand_dims(x[block], 2))
+                return by_x[:, 0, :], by_x0[:, :, 0]
 
             def by_kernel(block, total):
-                return total + ops.matmul(products(x[block], x0[block]), ops.transpose(upstream[block]))
+                return total + ops.matmul(ops.transpose(products(x[block], x0[block])), upstream[block])
 
-            x_gradient, x0_gradient = ops.map(by_factor, (x, x0, upstream))
-            kernel_gradient = ops.fori_loop(0, ops.shape(x)[0], by_kernel, ops.zeros_like(flat))
-            return x_gradient, x0_gradient, ops.reshape(kernel_gradient, kernel.shape)
+            x_gradient, x0_gradient = _each_block(by_factor, x)
+            return x_gradient, x0_gradient, ops.fori_loop(0, ops.shape(x)[0], by_kernel, ops.zeros_like(flat))
 
-        return ops.map(lambda block: ops.matmul(flat_transposed, products(*block)), (x, x0)), gradient
+        return _each_block(lambda block: ops.matmul(products(x[block], x0[block]), flat), x), gradient
 
-    return compress(x, x0, kernel)
+    return compress(x, x0, ops.reshape(ops.transpose(kernel, (1, 0, 2)), (fields * before, maps)))
 
 
 def _symmetric(x0, kernel):
@@ -183,30 +203,30 @@ def _symmetric(x0, kernel):
     origin[first, second] = origin[second, first] = np.arange(len(pairs))
     once = np.where(first == second, 0.5, 1.0).reshape(-1, 1)
 
-    def products(x0):  # slices, because gathering rows costs as much as the products
+    def products(x0):  # (pairs, n), by slices, because gathering costs as much as the products
+        x0 = ops.transpose(x0)
         return ops.concatenate([x0[field : field + 1] * x0[field:] for field in range(fields)], axis=0)
 
     @ops.custom_gradient
     def compress(x0, folded):
         """folded (pairs, maps): the weight of each pair, half of it where a field meets itself."""
-        folded_transposed = ops.transpose(folded)
 
         def gradient(*arguments, upstream=None):
             upstream = arguments[0] if upstream is None else upstream
             full = ops.take(folded / ops.cast(once, folded.dtype), origin.reshape(-1), axis=0)
+            full_transposed = ops.transpose(full)
 
             def by_factor(block):
-                x0, upstream = block
-                by_product = ops.reshape(ops.matmul(full, upstream), (fields, fields, -1))
-                return ops.sum(by_product * ops.expand_dims(x0, 0), axis=1)
+                by_product = ops.reshape(ops.matmul(upstream[block], full_transposed), (-1, fields, fields))
+                return ops.matmul(ops.expand_dims(x0[block], 1), by_product)[:, 0, :]
 
             def by_kernel(block, total):
-                return total + ops.matmul(products(x0[block]), ops.transpose(upstream[block]))
+                return total + ops.matmul(products(x0[block]), upstream[block])
 
             kernel_gradient = ops.fori_loop(0, ops.shape(x0)[0], by_kernel, ops.zeros_like(folded))
-            return ops.map(by_factor, (x0, upstream)), kernel_gradient
+            return _each_block(by_factor, x0), kernel_gradient
 
-        return ops.map(lambda block: ops.matmul(folded_transposed, products(block)), x0), gradient
+        return _each_block(lambda block: ops.matmul(ops.transpose(products(x0[block])), folded), x0), gradient
 
     folded = ops.reshape(kernel + ops.transpose(kernel, (1, 0, 2)), (fields * fields, maps))
     folded = ops.take(folded, pairs, axis=0)
@@ -214,8 +234,8 @@ def _symmetric(x0, kernel):
 
 
 def _factorised(x, x0, u, v):
-    """x (blocks, h, n), u (h, maps, rank), v (m, maps, rank) -> (blocks, maps, n), without products of two fields."""
+    """x (blocks, n, h), u (h, maps, rank), v (m, maps, rank) -> (blocks, n, maps), without products of two fields."""
     maps, rank = u.shape[1], u.shape[2]
-    left = ops.matmul(ops.transpose(ops.reshape(u, (-1, maps * rank))), x)
-    right = ops.matmul(ops.transpose(ops.reshape(v, (-1, maps * rank))), x0)
-    return ops.sum(ops.reshape(left * right, (-1, maps, rank, left.shape[2] or ops.shape(left)[2])), axis=2)
+    left = ops.matmul(x, ops.reshape(u, (-1, maps * rank)))
+    right = ops.matmul(x0, ops.reshape(v, (-1, maps * rank)))
+    return ops.sum(ops.reshape(left * right, (*ops.shape(left)[:2], maps, rank)), axis=3)
