@@ -1,0 +1,62 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from transforms import payload
+from transforms.payload import PayloadWriter, payload_files, payload_rows, payload_schema, read_payload
+from transforms.spec import LogSpec
+
+SPEC = LogSpec.model_validate(
+    {
+        "data": {"columns": ["click", "price", "site", "skipped"], "labels": {"ctr": "click"}},
+        "features": [{"kind": "numeric", "columns": ["price"]}, {"kind": "categorical", "columns": ["site"]}],
+    }
+)
+
+
+def rows(first: int, count: int) -> pa.RecordBatch:
+    numbers = np.arange(first, first + count)
+    site = [None if n % 3 == 0 else f"sité{n % 7}".encode() for n in numbers]
+    columns = {"click": (numbers % 2).astype(np.float32), "skipped": numbers, "site": pa.array(site, pa.binary())}
+    return pa.RecordBatch.from_pydict({**columns, "price": pa.array(numbers, pa.float32(), mask=numbers % 5 == 0)})
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr(payload, "ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr(payload, "PART_ROWS", 30)
+
+
+def write(folder, *batches: pa.RecordBatch) -> None:
+    with PayloadWriter(folder, "part", payload_schema(SPEC)) as writer:
+        for batch in batches:
+            writer.write(batch)
+
+
+@pytest.mark.parametrize("as_dictionaries", [False, True])
+def test_rows_come_back_in_order_over_parts_and_row_groups(tmp_path, small_parts, as_dictionaries):
+    write(tmp_path, rows(0, 25), rows(25, 0), rows(25, 50))
+    files = payload_files(tmp_path)
+    assert [path.name for path in files] == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
+    assert payload_rows(files) == 75
+    found = pa.Table.from_batches(read_payload(files, as_dictionaries=as_dictionaries)).to_pydict()
+    assert found == rows(0, 75).select(["price", "site", "click"]).to_pydict()
+
+
+def test_only_the_columns_asked_for_are_read(tmp_path):
+    write(tmp_path, rows(0, 8))
+    (batch,) = read_payload(payload_files(tmp_path), ["click", "price"])
+    assert batch.schema.names == ["click", "price"]
+
+
+def test_no_rows_make_no_file(tmp_path):
+    write(tmp_path, rows(0, 0))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_writer_that_fails_leaves_no_part_that_is_not_whole(tmp_path, small_parts):
+    with pytest.raises(KeyboardInterrupt), PayloadWriter(tmp_path, "part", payload_schema(SPEC)) as writer:
+        writer.write(rows(0, 45))
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["part-00000.parquet"]
+    assert payload_rows(payload_files(tmp_path)) == 30

@@ -1,0 +1,144 @@
+"""One function over many parts of a log: in this process, in a pool of processes, or on a Beam runner."""
+
+import concurrent.futures
+import dataclasses
+import multiprocessing
+import os
+import pathlib
+import pickle
+import signal
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from transforms.errors import InputError, causes
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True)
+class Workers:
+    """Where parts of a log are worked on.
+
+    Args:
+        processes: Processes on this machine; None chooses by how much work there is.
+        beam_args: Arguments for Beam; where there are any, Beam runs the work, on the runner that they name. Its
+            workers must see the same files as this process.
+        scratch: Folder that Beam's workers see as well, for their results; None: a temporary one of this machine.
+    """
+
+    processes: int | None = None
+    beam_args: tuple[str, ...] = ()
+    scratch: pathlib.Path | None = None
+
+    def map(
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        seconds: float,
+        start_seconds: float = 1.0,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> list[Result]:
+        """The function's result for each item, in the order of the items.
+
+        Args:
+            function: Pickles, as do items and results; writes what is large to files.
+            items: The parts.
+            seconds: What all of them take in one process, about. Decides how many processes pay.
+            start_seconds: What a new process takes before its first item.
+            progress: Told how many items are done.
+
+        Raises:
+            InputError: as the function raised it.
+        """
+        if self.beam_args:
+            return _by_beam(function, items, self.beam_args, self.scratch)
+        processes = min(len(items), self.processes or _paying(len(items), seconds, start_seconds))
+        if processes <= 1:
+            results = []
+            for item in items:
+                results.append(function(item))
+                progress(len(results))
+            return results
+        return _by_pool(function, items, processes, progress)
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _paying(items: int, seconds: float, start_seconds: float) -> int:
+    """All cores where that ends earlier than one process, which need not start, would."""
+    most = min(cores(), items)
+    return most if most > 1 and start_seconds + seconds / most < seconds else 1
+
+
+def _by_pool(
+    function: Callable[[Item], Result], items: Sequence[Item], processes: int, progress: Callable[[int], None]
+) -> list[Result]:
+    # Spawned, not forked: this process may have loaded TensorFlow, whose threads a fork does not copy.
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_leave_interrupts_to_parent)
+    try:
+        futures = [pool.submit(function, item) for item in items]
+        for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
+            future.result()
+            progress(done)
+        return [future.result() for future in futures]
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _leave_interrupts_to_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _by_beam(
+    function: Callable[[Item], Result], items: Sequence[Item], beam_args: tuple[str, ...], scratch: pathlib.Path | None
+) -> list[Result]:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    with tempfile.TemporaryDirectory(prefix=".beam-", dir=scratch) as folder:
+        # Beam's own direct runner may download a binary; in_memory never does. What follows overrides it.
+        options = PipelineOptions(["--direct_running_mode=in_memory", *beam_args])
+        work = _ToFile(function, folder)
+        try:
+            with beam.Pipeline(options=options) as pipeline:
+                _ = pipeline | beam.Create(list(enumerate(items)), reshuffle=True) | beam.Map(work)
+        except Exception as error:
+            if mistake := _mistake(error):
+                raise mistake from error
+            raise
+        return [pickle.loads(path.read_bytes()) for path in map(work.path, range(len(items)))]
+
+
+@dataclasses.dataclass(frozen=True)
+class _ToFile:
+    """Calls the function for an item and leaves the result in a file: a runner need not hand results back."""
+
+    function: Callable
+    folder: str
+
+    def path(self, index: int) -> pathlib.Path:
+        return pathlib.Path(self.folder) / f"{index}.pickle"
+
+    def __call__(self, numbered: tuple[int, object]) -> None:
+        index, item = numbered
+        fresh = self.path(index).with_suffix(f".{os.getpid()}")  # a runner may try twice
+        fresh.write_bytes(pickle.dumps(self.function(item)))
+        fresh.replace(self.path(index))
+
+
+def _mistake(error: Exception) -> InputError | None:
+    """The user's mistake that stopped the job; Beam adds to its text: `message [while running ...]`."""
+    for cause in causes(error):
+        if isinstance(cause, InputError):
+            return InputError(str(cause).split(" [while running")[0])
+    return None
