@@ -120,7 +120,8 @@ class RunConfig(LogSpec):
     evaluation: Evaluation = Evaluation()
     gates: Gates = Gates()
     serving: Serving = Serving()
-    beam_args: list[str] = []
+    workers: int | None = pydantic.Field(None, ge=1)  # processes that read and transform; None: by the log's size
+    beam_args: list[str] = []  # where there are any, Beam reads and transforms, on the runner that they name
 
     @pydantic.model_validator(mode="after")
     def _slices_exist(self) -> "RunConfig":

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import json
 import multiprocessing
 import os
 import pathlib
@@ -31,6 +32,16 @@ class Workers:
     processes: int | None = None
     beam_args: tuple[str, ...] = ()
     scratch: pathlib.Path | None = None
+
+    def to_json(self) -> str:
+        scratch = str(self.scratch) if self.scratch else None
+        return json.dumps({"processes": self.processes, "beam_args": self.beam_args, "scratch": scratch})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Workers":
+        values = json.loads(text)
+        scratch = pathlib.Path(values["scratch"]) if values.get("scratch") else None
+        return cls(values["processes"], tuple(values["beam_args"]), scratch)
 
     def map(
         self,
