@@ -22,7 +22,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -176,11 +176,12 @@ class PackedReader:
         return -(-self.rows // self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        for rows in _rebatched(self.windows(), self.batch_size):
-            label = rows.pop("label")
-            yield rows, label
+        with contextlib.closing(_rebatched(self.windows(), self.batch_size)) as batches:
+            for rows in batches:
+                label = rows.pop("label")
+                yield rows, label
 
-    def windows(self) -> Iterator[Rows]:
+    def windows(self) -> Generator[Rows, None, None]:
         """The same rows in the same order as they are read: some ten thousand at a time."""
         with contextlib.closing(self._read_windows()) as windows, concurrent.futures.ThreadPoolExecutor(1) as thread:
             waiting = collections.deque(thread.submit(next, windows, None) for _ in range(AHEAD))
@@ -192,7 +193,7 @@ class PackedReader:
                 for future in waiting:
                     future.cancel()
 
-    def _read_windows(self) -> Iterator[Rows]:
+    def _read_windows(self) -> Generator[Rows, None, None]:
         before = 0
         for index, blocks in enumerate(self._order()):
             count = sum(block.rows for block in blocks)
@@ -271,7 +272,7 @@ def _damage_named(file: pathlib.Path) -> Iterator[None]:
         raise InputError(f"{file}: cannot be read ({reason}); delete the run's output folder and run again") from error
 
 
-def _rebatched(chunks: Iterator[Rows], size: int) -> Iterator[Rows]:
+def _rebatched(chunks: Generator[Rows, None, None], size: int) -> Generator[Rows, None, None]:
     """The same rows, exactly `size` at a time; the last ones may be fewer."""
     left: list[Rows] = []
     missing = size
