@@ -110,6 +110,12 @@ class Serving(Section):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
+class Statistics(Section):
+    """`max_rows`: a split of more rows has the statistics of a uniform sample of about so many; the report says so."""
+
+    max_rows: int = pydantic.Field(500_000, ge=1000)
+
+
 class RunConfig(LogSpec):
     """Everything that determines a run."""
 
@@ -118,6 +124,7 @@ class RunConfig(LogSpec):
     model: Model
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
+    statistics: Statistics = Statistics()
     gates: Gates = Gates()
     serving: Serving = Serving()
     workers: int | None = pydantic.Field(None, ge=1)  # processes that read and transform; None: by the log's size

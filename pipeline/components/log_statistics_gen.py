@@ -1,0 +1,30 @@
+"""In place of TFX's StatisticsGen: the same statistics, from record batches (see pipeline.statistics)."""
+
+import pathlib
+
+from tfx import v1 as tfx
+from tfx.dsl.component.experimental.decorators import component
+from tfx.types import artifact_utils
+from tfx.types.standard_artifacts import Examples, ExampleStatistics
+
+from pipeline.statistics import write_statistics
+from transforms.parallel import Workers
+
+RATES = "sample_rate_by_split"  # the property in which StatisticsGen says the same
+
+
+@component
+def LogStatisticsGen(
+    examples: tfx.dsl.components.InputArtifact[Examples],
+    statistics: tfx.dsl.components.OutputArtifact[ExampleStatistics],
+    max_rows: tfx.dsl.components.Parameter[int],
+    seed: tfx.dsl.components.Parameter[int],
+    workers: tfx.dsl.components.Parameter[str],
+):
+    """`max_rows`: of a split of more rows, a sample of so many; `workers`: see Workers.from_json."""
+    splits = artifact_utils.decode_split_names(examples.split_names)
+    crew = Workers.from_json(workers)
+    rates = write_statistics(pathlib.Path(examples.uri), pathlib.Path(statistics.uri), splits, max_rows, seed, crew)
+    statistics.split_names = examples.split_names
+    statistics.span = examples.span
+    statistics.set_json_value_custom_property(RATES, rates)
