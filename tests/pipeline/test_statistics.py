@@ -1,0 +1,150 @@
+"""Statistics from record batches: TFDV's own, exact or of a sample, in an artifact as TFX's components read it."""
+
+import json
+import pathlib
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from tensorflow_metadata.proto.v0 import anomalies_pb2
+from tfx.components.example_validator.executor import Executor
+from tfx.types.standard_artifacts import ExampleAnomalies, Examples, ExampleStatistics, Schema
+
+from pipeline.components.log_statistics_gen import RATES, LogStatisticsGen
+from pipeline.statistics import generate_statistics, tfdv
+from transforms import payload
+from transforms.parallel import Workers
+from transforms.payload import PayloadWriter, payload_files, payload_schema
+from transforms.schema import raw_schema
+from transforms.spec import LogSpec
+
+SPEC = LogSpec.model_validate(
+    {
+        "data": {"columns": ["click", "price", "site"], "labels": {"ctr": "click"}},
+        "features": [{"kind": "numeric", "columns": ["price"]}, {"kind": "categorical", "columns": ["site"]}],
+    }
+)
+ONE = Workers(processes=1)
+BEAM = Workers(beam_args=("--runner=DirectRunner",))
+ROWS = 5000
+
+
+def columns(rows: int = ROWS) -> dict[str, np.ndarray]:
+    """`price` is the row's number, every fifth is missing; `site` has 7 values, every third is missing."""
+    numbers = np.arange(rows)
+    price = np.where(numbers % 5 == 0, np.nan, numbers).astype(np.float32)
+    site = np.array([None if n % 3 == 0 else f"sité{n % 7}" for n in numbers], object)
+    return {"price": price, "site": site, "click": (numbers % 4 == 0).astype(np.float32)}
+
+
+@pytest.fixture
+def split(tmp_path, monkeypatch) -> list[pathlib.Path]:
+    """ROWS rows in parts of 1,500 rows and row groups of 500."""
+    monkeypatch.setattr(payload, "ROW_GROUP_ROWS", 500)
+    monkeypatch.setattr(payload, "PART_ROWS", 1500)
+    return write(tmp_path / "Split-train", columns())
+
+
+def write(folder: pathlib.Path, values: dict[str, np.ndarray]) -> list[pathlib.Path]:
+    folder.mkdir(parents=True)
+    schema = payload_schema(SPEC)
+    arrays = [
+        pa.array(values[field.name], pa.string() if pa.types.is_binary(field.type) else field.type, from_pandas=True)
+        for field in schema
+    ]
+    arrays = [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)]
+    with PayloadWriter(folder, "part", schema) as writer:
+        writer.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return payload_files(folder)
+
+
+def by_column(statistics) -> dict:
+    return {feature.path.step[0]: feature for feature in statistics.datasets[0].features}
+
+
+def test_statistics_of_all_rows_are_exact(split):
+    (found,) = generate_statistics({"train": split}, ROWS, 0, ONE).values()
+    assert found.rate == 1 and found.statistics.datasets[0].num_examples == ROWS
+    features, values = by_column(found.statistics), columns()
+    price, site = features["price"].num_stats, features["site"].string_stats
+    present = values["price"][~np.isnan(values["price"])]
+    assert (price.common_stats.num_missing, price.common_stats.num_non_missing) == (1000, 4000)
+    assert np.isclose(price.mean, present.mean()) and np.isclose(price.std_dev, present.std())
+    assert (price.min, price.max) == (1, 4999)
+    texts, counts = np.unique([value for value in values["site"] if value], return_counts=True)
+    assert site.unique == 7 and site.common_stats.num_non_missing == counts.sum()
+    assert {top.value: top.frequency for top in site.top_values} == dict(zip(texts, counts, strict=True))
+    assert features["click"].num_stats.mean == 0.25
+
+
+def test_they_are_those_of_tfdv_on_the_same_rows(split):
+    (found,) = generate_statistics({"train": split}, ROWS, 0, ONE).values()
+    theirs = by_column(tfdv.generate_statistics_from_dataframe(pd.DataFrame(columns())))
+    for name, ours in by_column(found.statistics).items():
+        kind = ours.WhichOneof("stats")
+        mine, their = getattr(ours, kind), getattr(theirs[name], kind)
+        assert ours.type == theirs[name].type
+        assert mine.common_stats.num_non_missing == their.common_stats.num_non_missing
+        if kind == "string_stats":
+            assert mine.top_values == their.top_values and mine.avg_length == their.avg_length
+        else:
+            assert (mine.min, mine.max, mine.num_zeros) == (their.min, their.max, their.num_zeros)
+            counts = [[bucket.sample_count for bucket in stats.histograms[0].buckets] for stats in (mine, their)]
+            assert np.allclose(*counts, atol=ROWS / 1000)
+
+
+@pytest.mark.parametrize("workers", [ONE, BEAM])
+def test_a_sample_is_uniform_and_follows_the_seed(split, workers):
+    def prices(seed: int):
+        (found,) = generate_statistics({"train": split}, 1000, seed, workers).values()
+        assert found.rate == 0.2
+        return found.statistics.datasets[0].num_examples, by_column(found.statistics)["price"].num_stats
+
+    rows, price = prices(0)
+    assert abs(rows - 1000) < 100  # 3.5 standard deviations
+    assert abs(price.mean - 2500) < 150 and price.min < 50 and price.max > 4950
+    assert (rows, price) == prices(0) and price != prices(1)[1]
+
+
+def test_the_sample_does_not_depend_on_how_the_rows_lie_in_files(split, tmp_path, monkeypatch):
+    monkeypatch.setattr(payload, "PART_ROWS", 10_000)
+    whole = write(tmp_path / "whole", columns())
+    assert len(whole) == 1 and len(split) == 4
+    found = generate_statistics({"parts": split, "whole": whole}, 1000, 0, ONE)
+    parts, one = (by_column(found[name].statistics) for name in ("parts", "whole"))
+    assert parts["site"].string_stats.top_values == one["site"].string_stats.top_values
+    assert np.isclose(parts["price"].num_stats.mean, one["price"].num_stats.mean)
+
+
+def test_the_statistics_do_not_depend_on_where_they_are_made(split):
+    here, there = (generate_statistics({"train": split}, ROWS, 0, workers)["train"] for workers in (ONE, BEAM))
+    assert here == there
+
+
+def artifact(kind: type, folder: pathlib.Path, splits: list[str] | None = None):
+    made = kind()
+    made.uri = str(folder)
+    if splits:
+        made.split_names = json.dumps(splits)
+    return made
+
+
+def test_the_component_writes_what_example_validator_reads(split, tmp_path):
+    assert split and write(tmp_path / "Split-test", columns(100))
+    examples = artifact(Examples, tmp_path, ["train", "test"])
+    statistics = artifact(ExampleStatistics, tmp_path / "statistics")
+    generate = LogStatisticsGen.EXECUTOR_SPEC.executor_class._FUNCTION
+    generate(examples=examples, statistics=statistics, max_rows=1000, seed=0, workers=ONE.to_json())
+    assert statistics.split_names == examples.split_names
+    assert statistics.get_json_value_custom_property(RATES) == {"train": 0.2, "test": 1.0}
+    schema = raw_schema(SPEC)
+    next(feature for feature in schema.feature if feature.name == "price").float_domain.max = 4900
+    (tmp_path / "schema").mkdir()
+    tfdv.write_schema_text(schema, str(tmp_path / "schema" / "schema.pbtxt"))
+    anomalies = artifact(ExampleAnomalies, tmp_path / "anomalies")
+    inputs = {"statistics": [statistics], "schema": [artifact(Schema, tmp_path / "schema")]}
+    Executor().Do(inputs, {"anomalies": [anomalies]}, {})
+    files = [tmp_path / "anomalies" / f"Split-{name}" / "SchemaDiff.pb" for name in ("train", "test")]
+    train, test = (anomalies_pb2.Anomalies.FromString(file.read_bytes()) for file in files)
+    assert list(train.anomaly_info) == ["price"] and not test.anomaly_info
