@@ -234,7 +234,9 @@ class PackedReader:
                     self.files[file], metadata=self._metadata[file], page_checksum_verification=True
                 ) as opened,
             ):
-                tables.append(opened.read_row_groups(wanted, list(self.widths), use_threads=False))
+                table = opened.read_row_groups(wanted, list(self.widths), use_threads=False)
+                table.validate()  # as many rows in every column
+                tables.append(table)
         table = pa.concat_tables(tables)
         return {
             name: np.concatenate([_as_numpy(chunk, name) for chunk in table.column(name).chunks])
@@ -256,18 +258,27 @@ def _metadata(file: pathlib.Path) -> pa.parquet.FileMetaData:
 
 def _widths(files: list[pathlib.Path], metadata: list[pa.parquet.FileMetaData]) -> dict[str, int]:
     """The numbers a row has under each name."""
-    schemas = [each.schema.to_arrow_schema() for each in metadata]
-    for file, schema in zip(files, schemas, strict=True):
+    schemas = []
+    for file, each in zip(files, metadata, strict=True):
+        with _damage_named(file):
+            schema = each.schema.to_arrow_schema()
+        schemas.append(schema)
+        if "label" not in schema.names or not all(map(_is_packed, schema)):
+            raise InputError(f"{file}: no file of packed rows; delete the run's output folder and run again")
         if not schema.equals(schemas[0]):
             raise InputError(f"{file}: its rows are packed otherwise than those of {files[0]}; transform the log again")
     return {field.name: field.type.byte_width // 4 for field in schemas[0]}
+
+
+def _is_packed(field: pa.Field) -> bool:
+    return field.name in DTYPES and pa.types.is_fixed_size_binary(field.type) and field.type.byte_width % 4 == 0
 
 
 @contextlib.contextmanager
 def _damage_named(file: pathlib.Path) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: what should be text is not UTF-8
         reason = str(error).splitlines()[0]
         raise InputError(f"{file}: cannot be read ({reason}); delete the run's output folder and run again") from error
 

@@ -10,7 +10,7 @@ import keras
 from models.metrics import summarise
 from pipeline.config import Training
 from pipeline.runner import TransformedLog
-from pipeline.training.data import packed_dataset
+from pipeline.training.data import packed_batches
 from pipeline.training.learner import Learner
 
 PREDICTION_ROWS = 8192
@@ -24,7 +24,7 @@ def measure(learner: Learner, training: Training, log: TransformedLog, latency: 
     It trains a few more steps at its end, so the learner is of no more use. `normalised_log_loss` is the log loss as a
     share of the base rate's; `train_samples_per_second` is None where another process trained.
     """
-    labels, probabilities = learner.predict(packed_dataset(log.test, log.feature_map, PREDICTION_ROWS))
+    labels, probabilities = learner.predict(packed_batches(log.test, log.feature_map, PREDICTION_ROWS))
     tasks = {
         task: _test_metrics(labels[:, index], probabilities[:, index])
         for index, task in enumerate(log.feature_map.tasks)
@@ -55,7 +55,7 @@ def count_parameters(network: Any) -> tuple[int, int]:
 def latency_seconds(learner: Learner, log: TransformedLog, test_rows: int) -> float:
     """The median time of a prediction over 20 batches of 1024 test rows, after two batches that are not counted."""
     repeats = math.ceil(LATENCY_BATCHES * LATENCY_ROWS / test_rows)  # a short log's rows come again
-    batches = list(packed_dataset(log.test * repeats, log.feature_map, LATENCY_ROWS).take(LATENCY_BATCHES))
+    batches = list(packed_batches(log.test * repeats, log.feature_map, LATENCY_ROWS, take=LATENCY_BATCHES))
     learner.predict(batches[:2])
     times = []
     for batch in batches:
@@ -69,7 +69,7 @@ def training_speed(learner: Learner, training: Training, log: TransformedLog) ->
     """Rows per second of the training step (forward, backward, update) on batches in memory: the median of 3 times."""
     if training.backend != keras.backend.backend():
         return None
-    batches = list(packed_dataset(log.train, log.feature_map, training.batch_size).take(SPEED_STEPS))
+    batches = list(packed_batches(log.train, log.feature_map, training.batch_size, take=SPEED_STEPS))
     rows = sum(len(labels) for _, labels in batches)
     learner.fit(batches)
     speeds = []

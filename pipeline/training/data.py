@@ -1,38 +1,108 @@
-"""Transformed examples -> batches of packed tensors (TensorFlow)."""
+"""Packed files -> batches of packed tensors, for any backend."""
 
 import glob
+import pathlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-import tensorflow as tf
+import keras
 
 from models.feature_map import FeatureMap
+from pipeline.training.learner import Batch
+from transforms.errors import InputError
+from transforms.packed import PackedReader
 
-SHUFFLE_ROWS = 200_000
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+BATCHES_AHEAD = 4
+
+
+def packed_batches(
+    patterns: list[str],
+    feature_map: FeatureMap,
+    batch_size: int,
+    shuffle_seed: int | None = None,
+    skip: int = 0,
+    take: int | None = None,
+) -> Iterable[Batch]:
+    """Batches ({"ids": int32 [N, S], "dense": float32 [N, D]}, label float32 [N, tasks]) as the backend likes them.
+
+    They can be iterated again, in the same order.
+
+    Args:
+        patterns: Globs of packed files.
+        feature_map: The description of the packed tensors.
+        batch_size: Rows of a batch; the last one may have fewer.
+        shuffle_seed: The same seed gives the same order; None: that of the log.
+        skip, take: Batches left out at the start, and batches after them; None: all.
+
+    Raises:
+        InputError: no file matches, a file is damaged, or its rows are not as the feature map says.
+    """
+    if keras.backend.backend() == "tensorflow":
+        return packed_dataset(patterns, feature_map, batch_size, shuffle_seed, skip, take)
+    return packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take)
 
 
 def packed_dataset(
-    patterns: list[str], feature_map: FeatureMap, batch_size: int, shuffle_seed: int | None = None
-) -> tf.data.Dataset:
-    """Batches ({"ids": int32 [N, S], "dense": float32 [N, D]}, label float32 [N, tasks]) in a repeatable order."""
-    files = sorted(name for pattern in patterns for name in glob.glob(pattern))
-    records = tf.data.TFRecordDataset(files, compression_type="GZIP", buffer_size=8 << 20)
-    if shuffle_seed is not None:
-        records = records.shuffle(SHUFFLE_ROWS, seed=shuffle_seed)
-    spec = {"label": tf.io.FixedLenFeature([len(feature_map.tasks)], tf.float32)}
-    if feature_map.fields:
-        spec["ids"] = tf.io.FixedLenFeature([feature_map.total_slots], tf.int64)
-    if feature_map.dense:
-        spec["dense"] = tf.io.FixedLenFeature([len(feature_map.dense)], tf.float32)
+    patterns: list[str],
+    feature_map: FeatureMap,
+    batch_size: int,
+    shuffle_seed: int | None = None,
+    skip: int = 0,
+    take: int | None = None,
+) -> "tf.data.Dataset":
+    """`packed_batches` as a dataset, which a strategy can distribute. A file's damage: see `input_errors`."""
+    import tensorflow as tf
 
-    def parse(batch: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        features = tf.io.parse_example(batch, spec)
-        label = features.pop("label")
-        if "ids" in features:
-            features["ids"] = tf.cast(features["ids"], tf.int32)
-        return features, label
+    reader = packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take)
+    dtypes = {"ids": tf.int32, "dense": tf.float32, "label": tf.float32}
+    specs = {name: tf.TensorSpec([None, width], dtypes[name]) for name, width in reader.widths.items()}
+    label = specs.pop("label")
 
-    return records.batch(batch_size).map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(4)
+    def windows() -> Iterator[Batch]:
+        for rows in reader.windows():
+            yield {name: rows[name] for name in specs}, rows["label"]
+
+    # Python is asked for a window, not for every batch, and TensorFlow cuts it: with batches of 512 twice as fast.
+    windowed = tf.data.Dataset.from_generator(windows, output_signature=(specs, label))
+    return windowed.rebatch(batch_size).prefetch(BATCHES_AHEAD)
+
+
+def packed_reader(
+    patterns: list[str],
+    feature_map: FeatureMap,
+    batch_size: int,
+    shuffle_seed: int | None = None,
+    skip: int = 0,
+    take: int | None = None,
+) -> PackedReader:
+    """`packed_batches` as numpy arrays."""
+    reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take)
+    expected = {"ids": feature_map.total_slots, "dense": len(feature_map.dense), "label": len(feature_map.tasks)}
+    if reader.widths != {name: width for name, width in expected.items() if width}:
+        raise InputError(f"{reader.files[0]}: a row has {reader.widths}, not {expected}; transform the log again")
+    return reader
 
 
 def count_rows(patterns: list[str]) -> int:
-    files = sorted(name for pattern in patterns for name in glob.glob(pattern))
-    return sum(1 for _ in tf.data.TFRecordDataset(files, compression_type="GZIP", buffer_size=8 << 20))
+    """The rows of the files that match, which are not read for it; raises as `packed_batches`."""
+    return PackedReader(_files(patterns), batch_size=1).rows
+
+
+def input_errors(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The batches of a dataset; what is an InputError in a file is one here too: TensorFlow keeps only its text."""
+    import tensorflow as tf
+
+    try:
+        yield from batches
+    except tf.errors.UnknownError as error:
+        if found := re.search(r"InputError: (.*)", str(error)):
+            raise InputError(found[1]) from error
+        raise
+
+
+def _files(patterns: list[str]) -> list[pathlib.Path]:
+    return sorted(pathlib.Path(name) for pattern in patterns for name in glob.glob(pattern))

@@ -13,6 +13,7 @@ from models.feature_map import FeatureMap
 from models.layers.field_embedding import FieldEmbedding
 from models.losses import BinaryCrossEntropy
 from pipeline.config import Model, Training
+from pipeline.training.data import input_errors
 from pipeline.training.learner import Batch
 from pipeline.training.network import build_network, task_weights, warm_up
 from pipeline.training.row_optimizers import RowOptimizer, row_optimizer
@@ -108,14 +109,14 @@ class TensorFlowLearner:
             batches = self.strategy.experimental_distribute_dataset(batches)
         first = 1 + int(self._optimizer.iterations.numpy())
         losses = []
-        for step, (inputs, labels) in enumerate(batches, first):
+        for step, (inputs, labels) in enumerate(input_errors(batches), first):
             rate = self.learning_rate * warm_up(step, self._training.warmup_steps)
             losses.append(self._step(inputs, labels, tf.constant(rate, tf.float32)))
         return float(np.mean([loss.numpy() for loss in losses]))
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
         labels, probabilities = [], []
-        for inputs, label in batches:
+        for inputs, label in input_errors(batches):
             labels.append(np.asarray(label))
             probabilities.append(self._forward(inputs).numpy())
         return np.concatenate(labels), np.concatenate(probabilities)

@@ -9,20 +9,26 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
 import numpy as np
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from models import metrics
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters, model_class
 from pipeline.config import Model, Training
-from pipeline.training.learner import Learner
+from pipeline.training.data import count_rows, packed_batches
+from pipeline.training.learner import Batch, Learner
 from transforms.errors import InputError
 
 Report = Callable[[dict[str, Any]], None]
+MISTAKE = "mistake"  # under this name another process hands an InputError's text back
 
 
 @dataclasses.dataclass
@@ -72,7 +78,7 @@ def train(
         model: Registry name and hyperparameters.
         training: Optimisation settings.
         feature_map: The description of the packed tensors.
-        train_files, validation_files: Patterns of gzip TFRecords of transformed examples.
+        train_files, validation_files: Patterns of packed files.
         seed: Seed of initial weights, dropout and the order of examples.
         work: Folder of the checkpoint and of the TensorBoard logs of this training.
         report: Called with each evaluation's numbers.
@@ -106,15 +112,11 @@ class Task:
         values |= {"model": Model(**values["model"]), "training": Training(**values["training"])}
         return cls(**{**values, "feature_map": FeatureMap.from_json(values["feature_map"])})
 
-    def data(self, files: tuple[str, ...], epoch: int):
-        """The rows of an epoch in its order."""
-        from pipeline.training.data import packed_dataset
-
-        return packed_dataset(list(files), self.feature_map, self.training.batch_size, self.seed + epoch)
+    def data(self, files: tuple[str, ...], epoch: int, skip: int, take: int) -> Iterable[Batch]:
+        """A part of an epoch's batches, in the epoch's order."""
+        return packed_batches(list(files), self.feature_map, self.training.batch_size, self.seed + epoch, skip, take)
 
     def rows(self, files: tuple[str, ...]) -> int:
-        from pipeline.training.data import count_rows
-
         return count_rows(list(files))
 
     def learner(self) -> Learner:
@@ -124,8 +126,6 @@ class Task:
 
 
 def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainResult:
-    from pipeline.training.data import packed_dataset
-
     work.mkdir(parents=True, exist_ok=True)
     training = task.training
     learner = task.learner()
@@ -137,7 +137,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
     rows = task.rows(task.train_files)
     steps = math.ceil(rows / training.batch_size)
     interval = math.ceil(steps / training.evaluations_per_epoch)
-    validation = packed_dataset(list(task.validation_files), task.feature_map, 8192)
+    validation = packed_batches(list(task.validation_files), task.feature_map, 8192)
     logs = _TensorBoard(work / "tensorboard")
     while not progress.stopped:
         epoch, part = divmod(progress.evaluation, training.evaluations_per_epoch)
@@ -146,7 +146,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
             break
         if part * interval < steps:
             learner.learning_rate = progress.learning_rate
-            loss = learner.fit(task.data(task.train_files, epoch).skip(part * interval).take(interval))
+            loss = learner.fit(task.data(task.train_files, epoch, part * interval, interval))
             labels, probabilities = learner.predict(validation)
             done = min(epoch * steps + min((part + 1) * interval, steps), training.epochs * steps)
             numbers = {
@@ -192,7 +192,7 @@ def _refit(task: Task, learner: Learner, progress: Progress) -> None:
     for index, numbers in enumerate(progress.evaluations[: (progress.best or 0) + 1]):
         epoch, part = divmod(index, task.training.evaluations_per_epoch)
         learner.learning_rate = numbers["learning_rate"]
-        learner.fit(task.data(files, epoch).skip(part * interval).take(interval))
+        learner.fit(task.data(files, epoch, part * interval, interval))
 
 
 def _validation(labels: np.ndarray, probabilities: np.ndarray, tasks: tuple[str, ...]) -> dict[str, float | None]:
@@ -226,17 +226,21 @@ def _decide(training: Training, progress: Progress, numbers: dict[str, Any]) -> 
 
 
 class _TensorBoard:
-    def __init__(self, folder: pathlib.Path):
-        import tensorflow as tf
+    """The numbers of evaluations, as TensorBoard reads them; written without TensorFlow, which JAX does not load."""
 
-        self._summary, self._writer = tf.summary, tf.summary.create_file_writer(str(folder))
+    def __init__(self, folder: pathlib.Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / f"events.out.tfevents.{time.time_ns()}.{os.getpid()}"
 
     def write(self, numbers: dict[str, Any]) -> None:
-        with self._writer.as_default(step=numbers["step"]):
-            for name, value in numbers.items():
-                if name != "step" and value is not None:
-                    self._summary.scalar(name, value)
-        self._writer.flush()
+        values = [
+            Summary.Value(tag=name, simple_value=value)
+            for name, value in numbers.items()
+            if name != "step" and value is not None
+        ]
+        event = Event(wall_time=time.time(), step=numbers["step"], summary=Summary(value=values))
+        with self._path.open("ab") as file:
+            RecordWriter(file).write(event.SerializeToString())
 
 
 class _Checkpoint:
@@ -303,14 +307,19 @@ def _train_in_a_process(task: Task, work: pathlib.Path, report: Report | None) -
         start_new_session=True,  # Ctrl-C reaches this process alone
     )
     assert process.stdout and process.stdin
+    mistake = None
     try:
         for line in process.stdout:
-            if report and line.startswith("{"):
-                report(json.loads(line))
+            said = json.loads(line) if line.startswith("{") else {}
+            mistake = said.pop(MISTAKE, mistake)
+            if report and said:
+                report(said)
         code = process.wait()
     finally:
         process.stdin.close()
         process.wait()
+    if mistake:
+        raise InputError(mistake)
     if code:
         raise InputError(f"training on {task.training.backend} ended with exit code {code}; see the lines above")
     learner = dataclasses.replace(task, training=task.training.model_copy(update={"optimizer": "adam"})).learner()

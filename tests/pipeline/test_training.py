@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from tensorboard.backend.event_processing import event_accumulator
 
 from models import FeatureMap
 from pipeline.config import Model, Training
@@ -16,24 +16,29 @@ from pipeline.training.data import packed_dataset
 from pipeline.training.network import warm_up
 from pipeline.training.tensorflow_learner import make_strategy
 from pipeline.training.train import Task, read_arrays, train
+from transforms.errors import InputError
+from transforms.packed import PackedWriter
 
 MAP = FeatureMap.from_sizes([("a", "categorical", 8, 1, "feature"), ("b", "categorical", 8, 1, "feature")])
 MODEL = Model(name="mlp", embedding_dim=4, hidden_units=[8], dropout=0.2, embedding_stddev=0.1)
 SETTINGS = {"batch_size": 64, "epochs": 4, "learning_rate": 0.01, "evaluations_per_epoch": 2, "patience": 8}
 
 
-def write(path: pathlib.Path, rows: int, seed: int) -> str:
+def write(folder: pathlib.Path, rows: int, seed: int) -> str:
     """Clicks where the two fields agree in parity: nothing for a linear model, all for an MLP."""
     random = np.random.default_rng(seed)
-    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
-        for _ in range(rows):
-            a, b, noise = random.integers(0, 8), random.integers(0, 8), random.random()
-            label = float((a + b) % 2 == 0) if noise > 0.1 else float(noise > 0.05)
-            example = tf.train.Example()
-            example.features.feature["ids"].int64_list.value.extend([3 + a, 13 + b])
-            example.features.feature["label"].float_list.value.append(label)
-            writer.write(example.SerializeToString())
-    return str(path)
+    a, b, noise = random.integers(0, 8, rows), random.integers(0, 8, rows), random.random(rows)
+    return write_packed(folder, a, b, np.where(noise > 0.1, (a + b) % 2 == 0, noise > 0.05)[:, None])
+
+
+def write_packed(folder: pathlib.Path, a: np.ndarray, b: np.ndarray, label: np.ndarray) -> str:
+    """Two files; the pattern for them."""
+    folder.mkdir()
+    ids = np.stack([3 + a, 13 + b], axis=1).astype(np.int32)
+    for index, part in enumerate(np.array_split(np.arange(len(ids)), 2)):
+        with PackedWriter(folder / f"part-{index}.parquet") as writer:
+            writer.write({"ids": ids[part], "label": label[part].astype(np.float32)})
+    return f"{folder}/*"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +59,9 @@ def test_it_learns_an_interaction_and_keeps_the_best_weights(files, tmp_path):
     labels = result.learner.predict(packed_dataset(files[1], MAP, 256))[0]
     found = -np.mean(np.log(np.where(labels > 0.5, probabilities, 1 - probabilities)))
     assert found == pytest.approx(best["validation_log_loss"], abs=1e-5)
-    assert list((tmp_path / "tensorboard").glob("events*"))
+    events = event_accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    logged = [(event.step, event.value) for event in events.Scalars("validation_auc")]
+    assert logged == [(row["step"], pytest.approx(row["validation_auc"])) for row in result.progress.evaluations]
 
 
 def test_the_same_seed_gives_the_same_model(files, tmp_path):
@@ -145,18 +152,38 @@ def test_jax_trains_in_a_process_of_its_own_and_the_model_comes_back(files, tmp_
     assert found == pytest.approx(best["validation_log_loss"], abs=1e-5)  # TensorFlow with the weights of JAX
 
 
+def test_a_mistake_that_jax_finds_reaches_the_user_as_one_line(files, tmp_path):
+    one_class = [write_packed(tmp_path / "clicks", np.zeros(8, int), np.zeros(8, int), np.ones((8, 1)))]
+    settings = Training(**{**SETTINGS, "backend": "jax", "monitor": "auc"})
+    with pytest.raises(InputError, match="one class only, so no AUC"):
+        train(MODEL, settings, MAP, files[0], one_class, 1, tmp_path / "work")
+
+
+def worker(folder: pathlib.Path, task: Task, *packages: str) -> subprocess.Popen:
+    """The process that trains on another backend; `packages` are looked into before those installed."""
+    (folder / "task.json").write_text(task.to_json())
+    command = [sys.executable, "-m", "pipeline.training.worker", str(folder)]
+    path = os.pathsep.join([*packages, str(pathlib.Path(__file__).parents[2])])
+    environment = {**os.environ, "KERAS_BACKEND": task.training.backend, "PYTHONPATH": path}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    return subprocess.Popen(command, env=environment, text=True, **pipes)
+
+
+def test_jax_trains_without_tensorflow(files, tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise SystemExit(3)")
+    settings = Training(**{**SETTINGS, "epochs": 1, "backend": "jax"})
+    with worker(tmp_path, Task(MODEL, settings, MAP, *map(tuple, files), 1), str(tmp_path)) as process:
+        assert process.wait() == 0
+    assert (tmp_path / "weights.npz").exists()
+
+
 def test_the_worker_ends_with_its_parent(files, tmp_path):
     settings = Training(**{**SETTINGS, "epochs": 1000, "patience": 1000, "backend": "jax"})
     task = Task(MODEL, settings, MAP, *map(tuple, files), 1)
-    (tmp_path / "task.json").write_text(task.to_json())
-    command = [sys.executable, "-m", "pipeline.training.worker", str(tmp_path)]
-    root = pathlib.Path(__file__).parents[2]
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, env=environment, text=True, **pipes) as worker:
-        assert json.loads(worker.stdout.readline())["model"] == "mlp"
-        worker.stdin.close()
-        assert worker.wait(timeout=30) == 1
+    with worker(tmp_path, task) as process:
+        assert json.loads(process.stdout.readline())["model"] == "mlp"
+        process.stdin.close()
+        assert process.wait(timeout=30) == 1
 
 
 def test_fnn_starts_from_a_trained_fm(files, tmp_path):
@@ -185,16 +212,10 @@ def test_a_warm_up_slows_the_first_steps(files, tmp_path):
     assert slow.progress.evaluations[0]["train_loss"] > plain.progress.evaluations[0]["train_loss"]
 
 
-def write_two_tasks(path: pathlib.Path, rows: int, seed: int) -> str:
+def write_two_tasks(folder: pathlib.Path, rows: int, seed: int) -> str:
     random = np.random.default_rng(seed)
-    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
-        for _ in range(rows):
-            a, b = random.integers(0, 8), random.integers(0, 8)
-            example = tf.train.Example()
-            example.features.feature["ids"].int64_list.value.extend([3 + a, 13 + b])
-            example.features.feature["label"].float_list.value.extend([float(a < 4), float(b < 4)])
-            writer.write(example.SerializeToString())
-    return str(path)
+    a, b = random.integers(0, 8, rows), random.integers(0, 8, rows)
+    return write_packed(folder, a, b, np.stack([a < 4, b < 4], axis=1))
 
 
 def test_tasks_are_measured_each_and_weighed(tmp_path):
