@@ -72,6 +72,8 @@ class Data(Section):
 
     `columns` names the columns of a file without header, in order; with `header: true` (or Parquet) it may be left
     out, or lists columns that the header must have. `labels` maps a task to its 0/1 column; the first is primary.
+    Up to `max_distinct_values` different values of a column are counted exactly; with more, rare ones are counted as
+    fewer than they are, by at most the column's rows / (max_distinct_values + 1).
     """
 
     paths: list[str] = []
@@ -81,7 +83,7 @@ class Data(Section):
     labels: dict[str, str] = pydantic.Field(min_length=1)
     split: Split = Split()
     max_bad_row_rate: float = pydantic.Field(0.01, ge=0, le=1)
-    payload: Literal["tf_example"] = "tf_example"
+    max_distinct_values: int = pydantic.Field(2_000_000, ge=1)
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Data":
@@ -106,38 +108,73 @@ class _Columns(Section):
 
 
 class Numeric(_Columns):
-    """A number. `log_bucketize`: floor(ln x); `bars_bucketize`: floor(ln(x)^2) for x > 2, else x (BARS);
-    `standardize`: (x - mean) / standard deviation of the training rows, missing = 0, a dense feature."""
+    """A number, as a bucket or as a dense feature of the training rows' distribution.
+
+    Buckets: `log_bucketize`: floor(ln x); `bars_bucketize`: floor(ln(x)^2) for x > 2, else x (BARS);
+    `quantile_bucketize`: `buckets` of equally many rows; `min_max`: floor((x - min) / (max - min) * (buckets - 1)),
+    clipped to the first and the last, 101 buckets unless told otherwise (BERT4CTR, section 3.2).
+
+    Dense: `standardize`: (x - mean) / standard deviation, missing = 0; `quantile_normalize`: to uniform in [0, 1] by
+    linear interpolation between 1,000 quantiles, missing = 0.5 (Hiformer, section 3.1.2).
+    """
 
     kind: Literal["numeric"]
-    transform: Literal["log_bucketize", "bars_bucketize", "standardize"] = "log_bucketize"
+    transform: Literal[
+        "log_bucketize", "bars_bucketize", "quantile_bucketize", "min_max", "standardize", "quantile_normalize"
+    ] = "log_bucketize"
+    buckets: int | None = pydantic.Field(None, ge=2)
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> "Numeric":
+        if self.transform == "quantile_bucketize" and self.buckets is None:
+            raise ValueError("transform: quantile_bucketize needs buckets")
+        if self.buckets is not None and self.transform not in ("quantile_bucketize", "min_max"):
+            raise ValueError(f"buckets goes with quantile_bucketize and min_max, not with {self.transform}")
+        return self
+
+    @property
+    def is_dense(self) -> bool:
+        return self.transform in ("standardize", "quantile_normalize")
 
 
-class Categorical(_Columns):
-    """A value out of many. `vocabulary` keeps the `top_k` most frequent values of the training rows that occur at
-    least `min_count` times; the rest is one unknown id. `hash` maps to `buckets` ids by a hash of the value."""
+class _Vocabulary(_Columns):
+    """A vocabulary: the `top_k` most frequent values of the training rows that occur at least `min_count` times; the
+    rest is unknown, or one of `oov_buckets` unknown ids by a hash of the value."""
+
+    top_k: int | None = pydantic.Field(None, ge=1)
+    min_count: int = pydantic.Field(1, ge=1)
+    oov_buckets: int = pydantic.Field(1, ge=1)
+
+
+class Categorical(_Vocabulary):
+    """A value out of many, by `vocabulary`, or by `hash`: one of `buckets` ids by a hash of the value.
+
+    `missing_rate` (BERT4CTR's robust training, appendix A.2): this share of the training rows' values is made missing,
+    so that the missing id is trained, and a value outside the vocabulary takes that id.
+    """
 
     kind: Literal["categorical"]
     transform: Literal["vocabulary", "hash"] = "vocabulary"
-    top_k: int | None = pydantic.Field(None, ge=1)
-    min_count: int = pydantic.Field(1, ge=1)
     buckets: int | None = pydantic.Field(None, ge=2)
+    missing_rate: float = pydantic.Field(0.0, ge=0, lt=1)
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Categorical":
         if (self.transform == "hash") != (self.buckets is not None):
             raise ValueError("buckets goes with transform: hash, and hash needs it")
+        if self.transform == "hash" and (self.top_k, self.min_count, self.oov_buckets) != (None, 1, 1):
+            raise ValueError("top_k, min_count and oov_buckets go with transform: vocabulary, not with hash")
+        if self.missing_rate and self.oov_buckets > 1:
+            raise ValueError("with missing_rate an unknown value is missing, so that oov_buckets must be 1")
         return self
 
 
-class Multivalent(_Columns):
+class Multivalent(_Vocabulary):
     """Several values in one string, as `615|1545|75`; the field's embedding is the sum of their embeddings."""
 
     kind: Literal["multivalent"]
     separator: str = pydantic.Field("|", min_length=1)
     max_length: int = pydantic.Field(ge=1)
-    top_k: int | None = pydantic.Field(None, ge=1)
-    min_count: int = pydantic.Field(1, ge=1)
 
 
 class Time(_Columns):
@@ -174,6 +211,38 @@ class LogSpec(Section):
 
     def columns_of(self, *kinds: str) -> list[str]:
         return [column for feature in self.features if feature.kind in kinds for column in feature.columns]
+
+    @property
+    def feature_by_column(self) -> dict[str, Feature]:
+        return {column: feature for feature in self.features for column in feature.columns}
+
+    @property
+    def vocabulary_columns(self) -> list[str]:
+        """Columns whose training values become a vocabulary."""
+        return [
+            column
+            for column, feature in self.feature_by_column.items()
+            if isinstance(feature, Multivalent)
+            or isinstance(feature, Categorical)
+            and feature.transform == "vocabulary"
+        ]
+
+    @property
+    def quantile_columns(self) -> list[str]:
+        """Columns whose transform needs quantiles of the training rows."""
+        return self._numeric_with("quantile_bucketize", "quantile_normalize")
+
+    @property
+    def measured_columns(self) -> list[str]:
+        """Columns whose transform needs numbers of the training rows."""
+        return self._numeric_with("quantile_bucketize", "quantile_normalize", "min_max", "standardize")
+
+    def _numeric_with(self, *transforms: str) -> list[str]:
+        return [
+            column
+            for column, feature in self.feature_by_column.items()
+            if isinstance(feature, Numeric) and feature.transform in transforms
+        ]
 
     @property
     def feature_columns(self) -> list[str]:

@@ -1,0 +1,288 @@
+"""What the transforms must know of the training rows, counted and measured part by part on Arrow arrays.
+
+Imports neither TensorFlow nor Beam: a process that counts starts at once.
+"""
+
+import dataclasses
+import math
+import pathlib
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from tfx_bsl import sketches
+
+from transforms.payload import read_payload
+from transforms.spec import LogSpec, Multivalent
+
+# A quantile of the sketch is at most this share of the rows away from its place; measured, it is 40 times nearer.
+QUANTILE_ERROR = 1e-3
+# The sketch's error holds up to so many rows.
+_MOST_ROWS = 1 << 36
+# Values of one column that wait before they are merged with those counted; more wait where more are counted.
+_WAITING = 1 << 18
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueCounts:
+    """How often each value of a column occurs.
+
+    `values` are different, in the order in which they appeared. A value's true count is in [count, count + bound];
+    what is not listed occurs at most `bound` times. `bound` is 0 where counting was exact.
+    """
+
+    values: pa.LargeBinaryArray
+    counts: np.ndarray
+    bound: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """Count, mean, sum of squared deviations and range of a column's finite numbers, and where asked for a sketch."""
+
+    count: int = 0
+    mean: float = 0.0
+    m2: float = 0.0
+    minimum: float = math.inf
+    maximum: float = -math.inf
+    sketch: sketches.QuantilesSketch | None = None
+
+    @property
+    def variance(self) -> float:
+        return self.m2 / self.count if self.count else 0.0
+
+    def quantiles(self, steps: int) -> np.ndarray:
+        """[steps + 1] float64: least, those at 1/steps, 2/steps, ... of the rows, greatest; zeros without rows."""
+        if self.sketch is None:
+            raise ValueError("No quantile sketch was made for this column")
+        if not self.count:
+            return np.zeros(steps + 1)
+        final = pickle.loads(pickle.dumps(self.sketch))  # asking a sketch ends it
+        return final.GetQuantiles(steps).values.to_numpy()
+
+
+@dataclasses.dataclass(frozen=True)
+class LogSummary:
+    """Value counts of the columns with a vocabulary, numbers of those whose transform needs them. Pickles."""
+
+    values: dict[str, ValueCounts]
+    numbers: dict[str, Numbers]
+    capacity: int
+
+    def vocabulary(self, column: str, top_k: int | None = None, min_count: int = 1) -> pa.LargeBinaryArray:
+        """The column's values: most frequent first, among equals the greater bytes first, as TensorFlow Transform.
+
+        Args:
+            column: A column with a vocabulary.
+            top_k: At most so many; None: all.
+            min_count: Only values that occur at least so often.
+
+        Returns:
+            Never a value with a line break in it: a vocabulary is a text file.
+        """
+        values, counts = self.values[column].values, self.values[column].counts
+        broken = pc.or_(pc.match_substring(values, "\n"), pc.match_substring(values, "\r"))
+        kept = (counts >= min_count) & ~broken.to_numpy(zero_copy_only=False)
+        if top_k is not None and np.count_nonzero(kept) > top_k:
+            # Sorting is for those that may stay.
+            kept &= counts >= np.partition(counts[kept], -top_k)[-top_k]
+        found = pa.table({"value": values.filter(pa.array(kept)), "count": counts[kept]})
+        order = pc.sort_indices(found, [("count", "descending"), ("value", "descending")])[:top_k]
+        return found["value"].take(order).combine_chunks()
+
+    def bounds(self) -> dict[str, int]:
+        """The columns whose counting was not exact, with the bound of the error."""
+        return {column: found.bound for column, found in self.values.items() if found.bound}
+
+    def save(self, path: pathlib.Path) -> None:
+        path.write_bytes(pickle.dumps(self))
+
+    @classmethod
+    def load(cls, path: pathlib.Path) -> "LogSummary":
+        return pickle.loads(path.read_bytes())
+
+
+def summarize(files: Sequence[pathlib.Path], spec: LogSpec, capacity: int | None = None) -> LogSummary:
+    """Counts and measures the rows of some parts of the payload.
+
+    Args:
+        files: The parts.
+        spec: The description of the log.
+        capacity: So many different values a column are counted exactly; None: what the description says.
+    """
+    counter = LogCounter(spec, capacity)
+    if counter.columns:
+        for rows in read_payload(files, counter.columns, as_dictionaries=True):
+            counter.add({name: rows[name] for name in counter.columns})
+    return counter.summary()
+
+
+def merge(summaries: Iterable[LogSummary]) -> LogSummary:
+    """The summary of all rows together, of one description of the log.
+
+    Raises:
+        ValueError: there is no summary.
+    """
+    values: dict[str, _ValueCounter] = {}
+    numbers: dict[str, _NumberCounter] = {}
+    capacity = None
+    for summary in summaries:
+        capacity = summary.capacity
+        for column, counts in summary.values.items():
+            values.setdefault(column, _ValueCounter(capacity)).add(counts)
+        for column, found in summary.numbers.items():
+            numbers.setdefault(column, _NumberCounter(found.sketch is not None)).merge(found)
+    if capacity is None:
+        raise ValueError("There is no summary to merge")
+    return _summary(values, numbers, capacity)
+
+
+class LogCounter:
+    """Summarizes rows batch by batch."""
+
+    def __init__(self, spec: LogSpec, capacity: int | None = None):
+        self._capacity = capacity or spec.data.max_distinct_values
+        features = spec.feature_by_column
+        self._separators = {
+            column: feature.separator for column, feature in features.items() if isinstance(feature, Multivalent)
+        }
+        self._values = {column: _ValueCounter(self._capacity) for column in spec.vocabulary_columns}
+        sketched = spec.quantile_columns
+        self._numbers = {column: _NumberCounter(column in sketched) for column in spec.measured_columns}
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are looked at."""
+        return [*self._values, *self._numbers]
+
+    def add(self, rows: Mapping[str, pa.Array]) -> None:
+        """Takes [N] arrays by column: binary or dictionaries of it for vocabularies, floats for numbers.
+
+        Null, the empty value and a number that is not finite are missing.
+        """
+        for column, counter in self._values.items():
+            counter.add(_count(rows[column], self._separators.get(column)))
+        for column, numbers in self._numbers.items():
+            numbers.add(rows[column])
+
+    def summary(self) -> LogSummary:
+        return _summary(self._values, self._numbers, self._capacity)
+
+
+def _summary(values: dict[str, "_ValueCounter"], numbers: dict[str, "_NumberCounter"], capacity: int) -> LogSummary:
+    return LogSummary(
+        {column: counter.counts() for column, counter in values.items()},
+        {column: counter.numbers() for column, counter in numbers.items()},
+        capacity,
+    )
+
+
+class _ValueCounter:
+    """Adds up counts of one column's values: exact up to `capacity` values, then as Misra and Gries.
+
+    Beyond it the `capacity` largest counts stay, less the next one's ("Mergeable summaries", Agarwal et al. 2012): what
+    is subtracted in all is at most rows / (capacity + 1), however the rows lie in batches and parts.
+    """
+
+    def __init__(self, capacity: int):
+        self._capacity = capacity
+        self._values = pa.array([], pa.large_binary())
+        self._counts = np.zeros(0, np.int64)
+        self._bound = 0
+        self._waiting: list[ValueCounts] = []
+        self._rows_waiting = 0
+
+    def add(self, found: ValueCounts) -> None:
+        self._waiting.append(found)
+        self._rows_waiting += len(found.counts)
+        if self._rows_waiting > max(_WAITING, len(self._counts)):
+            self._merge()
+            # Twice the capacity before anything is lost: fewer times, and less is.
+            self._prune(2 * self._capacity)
+
+    def counts(self) -> ValueCounts:
+        self._merge()
+        self._prune(self._capacity)
+        return ValueCounts(self._values, self._counts, self._bound)
+
+    def _merge(self) -> None:
+        if not self._waiting:
+            return
+        values = pa.concat_arrays([self._values, *(found.values for found in self._waiting)]).dictionary_encode()
+        counts = np.concatenate([self._counts, *(found.counts for found in self._waiting)])
+        self._bound += sum(found.bound for found in self._waiting)
+        self._waiting, self._rows_waiting = [], 0
+        self._values = values.dictionary
+        # Sums in float64, exact up to 2^53.
+        self._counts = np.bincount(values.indices, counts, len(self._values)).astype(np.int64)
+
+    def _prune(self, most: int) -> None:
+        if len(self._counts) <= most:
+            return
+        next_count = np.partition(self._counts, -self._capacity - 1)[-self._capacity - 1]
+        kept = self._counts > next_count
+        self._values = self._values.filter(pa.array(kept))
+        self._counts = self._counts[kept] - next_count
+        self._bound += int(next_count)
+
+
+def _count(values: pa.Array, separator: str | None) -> ValueCounts:
+    """Counts the values of a batch, or with a separator the tokens in them."""
+    encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
+    different = encoded.dictionary.cast(pa.large_binary())
+    counts = np.bincount(encoded.indices.drop_null(), minlength=len(different))
+    if separator is not None:
+        tokens = pc.split_pattern(different, separator)
+        counts = np.repeat(counts, pc.list_value_length(tokens))
+        different = tokens.values
+    kept = pc.not_equal(different, b"").to_numpy(zero_copy_only=False) & (counts > 0)
+    if not kept.all():
+        different, counts = different.filter(pa.array(kept)), counts[kept]
+    return ValueCounts(different, counts)
+
+
+class _NumberCounter:
+    """Measures one column's numbers."""
+
+    def __init__(self, with_sketch: bool):
+        self._moments = Numbers()
+        self._sketch = sketches.QuantilesSketch(QUANTILE_ERROR, _MOST_ROWS, 1) if with_sketch else None
+
+    def add(self, values: pa.Array) -> None:
+        numbers = values.drop_null().to_numpy(zero_copy_only=False).astype(np.float64)
+        numbers = numbers[np.isfinite(numbers)]
+        if not len(numbers):
+            return
+        mean = float(numbers.mean())
+        m2 = float(((numbers - mean) ** 2).sum())
+        self._moments = _together(
+            self._moments, Numbers(len(numbers), mean, m2, float(numbers.min()), float(numbers.max()))
+        )
+        if self._sketch is not None:
+            self._sketch.AddValues(pa.array(numbers))
+
+    def merge(self, other: Numbers) -> None:
+        self._moments = _together(self._moments, other)
+        if self._sketch is not None:
+            self._sketch.Merge(other.sketch)
+
+    def numbers(self) -> Numbers:
+        if self._sketch is not None:
+            self._sketch.Compact()
+        return dataclasses.replace(self._moments, sketch=self._sketch)
+
+
+def _together(first: Numbers, second: Numbers) -> Numbers:
+    """Chan, Golub and LeVeque (1983): mean and deviations of both without the rows."""
+    count = first.count + second.count
+    share = second.count / count if count else 0.0
+    step = second.mean - first.mean
+    return Numbers(
+        count,
+        first.mean + step * share,
+        first.m2 + second.m2 + step * step * first.count * share,
+        min(first.minimum, second.minimum),
+        max(first.maximum, second.maximum),
+    )
