@@ -3,7 +3,7 @@
 import numpy as np
 
 ECE_BINS = 20
-_EPSILON = 1e-7  # probabilities are float32; keeps log loss finite
+EPSILON = 1e-7  # probabilities are float32; keeps log loss finite
 
 
 def auc(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
@@ -23,7 +23,7 @@ def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
     if not len(labels):
         return None
     y = np.asarray(labels, np.float64)
-    p = np.clip(np.asarray(probabilities, np.float64), _EPSILON, 1 - _EPSILON)
+    p = np.clip(np.asarray(probabilities, np.float64), EPSILON, 1 - EPSILON)
     return float(-np.mean(y * np.log(p) + (1 - y) * np.log1p(-p)))
 
 

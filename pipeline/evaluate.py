@@ -1,86 +1,190 @@
-"""Exact metrics of an exported model on raw examples, overall and by slice."""
+"""Exact metrics of an exported model, overall and by slice: for people (metrics.json) and for the gates (TFMA)."""
 
-import glob
 import pathlib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
-from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+import pyarrow.parquet
+import tensorflow_model_analysis as tfma
+from apache_beam.options.pipeline_options import PipelineOptions
+from tensorflow_model_analysis.extractors import slice_key_extractor
+from tensorflow_model_analysis.proto import config_pb2
+from tensorflow_model_analysis.slicer import slicer_lib
 
 from models.metrics import summarise
-from serving.loader import Servable
-from transforms.schema import raw_schema
+from pipeline.predictions import predict, prediction_column
+from transforms.errors import InputError
+from transforms.parallel import Workers
+from transforms.payload import PART_ROWS, payload_files, read_payload
 from transforms.spec import LogSpec
 
 MAX_SLICE_VALUES = 20
+PREDICTIONS = "predictions"
 
 
-def read_examples(pattern: str, batch_size: int = 4096):
-    """Batches of serialized tf.Examples."""
-    files = sorted(glob.glob(pattern))
-    for batch in tf.data.TFRecordDataset(files, compression_type="GZIP").batch(batch_size):
-        yield batch.numpy()
+def judge(
+    model: pathlib.Path,
+    last_blessed: pathlib.Path | None,
+    files: Sequence[pathlib.Path],
+    config: config_pb2.EvalConfig,
+    folder: pathlib.Path,
+    workers: Workers,
+    progress: Callable[[str], None] = lambda text: None,
+) -> bool:
+    """Whether a model passes the gates on some rows.
+
+    Args:
+        model: The SavedModel's folder.
+        last_blessed: The model that it must not be worse than; None: bounds on changes do not count.
+        files: The parts of the rows' payload.
+        config: Metrics, slices and thresholds, for one model; the names of its metrics are those of click_metrics.
+        folder: Holds afterwards what TFMA writes of an evaluation (see tfma.load_eval_result), and `predictions`.
+        workers: Who predicts.
+        progress: Told how far the predictions are.
+
+    Raises:
+        InputError: the models cannot be compared on these rows.
+    """
+    config = tfma.utils.update_eval_config_with_defaults(config, has_baseline=bool(last_blessed), rubber_stamp=True)
+    tfma.utils.verify_eval_config(config)
+    models = {tfma.CANDIDATE_KEY: model} | ({tfma.BASELINE_KEY: last_blessed} if last_blessed else {})
+    labels = [config.model_specs[0].label_key]
+    slices = [name for spec in config.slicing_specs for name in spec.feature_keys]
+    predicted = predict(models, files, [*labels, *slices], folder / PREDICTIONS, workers, progress)
+    for spec in config.model_specs:
+        if _prediction_column(spec) not in pa.parquet.read_schema(predicted[0]).names:
+            raise InputError(
+                f"{models[spec.name or tfma.CANDIDATE_KEY]}: this model has no task {spec.prediction_key}; "
+                "choose another --output or serving.model_name, or name the task in data.labels as before"
+            )
+    analyse(predicted, config, folder)
+    return tfma.load_validation_result(str(folder)).validation_ok
 
 
-def predict_examples(model: pathlib.Path, pattern: str) -> dict[str, np.ndarray]:
-    """Probabilities per task, float32 [N], by the C++ loader through `serving_default`."""
-    servable = Servable(model)
-    try:
-        parts = [servable.run("serving_default", {"examples": batch}) for batch in read_examples(pattern)]
-    finally:
-        servable.close()
-    return {task: np.concatenate([part[task] for part in parts]) for task in parts[0]}
+def analyse(predicted: Sequence[pathlib.Path], config: config_pb2.EvalConfig, folder: pathlib.Path) -> None:
+    """TFMA on files of predictions, in this process: they are a few bytes a row."""
+    # Beam's default runner may download a binary of its own; in_memory never does.
+    options = PipelineOptions(["--direct_running_mode=in_memory", "--direct_num_workers=1"])
+    extractors = [
+        # Under the name that TFMA's evaluator waits for.
+        tfma.extractors.Extractor(slice_key_extractor.SLICE_KEY_EXTRACTOR_STAGE_NAME, beam.FlatMap(_blocks, config))
+    ]
+    with beam.Pipeline(options=options) as pipeline:
+        _ = (
+            pipeline
+            | beam.Create([str(path) for path in predicted])
+            | beam.FlatMap(lambda path: read_payload([pathlib.Path(path)], batch_rows=PART_ROWS))
+            | tfma.ExtractEvaluateAndWriteResults(eval_config=config, extractors=extractors, output_path=str(folder))
+        )
 
 
-def read_columns(pattern: str, spec: LogSpec, names: list[str]) -> dict[str, list[Any]]:
-    """Columns of raw examples, None where a value is missing."""
-    schema = raw_schema(spec)
-    del schema.tensor_representation_group[""]
-    decoder = ExamplesToRecordBatchDecoder(schema.SerializeToString())
-    columns: dict[str, list[Any]] = {name: [] for name in names}
-    for batch in read_examples(pattern):
-        rows: pa.RecordBatch = decoder.DecodeBatch(batch.tolist())
-        for name in names:
-            values = rows.column(rows.schema.get_field_index(name)).to_pylist()
-            columns[name] += [value[0] if value else None for value in values]
-    return columns
+def _prediction_column(spec: config_pb2.ModelSpec) -> str:
+    return prediction_column(spec.name or tfma.CANDIDATE_KEY, spec.prediction_key)
+
+
+def _blocks(extracts: tfma.Extracts, config: config_pb2.EvalConfig) -> Iterator[tfma.Extracts]:
+    """All rows of a slice together, where TFMA's own extractors give each row with the slices that it is in."""
+    rows = extracts[tfma.ARROW_RECORD_BATCH_KEY]
+    label = rows[config.model_specs[0].label_key].to_numpy()
+    predictions = {spec.name: rows[_prediction_column(spec)].to_numpy() for spec in config.model_specs}
+    for spec in config.slicing_specs:
+        for key, chosen in _slices(rows, list(spec.feature_keys)):
+            found = {name: values[chosen] for name, values in predictions.items()}
+            yield {
+                tfma.LABELS_KEY: label[chosen],
+                tfma.PREDICTIONS_KEY: found if len(found) > 1 else found[""],
+                tfma.SLICE_KEY_TYPES_KEY: slicer_lib.slice_keys_to_numpy_array([key]),
+            }
+
+
+def _slices(rows: pa.RecordBatch, columns: list[str]) -> Iterator[tuple[tuple, Any]]:
+    """TFMA's keys of the slices by one column (or of the slice of all rows), and the rows of each; missing: in none."""
+    if not columns:
+        yield (), slice(None)
+        return
+    [column] = columns
+    values = rows[column].dictionary_encode()
+    codes = values.indices.fill_null(len(values.dictionary)).to_numpy()
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(len(values.dictionary) + 1))
+    for code, value in enumerate(values.dictionary.to_pylist()):
+        plain = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        yield ((column, plain),), order[starts[code] : starts[code + 1]]
 
 
 def evaluate(
-    model: pathlib.Path, baseline: tuple[str, pathlib.Path] | None, pattern: str, spec: LogSpec, slices: list[str]
+    evaluation: pathlib.Path,
+    beside: tuple[str, pathlib.Path] | None,
+    files: Sequence[pathlib.Path],
+    spec: LogSpec,
+    slices: list[str],
+    workers: Workers,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The metrics of a model (and of the baseline beside it) on the examples of `pattern`.
+    """The metrics of the model that `judge` has judged, from the same predictions, and of a model beside it.
+
+    Args:
+        evaluation: The folder that `judge` wrote.
+        beside: Name and SavedModel of a model that is no part of the gates.
+        files: The parts of the payload that `judge` had.
+        spec: The description of the log.
+        slices: Columns by whose values metrics are given.
+        workers: Who predicts with the model beside.
 
     Returns:
         The contents of metrics.json except what the gates decide, and the columns of predictions.parquet.
     """
-    columns = read_columns(pattern, spec, [*spec.label_columns, *slices])
-    probabilities = predict_examples(model, pattern)
-    tasks = {}
-    for task, column in spec.data.labels.items():
-        tasks[task] = summarise(np.asarray(columns[column], np.float32), probabilities[task])
+    labels = _read_columns(files, spec.label_columns)
+    probabilities = _read_probabilities(payload_files(evaluation / PREDICTIONS), tfma.CANDIDATE_KEY, spec)
+    tasks = {task: summarise(labels[column], probabilities[task]) for task, column in spec.data.labels.items()}
     primary = next(iter(spec.data.labels))
-    label = np.asarray(columns[spec.data.labels[primary]], np.float32)
+    label = labels[spec.data.labels[primary]]
     predictions = {"label": label, "probability": probabilities[primary]}
     metrics: dict[str, Any] = {**tasks[primary], "tasks": tasks, "slices": {}, "baseline": None}
     for name in slices:
-        metrics["slices"][name] = _by_value(columns[name], label, probabilities[primary])
-    if baseline:
-        name, path = baseline
-        predictions["baseline_probability"] = predict_examples(path, pattern)[primary]
+        metrics["slices"][name] = _by_value(_read_codes(files, name), label, probabilities[primary])
+    if beside:
+        name, path = beside
+        with tempfile.TemporaryDirectory(dir=workers.scratch) as folder:
+            predicted = predict({"beside": path}, files, [], pathlib.Path(folder), workers)
+            predictions["baseline_probability"] = _read_probabilities(predicted, "beside", spec)[primary]
         metrics["baseline"] = {"name": name, **summarise(label, predictions["baseline_probability"])}
     return metrics, predictions
 
 
-def _by_value(values: list[Any], label: np.ndarray, probability: np.ndarray) -> dict[str, Any]:
+def _read_columns(files: Sequence[pathlib.Path], names: list[str]) -> dict[str, np.ndarray]:
+    table = pa.Table.from_batches(read_payload(files, names))
+    return {name: table[name].to_numpy() for name in names}
+
+
+def _read_probabilities(predicted: Sequence[pathlib.Path], model: str, spec: LogSpec) -> dict[str, np.ndarray]:
+    """By task, float32 [N]."""
+    columns = {task: prediction_column(model, task) for task in spec.data.labels}
+    found = _read_columns(predicted, list(columns.values()))
+    return {task: found[column] for task, column in columns.items()}
+
+
+def _read_codes(files: Sequence[pathlib.Path], column: str) -> tuple[np.ndarray, np.ndarray]:
+    """A column as texts [V], each once, and which of them each row has [N]."""
+    table = pa.Table.from_batches(read_payload(files, [column]))
+    values = table[column].combine_chunks().dictionary_encode()
+    texts = np.array([_text(value) for value in [*values.dictionary.to_pylist(), None]], object)
+    texts, same = np.unique(texts, return_inverse=True)
+    return texts, same[values.indices.fill_null(len(values.dictionary)).to_numpy()]
+
+
+def _by_value(values: tuple[np.ndarray, np.ndarray], label: np.ndarray, probability: np.ndarray) -> dict[str, Any]:
     """Metrics of the most frequent values of a slicing column."""
-    texts = np.array(["(missing)" if value is None else _text(value) for value in values], object)
-    found, counts = np.unique(texts, return_counts=True)
-    frequent = found[np.lexsort((found, -counts))][:MAX_SLICE_VALUES]
-    return {value: summarise(label[texts == value], probability[texts == value]) for value in frequent}
+    texts, codes = values
+    counts = np.bincount(codes, minlength=len(texts))
+    frequent = [code for code in np.lexsort((np.arange(len(texts)), -counts))[:MAX_SLICE_VALUES] if counts[code]]
+    return {texts[code]: summarise(label[codes == code], probability[codes == code]) for code in frequent}
 
 
 def _text(value: Any) -> str:
+    if value is None:
+        return "(missing)"
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else f"{value:g}"

@@ -7,7 +7,7 @@ import tensorflow_model_analysis as tfma
 
 from pipeline.config import Gates
 
-_NAMES = {"auc": "auc", "binary_crossentropy": "log_loss", "calibration": "calibration"}
+_METRICS = ("auc", "log_loss", "calibration")
 
 
 def read_gates(evaluation: pathlib.Path, gates: Gates) -> list[dict[str, Any]]:
@@ -39,15 +39,15 @@ def _row(metric: str, kind: str, bound: str, value: float | None, passed: bool, 
 
 
 def _overall(result: tfma.EvalResult, suffix: str = "") -> dict[str, float]:
-    """TFMA's metrics over all rows, by our names; with the suffix `_diff`, how they differ from the model to beat."""
+    """TFMA's metrics over all rows; with the suffix `_diff`, how they differ from the model to beat."""
     found: dict[str, float] = {}
     for slice_key, by_output in result.slicing_metrics:
         if slice_key:
             continue
         for by_class in by_output.values():
             for metrics in by_class.values():
-                for name, ours in _NAMES.items():
+                for name in _METRICS:
                     value = metrics.get(name + suffix, {})
                     if "doubleValue" in value:
-                        found[ours] = value["doubleValue"]
+                        found[name] = value["doubleValue"]
     return found

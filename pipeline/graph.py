@@ -8,14 +8,17 @@ import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 from tfx import v1 as tfx
 from tfx.proto import bulk_inferrer_pb2, trainer_pb2, transform_pb2
+from tfx.utils import proto_utils
 
 from pipeline.components.atomic_pusher import AtomicPusher
+from pipeline.components.examples_for_inference import ExamplesForInference
 from pipeline.components.gated_evaluator import GatedEvaluator
 from pipeline.components.last_blessed_model import LastBlessedModel
 from pipeline.components.log_example_gen import LogExampleGen
 from pipeline.components.serving_check import ServingCheck
 from pipeline.config import Bounds, Model, RunConfig, fingerprint
 from transforms.ingest import SPLITS
+from transforms.parallel import Workers
 from transforms.schema import raw_schema
 
 
@@ -41,23 +44,21 @@ def eval_config(config: RunConfig) -> tfma.EvalConfig:
     higher, lower = tfma.MetricDirection.HIGHER_IS_BETTER, tfma.MetricDirection.LOWER_IS_BETTER
     auc = gates.auc or Bounds(min=0.0)  # always holds; without any threshold TFMA would bless nothing
     metrics = [
-        _metric("ExactAUC", auc, gates.max_drop.get("auc"), higher, module="pipeline.exact_auc"),
-        _metric("BinaryCrossEntropy", gates.log_loss, gates.max_drop.get("log_loss"), lower),
+        _metric("ExactAUC", auc, gates.max_drop.get("auc"), higher),
+        _metric("LogLoss", gates.log_loss, gates.max_drop.get("log_loss"), lower),
         _metric("Calibration", gates.calibration, None, lower),
-        tfma.MetricConfig(class_name="ExampleCount"),
+        _metric("RowCount", None, None, higher),
     ]
     task, label = next(iter(config.data.labels.items()))
     return tfma.EvalConfig(
-        model_specs=[tfma.ModelSpec(signature_name="serving_default", label_key=label, prediction_key=task)],
+        model_specs=[tfma.ModelSpec(label_key=label, prediction_key=task)],
         slicing_specs=[tfma.SlicingSpec()]
         + [tfma.SlicingSpec(feature_keys=[column]) for column in config.evaluation.slices],
         metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
     )
 
 
-def _metric(
-    name: str, bounds: Bounds | None, drop: float | None, direction: int, module: str = ""
-) -> tfma.MetricConfig:
+def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int) -> tfma.MetricConfig:
     threshold = tfma.MetricThreshold()
     if bounds:
         value = threshold.value_threshold
@@ -73,7 +74,7 @@ def _metric(
     overall = config_pb2.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec()], threshold=threshold)
     return tfma.MetricConfig(
         class_name=name,
-        module=module,
+        module="pipeline.click_metrics",
         per_slice_thresholds=[overall] if bounds or drop is not None else [],
     )
 
@@ -149,8 +150,9 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
         examples=examples.outputs["examples"],
         model=trainer.outputs["model"],
         baseline_model=last.outputs["model"],
-        eval_config=eval_config(config),
-        example_splits=["test"],
+        eval_config=proto_utils.proto_to_json(eval_config(config)),
+        example_split="test",
+        workers=Workers(config.workers, tuple(config.beam_args)).to_json(),
     )
     pusher = AtomicPusher(
         model=trainer.outputs["model"],
@@ -162,9 +164,11 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
     )
     nodes += [check, last, evaluator, pusher]
     if config.serving.bulk_inferrer:
+        rows = ExamplesForInference(payload=examples.outputs["examples"], split="test")
+        nodes.append(rows)
         nodes.append(
             tfx.components.BulkInferrer(
-                examples=examples.outputs["examples"],
+                examples=rows.outputs["examples"],
                 model=trainer.outputs["model"],
                 model_blessing=evaluator.outputs["blessing"],
                 data_spec=bulk_inferrer_pb2.DataSpec(example_splits=["test"]),

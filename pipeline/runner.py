@@ -206,6 +206,8 @@ def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pat
     from pipeline.gates import read_gates
     from pipeline.report import write_report
     from pipeline.statistics import summarise_statistics
+    from transforms.parallel import Workers
+    from transforms.payload import payload_files
 
     artifacts = Artifacts(output / "tfx" / "metadata.sqlite", config.name)
     examples = artifacts.folder("LogExampleGen", "examples")
@@ -215,9 +217,10 @@ def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pat
         folder = artifacts.folder("Trainer.baseline", "model") / "Format-Serving"
         baseline = (config.evaluation.baseline.name, folder)
     announce("Metrics on the test rows")
-    test = str(examples / "Split-test" / "*")
-    metrics, predictions = evaluate(model, baseline, test, config.log_spec, config.evaluation.slices)
+    test = payload_files(examples / "Split-test")
     evaluation = artifacts.folder("GatedEvaluator", "evaluation")
+    workers = Workers(config.workers, tuple(config.beam_args))
+    metrics, predictions = evaluate(evaluation, baseline, test, config.log_spec, config.evaluation.slices, workers)
     metrics["blessed"] = (artifacts.folder("GatedEvaluator", "blessing") / "BLESSED").exists()
     pushed = artifacts.property("AtomicPusher", "pushed_model", "pushed_version") if metrics["blessed"] else None
     metrics["model_version"] = pushed

@@ -16,13 +16,19 @@ def raw_arrays(rows: pa.RecordBatch, spec: LogSpec, labels: bool = False) -> dic
     """
     arrays: dict[str, np.ndarray] = {}
     for name in spec.numeric_columns + (spec.label_columns if labels else []):
-        arrays[name] = rows[name].fill_null(float("nan")).to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+        arrays[name] = number_array(rows[name])
     for name in spec.text_columns:
-        arrays[name] = _objects(rows[name])
+        arrays[name] = text_array(rows[name])
     return arrays
 
 
-def _objects(values: pa.Array) -> np.ndarray:
+def number_array(values: pa.Array) -> np.ndarray:
+    """float32 [N], NaN where a value is missing."""
+    return values.fill_null(float("nan")).to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+
+
+def text_array(values: pa.Array) -> np.ndarray:
+    """Bytes objects [N], b"" where a value is missing."""
     if not isinstance(values, pa.DictionaryArray):
         return values.fill_null(b"").to_numpy(zero_copy_only=False)
     # One object for each different value, not for each row.

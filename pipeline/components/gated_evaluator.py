@@ -1,26 +1,56 @@
-"""TFX's Evaluator, except that a baseline artifact without a model means that there is no baseline."""
+"""In place of TFX's Evaluator, which reads no Parquet: the same artifacts, by pipeline.evaluate."""
 
 import pathlib
-from typing import Any
 
-from tfx import types
-from tfx.components.evaluator import component, executor
-from tfx.dsl.components.base import executor_spec
-from tfx.types import standard_component_specs as specs
+import tensorflow_model_analysis as tfma
+from tfx import v1 as tfx
+from tfx.components.evaluator import constants
+from tfx.dsl.component.experimental.decorators import component
+from tfx.types.standard_artifacts import Examples, Model, ModelBlessing, ModelEvaluation
+from tfx.utils import proto_utils
 
-
-class Executor(executor.Executor):
-    def Do(
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-    ) -> None:
-        baseline = input_dict.get(specs.BASELINE_MODEL_KEY)
-        if baseline and not (pathlib.Path(baseline[0].uri) / "Format-Serving").exists():
-            input_dict = {key: value for key, value in input_dict.items() if key != specs.BASELINE_MODEL_KEY}
-        super().Do(input_dict, output_dict, exec_properties)
+from pipeline.evaluate import judge
+from pipeline.progress import now_and_then
+from transforms.parallel import Workers
+from transforms.payload import payload_files
 
 
-class GatedEvaluator(component.Evaluator):
-    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
+@component
+def GatedEvaluator(
+    examples: tfx.dsl.components.InputArtifact[Examples],
+    model: tfx.dsl.components.InputArtifact[Model],
+    baseline_model: tfx.dsl.components.InputArtifact[Model],
+    evaluation: tfx.dsl.components.OutputArtifact[ModelEvaluation],
+    blessing: tfx.dsl.components.OutputArtifact[ModelBlessing],
+    eval_config: tfx.dsl.components.Parameter[str],
+    example_split: tfx.dsl.components.Parameter[str],
+    workers: tfx.dsl.components.Parameter[str],
+):
+    """`eval_config`: tfma.EvalConfig as JSON; `example_split`: on whose rows; `workers`: see Workers.from_json.
+
+    A baseline artifact without a model means that there is no baseline.
+    """
+    config = tfma.EvalConfig()
+    proto_utils.json_to_proto(eval_config, config)
+    last_blessed = pathlib.Path(baseline_model.uri) / "Format-Serving"
+    has_baseline = last_blessed.exists()
+    passed = judge(
+        pathlib.Path(model.uri) / "Format-Serving",
+        last_blessed if has_baseline else None,
+        payload_files(pathlib.Path(examples.uri) / f"Split-{example_split}"),
+        config,
+        pathlib.Path(evaluation.uri),
+        Workers.from_json(workers),
+        now_and_then(),
+    )
+    # As TFX's Evaluator does it: this is what Pusher and the lookup of the last blessed model read.
+    blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY, model.uri)
+    blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)
+    if has_baseline:
+        blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_BASELINE_MODEL_URI_KEY, baseline_model.uri)
+        blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BASELINE_MODEL_ID_KEY, baseline_model.id)
+    value = constants.BLESSED_VALUE if passed else constants.NOT_BLESSED_VALUE
+    blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, value)
+    folder = pathlib.Path(blessing.uri)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / (constants.BLESSED_FILE_NAME if passed else constants.NOT_BLESSED_FILE_NAME)).touch()

@@ -1,0 +1,128 @@
+"""TFMA metrics of blocks of rows, exact: AUC, log loss, calibration, rows.
+
+TFMA's own take one row at a time, in Python, and it and Keras count AUC on a grid of thresholds, evenly spaced from 0
+to 1: where click-through rates are a few in a thousand, nearly all predictions lie between two of them. Here all
+metrics of a model and a slice follow from one count of its distinct predictions.
+"""
+
+from collections.abc import Callable, Iterable
+
+import apache_beam as beam
+import numpy as np
+from tensorflow_model_analysis.metrics import metric_types, metric_util
+from tensorflow_model_analysis.proto import config_pb2
+
+from models.metrics import EPSILON
+
+MERGE_AT = 1 << 16  # rows held as they came before equal predictions are counted together
+Counts = tuple[np.ndarray, np.ndarray, np.ndarray]  # distinct predictions, clicks and rows of each
+NOTHING: Counts = (np.zeros(0), np.zeros(0), np.zeros(0))
+
+
+def auc(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
+    """Area under the ROC curve by ranks, ties counted half; 0 where there is one class only, as TFMA's is.
+
+    Args are [N]; predictions are distinct and ascending.
+    """
+    others = rows - clicks
+    pairs = clicks.sum() * others.sum()
+    won = clicks @ (np.cumsum(others) - others / 2)
+    return float(won / pairs) if pairs else 0.0
+
+
+def log_loss(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
+    """As models.metrics.log_loss; NaN where there is no row."""
+    p = np.clip(predictions.astype(np.float64), EPSILON, 1 - EPSILON)
+    loss = -(clicks @ np.log(p) + (rows - clicks) @ np.log1p(-p))
+    return float(loss / rows.sum()) if len(rows) else float("nan")
+
+
+def calibration(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
+    """Mean predicted / mean observed probability; NaN where there is no click, as TFMA's is."""
+    return float(predictions.astype(np.float64) @ rows / clicks.sum()) if clicks.any() else float("nan")
+
+
+def row_count(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
+    return float(rows.sum())
+
+
+def _computations(value: Callable[[np.ndarray, np.ndarray, np.ndarray], float]) -> Callable:
+    """What TFMA calls for the computations of a metric. TFMA runs the count once, whatever asks for it."""
+
+    def computations(
+        name: str,
+        eval_config: config_pb2.EvalConfig | None = None,
+        model_name: str = "",
+        output_name: str = "",
+    ) -> list:
+        counts = metric_types.MetricKey("_clicks", model_name, output_name)  # private: not written
+        key = metric_types.MetricKey(name, model_name, output_name)
+
+        def result(metrics: dict[metric_types.MetricKey, Counts]) -> dict[metric_types.MetricKey, float]:
+            return {key: value(*metrics[counts])}
+
+        combiner = CountClicks(counts, eval_config)
+        return [
+            metric_types.MetricComputation(keys=[counts], preprocessors=None, combiner=combiner),
+            metric_types.DerivedMetricComputation(keys=[key], result=result),
+        ]
+
+    return metric_util.merge_per_key_computations(computations)
+
+
+class ExactAUC(metric_types.Metric):
+    def __init__(self, name: str = "auc"):
+        super().__init__(_computations(auc), name=name)
+
+
+class LogLoss(metric_types.Metric):
+    def __init__(self, name: str = "log_loss"):
+        super().__init__(_computations(log_loss), name=name)
+
+
+class Calibration(metric_types.Metric):
+    def __init__(self, name: str = "calibration"):
+        super().__init__(_computations(calibration), name=name)
+
+
+class RowCount(metric_types.Metric):
+    def __init__(self, name: str = "example_count"):
+        super().__init__(_computations(row_count), name=name)
+
+
+class CountClicks(beam.CombineFn):
+    """Rows and clicks of each distinct prediction: 20 bytes for each. Inputs hold [N] labels and predictions."""
+
+    def __init__(self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None):
+        self._key, self._eval_config = key, eval_config
+
+    def create_accumulator(self) -> list[Counts]:
+        return []
+
+    def add_input(self, parts: list[Counts], element: metric_types.StandardMetricInputs) -> list[Counts]:
+        found = metric_util.to_label_prediction_example_weight(
+            element,
+            eval_config=self._eval_config,
+            model_name=self._key.model_name,
+            output_name=self._key.output_name,
+            flatten=False,
+        )
+        parts += [(prediction, label, np.ones(len(label))) for label, prediction, _ in found]
+        # Sorting what is merged anew only when there is as much again: each row is sorted a few times, not each time.
+        waiting = sum(len(values) for values, _, _ in parts[1:])
+        return self.compact(parts) if waiting >= max(MERGE_AT, len(parts[0][0])) else parts
+
+    def compact(self, parts: list[Counts]) -> list[Counts]:
+        return [_merged(parts)] if parts else []
+
+    def merge_accumulators(self, accumulators: Iterable[list[Counts]]) -> list[Counts]:
+        return self.compact([part for parts in accumulators for part in parts])
+
+    def extract_output(self, parts: list[Counts]) -> dict[metric_types.MetricKey, Counts]:
+        return {self._key: _merged(parts) if parts else NOTHING}
+
+
+def _merged(parts: list[Counts]) -> Counts:
+    values, places = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
+    clicks = np.bincount(places, np.concatenate([part[1] for part in parts]), len(values))
+    return values, clicks, np.bincount(places, np.concatenate([part[2] for part in parts]), len(values))

@@ -1,0 +1,34 @@
+"""A split of the payload as TFX's BulkInferrer reads it: tf.Examples in a gzip TFRecord."""
+
+import json
+import pathlib
+
+import tensorflow as tf
+from tfx import v1 as tfx
+from tfx.dsl.component.experimental.decorators import component
+from tfx.types.standard_artifacts import Examples
+
+from transforms.ingest import to_examples
+from transforms.payload import payload_files, read_payload
+
+
+@component
+def ExamplesForInference(
+    payload: tfx.dsl.components.InputArtifact[Examples],
+    examples: tfx.dsl.components.OutputArtifact[Examples],
+    split: tfx.dsl.components.Parameter[str],
+):
+    """`split`: the one whose rows are written, labels included."""
+    folder = f"Split-{split}"
+    examples.split_names = json.dumps([split])
+    write_examples(pathlib.Path(payload.uri) / folder, pathlib.Path(examples.uri) / folder)
+
+
+def write_examples(payload: pathlib.Path, folder: pathlib.Path) -> None:
+    """Rows of a split's payload, in their order, to one file of the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    options = tf.io.TFRecordOptions(compression_type="GZIP", compression_level=1)
+    with tf.io.TFRecordWriter(str(folder / "data_tfrecord-00000-of-00001.gz"), options) as writer:
+        for rows in read_payload(payload_files(payload)):
+            for example in to_examples(rows):
+                writer.write(example)
