@@ -18,11 +18,11 @@ Lists cost Parquet a level for every number. zstd would save a third of the disk
 """
 
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,7 @@ BLOCK_ROWS = 1 << 13
 SHUFFLE_ROWS = 200_000
 READ_ROWS = 1 << 16  # a window where nothing is shuffled
 AHEAD = 2  # windows that are read before they are asked for
+THREAD = "packed-reader"
 
 DTYPES = {"ids": np.dtype("<i4"), "dense": np.dtype("<f4"), "label": np.dtype("<f4")}
 
@@ -183,7 +184,7 @@ class PackedReader:
 
     def windows(self) -> Generator[Rows, None, None]:
         """The same rows in the same order as they are read: some ten thousand at a time."""
-        with contextlib.closing(self._read_windows()) as windows, concurrent.futures.ThreadPoolExecutor(1) as thread:
+        with contextlib.closing(self._read_windows()) as windows, ThreadPoolExecutor(1, THREAD) as thread:
             waiting = collections.deque(thread.submit(next, windows, None) for _ in range(AHEAD))
             try:
                 while (rows := waiting.popleft().result()) is not None:

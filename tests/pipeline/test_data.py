@@ -1,0 +1,114 @@
+"""Packed files as TensorFlow's dataset and as numpy batches: the same batches."""
+
+import threading
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import FeatureMap
+from pipeline.config import Model, Training
+from pipeline.training.data import count_rows, packed_batches, packed_dataset, packed_reader
+from pipeline.training.tensorflow_learner import make_learner
+from transforms import packed
+from transforms.errors import InputError
+from transforms.packed import PackedReader, PackedWriter
+
+MAP = FeatureMap.from_sizes([("a", "categorical", 50, 1, "feature"), ("b", "multivalent", 9, 2, "feature")], ("price",))
+FIELDS = [field for field in MAP.fields for _ in range(field.slots)]
+ROWS = 500
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    for name, rows in {"BLOCK_ROWS": 16, "SHUFFLE_ROWS": 100, "READ_ROWS": 100}.items():
+        monkeypatch.setattr(packed, name, rows)
+
+
+@pytest.fixture
+def pattern(tmp_path) -> str:
+    random = np.random.default_rng(0)
+    for index in range(3):
+        with PackedWriter(tmp_path / f"part-{index}.parquet") as writer:
+            rows = ROWS // 3 + (index < ROWS % 3)
+            ids = np.stack([field.offset + random.integers(0, field.size, rows) for field in FIELDS], axis=1)
+            numbers = random.normal(size=(2, rows, 1)).astype(np.float32)
+            writer.write(
+                {"ids": ids.astype(np.int32), "dense": numbers[0], "label": (numbers[1] > 0).astype(np.float32)}
+            )
+    return f"{tmp_path}/*"
+
+
+def same(found, expected) -> None:
+    for (inputs, label), (wanted, wanted_label) in zip(found, expected, strict=True):
+        assert list(inputs) == ["ids", "dense"]
+        for name in inputs:
+            np.testing.assert_array_equal(inputs[name], wanted[name])
+        np.testing.assert_array_equal(label, wanted_label)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize(("skip", "take"), [(0, None), (5, 4), (60, 9)])
+def test_the_dataset_has_the_batches_of_the_reader(pattern, seed, skip, take):
+    dataset = packed_dataset([pattern], MAP, 8, seed, skip, take)
+    reader = packed_reader([pattern], MAP, 8, seed, skip, take)
+    for _ in range(2):
+        same(dataset.as_numpy_iterator(), reader)
+
+
+def test_the_dataset_knows_its_shapes(pattern):
+    inputs, label = packed_dataset([pattern], MAP, 8).element_spec
+    assert inputs == {"ids": tf.TensorSpec([None, 3], tf.int32), "dense": tf.TensorSpec([None, 1], tf.float32)}
+    assert label == tf.TensorSpec([None, 1], tf.float32)
+
+
+def test_a_backend_without_datasets_reads_numpy(pattern, monkeypatch):
+    assert isinstance(packed_batches([pattern], MAP, 8), tf.data.Dataset)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    assert isinstance(packed_batches([pattern], MAP, 8), PackedReader)
+
+
+def test_several_patterns_are_one_log(pattern, tmp_path):
+    patterns = [f"{tmp_path}/part-[12]*", f"{tmp_path}/part-0*"]
+    same(packed_reader(patterns, MAP, 64), packed_reader([pattern], MAP, 64))
+    assert count_rows(patterns) == ROWS
+    assert count_rows([pattern] * 2) == 2 * ROWS
+
+
+def test_no_file_is_a_mistake_of_one_line(tmp_path):
+    for read in (lambda: count_rows([f"{tmp_path}/*"]), lambda: packed_dataset([f"{tmp_path}/*"], MAP, 8)):
+        with pytest.raises(InputError, match="the split has no rows"):
+            read()
+
+
+def test_rows_of_another_feature_map_are_refused(pattern):
+    other = FeatureMap.from_sizes([("a", "categorical", 50, 1, "feature")], ("price",))
+    with pytest.raises(InputError, match=r"part-0.parquet: a row has .*'ids': 3.*'ids': 1.*; transform the log again"):
+        packed_dataset([pattern], other, 8)
+
+
+def test_damage_found_while_training_is_a_mistake_of_one_line(pattern, tmp_path):
+    path = tmp_path / "part-1.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 4] ^= 1
+    path.write_bytes(content)
+    learner = make_learner(Model(name="lr"), Training(distribution="one_device"), MAP, 1)
+    for work in (learner.fit, learner.predict):
+        with pytest.raises(InputError, match=r"^\S*part-1.parquet: cannot be read \(.*\); delete .* run again$"):
+            work(packed_dataset([pattern], MAP, 8, 1))
+
+
+def test_a_dataset_that_is_not_read_to_its_end_leaves_no_thread(pattern):
+    def readers() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name.startswith(packed.THREAD)]
+
+    batches = iter(packed_dataset([pattern], MAP, 8, 1))
+    next(batches)
+    assert len(readers()) == 1
+    del batches
+    until = time.monotonic() + 10  # TensorFlow's own threads end first
+    while readers():
+        assert time.monotonic() < until
+        time.sleep(0.01)
