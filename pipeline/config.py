@@ -116,6 +116,25 @@ class Statistics(Section):
     max_rows: int = pydantic.Field(500_000, ge=1000)
 
 
+class MaxDistance(Section):
+    """`categorical`: by how much the share of one value may differ; `numeric`: the Jensen-Shannon divergence."""
+
+    categorical: float = pydantic.Field(0.1, ge=0, le=1)
+    numeric: float = pydantic.Field(0.1, ge=0, le=1)
+
+
+class Monitoring(Section):
+    """Logs that the training rows are compared with: `previous`, yesterday's (drift), and `serving`, what was served,
+    with or without labels (skew). A column further away than `max_distance`, or its own limit in `columns`, is a
+    breach: the run ends with exit code 1, and with `block` the model is not pushed."""
+
+    previous: list[str] = []
+    serving: list[str] = []
+    max_distance: MaxDistance = MaxDistance()
+    columns: dict[str, Annotated[float, pydantic.Field(ge=0, le=1)]] = {}
+    block: bool = False
+
+
 class RunConfig(LogSpec):
     """Everything that determines a run."""
 
@@ -125,6 +144,7 @@ class RunConfig(LogSpec):
     training: Training = Training()
     evaluation: Evaluation = Evaluation()
     statistics: Statistics = Statistics()
+    monitoring: Monitoring = Monitoring()
     gates: Gates = Gates()
     serving: Serving = Serving()
     workers: int | None = pydantic.Field(None, ge=1)  # processes that read and transform; None: by the log's size
@@ -135,6 +155,13 @@ class RunConfig(LogSpec):
         absent = [name for name in self.evaluation.slices if name not in self.feature_columns]
         if absent:
             raise ValueError(f"evaluation.slices: {', '.join(absent)} is no feature column")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _monitored_columns_exist(self) -> "RunConfig":
+        absent = [name for name in self.monitoring.columns if name not in self.feature_columns + self.label_columns]
+        if absent:
+            raise ValueError(f"monitoring.columns: {', '.join(absent)} is no feature column and no label")
         return self
 
     @pydantic.model_validator(mode="after")
