@@ -26,6 +26,7 @@ from pipeline.quiet import load_tensorflow
 from transforms.errors import InputError
 from transforms.generate import FORMATS, ClickModel
 from transforms.generate.sample import Sample, sample
+from transforms.packed import PackedWriter
 
 # The columns with planted effects, and four without any.
 COLUMNS = ("I4", "I9", "C6", "C9", "C14", "C17", "C20", "C22", "C23", "C25")
@@ -95,7 +96,7 @@ BOUNDS = (
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """A generated log on disk: one gzip TFRecord file for each part."""
+    """A generated log on disk: one packed file for each part."""
 
     feature_map: FeatureMap
     files: dict[str, str]
@@ -115,8 +116,9 @@ def make_log(kind: str, rows: int, folder: pathlib.Path) -> Log:
     feature_map = FeatureMap.from_sizes(fields)
     files = {}
     for name, part in parts.items():
-        files[name] = str(folder / f"{kind}-{name}")
-        _write(files[name], part, feature_map)
+        path = folder / f"{kind}-{name}.parquet"
+        _write(path, part, feature_map)
+        files[name] = str(path)
     test = parts["test"]
     best = metrics.auc(test.labels, test.probabilities)
     if best is None:
@@ -124,27 +126,21 @@ def make_log(kind: str, rows: int, folder: pathlib.Path) -> Log:
     return Log(feature_map, files, test.labels, best)
 
 
-def _write(path: str, part: Sample, feature_map: FeatureMap) -> None:
-    import tensorflow as tf
-
+def _write(path: pathlib.Path, part: Sample, feature_map: FeatureMap) -> None:
     ids = part.codes + [field.offset + 2 for field in feature_map.fields]  # after unknown and missing
-    with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions("GZIP", compression_level=1)) as writer:
-        for row, label in zip(ids.tolist(), part.labels.tolist(), strict=True):
-            example = tf.train.Example()
-            example.features.feature["ids"].int64_list.value.extend(row)
-            example.features.feature["label"].float_list.value.append(label)
-            writer.write(example.SerializeToString())
+    with PackedWriter(path) as writer:
+        writer.write({"ids": ids.astype(np.int32), "label": part.labels[:, None].astype(np.float32)})
 
 
 def trained_auc(model: str, log: Log, seed: int, work: pathlib.Path, training: Training = TRAINING) -> float:
     """Trains on the log's training rows to the best validation AUC; the AUC on its test rows."""
-    from pipeline.training.data import packed_dataset
+    from pipeline.training.data import packed_batches
     from pipeline.training.train import train
 
     settings = Model(name=model, **SETTINGS[model])
     files = [log.files["train"]], [log.files["validation"]]
     result = train(settings, training, log.feature_map, *files, seed, work)
-    test = packed_dataset([log.files["test"]], log.feature_map, 8192)
+    test = packed_batches([log.files["test"]], log.feature_map, 8192)
     labels, probabilities = result.learner.predict(test)
     found = metrics.auc(labels[:, 0], probabilities[:, 0])
     assert found is not None and np.array_equal(labels[:, 0], log.labels)
