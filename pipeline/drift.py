@@ -55,12 +55,12 @@ def read_log(spec: LogSpec, patterns: list[str], labels: bool, max_rows: int, se
     with tempfile.TemporaryDirectory(prefix="ctrpipe-", dir=workers.scratch) as folder:
         todo = [_File(spec, file, labels, pathlib.Path(folder), number) for number, file in enumerate(files)]
         counts = workers.map(_check, todo, FILE_SECONDS * len(todo))
-        rows, rejected = (sum(column) for column in zip(*counts, strict=True))
+        rows, rejected = sum(count.rows for count in counts), sum(count.rejected for count in counts)
         if rejected > spec.data.max_bad_row_rate * (rows + rejected) or not rows:
             raise InputError(
-                f"{files[0]}{' and following' if files[1:] else ''}: {rejected} of {rows + rejected} rows are "
-                f"malformed, above data.max_bad_row_rate {spec.data.max_bad_row_rate}; is this a log as the "
-                "configuration describes it?"
+                f"{next(count.first for count in counts if count.first)}; {rejected} of {rows + rejected} rows are "
+                f"malformed, above data.max_bad_row_rate {spec.data.max_bad_row_rate}; is this the log that the "
+                "configuration describes?"
             )
         found = generate_statistics({"log": payload_files(pathlib.Path(folder))}, max_rows, seed, workers)
     return Log(found["log"], rows, rejected)
@@ -75,17 +75,27 @@ class _File:
     number: int
 
 
-def _check(file: _File) -> tuple[int, int]:
+@dataclasses.dataclass(frozen=True)
+class _Count:
+    rows: int
+    rejected: int
+    first: str  # what is wrong with the first malformed row, and where it is
+
+
+def _check(file: _File) -> _Count:
     """Writes a file's good rows as payload; counts them and the malformed ones."""
     schema = payload_schema(file.spec)
     names = file.spec.feature_columns + (file.spec.label_columns if file.labels else [])
     rows = rejected = 0
+    first = ""
     with PayloadWriter(file.folder, f"{file.number:05d}", pa.schema([schema.field(name) for name in names])) as writer:
         for batch in LogReader(file.spec, file.labels).read(file.path):
             writer.write(batch.rows)
             rows += batch.rows.num_rows
             rejected += len(batch.rejects)
-    return rows, rejected
+            if batch.rejects and not first:
+                first = f"{file.path}: line {batch.rejects[0].line + 1}: {batch.rejects[0].reason}"
+    return _Count(rows, rejected, first)
 
 
 # Distances -----------------------------------------------------------------------------------------------------------

@@ -45,19 +45,25 @@ def write_report(directory: pathlib.Path) -> pathlib.Path:
 
 def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
     history = _read_json(data / "history.json")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters["number"] = _number
-    return environment.get_template("report.html.jinja").render(
+    return template("report.html.jinja").render(
         metrics=_read_json(metrics),
         gates=_read_json(data / "gates.json"),
         history=history,
         statistics=_read_json(data / "statistics.json"),
+        drift=_read_json(data / "drift.json") if (data / "drift.json").exists() else None,
         lineage=_read_json(data / "lineage.json"),
         config=_read(data / "config.yaml").decode("utf-8"),
         plots=_plots(_read(data / "predictions.parquet"), history),
     )
+
+
+def template(name: str) -> jinja2.Template:
+    """A page of this folder: values are escaped, an unknown one is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters.update(number=_number, share=_share)
+    return environment.get_template(name)
 
 
 def _read(path: pathlib.Path) -> bytes:
@@ -78,6 +84,10 @@ def _number(value: Any) -> str:
     if value is None or (isinstance(value, float) and not np.isfinite(value)):
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+
+
+def _share(value: float) -> str:
+    return f"{value:.2%}"
 
 
 def _plots(predictions: bytes, history: dict[str, Any]) -> dict[str, str]:
