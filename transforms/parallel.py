@@ -9,10 +9,11 @@ import pathlib
 import pickle
 import signal
 import tempfile
+import uuid
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from transforms.errors import InputError, causes
+from transforms.errors import InputError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -119,37 +120,46 @@ def _by_beam(
     with tempfile.TemporaryDirectory(prefix=".beam-", dir=scratch) as folder:
         # Beam's own direct runner may download a binary; in_memory never does. What follows overrides it.
         options = PipelineOptions(["--direct_running_mode=in_memory", *beam_args])
-        work = _ToFile(function, folder)
+        work = _ToFile(function, pathlib.Path(folder))
         try:
             with beam.Pipeline(options=options) as pipeline:
-                _ = pipeline | beam.Create(list(enumerate(items)), reshuffle=True) | beam.Map(work)
+                _ = pipeline | beam.Create(list(enumerate(items)), reshuffle=True) | "Work" >> beam.Map(work)
         except Exception as error:
-            if mistake := _mistake(error):
-                raise mistake from error
+            if work.mistake.exists():
+                raise InputError(work.mistake.read_text()) from error
             raise
         return [pickle.loads(path.read_bytes()) for path in map(work.path, range(len(items)))]
 
 
 @dataclasses.dataclass(frozen=True)
 class _ToFile:
-    """Calls the function for an item and leaves the result in a file: a runner need not hand results back."""
+    """Calls the function for an item and leaves in files what becomes of it: a runner need hand nothing back.
+
+    Many give a job's error as text only, in which a user's mistake is hard to find.
+    """
 
     function: Callable
-    folder: str
+    folder: pathlib.Path
+
+    @property
+    def mistake(self) -> pathlib.Path:
+        return self.folder / "mistake"
 
     def path(self, index: int) -> pathlib.Path:
-        return pathlib.Path(self.folder) / f"{index}.pickle"
+        return self.folder / f"{index}.pickle"
 
     def __call__(self, numbered: tuple[int, object]) -> None:
         index, item = numbered
-        fresh = self.path(index).with_suffix(f".{os.getpid()}")  # a runner may try twice
-        fresh.write_bytes(pickle.dumps(self.function(item)))
-        fresh.replace(self.path(index))
+        try:
+            result = pickle.dumps(self.function(item))
+        except InputError as error:
+            _write(self.mistake, str(error).encode())
+            raise
+        _write(self.path(index), result)
 
 
-def _mistake(error: Exception) -> InputError | None:
-    """The user's mistake that stopped the job; Beam adds to its text: `message [while running ...]`."""
-    for cause in causes(error):
-        if isinstance(cause, InputError):
-            return InputError(str(cause).split(" [while running")[0])
-    return None
+def _write(path: pathlib.Path, contents: bytes) -> None:
+    """Under its name when it is whole: a runner may try twice, or in two places."""
+    fresh = path.with_name(f"{path.name}.{uuid.uuid4()}")
+    fresh.write_bytes(contents)
+    fresh.replace(path)

@@ -1,0 +1,157 @@
+"""Work on the parts of a log is the same on any Beam runner.
+
+Dask's and Beam's own job server run it in other processes. Flink's and Spark's runners hand it to a job server by the
+same interface as here, where Beam's own stands in for theirs, which are Java programs.
+"""
+
+import copy
+import functools
+import os
+import pathlib
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.portability.local_job_service import LocalJobServicer
+
+from tests.e2e.small_run import CONFIG
+from transforms.analyzers import LogSummary, merge, summarize
+from transforms.errors import InputError
+from transforms.parallel import Workers
+from transforms.payload import PayloadWriter, payload_files, payload_schema
+from transforms.spec import LogSpec
+
+SPEC = LogSpec.model_validate({key: CONFIG[key] for key in ("data", "features")})
+IMAGE = "example/ctrpipe:1"
+IN_CONTAINERS = ("--environment_type=DOCKER", f"--environment_config={IMAGE}")
+PORTABLE = ("PortableRunner", "FlinkRunner", "SparkRunner")
+
+
+class JobServer(LocalJobServicer):
+    """Keeps the graphs of the jobs that it is sent, and runs them in processes in place of containers."""
+
+    def __init__(self):
+        super().__init__()
+        self.graphs = []
+
+    def create_beam_job(self, preparation_id, job_name, pipeline, options):
+        self.graphs.append(copy.deepcopy(pipeline))
+        for environment in pipeline.components.environments.values():
+            environment.urn = "beam:env:harness_subprocess_python:v1"
+            environment.payload = f"{sys.executable} -m apache_beam.runners.worker.sdk_worker_main".encode()
+        return super().create_beam_job(preparation_id, job_name, pipeline, options)
+
+
+@pytest.fixture(scope="module")
+def job_server():
+    server = JobServer()
+    server.port = server.start_grpc_server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def dask():
+    """Arguments for two processes of a Dask cluster, a part of the work at a time."""
+    import distributed
+
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as found:
+        yield (
+            "--runner=apache_beam.runners.dask.dask_runner.DaskRunner",
+            f"--dask_client_address={found.scheduler_address}",
+            "--dask_partition_size=1",
+        )
+        for client in list(distributed.Client._instances):  # Beam leaves them open
+            client.close()
+
+
+@pytest.fixture(params=("dask", *PORTABLE))
+def workers(request, tmp_path) -> Workers:
+    if request.param == "dask":
+        return Workers(beam_args=request.getfixturevalue("dask"), scratch=tmp_path)
+    port = request.getfixturevalue("job_server").port
+    return Workers(
+        beam_args=(f"--runner={request.param}", f"--job_endpoint=localhost:{port}", *IN_CONTAINERS), scratch=tmp_path
+    )
+
+
+def process_and_square(number: int) -> tuple[int, int]:
+    return os.getpid(), number * number
+
+
+def refuse(number: int, bad: int) -> int:
+    if number == bad:
+        raise InputError(f"part {number}: broken; write it again")
+    return number
+
+
+def test_results_come_from_other_processes_in_the_order_of_the_items(workers):
+    results = workers.map(process_and_square, range(6), seconds=0)
+    assert [square for _, square in results] == [0, 1, 4, 9, 16, 25]
+    assert os.getpid() not in {process for process, _ in results}
+
+
+def test_dask_works_in_both_processes(dask):
+    processes = {process for process, _ in Workers(beam_args=dask).map(process_and_square, range(40), seconds=0)}
+    assert len(processes) == 2
+
+
+def test_a_mistake_in_one_part_is_raised_as_it_was(workers):
+    with pytest.raises(InputError, match="^part 3: broken; write it again$"):
+        workers.map(functools.partial(refuse, bad=3), range(5), seconds=0)
+
+
+@pytest.mark.parametrize("runner", PORTABLE)
+def test_a_job_that_is_sent_lacks_nothing(runner, job_server, tmp_path):
+    """Only operations that Flink's and Spark's runners know, and for each of ours the container in which it runs."""
+    arguments = (f"--runner={runner}", f"--job_endpoint=localhost:{job_server.port}", *IN_CONTAINERS)
+    Workers(beam_args=arguments, scratch=tmp_path).map(process_and_square, range(2), seconds=0)
+    components = job_server.graphs[-1].components
+    (environment,) = components.environments.values()
+    assert environment.urn == common_urns.environments.DOCKER.urn
+    assert beam_runner_api_pb2.DockerPayload.FromString(environment.payload).container_image == IMAGE
+    operations = [transform for transform in components.transforms.values() if not transform.subtransforms]
+    ours = [operation for operation in operations if operation.spec.urn == common_urns.primitives.PAR_DO.urn]
+    known = [common_urns.primitives.IMPULSE.urn, common_urns.primitives.GROUP_BY_KEY.urn]
+    assert {operation.spec.urn for operation in operations} <= {common_urns.primitives.PAR_DO.urn, *known}
+    assert any(operation.unique_name == "Work" for operation in ours)
+    assert {operation.environment_id for operation in ours} <= set(components.environments)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory) -> list[pathlib.Path]:
+    """Parts of a payload with few, many and missing values."""
+    folder, random = tmp_path_factory.mktemp("payload"), np.random.default_rng(1)
+    schema = payload_schema(SPEC)
+    for number in range(4):
+        with PayloadWriter(folder, f"{number}", schema) as writer:
+            writer.write(random_rows(schema, 500, random))
+    return payload_files(folder)
+
+
+def random_rows(schema: pa.Schema, rows: int, random: np.random.Generator) -> pa.RecordBatch:
+    columns = []
+    for index, field in enumerate(schema):
+        values = random.integers(0, 3 + 10 * index, rows)
+        present = random.random(rows) > 0.1
+        as_text = [str(value).encode() for value in values]
+        columns.append(pa.array(as_text if pa.types.is_binary(field.type) else values, field.type, mask=~present))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def test_the_summary_of_a_log_is_that_of_one_process(workers, parts):
+    one = summarize(parts, SPEC)
+    many = merge(workers.map(functools.partial(summarize, spec=SPEC), [[part] for part in parts], seconds=0))
+    for column in SPEC.vocabulary_columns:
+        assert counts(many, column) == counts(one, column)
+        assert many.vocabulary(column, top_k=50).equals(one.vocabulary(column, top_k=50))
+    assert many.numbers["I5"].count == one.numbers["I5"].count
+    assert many.numbers["I5"].variance == pytest.approx(one.numbers["I5"].variance)
+
+
+def counts(summary: LogSummary, column: str) -> dict[bytes, int]:
+    found = summary.values[column]
+    return dict(zip(found.values.to_pylist(), found.counts.tolist(), strict=True))
