@@ -29,7 +29,7 @@ def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
 
 def rig(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
     """Relative information gain: 1 - log loss / entropy of the base rate (BERT4CTR, section 4)."""
-    rate = float(np.mean(labels)) if len(labels) else 0.0
+    rate = float(np.mean(labels, dtype=np.float64)) if len(labels) else 0.0
     if rate in (0.0, 1.0):
         return None
     entropy = -(rate * np.log(rate) + (1 - rate) * np.log1p(-rate))

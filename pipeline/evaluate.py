@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import tensorflow_model_analysis as tfma
 from apache_beam.options.pipeline_options import PipelineOptions
-from tensorflow_model_analysis.extractors import slice_key_extractor
 from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 
@@ -69,16 +68,17 @@ def analyse(predicted: Sequence[pathlib.Path], config: config_pb2.EvalConfig, fo
     """TFMA on files of predictions, in this process: they are a few bytes a row."""
     # Beam's default runner may download a binary of its own; in_memory never does.
     options = PipelineOptions(["--direct_running_mode=in_memory", "--direct_num_workers=1"])
-    extractors = [
-        # Under the name that TFMA's evaluator waits for.
-        tfma.extractors.Extractor(slice_key_extractor.SLICE_KEY_EXTRACTOR_STAGE_NAME, beam.FlatMap(_blocks, config))
-    ]
+    # TFMA's all-in-one transform takes a configuration with a baseline only along with models to load.
+    evaluator = tfma.evaluators.MetricsPlotsAndValidationsEvaluator(config)
+    blocks = tfma.extractors.Extractor(evaluator.run_after, beam.FlatMap(_blocks, config))
     with beam.Pipeline(options=options) as pipeline:
         _ = (
             pipeline
             | beam.Create([str(path) for path in predicted])
             | beam.FlatMap(lambda path: read_payload([pathlib.Path(path)], batch_rows=PART_ROWS))
-            | tfma.ExtractEvaluateAndWriteResults(eval_config=config, extractors=extractors, output_path=str(folder))
+            | tfma.BatchedInputsToExtracts()
+            | tfma.ExtractAndEvaluate(extractors=[blocks], evaluators=[evaluator])
+            | tfma.WriteResults(writers=tfma.default_writers(str(folder), eval_config=config))
         )
 
 
@@ -138,7 +138,9 @@ def evaluate(
         The contents of metrics.json except what the gates decide, and the columns of predictions.parquet.
     """
     labels = _read_columns(files, spec.label_columns)
-    probabilities = _read_probabilities(payload_files(evaluation / PREDICTIONS), tfma.CANDIDATE_KEY, spec)
+    probabilities = _read_probabilities(
+        payload_files(evaluation / PREDICTIONS), tfma.CANDIDATE_KEY, list(spec.data.labels)
+    )
     tasks = {task: summarise(labels[column], probabilities[task]) for task, column in spec.data.labels.items()}
     primary = next(iter(spec.data.labels))
     label = labels[spec.data.labels[primary]]
@@ -150,7 +152,7 @@ def evaluate(
         name, path = beside
         with tempfile.TemporaryDirectory(dir=workers.scratch) as folder:
             predicted = predict({"beside": path}, files, [], pathlib.Path(folder), workers)
-            predictions["baseline_probability"] = _read_probabilities(predicted, "beside", spec)[primary]
+            predictions["baseline_probability"] = _read_probabilities(predicted, "beside", [primary])[primary]
         metrics["baseline"] = {"name": name, **summarise(label, predictions["baseline_probability"])}
     return metrics, predictions
 
@@ -160,9 +162,9 @@ def _read_columns(files: Sequence[pathlib.Path], names: list[str]) -> dict[str, 
     return {name: table[name].to_numpy() for name in names}
 
 
-def _read_probabilities(predicted: Sequence[pathlib.Path], model: str, spec: LogSpec) -> dict[str, np.ndarray]:
+def _read_probabilities(predicted: Sequence[pathlib.Path], model: str, tasks: list[str]) -> dict[str, np.ndarray]:
     """By task, float32 [N]."""
-    columns = {task: prediction_column(model, task) for task in spec.data.labels}
+    columns = {task: prediction_column(model, task) for task in tasks}
     found = _read_columns(predicted, list(columns.values()))
     return {task: found[column] for task, column in columns.items()}
 

@@ -1,0 +1,233 @@
+"""Evaluation of a servable on a payload: predictions, metrics by slice, what TFMA writes, and the blessing."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import sklearn.metrics
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from tfx.components.pusher import executor as pusher
+from tfx.types import standard_artifacts
+from tfx.utils import proto_utils
+
+from models import metrics
+from pipeline.components.examples_for_inference import write_examples
+from pipeline.components.gated_evaluator import GatedEvaluator
+from pipeline.evaluate import PREDICTIONS, evaluate, judge
+from pipeline.graph import eval_config
+from pipeline.predictions import predict
+from tests.pipeline import scored_log
+from transforms.errors import InputError
+from transforms.parallel import Workers
+from transforms.payload import payload_files, read_payload
+
+TASKS = {"ctr": "click", "cvr": "order"}
+ALONE = Workers(1)
+
+
+def random_log(rows: int = 600) -> dict[str, list]:
+    """Two labels, a column with each task's answer, and two columns to slice by, with missing values."""
+    random = np.random.default_rng(3)
+    answers = random.random((2, rows)).round(3)
+    labels = (random.random((2, rows)) < answers * 0.6 + 0.1).astype(float)
+    sites = random.choice(np.array([b"news", "caf\u00e9".encode(), "\u65e5\u672c".encode(), None], object), rows)
+    hours = random.choice(np.array([1.0, 2.5, None], object), rows)
+    columns = {"click": labels[0], "order": labels[1], "p": answers[0], "q": answers[1], "site": sites, "hour": hours}
+    return {name: list(values) for name, values in columns.items()}
+
+
+@pytest.fixture(scope="module")
+def log() -> dict[str, list]:
+    return random_log()
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory, log) -> pathlib.Path:
+    """A payload of three parts and its evaluation; the last blessed model answers what the other does for `cvr`."""
+    root = tmp_path_factory.mktemp("judged")
+    run = scored_log.config(log, TASKS, ("site", "hour"), {"max_drop": {}})
+    files = scored_log.write(root / "payload", run, log, parts=3)
+    model = scored_log.save(root / "model", {"ctr": "p", "cvr": "q"})
+    last = scored_log.save(root / "last", {"ctr": "q"})
+    assert judge(model, last, files, eval_config(run), root / "evaluation", ALONE)
+    return root
+
+
+def rows_where(log: dict[str, list], column: str, value: object) -> np.ndarray:
+    return np.array([each == value for each in log[column]])
+
+
+def test_tfma_s_metrics_of_each_slice_are_those_of_its_rows(judged, log):
+    found = tfma.load_eval_result(str(judged / "evaluation"), model_name=tfma.CANDIDATE_KEY)
+    slices = {(): np.ones(600, bool)}
+    for name, value in (
+        ("site", "news"),
+        ("site", "caf\u00e9"),
+        ("site", "\u65e5\u672c"),
+        ("hour", 1.0),
+        ("hour", 2.5),
+    ):
+        stored = value.encode() if isinstance(value, str) else value
+        slices[((name, value),)] = rows_where(log, name, stored)
+    by_slice = found.get_metrics_for_all_slices()
+    assert set(by_slice) == set(slices)  # a missing value is in no slice but that of all rows
+    for key, rows in slices.items():
+        label, score = np.array(log["click"])[rows], np.array(log["p"], np.float32)[rows]
+        values = {name: value["doubleValue"] for name, value in by_slice[key].items()}
+        assert values["example_count"] == rows.sum() > 100
+        assert values["auc"] == pytest.approx(sklearn.metrics.roc_auc_score(label, score), abs=1e-9)
+        assert values["log_loss"] == pytest.approx(metrics.log_loss(label, score), abs=1e-9)
+        assert values["calibration"] == pytest.approx(metrics.calibration(label, score), abs=1e-9)
+
+
+def test_tfma_compares_with_the_last_blessed_model_slice_by_slice(judged, log):
+    last = tfma.load_eval_result(str(judged / "evaluation"), model_name=tfma.BASELINE_KEY)
+    new = tfma.load_eval_result(str(judged / "evaluation"), model_name=tfma.CANDIDATE_KEY)
+    for key, name in (((), None), ((("site", "news"),), b"news")):
+        rows = np.ones(600, bool) if name is None else rows_where(log, "site", name)
+        expected = metrics.auc(np.array(log["click"])[rows], np.array(log["q"], np.float32)[rows])
+        values = last.get_metrics_for_all_slices()[key]
+        assert values["auc"]["doubleValue"] == pytest.approx(expected, abs=1e-9)
+        changed = new.get_metrics_for_all_slices()[key]
+        difference = changed["auc"]["doubleValue"] - expected
+        assert changed["auc_diff"]["doubleValue"] == pytest.approx(difference, abs=1e-9)
+
+
+def test_metrics_json_has_all_tasks_and_the_slices_with_their_missing_values(judged, log):
+    run = scored_log.config(log, TASKS)
+    files = payload_files(judged / "payload")
+    beside = ("lr", judged / "last")
+    found, columns = evaluate(judged / "evaluation", beside, files, run.log_spec, ["site", "hour"], ALONE)
+    click, order = np.array(log["click"]), np.array(log["order"])
+    p, q = np.array(log["p"], np.float32), np.array(log["q"], np.float32)
+    assert found["tasks"] == {"ctr": metrics.summarise(click, p), "cvr": metrics.summarise(order, q)}
+    assert found["auc"] == metrics.auc(click, p) != found["tasks"]["cvr"]["auc"]
+    assert found["baseline"] == {"name": "lr", **metrics.summarise(click, q)}
+    for name, values in (
+        ("site", {"news": b"news", "caf\u00e9": "caf\u00e9".encode(), "\u65e5\u672c": "\u65e5\u672c".encode()}),
+        ("hour", {"1": 1.0, "2.5": 2.5}),
+    ):
+        parts = {shown: rows_where(log, name, value) for shown, value in {**values, "(missing)": None}.items()}
+        expected = {shown: metrics.summarise(click[rows], p[rows]) for shown, rows in parts.items()}
+        assert found["slices"][name] == expected
+        sizes = [value["examples"] for value in found["slices"][name].values()]
+        assert sizes == sorted(sizes, reverse=True)
+    np.testing.assert_array_equal(columns["label"], click)
+    np.testing.assert_array_equal(columns["probability"], p)
+    np.testing.assert_array_equal(columns["baseline_probability"], q)
+
+
+def test_only_the_most_frequent_values_of_a_slice_are_shown(tmp_path):
+    values = [f"v{number:02}".encode() for number in range(25) for _ in range(1 + (number >= 20))]
+    log = {"label": [0.0, 1.0] * 15, "p": [0.5] * 30, "site": values}
+    run = scored_log.config(log, {"ctr": "label"})
+    files = scored_log.write(tmp_path / "payload", run, log)
+    predict({"candidate": scored_log.save(tmp_path / "model", {"ctr": "p"})}, files, [], tmp_path / PREDICTIONS, ALONE)
+    found, _ = evaluate(tmp_path, None, files, run.log_spec, ["site"], ALONE)
+    # Those that come twice, then those that come first by name.
+    assert list(found["slices"]["site"]) == [f"v{number:02}" for number in [*range(20, 25), *range(15)]]
+    assert found["baseline"] is None
+
+
+def test_predictions_lie_beside_the_rows_that_they_are_for(tmp_path, judged, log, monkeypatch):
+    monkeypatch.setattr("pipeline.predictions.CHUNK_ROWS", 7)
+    beam = Workers(beam_args=("--direct_running_mode=in_memory",))
+    files = payload_files(judged / "payload")
+    written = predict({"a": judged / "model", "b": judged / "last"}, files, ["site", "hour"], tmp_path, beam)
+    assert [path.name for path in written] == [path.name for path in files]
+    rows = [row for batch in read_payload(written) for row in batch.to_pylist()]
+    assert list(rows[0]) == ["site", "hour", "a.ctr", "a.cvr", "b.ctr"]
+    assert [(row["site"], row["hour"]) for row in rows] == list(zip(log["site"], log["hour"], strict=True))
+    np.testing.assert_array_equal([row["a.ctr"] for row in rows], np.array(log["p"], np.float32))
+    np.testing.assert_array_equal([row["a.cvr"] for row in rows], np.array(log["q"], np.float32))
+    np.testing.assert_array_equal([row["b.ctr"] for row in rows], np.array(log["q"], np.float32))
+
+
+# A last blessed model that was trained on another log -------------------------------------------------------------
+
+
+def test_a_column_that_the_log_no_longer_has_is_missing_to_an_earlier_model(tmp_path, judged):
+    inputs = {"gone": tf.float32, "page": tf.string}
+    earlier = scored_log.save(tmp_path / "earlier", {"ctr": "gone"}, inputs)
+    [first, *_] = predict({"earlier": earlier}, payload_files(judged / "payload"), [], tmp_path / "out", ALONE)
+    assert {row["earlier.ctr"] for batch in read_payload([first]) for row in batch.to_pylist()} == {-1.0}
+
+
+@pytest.mark.parametrize(
+    "answers, inputs, complaint",
+    [
+        ({"ctr": "p"}, {"p": tf.float32, "site": tf.float32}, "takes the column site as a number, .* it is text"),
+        ({"ctr": "p"}, {"p": tf.float32, "hour": tf.string}, "takes the column hour as text, .* it is a number"),
+        ({"like": "p"}, {"p": tf.float32}, "has no task ctr"),
+    ],
+)
+def test_an_earlier_model_that_cannot_be_compared_is_named(tmp_path, judged, log, answers, inputs, complaint):
+    earlier = scored_log.save(tmp_path / "earlier", answers, inputs)
+    files, gates = payload_files(judged / "payload"), eval_config(scored_log.config(log, TASKS))
+    with pytest.raises(InputError, match=f"earlier: this model {complaint}"):
+        judge(judged / "model", earlier, files, gates, tmp_path / "evaluation", ALONE)
+
+
+# The component ---------------------------------------------------------------------------------------------------
+
+
+def artifact(kind: type, path: pathlib.Path, id: int = 0):
+    found = kind()
+    found.uri, found.id = str(path), id
+    return found
+
+
+def bless(judged: pathlib.Path, work: pathlib.Path, log: dict[str, list], gates: dict, last: str | None):
+    """The blessing that the component gives to the model."""
+    for name in ("model", "last"):
+        (work / name).mkdir()
+        if name != "last" or last:  # as LastBlessedModel leaves it
+            (work / name / "Format-Serving").symlink_to(judged / (last or "model" if name == "last" else "model"))
+    (work / "examples").mkdir()
+    (work / "examples" / "Split-test").symlink_to(judged / "payload")
+    blessing = artifact(standard_artifacts.ModelBlessing, work / "blessing")
+    GatedEvaluator.test_call(
+        examples=artifact(standard_artifacts.Examples, work / "examples"),
+        model=artifact(standard_artifacts.Model, work / "model", 5),
+        baseline_model=artifact(standard_artifacts.Model, work / "last", 6),
+        evaluation=artifact(standard_artifacts.ModelEvaluation, work / "evaluation"),
+        blessing=blessing,
+        eval_config=proto_utils.proto_to_json(eval_config(scored_log.config(log, TASKS, (), gates))),
+        example_split="test",
+        workers=ALONE.to_json(),
+    )
+    return blessing
+
+
+def test_a_blessing_is_one_that_pusher_accepts(tmp_path, judged, log):
+    blessing = bless(judged, tmp_path, log, {"auc": {"min": 0.5}}, None)
+    assert [path.name for path in (tmp_path / "blessing").iterdir()] == ["BLESSED"]
+    assert blessing.get_int_custom_property("blessed") == 1
+    assert blessing.get_string_custom_property("current_model") == str(tmp_path / "model")
+    assert blessing.get_int_custom_property("current_model_id") == 5
+    assert not blessing.has_custom_property("baseline_model")
+    assert pusher.Executor().CheckBlessing({"model_blessing": [blessing]})
+    assert tfma.load_eval_result(str(tmp_path / "evaluation")).slicing_metrics
+
+
+def test_a_refusal_is_one_that_pusher_heeds(tmp_path, judged, log):
+    blessing = bless(judged, tmp_path, log, {"max_drop": {"log_loss": -1.0}}, "last")
+    assert [path.name for path in (tmp_path / "blessing").iterdir()] == ["NOT_BLESSED"]
+    assert blessing.get_int_custom_property("blessed") == 0
+    assert blessing.get_string_custom_property("baseline_model") == str(tmp_path / "last")
+    assert blessing.get_int_custom_property("baseline_model_id") == 6
+    assert not pusher.Executor().CheckBlessing({"model_blessing": [blessing]})
+
+
+def test_bulk_inferrer_gets_the_rows_of_the_payload(tmp_path, judged, log):
+    write_examples(judged / "payload", tmp_path / "Split-test")
+    [file] = (tmp_path / "Split-test").iterdir()
+    examples = [tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(file), "GZIP")]
+    for name in ("click", "hour", "p"):
+        values = [example.features.feature[name].float_list.value[:] for example in examples]
+        np.testing.assert_array_equal(
+            [value[0] if value else np.nan for value in values], np.array(log[name], np.float32)
+        )
+    sites = [example.features.feature["site"].bytes_list.value[:] for example in examples]
+    assert sites == [[] if site is None else [site] for site in log["site"]]
