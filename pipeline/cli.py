@@ -212,14 +212,15 @@ def drift(
     load_tensorflow()
     from pipeline.config import load_config
     from pipeline.drift import compare_logs
-    from pipeline.drift_report import print_drift, write_drift
+    from pipeline.drift_report import print_comparison, write_drift
     from transforms.parallel import Workers
 
     loaded = load_config(config, settings)
     workers = Workers(loaded.workers, tuple(loaded.beam_args))
     limits, rows = loaded.monitoring, loaded.statistics.max_rows
     found = compare_logs(loaded.log_spec, list(data), list(against), kind, limits, rows, loaded.seed, workers)
-    print_drift(found)
+    for comparison in found["comparisons"]:
+        print_comparison(comparison)
     if output:
         click.echo(f"Written: {', '.join(str(path) for path in write_drift(found, output))}")
     if found["breached"]:

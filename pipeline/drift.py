@@ -13,7 +13,7 @@ from pipeline.config import Monitoring
 from pipeline.statistics import Sampled, generate_statistics, tfdv
 from transforms.errors import InputError
 from transforms.parallel import Workers
-from transforms.payload import PayloadWriter, payload_files, payload_schema
+from transforms.payload import PayloadWriter, payload_files, payload_rows, payload_schema
 from transforms.readers import LogReader, find_files
 from transforms.schema import raw_schema
 from transforms.spec import LogSpec
@@ -117,7 +117,7 @@ def compare(kind: str, log: Log, other: Log, spec: LogSpec, limits: Monitoring) 
         limits: The largest distances that are no breach.
 
     Returns:
-        The contents of one part of drift.json: kind, breached, the two sides, and the columns, the worst first.
+        One comparison of drift.json: kind, breached, the two logs, and the columns, the worst first.
     """
     statistics, others = (_by_column(side.sampled) for side in (log, other))
     thresholds = _thresholds(spec, limits, set(statistics) & set(others))
@@ -286,10 +286,53 @@ def compare_logs(
     seed: int,
     workers: Workers,
 ) -> dict[str, Any]:
-    """`compare` of two raw logs; the log of what was served need have no labels.
+    """`compare` of two raw logs; to see skew, neither needs labels.
+
+    Returns:
+        The contents of drift.json: breached, and the one comparison.
 
     Raises:
         InputError: a log cannot be read.
     """
-    log = read_log(spec, data, kind == "drift", max_rows, seed, workers)
-    return compare(kind, log, read_log(spec, against, kind == "drift", max_rows, seed, workers), spec, limits)
+    logs = [read_log(spec, patterns, kind == "drift", max_rows, seed, workers) for patterns in (data, against)]
+    return _together([compare(kind, *logs, spec, limits)])
+
+
+def compare_training_rows(
+    examples: pathlib.Path,
+    statistics: Sampled,
+    spec: LogSpec,
+    limits: Monitoring,
+    max_rows: int,
+    seed: int,
+    workers: Workers,
+) -> dict[str, Any]:
+    """The training split of a payload beside each log that `limits` names.
+
+    Args:
+        examples: The payload's folder.
+        statistics: Those of its training split.
+        spec: The description of the log.
+        limits: The logs, and the largest distances that are no breach.
+        max_rows: See read_log.
+        seed: See read_log.
+        workers: Where the logs are read.
+
+    Returns:
+        The contents of drift.json: breached, and the comparisons.
+
+    Raises:
+        InputError: a log cannot be read.
+    """
+    # What was malformed is in no split: the run itself counts it.
+    log = Log(statistics, payload_rows(payload_files(examples / "Split-train")), 0)
+    comparisons = [
+        compare(kind, log, read_log(spec, patterns, kind == "drift", max_rows, seed, workers), spec, limits)
+        for kind, patterns in (("drift", limits.previous), ("skew", limits.serving))
+        if patterns
+    ]
+    return _together(comparisons)
+
+
+def _together(comparisons: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"breached": any(found["breached"] for found in comparisons), "comparisons": comparisons}

@@ -14,7 +14,7 @@ from transforms.errors import InputError
 SHOWN_COLUMNS = 20
 
 
-def print_drift(comparison: dict[str, Any]) -> None:
+def print_comparison(comparison: dict[str, Any]) -> None:
     """All columns with a breach, and the nearest to one."""
     log, other = comparison["log"], comparison["other"]
     for side in (log, other):
@@ -38,15 +38,15 @@ def print_drift(comparison: dict[str, Any]) -> None:
     print(f"{breaches} of {len(columns)} columns are further away than they may be")
 
 
-def write_drift(comparison: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes drift.json and drift.html; returns their paths.
+def write_drift(drift: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
+    """Writes drift.json, and drift.html for people; returns their paths.
 
     Raises:
         InputError: the folder cannot be written.
     """
     texts = {
-        folder / "drift.json": json.dumps(comparison, indent=1),
-        folder / "drift.html": template("drift_page.html.jinja").render(part=comparison),
+        folder / "drift.json": json.dumps(drift, indent=1),
+        folder / "drift.html": template("drift_page.html.jinja").render(drift=drift),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """In place of TFX's StatisticsGen: the same statistics, from record batches (see pipeline.statistics)."""
 
+import json
 import pathlib
 
 from tfx import v1 as tfx
@@ -10,7 +11,7 @@ from tfx.types.standard_artifacts import Examples, ExampleStatistics
 from pipeline.statistics import write_statistics
 from transforms.parallel import Workers
 
-RATES = "sample_rate_by_split"  # the property in which StatisticsGen says the same
+RATES = "sample_rate_by_split"  # the property, JSON, in which StatisticsGen says the same
 
 
 @component
@@ -27,4 +28,4 @@ def LogStatisticsGen(
     rates = write_statistics(pathlib.Path(examples.uri), pathlib.Path(statistics.uri), splits, max_rows, seed, crew)
     statistics.split_names = examples.split_names
     statistics.span = examples.span
-    statistics.set_json_value_custom_property(RATES, rates)
+    statistics.set_string_custom_property(RATES, json.dumps(rates))

@@ -137,7 +137,7 @@ def test_the_component_writes_what_example_validator_reads(split, tmp_path):
     generate = LogStatisticsGen.EXECUTOR_SPEC.executor_class._FUNCTION
     generate(examples=examples, statistics=statistics, max_rows=1000, seed=0, workers=ONE.to_json())
     assert statistics.split_names == examples.split_names
-    assert statistics.get_json_value_custom_property(RATES) == {"train": 0.2, "test": 1.0}
+    assert json.loads(statistics.get_string_custom_property(RATES)) == {"train": 0.2, "test": 1.0}
     schema = raw_schema(SPEC)
     next(feature for feature in schema.feature if feature.name == "price").float_domain.max = 4900
     (tmp_path / "schema").mkdir()

@@ -1,0 +1,61 @@
+"""The training rows beside yesterday's log and the log of what was served (see pipeline.drift)."""
+
+import json
+import pathlib
+
+from tfx import v1 as tfx
+from tfx.dsl.component.experimental.decorators import component
+from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatistics, InfraBlessing
+
+from pipeline.components.log_statistics_gen import RATES
+from pipeline.config import Monitoring
+from pipeline.drift import compare_training_rows
+from pipeline.statistics import Sampled, read_statistics
+from transforms.parallel import Workers
+from transforms.spec import LogSpec
+
+FILE = "drift.json"
+
+
+@component
+def DriftCheck(
+    examples: tfx.dsl.components.InputArtifact[Examples],
+    statistics: tfx.dsl.components.InputArtifact[ExampleStatistics],
+    drift: tfx.dsl.components.OutputArtifact[ExamplesDiff],
+    spec: tfx.dsl.components.Parameter[str],
+    monitoring: tfx.dsl.components.Parameter[str],
+    logs_fingerprint: tfx.dsl.components.Parameter[str],
+    max_rows: tfx.dsl.components.Parameter[int],
+    seed: tfx.dsl.components.Parameter[int],
+    workers: tfx.dsl.components.Parameter[str],
+):
+    """`spec`, `monitoring`: LogSpec and Monitoring as JSON; `logs_fingerprint`: other logs, other cache entry."""
+    rate = json.loads(statistics.get_string_custom_property(RATES))["train"]
+    found = compare_training_rows(
+        pathlib.Path(examples.uri),
+        Sampled(read_statistics(pathlib.Path(statistics.uri), "train"), rate),
+        LogSpec.model_validate_json(spec),
+        Monitoring.model_validate_json(monitoring),
+        max_rows,
+        seed,
+        Workers.from_json(workers),
+    )
+    folder = pathlib.Path(drift.uri)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE).write_text(json.dumps(found, indent=1), encoding="utf-8")
+    drift.set_string_custom_property("logs_fingerprint", logs_fingerprint)
+    drift.set_int_custom_property("breached", int(found["breached"]))
+
+
+@component
+def DriftGate(
+    drift: tfx.dsl.components.InputArtifact[ExamplesDiff],
+    infra_blessing: tfx.dsl.components.InputArtifact[InfraBlessing],
+    blessing: tfx.dsl.components.OutputArtifact[InfraBlessing],
+):
+    """`infra_blessing`, except that after a breach there is none: nothing may be pushed then."""
+    passed = not drift.get_int_custom_property("breached") and infra_blessing.get_int_custom_property("blessed") == 1
+    blessing.set_int_custom_property("blessed", int(passed))
+    folder = pathlib.Path(blessing.uri)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ("INFRA_BLESSED" if passed else "INFRA_NOT_BLESSED")).touch()
