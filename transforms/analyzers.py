@@ -7,7 +7,7 @@ import dataclasses
 import math
 import pathlib
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tfx_bsl import sketches
 
 from transforms.payload import read_payload
-from transforms.spec import LogSpec, Multivalent
+from transforms.spec import LogSpec
 
 # A quantile of the sketch is at most this share of the rows away from its place; measured, it is 40 times nearer.
 QUANTILE_ERROR = 1e-3
@@ -55,10 +55,10 @@ class Numbers:
 
     def quantiles(self, steps: int) -> np.ndarray:
         """[steps + 1] float64: least, those at 1/steps, 2/steps, ... of the rows, greatest; zeros without rows."""
-        if self.sketch is None:
-            raise ValueError("No quantile sketch was made for this column")
         if not self.count:
             return np.zeros(steps + 1)
+        if self.sketch is None:
+            raise ValueError("No quantile sketch was made for this column")
         final = pickle.loads(pickle.dumps(self.sketch))  # asking a sketch ends it
         return final.GetQuantiles(steps).values.to_numpy()
 
@@ -83,14 +83,23 @@ class LogSummary:
             Never a value with a line break in it: a vocabulary is a text file.
         """
         values, counts = self.values[column].values, self.values[column].counts
-        broken = pc.or_(pc.match_substring(values, "\n"), pc.match_substring(values, "\r"))
-        kept = (counts >= min_count) & ~broken.to_numpy(zero_copy_only=False)
+        kept = self._candidates(column, min_count)
         if top_k is not None and np.count_nonzero(kept) > top_k:
             # Sorting is for those that may stay.
             kept &= counts >= np.partition(counts[kept], -top_k)[-top_k]
         found = pa.table({"value": values.filter(pa.array(kept)), "count": counts[kept]})
         order = pc.sort_indices(found, [("count", "descending"), ("value", "descending")])[:top_k]
         return found["value"].take(order).combine_chunks()
+
+    def vocabulary_size(self, column: str, top_k: int | None = None, min_count: int = 1) -> int:
+        """The length of `vocabulary`, for less work."""
+        found = int(np.count_nonzero(self._candidates(column, min_count)))
+        return found if top_k is None else min(found, top_k)
+
+    def _candidates(self, column: str, min_count: int) -> np.ndarray:
+        values = self.values[column].values
+        broken = pc.or_(pc.match_substring(values, "\n"), pc.match_substring(values, "\r"))
+        return (self.values[column].counts >= min_count) & ~broken.to_numpy(zero_copy_only=False)
 
     def bounds(self) -> dict[str, int]:
         """The columns whose counting was not exact, with the bound of the error."""
@@ -112,7 +121,7 @@ def summarize(files: Sequence[pathlib.Path], spec: LogSpec, capacity: int | None
         spec: The description of the log.
         capacity: So many different values a column are counted exactly; None: what the description says.
     """
-    counter = LogCounter(spec, capacity)
+    counter = LogCounter.of_log(spec, capacity)
     if counter.columns:
         for rows in read_payload(files, counter.columns, as_dictionaries=True):
             counter.add({name: rows[name] for name in counter.columns})
@@ -125,32 +134,43 @@ def merge(summaries: Iterable[LogSummary]) -> LogSummary:
     Raises:
         ValueError: there is no summary.
     """
-    values: dict[str, _ValueCounter] = {}
-    numbers: dict[str, _NumberCounter] = {}
-    capacity = None
+    counter = None
     for summary in summaries:
-        capacity = summary.capacity
-        for column, counts in summary.values.items():
-            values.setdefault(column, _ValueCounter(capacity)).add(counts)
-        for column, found in summary.numbers.items():
-            numbers.setdefault(column, _NumberCounter(found.sketch is not None)).merge(found)
-    if capacity is None:
+        if counter is None:
+            sketched = {column: numbers.sketch is not None for column, numbers in summary.numbers.items()}
+            counter = LogCounter(dict.fromkeys(summary.values), sketched, summary.capacity)
+        counter.include(summary)
+    if counter is None:
         raise ValueError("There is no summary to merge")
-    return _summary(values, numbers, capacity)
+    return counter.summary()
 
 
 class LogCounter:
-    """Summarizes rows batch by batch."""
+    """Summarizes rows batch by batch. Pickles.
 
-    def __init__(self, spec: LogSpec, capacity: int | None = None):
-        self._capacity = capacity or spec.data.max_distinct_values
+    Args:
+        separators: By column with a vocabulary, what separates its tokens, or None.
+        sketched: By column whose numbers are wanted, whether its quantiles are.
+        capacity: So many different values a column are counted exactly.
+    """
+
+    def __init__(self, separators: dict[str, str | None], sketched: dict[str, bool], capacity: int):
+        self._separators = separators
+        self._capacity = capacity
+        self._values = {column: _ValueCounter(capacity) for column in separators}
+        self._numbers = {column: _NumberCounter(with_sketch) for column, with_sketch in sketched.items()}
+
+    @classmethod
+    def of_log(cls, spec: LogSpec, capacity: int | None = None, columns: Collection[str] | None = None) -> "LogCounter":
+        """For what the log's transforms need, or that of some columns."""
+        vocabularies = [name for name in spec.vocabulary_columns if columns is None or name in columns]
+        measured = [name for name in spec.measured_columns if columns is None or name in columns]
         features = spec.feature_by_column
-        self._separators = {
-            column: feature.separator for column, feature in features.items() if isinstance(feature, Multivalent)
-        }
-        self._values = {column: _ValueCounter(self._capacity) for column in spec.vocabulary_columns}
-        sketched = spec.quantile_columns
-        self._numbers = {column: _NumberCounter(column in sketched) for column in spec.measured_columns}
+        return cls(
+            {name: getattr(features[name], "separator", None) for name in vocabularies},
+            {name: name in spec.quantile_columns for name in measured},
+            capacity or spec.data.max_distinct_values,
+        )
 
     @property
     def columns(self) -> list[str]:
@@ -163,20 +183,23 @@ class LogCounter:
         Null, the empty value and a number that is not finite are missing.
         """
         for column, counter in self._values.items():
-            counter.add(_count(rows[column], self._separators.get(column)))
+            counter.add(_count(rows[column], self._separators[column]))
         for column, numbers in self._numbers.items():
             numbers.add(rows[column])
 
+    def include(self, summary: LogSummary) -> None:
+        """Takes rows that are summarized already."""
+        for column, counter in self._values.items():
+            counter.add(summary.values[column])
+        for column, numbers in self._numbers.items():
+            numbers.merge(summary.numbers[column])
+
     def summary(self) -> LogSummary:
-        return _summary(self._values, self._numbers, self._capacity)
-
-
-def _summary(values: dict[str, "_ValueCounter"], numbers: dict[str, "_NumberCounter"], capacity: int) -> LogSummary:
-    return LogSummary(
-        {column: counter.counts() for column, counter in values.items()},
-        {column: counter.numbers() for column, counter in numbers.items()},
-        capacity,
-    )
+        return LogSummary(
+            {column: counter.counts() for column, counter in self._values.items()},
+            {column: counter.numbers() for column, counter in self._numbers.items()},
+            self._capacity,
+        )
 
 
 class _ValueCounter:

@@ -8,49 +8,54 @@ import tensorflow_transform as tft
 
 from models.feature_map import RESERVED_IDS, FeatureMap
 from transforms.errors import InputError
+from transforms.fused_analyzers import EMPTY_VOCABULARY, numbers, vocabulary_files, vocabulary_name
 from transforms.spec import Categorical, LogSpec, Multivalent, Numeric
 
 UNKNOWN, MISSING = 0, 1  # a field's local ids ahead of its vocabulary; see models.feature_map
-# TFT writes this line into a vocabulary that is empty, because a lookup table cannot be.
-_EMPTY_VOCABULARY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
 # float32 holds integers of 2^32 and more; ln(2^32) = 22.2. What is above shares the last bucket.
 _MAX_LOG = 22
 _BARS_SMALL = 3  # 0, 1 and 2 keep their value
 _BARS_BUCKETS = _BARS_SMALL + _MAX_LOG * _MAX_LOG
 LOG_BUCKETS = 2 + _MAX_LOG + 1
 BARS_BUCKETS = 1 + _BARS_BUCKETS
+# Hundredths of the range, and the greatest value for itself (BERT4CTR, section 3.2).
+MIN_MAX_BUCKETS = 101
 _TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
 
 
 def preprocessing_fn(inputs: dict[str, tf.Tensor], custom_config: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """TFX Transform's entry point; `custom_config["spec"]` is the LogSpec as JSON.
+    """TFX Transform's entry point.
 
     Args:
         inputs: [N] tensors, float32 with NaN or string with "" where a value is missing.
+        custom_config: `spec` is the LogSpec as JSON; `summary` a file with the LogSummary of the training rows, without
+            which the rows that TFT analyses are summarized.
 
     Returns:
         `ids` int64 [N, S], `dense` float32 [N, D] where there are dense features, `label` float32 [N, tasks].
     """
     spec = LogSpec.model_validate_json(custom_config["spec"])
-    outputs = pack(inputs, spec)
+    outputs = pack(inputs, spec, custom_config.get("summary"))
     outputs["label"] = tf.stack([tf.reshape(inputs[name], [-1]) for name in spec.label_columns], axis=1)
     return outputs
 
 
-def pack(inputs: dict[str, tf.Tensor], spec: LogSpec) -> dict[str, tf.Tensor]:
+def pack(inputs: dict[str, tf.Tensor], spec: LogSpec, summary: str | None = None) -> dict[str, tf.Tensor]:
     """The features of `preprocessing_fn`, without the label."""
+    analyzed = numbers(inputs, spec, summary)
+    files = vocabulary_files(inputs, spec, summary)
     slots: list[tf.Tensor] = []  # each int64 [N, slots of the field]
     dense: list[tf.Tensor] = []
     offset = tf.constant(1, tf.int64)  # id 0 is padding
-    for feature in spec.features:
-        for column in feature.columns:
-            values = tf.reshape(inputs[column], [-1])
-            if isinstance(feature, Numeric) and feature.transform == "standardize":
-                dense.append(standardize(values))
-                continue
-            for local, size in _local_ids(values, column, feature):
-                slots.append(tf.where(local < 0, tf.constant(0, tf.int64), local + offset))
-                offset += tf.cast(size, tf.int64) + RESERVED_IDS
+    for column, feature in spec.feature_by_column.items():
+        values = tf.reshape(inputs[column], [-1])
+        if isinstance(feature, Numeric) and feature.is_dense:
+            normalize = standardize if feature.transform == "standardize" else quantile_normalize
+            dense.append(normalize(values, analyzed[column]))
+            continue
+        for local, size in _local_ids(values, feature, analyzed.get(column), files.get(column)):
+            slots.append(tf.where(local < 0, tf.constant(0, tf.int64), local + offset))
+            offset += tf.cast(size, tf.int64) + RESERVED_IDS
     outputs = {}
     if slots:
         outputs["ids"] = tf.concat(slots, axis=1)
@@ -59,19 +64,39 @@ def pack(inputs: dict[str, tf.Tensor], spec: LogSpec) -> dict[str, tf.Tensor]:
     return outputs
 
 
-def _local_ids(values: tf.Tensor, column: str, feature: Any) -> list[tuple[tf.Tensor, Any]]:
-    """Per field of the column: ids int64 [N, slots] with -1 = padding, and the vocabulary's size."""
+def _local_ids(values: tf.Tensor, feature: Any, analyzed: Any, file: Any) -> list[tuple[tf.Tensor, Any]]:
+    """Per field of the column: ids int64 [N, slots] with -1 = padding, and their number without the reserved ones.
+
+    `analyzed` and `file` are what `numbers` and `vocabulary_files` give for the column.
+    """
     if isinstance(feature, Numeric):
-        bucket, size = {"log_bucketize": (log_bucket, LOG_BUCKETS), "bars_bucketize": (bars_bucket, BARS_BUCKETS)}[
-            feature.transform
-        ]
-        local = tf.where(tf.math.is_nan(values), tf.constant(MISSING, tf.int64), bucket(values) + RESERVED_IDS)
-        return [(local[:, None], size)]
+        bucket = _bucket(values, feature, analyzed) + RESERVED_IDS
+        return [(tf.where(tf.math.is_nan(values), _id(MISSING), bucket)[:, None], bucket_count(feature))]
     if isinstance(feature, Categorical):
-        return [_categorical(values, column, feature)]
+        return [_categorical(values, feature, analyzed, file)]
     if isinstance(feature, Multivalent):
-        return [_multivalent(values, column, feature)]
+        return [_multivalent(values, feature, analyzed, file)]
     return time_ids(values)
+
+
+def _id(local: int) -> tf.Tensor:
+    return tf.constant(local, tf.int64)
+
+
+def bucket_count(feature: Numeric) -> int:
+    """The buckets of a numeric column that is not dense."""
+    fixed = {"log_bucketize": LOG_BUCKETS, "bars_bucketize": BARS_BUCKETS, "min_max": MIN_MAX_BUCKETS}
+    return feature.buckets or fixed[feature.transform]
+
+
+def _bucket(values: tf.Tensor, feature: Numeric, analyzed: Any) -> tf.Tensor:
+    if feature.transform == "log_bucketize":
+        return log_bucket(values)
+    if feature.transform == "bars_bucketize":
+        return bars_bucket(values)
+    if feature.transform == "min_max":
+        return min_max_bucket(values, analyzed, bucket_count(feature))
+    return quantile_bucket(values, analyzed)
 
 
 def log_bucket(values: tf.Tensor) -> tf.Tensor:
@@ -92,46 +117,72 @@ def bars_bucket(values: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.where(tf.math.is_nan(values), 0.0, bucket), tf.int64)
 
 
-def standardize(values: tf.Tensor) -> tf.Tensor:
-    """(x - mean) / standard deviation over the training rows; a missing value becomes 0, the mean. float32 [N]."""
-    present = tf.boolean_mask(values, tf.math.is_finite(values))
-    mean, variance = tft.mean(present), tft.var(present)
-    scaled = (values - mean) / tf.sqrt(tf.where(variance > 0, variance, 1.0))
-    return tf.where(tf.math.is_finite(values), scaled, 0.0)
+def quantile_bucket(values: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
+    """How many boundaries are at most x. int64 [N]."""
+    return tf.searchsorted(boundaries, tf.cast(values, tf.float64), side="right", out_type=tf.int64)
 
 
-def _vocabulary(values: tf.Tensor, column: str, top_k: int | None, min_count: int) -> tuple[Any, tf.Tensor]:
-    """The vocabulary file of the non-missing values, and its size."""
-    name = vocabulary_name(column)
-    present = tf.boolean_mask(values, tf.not_equal(values, ""))
-    file = tft.vocabulary(present, top_k=top_k, frequency_threshold=min_count, vocab_filename=name, name=name)
-    return file, tft.experimental.get_vocabulary_size_by_name(name)
+def min_max_bucket(values: tf.Tensor, least_and_greatest: tf.Tensor, buckets: int) -> tf.Tensor:
+    """floor((x - least) / (greatest - least) * (buckets - 1)), clipped to [0, buckets - 1]. int64 [N]."""
+    least, greatest = least_and_greatest[0], least_and_greatest[1]
+    width = tf.where(greatest > least, greatest - least, 1.0)
+    scaled = tf.clip_by_value((tf.cast(values, tf.float64) - least) / width, 0.0, 1.0)
+    bucket = tf.math.floor(scaled * (buckets - 1))
+    return tf.cast(tf.where(tf.math.is_nan(values), tf.zeros_like(bucket), bucket), tf.int64)
 
 
-def _lookup(values: tf.Tensor, file: Any) -> tf.Tensor:
-    found = tft.apply_vocabulary(values, file, default_value=-1)
-    return tf.where(found < 0, tf.constant(UNKNOWN, tf.int64), found + RESERVED_IDS)
+def standardize(values: tf.Tensor, mean_and_variance: tf.Tensor) -> tf.Tensor:
+    """(x - mean) / standard deviation; what is missing or not finite becomes 0, the mean. float32 [N]."""
+    mean, variance = mean_and_variance[0], mean_and_variance[1]
+    scaled = (tf.cast(values, tf.float64) - mean) / tf.sqrt(tf.where(variance > 0, variance, 1.0))
+    return tf.where(tf.math.is_finite(values), tf.cast(scaled, tf.float32), 0.0)
 
 
-def _categorical(values: tf.Tensor, column: str, feature: Categorical) -> tuple[tf.Tensor, Any]:
+def quantile_normalize(values: tf.Tensor, quantiles: tf.Tensor) -> tf.Tensor:
+    """To uniform in [0, 1] as scikit-learn's QuantileTransformer; a missing value becomes 0.5. float32 [N].
+
+    Linear between quantiles; the middle of its share for a value that several quantiles have; 0 up to the first
+    quantile, 1 from the last on.
+    """
+    wide = tf.cast(values, tf.float64)
+    below = tft.apply_buckets_with_interpolation(wide, quantiles[None])
+    above = tft.apply_buckets_with_interpolation(-wide, -quantiles[None, ::-1])
+    uniform = (below + 1 - above) / 2
+    uniform = tf.where(wide >= quantiles[-1], tf.ones_like(uniform), uniform)
+    uniform = tf.where(wide <= quantiles[0], tf.zeros_like(uniform), uniform)
+    return tf.cast(uniform, tf.float32)
+
+
+def _lookup(
+    values: tf.Tensor, feature: Categorical | Multivalent, lines: tf.Tensor, file: tf.Tensor, unknown: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Local ids: `unknown`, the vocabulary's, then further unknown ids where there are several. And their number."""
+    size = tf.cast(lines[0], tf.int64)
+    if feature.oov_buckets == 1:
+        found = tft.apply_vocabulary(values, file, default_value=-1)
+        return tf.where(found < 0, _id(unknown), found + RESERVED_IDS), size
+    found = tft.apply_vocabulary(values, file, num_oov_buckets=feature.oov_buckets)
+    shifted = tf.where(found > size, found - 1, found) + RESERVED_IDS
+    return tf.where(tf.equal(found, size), _id(unknown), shifted), size + feature.oov_buckets - 1
+
+
+def _categorical(values: tf.Tensor, feature: Categorical, lines: Any, file: Any) -> tuple[tf.Tensor, Any]:
     if feature.transform == "hash":
-        known = tf.strings.to_hash_bucket_fast(values, int(feature.buckets or 0)) + RESERVED_IDS
         size: Any = feature.buckets
+        known = tf.strings.to_hash_bucket_fast(values, int(size)) + RESERVED_IDS
     else:
-        file, size = _vocabulary(values, column, feature.top_k, feature.min_count)
-        known = _lookup(values, file)
-    local = tf.where(tf.equal(values, ""), tf.constant(MISSING, tf.int64), known)
-    return local[:, None], size
+        known, size = _lookup(values, feature, lines, file, MISSING if feature.missing_rate else UNKNOWN)
+    return tf.where(tf.equal(values, ""), _id(MISSING), known)[:, None], size
 
 
-def _multivalent(values: tf.Tensor, column: str, feature: Multivalent) -> tuple[tf.Tensor, Any]:
+def _multivalent(values: tf.Tensor, feature: Multivalent, lines: Any, file: Any) -> tuple[tf.Tensor, Any]:
     """The first max_length values of each row; a row without any has the missing id in its first slot."""
     split = tf.strings.split(values, feature.separator)
     split = tf.ragged.boolean_mask(split, tf.not_equal(split, ""))
-    file, size = _vocabulary(split.flat_values, column, feature.top_k, feature.min_count)
     tokens = split.to_tensor("", shape=[None, feature.max_length])
-    local = tf.where(tf.equal(tokens, ""), tf.constant(-1, tf.int64), _lookup(tokens, file))
-    first = tf.where(local[:, :1] < 0, tf.constant(MISSING, tf.int64), local[:, :1])
+    known, size = _lookup(tokens, feature, lines, file, UNKNOWN)
+    local = tf.where(tf.equal(tokens, ""), _id(-1), known)
+    first = tf.where(local[:, :1] < 0, _id(MISSING), local[:, :1])
     return tf.concat([first, local[:, 1:]], axis=1), size
 
 
@@ -146,18 +197,12 @@ def time_ids(values: tf.Tensor) -> list[tuple[tf.Tensor, int]]:
     days += (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     weekday = (days + 2) % 7  # 0000-03-01 was a Wednesday
     parts = {"hour": hour, "weekday": weekday, "is_weekend": tf.cast(weekday >= 5, tf.int64)}
-    absent = tf.where(tf.equal(values, ""), tf.constant(MISSING, tf.int64), tf.constant(UNKNOWN, tf.int64))
+    absent = tf.where(tf.equal(values, ""), _id(MISSING), _id(UNKNOWN))
     result = []
     for part, size in _TIME_PARTS.items():
         local = tf.where(valid, parts[part] + RESERVED_IDS, absent)
         result.append((local[:, None], size))
     return result
-
-
-def vocabulary_name(column: str) -> str:
-    """The asset's name for a column's vocabulary, of letters, digits and _ only: TFT drops or merges the others."""
-    safe = "".join(c if c.isalnum() and c.isascii() else f"_{ord(c):x}_" for c in column)
-    return f"vocabulary_{safe}"
 
 
 def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
@@ -177,22 +222,19 @@ def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multival
     """
     fields: list[tuple[str, str, int, int, str]] = []
     dense: list[str] = []
-    for feature in spec.features:
-        for column in feature.columns:
-            if isinstance(feature, Numeric):
-                if feature.transform == "standardize":
-                    dense.append(column)
-                else:
-                    size = LOG_BUCKETS if feature.transform == "log_bucketize" else BARS_BUCKETS
-                    fields.append((column, "numeric", size, 1, feature.role))
-            elif isinstance(feature, Categorical) and feature.transform == "hash":
-                fields.append((column, "categorical", int(feature.buckets or 0), 1, feature.role))
-            elif isinstance(feature, Categorical | Multivalent):
-                slots = feature.max_length if isinstance(feature, Multivalent) else 1
-                size = vocabulary_size(column, feature)
-                fields.append((column, feature.kind, size, slots, feature.role))
-            else:
-                fields += [(f"{column}_{part}", "time", size, 1, feature.role) for part, size in _TIME_PARTS.items()]
+    for column, feature in spec.feature_by_column.items():
+        if isinstance(feature, Numeric) and feature.is_dense:
+            dense.append(column)
+        elif isinstance(feature, Numeric):
+            fields.append((column, "numeric", bucket_count(feature), 1, feature.role))
+        elif isinstance(feature, Categorical) and feature.transform == "hash":
+            fields.append((column, "categorical", int(feature.buckets or 0), 1, feature.role))
+        elif isinstance(feature, Categorical | Multivalent):
+            slots = feature.max_length if isinstance(feature, Multivalent) else 1
+            size = vocabulary_size(column, feature) + feature.oov_buckets - 1
+            fields.append((column, feature.kind, size, slots, feature.role))
+        else:
+            fields += [(f"{column}_{part}", "time", size, 1, feature.role) for part, size in _TIME_PARTS.items()]
     try:
         return FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels))
     except ValueError as error:
@@ -201,7 +243,7 @@ def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multival
 
 def _vocabulary_size(transform: tft.TFTransformOutput, column: str, feature: Categorical | Multivalent) -> int:
     values = transform.vocabulary_by_name(vocabulary_name(column))
-    if list(values) == [_EMPTY_VOCABULARY]:
+    if list(values) == [EMPTY_VOCABULARY]:
         raise InputError(
             f"features: the vocabulary of {column} has no entry: no value occurs {feature.min_count} times in the "
             "training rows; lower min_count or remove the column"
