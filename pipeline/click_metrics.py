@@ -75,12 +75,12 @@ class ExactAUC(metric_types.Metric):
         super().__init__(_computations(auc), name=name)
 
 
-class LogLoss(metric_types.Metric):
+class ExactLogLoss(metric_types.Metric):
     def __init__(self, name: str = "log_loss"):
         super().__init__(_computations(log_loss), name=name)
 
 
-class Calibration(metric_types.Metric):
+class ExactCalibration(metric_types.Metric):  # TFMA would prefer its own to one that is called Calibration
     def __init__(self, name: str = "calibration"):
         super().__init__(_computations(calibration), name=name)
 

@@ -45,8 +45,8 @@ def eval_config(config: RunConfig) -> tfma.EvalConfig:
     auc = gates.auc or Bounds(min=0.0)  # always holds; without any threshold TFMA would bless nothing
     metrics = [
         _metric("ExactAUC", auc, gates.max_drop.get("auc"), higher),
-        _metric("LogLoss", gates.log_loss, gates.max_drop.get("log_loss"), lower),
-        _metric("Calibration", gates.calibration, None, lower),
+        _metric("ExactLogLoss", gates.log_loss, gates.max_drop.get("log_loss"), lower),
+        _metric("ExactCalibration", gates.calibration, None, lower),
         _metric("RowCount", None, None, higher),
     ]
     task, label = next(iter(config.data.labels.items()))
