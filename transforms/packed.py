@@ -3,7 +3,7 @@
 A file is Parquet: `ids` int32 [N, S], `dense` float32 [N, D], `label` float32 [N, T], each row of each of them one
 fixed-size binary value, little endian; a log without fields or without dense features has no such column.
 
-Why so: 480,000 rows of Criteo's ids (39, and 2 dense features and 1 label), blocks of 8192 rows, one core (Xeon):
+Why so: 480,000 rows of Criteo's ids (39, and 2 dense features and 1 label), blocks of 8192 rows, one core (AMD EPYC):
 
     format                                   bytes a row    rows/s read    rows/s written
     Arrow IPC, lz4                                  84.5           21.1            2.5 million

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import command, memory, tables, train
+from benchmarks import command, memory, reader, tables, train
 from benchmarks.command import busy, busy_caption, on_cores, spread, write
 from benchmarks.memory import chosen_maps
 from benchmarks.ours_server import Spec, draw_batches, draw_ids
@@ -52,6 +52,38 @@ def test_growth():
     assert Growth("lazy_adam", 1.2, [10.0], [13.1]).as_json()["met"] is False
     for optimizer, zipf in (("lazy_adam", None), ("adam", 1.2)):  # reported beside the claim
         assert Growth(optimizer, zipf, [10.0], [20.0]).as_json()["met"] is None
+
+
+def test_speed_of_a_reader():
+    found = reader.Speed("numpy", 1_000_000, 500_000, seconds=[1.0, 2.0, 4.0], cpu_seconds=[2.0, 2.0, 2.0]).as_json()
+    assert found["rows_per_s"] == {"median": 500_000.0, "min": 250_000.0, "max": 1_000_000.0}
+    assert found["rows_per_cpu_s"]["median"] == 500_000.0
+    assert found["met"] is True
+    assert reader.Speed("numpy", 1_000_000, 500_000, [2.1], [1.0]).as_json()["met"] is False
+    assert reader.Speed("gzip TFRecord", 10, None, [2.1], [1.0]).as_json()["met"] is None
+
+
+def test_what_an_epoch_waits_for_its_rows():
+    disk, memory = (reader.Speed(name, 10, None, seconds) for name, seconds in (("", [3.0, 8.0, 2.0]), ("", [2.0] * 3)))
+    assert reader.waiting([disk, memory]) == 1.5
+
+
+def test_every_reader_reads_the_same_rows(tmp_path):
+    benchmark, _ = reader.prepare(tmp_path, rows=130, fields=3, batch_size=32)
+    found = {}
+    for name, (read, _) in benchmark.readers().items():
+        batches = [np.concatenate([inputs["ids"], label], axis=1) for inputs, label in read()]
+        assert [len(batch) for batch in batches] == [32, 32, 32, 32, 2]
+        found[name] = np.concatenate(batches)
+    _, ids, labels = reader.make_rows(130, 3)
+    expected = np.concatenate([ids, labels], axis=1)
+    for name, rows in found.items():
+        if "shuffled" in name:
+            assert not np.array_equal(rows, expected)
+            rows, wanted = (values[np.lexsort(values.T)] for values in (rows, expected))
+            np.testing.assert_array_equal(rows, wanted)
+        else:
+            np.testing.assert_array_equal(rows, expected)
 
 
 def test_memory_is_counted_above_the_baseline():

@@ -77,6 +77,17 @@ def test_tables(tmp_path):
         assert len(result["small"]) == len(result["large"]) == 2
 
 
+def test_reader(tmp_path):
+    arguments = ["--rows", "700", "--fields", "3", "--batch", "64", "--threads", "1", "--rounds", "2"]
+    report = run("reader", *arguments, output=tmp_path / "reader.json")
+    assert (report["rows"], report["threads"]) == (700, 1)
+    names = [reader["name"] for reader in report["readers"]]
+    assert len(set(names)) == 6
+    for speed in report["readers"] + report["epochs"]:
+        assert len(speed["seconds"]) == len(speed["cpu_seconds"]) == 2
+        assert speed["target"] == (None if speed["name"].startswith(("gzip", "LR")) else 500_000)
+
+
 def test_interrupt(tmp_path):
     """Ctrl-C reaches the whole group, as from a terminal: one line, the shell's exit code, nothing left running."""
     arguments = ["--models", "fm", "--against", "none", "--ids", "5", "--rounds", "1000000", "--steps", "1", *TINY]
