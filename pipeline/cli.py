@@ -43,7 +43,8 @@ def _is_interrupt(error: BaseException) -> bool:
 def main() -> None:
     """From a raw impression log to a click-through rate served by TF Serving.
 
-    Exit codes: 0 done, 1 a gate blocked the model, 2 wrong usage or input, 130 interrupted by Ctrl-C.
+    Exit codes: 0 done, 1 a gate blocked the model or a log is unlike another, 2 wrong usage or input, 130 interrupted
+    by Ctrl-C.
     """
 
 

@@ -294,8 +294,8 @@ def compare_logs(
     Raises:
         InputError: a log cannot be read.
     """
-    logs = [read_log(spec, patterns, kind == "drift", max_rows, seed, workers) for patterns in (data, against)]
-    return _together([compare(kind, *logs, spec, limits)])
+    log, other = (read_log(spec, patterns, kind == "drift", max_rows, seed, workers) for patterns in (data, against))
+    return _together([compare(kind, log, other, spec, limits)])
 
 
 def compare_training_rows(

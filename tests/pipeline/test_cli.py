@@ -10,7 +10,7 @@ from pipeline.cli import BLOCKED, INTERRUPTED, main
 from tests.e2e.small_run import ROOT, call, one_line
 from transforms.errors import InputError, causes
 
-COMMANDS = ["demo", "generate", "models", "predict", "report", "run", "score", "serve", "sweep"]
+COMMANDS = ["demo", "drift", "generate", "models", "predict", "report", "run", "score", "serve", "sweep"]
 
 
 def test_the_commands_are_these():

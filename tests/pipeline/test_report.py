@@ -32,11 +32,18 @@ def run_left(folder: pathlib.Path, name: str = "C9") -> pathlib.Path:
     column = {"name": name, "kind": "categorical", "missing_rate": 0.5, "unique": 9, "mean": None}
     column["top"] = [[text, 7] for text in [name, *HOSTILE]]
     statistics = {
-        "splits": {"train": {"rows": 4000, "positives": 1000}},
+        "splits": {"train": {"rows": 4000, "positives": 1000, "rate": 0.25}},
         "columns": [column],
         "anomalies": [{"column": name, "split": "train", "text": name}],
         "dead_letters": {"rows": 1, "reasons": {name: 1}},
     }
+    moved = [{"value": text, "share": 0.5, "other": 0.25} for text in [name, *HOSTILE]]
+    side = {"name": "new", "rows": 4000, "rejected": 1, "rate": 0.125}
+    apart = {"column": name, "measure": "infinity_norm", "distance": 0.25, "threshold": 0.1, "breached": True}
+    apart |= {"missing": 0.0, "other_missing": 0.5, "text": name, "moved": moved}
+    absent = {**apart, "distance": None, "breached": False, "text": "", "moved": []}
+    comparison = {"kind": "skew", "breached": True, "log": side, "other": side, "columns": [apart, absent]}
+    drift = {"breached": True, "comparisons": [comparison, {**comparison, "kind": "drift", "breached": False}]}
     lineage = {
         "config_hash": "c0ffee",
         "code_version": "beef",
@@ -53,7 +60,8 @@ def run_left(folder: pathlib.Path, name: str = "C9") -> pathlib.Path:
     pa.parquet.write_table(pa.table(predictions), data / "predictions.parquet")
     (data / "config.yaml").write_text(f"name: {name}\n", encoding="utf-8")
     (folder / "metrics.json").write_text(json.dumps(metrics))
-    for file, value in (("gates", [gate]), ("history", history), ("statistics", statistics), ("lineage", lineage)):
+    written = {"gates": [gate], "history": history, "statistics": statistics, "lineage": lineage, "drift": drift}
+    for file, value in written.items():
         (data / f"{file}.json").write_text(json.dumps(value))
     return folder
 
@@ -129,6 +137,27 @@ def test_a_blocked_model_and_a_baseline_that_was_not_trained(tmp_path):
     assert not [text for text in texts if "baseline" in text or "pushed as" in text]
 
 
+def test_drift_and_skew_have_a_section_where_they_were_looked_for(tmp_path):
+    run_left(tmp_path)
+    texts = Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
+    assert "Drift and skew" in texts and {"breach", "no breach"} <= set(texts)
+    assert any("4,000 rows, a sample of 12.50% of them, 1 malformed" in text for text in texts)
+    assert any(text.startswith("C9 (50.00%, 25.00%); ") for text in texts)
+    (tmp_path / "report_data" / "drift.json").unlink()
+    assert "Drift and skew" not in Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
+
+
+def test_statistics_of_a_sample_say_so(tmp_path):
+    run_left(tmp_path)
+    text = "From a sample of 25.00% of the rows; counts are the sample's."
+    assert text in Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
+    file = tmp_path / "report_data" / "statistics.json"
+    statistics = json.loads(file.read_text())
+    statistics["splits"]["train"]["rate"] = 1.0
+    file.write_text(json.dumps(statistics))
+    assert text not in Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
+
+
 FILES = ["gates.json", "history.json", "statistics.json", "lineage.json", "config.yaml", "predictions.parquet"]
 
 
@@ -144,14 +173,14 @@ def test_a_missing_file_is_one_line_and_the_old_report_stays(tmp_path, file):
     one_line(*call("report", tmp_path), f"{file}: cannot be read (Is a directory)")
 
 
-@pytest.mark.parametrize("file", ["metrics.json", *(f"report_data/{name}" for name in FILES)])
+@pytest.mark.parametrize("file", ["metrics.json", *(f"report_data/{name}" for name in [*FILES, "drift.json"])])
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"17", b'{"slices": 3}'])
 def test_a_damaged_file_is_one_line(tmp_path, file, content):
     run_left(tmp_path)
     (tmp_path / file).write_bytes(content)
     code, output = call("report", tmp_path)
     if code == 0:  # any text is a configuration, and no gate need be set
-        assert (file, content) == ("report_data/gates.json", b"[]") or (
+        assert (content == b"[]" and file in ("report_data/gates.json", "report_data/drift.json")) or (
             file.endswith(".yaml") and content != b"\xff\xfe"
         )
         return
@@ -168,6 +197,7 @@ def test_a_damaged_file_is_one_line(tmp_path, file, content):
         ("report_data/history.json", "evaluations", [{}]),
         ("report_data/statistics.json", "splits", None),
         ("report_data/lineage.json", "data", [{}]),
+        ("report_data/drift.json", "comparisons", [{}]),
     ],
 )
 def test_a_value_that_is_not_what_a_run_writes_is_one_line(tmp_path, file, key, value):

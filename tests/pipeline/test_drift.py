@@ -1,0 +1,261 @@
+"""Two logs beside each other: what is far, what is not, and what `ctrpipe drift` and a run make of it."""
+
+import json
+import pathlib
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatistics, InfraBlessing
+
+from pipeline.cli import BLOCKED
+from pipeline.components.drift_check import DriftCheck, DriftGate
+from pipeline.components.log_statistics_gen import LogStatisticsGen
+from pipeline.config import Monitoring
+from pipeline.drift import compare_logs
+from tests.e2e.small_run import call, one_line
+from transforms.ingest import SPLITS
+from transforms.parallel import Workers
+from transforms.payload import PayloadWriter, payload_schema
+from transforms.readers import LogReader
+from transforms.spec import LogSpec
+
+ROWS = 4000
+COLUMNS = ["click", "price", "site", "tags", "hour"]
+CONFIG = {
+    "name": "small",
+    "data": {"columns": COLUMNS, "labels": {"ctr": "click"}},
+    "features": [
+        {"kind": "numeric", "columns": ["price"]},
+        {"kind": "categorical", "columns": ["site"]},
+        {"kind": "multivalent", "columns": ["tags"], "max_length": 3},
+        {"kind": "time", "columns": ["hour"]},
+    ],
+    "model": {"name": "lr"},
+}
+SPEC = LogSpec.model_validate({key: CONFIG[key] for key in ("data", "features")})
+ONE = Workers(processes=1)
+
+
+def log(path: pathlib.Path, seed: int, labels: bool = True, **changes) -> str:
+    """A log of five columns: prices of a long tail, four sites that are not all ASCII. `changes` replace columns."""
+    random = np.random.default_rng(seed)
+    columns = {
+        "click": (random.random(ROWS) < 0.25).astype(int),
+        "price": np.floor(random.lognormal(3, 2, ROWS)).astype(int),
+        "site": random.choice(["sité", "сайт", "網站", "b"], ROWS, p=[0.5, 0.3, 0.15, 0.05]),
+        "tags": random.choice(["a|b", "a", "c|d|e"], ROWS),
+        "hour": [f"141021{hour:02d}" for hour in random.integers(0, 24, ROWS)],
+    }
+    frame = pd.DataFrame({**columns, **changes})[COLUMNS if labels else COLUMNS[1:]]
+    frame.to_csv(path, sep="\t", header=False, index=False)
+    return str(path)
+
+
+def compare(
+    tmp_path, kind: str = "drift", limits: Monitoring | None = None, labels: bool = True, max_rows=10_000, **new
+):
+    """The comparison of a log that has `new` columns with one that has not, by column."""
+    files = [[log(tmp_path / "new.tsv", 1, **new)], [log(tmp_path / "old.tsv", 2, labels)]]
+    found = compare_logs(SPEC, *files, kind, limits or Monitoring(), max_rows, 0, ONE)
+    (comparison,) = found["comparisons"]
+    assert found["breached"] == comparison["breached"]
+    return comparison, {column["column"]: column for column in comparison["columns"]}
+
+
+def breaches(columns: dict) -> set[str]:
+    return {name for name, column in columns.items() if column["breached"]}
+
+
+def test_a_log_is_like_itself(tmp_path):
+    path = [log(tmp_path / "log.tsv", 1)]
+    (found,) = compare_logs(SPEC, path, path, "drift", Monitoring(), 10_000, 0, ONE)["comparisons"]
+    assert {column["column"] for column in found["columns"]} == {"click", "price", "site", "tags"}
+    assert not found["breached"] and max(column["distance"] for column in found["columns"]) < 0.001
+    assert not any(column["moved"] or column["text"] for column in found["columns"])
+
+
+def test_two_samples_of_one_log_are_near_also_where_the_tail_is_long(tmp_path):
+    comparison, columns = compare(tmp_path)
+    assert not comparison["breached"] and max(column["distance"] for column in columns.values()) < 0.07
+    assert comparison["log"] == {"name": "new", "rows": ROWS, "rejected": 0, "rate": 1.0}
+
+
+def test_a_shifted_number_is_a_breach_and_says_where_it_went(tmp_path):
+    price = np.random.default_rng(3).integers(10_000, 20_000, ROWS)
+    comparison, columns = compare(tmp_path, price=price)
+    assert breaches(columns) == {"price"} and comparison["columns"][0]["column"] == "price"
+    assert columns["price"]["measure"] == "jensen_shannon_divergence" and columns["price"]["distance"] > 0.9
+    assert columns["price"]["text"] == "the distance is above 0.1"
+    most = columns["price"]["moved"][0]
+    assert most["value"].startswith("above ") and most["share"] > 0.99 and abs(most["other"] - 0.1) < 0.03
+
+
+def test_the_distance_of_a_categorical_column_is_the_largest_change_of_a_share(tmp_path):
+    site = np.random.default_rng(3).choice(["sité", "сайт", "網站", "b"], ROWS, p=[0.2, 0.3, 0.15, 0.35])
+    _, columns = compare(tmp_path, site=site)
+    old = np.random.default_rng(2)
+    old.random(ROWS), old.lognormal(3, 2, ROWS)
+    before = old.choice(["sité", "сайт", "網站", "b"], ROWS, p=[0.5, 0.3, 0.15, 0.05])
+    expected = {name: ((site == name).mean(), (before == name).mean()) for name in ("sité", "b")}
+    largest = max(abs(new - old) for new, old in expected.values())
+    assert breaches(columns) == {"site"} and np.isclose(columns["site"]["distance"], largest, atol=1e-3)
+    moved = {move["value"]: (move["share"], move["other"]) for move in columns["site"]["moved"]}
+    assert all(np.allclose(moved[name], shares) for name, shares in expected.items())
+
+
+def test_values_that_were_never_seen_are_a_breach(tmp_path):
+    _, columns = compare(tmp_path, site=np.repeat(["新しい", "новый"], ROWS // 2))
+    assert breaches(columns) == {"site"}
+    assert {"value": "新しい", "share": 0.5, "other": 0.0} in columns["site"]["moved"]
+
+
+@pytest.mark.parametrize("column", ["price", "site"])
+def test_a_column_without_a_value_in_one_log_is_a_breach_of_its_own(tmp_path, column):
+    _, columns = compare(tmp_path, **{column: [""] * ROWS})
+    assert breaches(columns) == {column} and columns[column]["text"] == "no value in the new log"
+    assert columns[column]["distance"] is None and columns[column]["missing"] == 1 and not columns[column]["moved"]
+
+
+def test_values_that_are_missing_more_often_are_a_breach(tmp_path):
+    price = np.floor(np.random.default_rng(3).lognormal(3, 2, ROWS)).astype(int).astype(str)
+    price[::4] = ""
+    _, columns = compare(tmp_path, price=price)
+    assert breaches(columns) == {"price"} and columns["price"]["distance"] < 0.05
+    assert columns["price"]["text"] == "missing in 25.0% of the rows, in 0.0% of the previous log"
+
+
+def test_a_changed_click_rate_is_drift(tmp_path):
+    _, columns = compare(tmp_path, click=np.repeat([0, 1], ROWS // 2), limits=Monitoring(columns={"click": 0.03}))
+    assert breaches(columns) == {"click"}
+
+
+def test_a_column_of_times_is_compared_only_where_it_is_named(tmp_path):
+    hour = ["14102200"] * ROWS
+    assert "hour" not in compare(tmp_path, hour=hour)[1]
+    assert breaches(compare(tmp_path, hour=hour, limits=Monitoring(columns={"hour": 0.2}))[1]) == {"hour"}
+
+
+def test_limits_are_by_kind_and_by_column(tmp_path):
+    changes = {"price": np.arange(ROWS), "site": ["b"] * ROWS}
+    wide = {"categorical": 1.0, "numeric": 1.0}
+    _, columns = compare(tmp_path, limits=Monitoring(max_distance=wide), **changes)
+    assert not breaches(columns) and columns["site"]["threshold"] == 1.0
+    _, columns = compare(tmp_path, limits=Monitoring(max_distance={**wide, "numeric": 0.1}), **changes)
+    assert breaches(columns) == {"price"}
+    _, columns = compare(tmp_path, limits=Monitoring(max_distance=wide, columns={"site": 0.5}), **changes)
+    assert breaches(columns) == {"site"}
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_the_log_of_what_was_served_needs_no_labels(tmp_path, labels):
+    comparison, columns = compare(tmp_path, "skew", labels=labels)
+    assert not comparison["breached"] and set(columns) == {"price", "site", "tags"}
+    assert [comparison[side]["name"] for side in ("log", "other")] == ["training", "serving"]
+
+
+def test_long_logs_are_sampled_alike(tmp_path):
+    comparison, _ = compare(tmp_path, max_rows=1000)
+    assert not comparison["breached"] and comparison["log"]["rate"] == comparison["other"]["rate"] == 0.25
+
+
+def test_many_files_are_one_log(tmp_path):
+    files = [log(tmp_path / f"{seed}.tsv", seed) for seed in (1, 2)]
+    found = compare_logs(SPEC, [str(tmp_path / "*.tsv")], files[::-1], "drift", Monitoring(), 10_000, 0, ONE)
+    (comparison,) = found["comparisons"]
+    assert comparison["log"]["rows"] == 2 * ROWS and not found["breached"]
+
+
+# The command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def config(tmp_path) -> pathlib.Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(CONFIG))
+    return path
+
+
+def test_the_command_says_with_its_exit_code_whether_there_is_a_breach(tmp_path, config):
+    new, old = log(tmp_path / "new.tsv", 1), log(tmp_path / "old.tsv", 2)
+    code, output = call("drift", config, "--data", new, "--against", old)
+    assert code == 0 and "0 of 4 columns are further away" in output and "BREACH" not in output
+    other = log(tmp_path / "other.tsv", 1, site=["[b]new[/b]"] * ROWS)
+    arguments = ("drift", config, "--data", other, "--against", old, "--output", tmp_path / "out")
+    code, output = call(*arguments)
+    assert code == BLOCKED and "BREACH" in output and "1 of 4 columns are further away" in output
+    written = json.loads((tmp_path / "out" / "drift.json").read_text())
+    assert written["breached"] and written["comparisons"][0]["columns"][0]["column"] == "site"
+    page = (tmp_path / "out" / "drift.html").read_text(encoding="utf-8")
+    assert "[b]new[/b] (100.00%, 0.00%)" in page and "breach" in page and "<script" not in page
+    code, output = call(*arguments, "--set", "monitoring.columns.site=1.0")
+    assert code == 0
+
+
+def test_wrong_input_is_one_line(tmp_path, config):
+    good = log(tmp_path / "good.tsv", 1)
+    unlabelled = log(tmp_path / "unlabelled.tsv", 2, labels=False)
+    (tmp_path / "file").touch()
+    for arguments, message in (
+        (("--data", good, "--against", tmp_path / "absent"), "no such file"),
+        (("--data", good, "--against", unlabelled), "line 1: expected 5 columns, found 4; 4000 of 4000 rows are malf"),
+        (("--data", good, "--against", good, "--output", tmp_path / "file"), "file: cannot be written"),
+        (("--data", good, "--against", good, "--set", "monitoring.columns.x=1"), "x is no feature column and no label"),
+    ):
+        one_line(*call("drift", config, *arguments), message)
+
+
+# In a run ------------------------------------------------------------------------------------------------------------
+
+
+def component(kind, **arguments):
+    """Runs a component's function."""
+    kind.EXECUTOR_SPEC.executor_class._FUNCTION(**arguments)
+
+
+@pytest.fixture
+def checked(tmp_path):
+    """A function that compares a run's training rows with other logs: the artifact, and what is in it."""
+    artifacts = {"examples": Examples(), "statistics": ExampleStatistics(), "drift": ExamplesDiff()}
+    for name, artifact in artifacts.items():
+        artifact.uri = str(tmp_path / name)
+    artifacts["examples"].split_names = json.dumps(SPLITS)
+    for split in SPLITS:
+        folder = tmp_path / "examples" / f"Split-{split}"
+        folder.mkdir(parents=True)
+        with PayloadWriter(folder, "part", payload_schema(SPEC)) as writer:
+            for batch in LogReader(SPEC).read(log(tmp_path / "training.tsv", 1)):
+                writer.write(batch.rows)
+    common = {"max_rows": 1000, "seed": 0, "workers": ONE.to_json()}
+    component(LogStatisticsGen, examples=artifacts["examples"], statistics=artifacts["statistics"], **common)
+
+    def check(**monitoring) -> tuple[ExamplesDiff, dict]:
+        limits = Monitoring(**monitoring).model_dump_json()
+        spec = SPEC.model_dump_json()
+        component(DriftCheck, **artifacts, spec=spec, monitoring=limits, logs_fingerprint="", **common)
+        return artifacts["drift"], json.loads((tmp_path / "drift" / "drift.json").read_text())
+
+    return check
+
+
+def test_a_run_compares_its_training_rows_with_the_logs_that_it_is_given(tmp_path, checked):
+    previous, serving = log(tmp_path / "previous.tsv", 2), log(tmp_path / "serving.tsv", 3, labels=False)
+    drift, found = checked(previous=[previous], serving=[serving])
+    assert [comparison["kind"] for comparison in found["comparisons"]] == ["drift", "skew"]
+    assert not found["breached"] and drift.get_int_custom_property("breached") == 0
+    assert [found["comparisons"][0][side]["rate"] for side in ("log", "other")] == [0.25, 0.25]
+    skewed = log(tmp_path / "skewed.tsv", 3, labels=False, site=["b"] * ROWS)
+    drift, found = checked(previous=[previous], serving=[skewed])
+    assert [comparison["breached"] for comparison in found["comparisons"]] == [False, True]
+    assert found["breached"] and drift.get_int_custom_property("breached") == 1
+
+
+@pytest.mark.parametrize(("breached", "serves", "blessed"), [(0, 1, 1), (1, 1, 0), (0, 0, 0)])
+def test_the_gate_lets_a_model_pass_that_serves_and_whose_rows_are_alike(tmp_path, breached, serves, blessed):
+    drift, before, after = ExamplesDiff(), InfraBlessing(), InfraBlessing()
+    after.uri = str(tmp_path)
+    drift.set_int_custom_property("breached", breached)
+    before.set_int_custom_property("blessed", serves)
+    component(DriftGate, drift=drift, infra_blessing=before, blessing=after)
+    assert after.get_int_custom_property("blessed") == blessed
