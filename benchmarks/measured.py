@@ -1,0 +1,138 @@
+"""A command seen from outside: its time, and processor time and memory of it and of all processes that it starts."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.peers.line_process import ProcessError, clean_environment
+
+MARK = "CTRPIPE_MEASURED"
+PROC = pathlib.Path("/proc")
+TICKS = os.sysconf("SC_CLK_TCK")
+INTERVAL = 0.1
+LAST_WORDS = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """What a command took.
+
+    Args:
+        seconds: From its start to its end.
+        cpu_seconds: Of all its processes; of each, what had been used when it was last seen, INTERVAL before its end.
+        peak_bytes: The most that its processes held at a time, pages that they share counted once.
+        processes: The most that there were at a time.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    processes: int
+
+
+def run(name: str, command: list[str | pathlib.Path], **environment: str) -> tuple[dict[str, Any], Usage]:
+    """Runs a command to its end: its last line of stdout, a JSON object, and what it took.
+
+    Args:
+        name: How errors call it.
+        command: The program and its arguments.
+        environment: Variables besides those of this process.
+
+    Raises:
+        ProcessError: it failed.
+    """
+    mark = str(uuid.uuid4())
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdout=output, stderr=errors, env=clean_environment(**environment, **{MARK: mark})
+        )
+        try:
+            with _watched(mark) as seen:
+                code = process.wait()
+                seconds = time.perf_counter() - start
+        finally:
+            for number in marked(mark):  # those that the command has left, all of them where we are interrupted
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        lines = output.read().splitlines()
+        if code or not lines:
+            errors.seek(0)
+            raise ProcessError(f"{name} failed ({code}). Its last words:\n{errors.read()[-LAST_WORDS:]}")
+    return json.loads(lines[-1]), Usage(seconds, sum(seen.ticks.values()) / TICKS, seen.peak_bytes, seen.processes)
+
+
+@dataclasses.dataclass
+class _Seen:
+    ticks: dict[int, int] = dataclasses.field(default_factory=dict)
+    peak_bytes: int = 0
+    processes: int = 0
+
+    def look(self, mark: str) -> None:
+        numbers = marked(mark)
+        for number in numbers:
+            self.ticks[number] = max(_ticks(number), self.ticks.get(number, 0))
+        self.processes = max(self.processes, len(numbers))
+        self.peak_bytes = max(self.peak_bytes, sum(map(_bytes, numbers)))
+
+
+@contextlib.contextmanager
+def _watched(mark: str) -> Iterator[_Seen]:
+    seen, ended = _Seen(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(INTERVAL):
+            seen.look(mark)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+
+
+def marked(mark: str) -> list[int]:
+    """The processes that have the mark in their environment, which all get that a marked one starts.
+
+    Neither parents nor groups tell as much: a process that is left by its parent has another.
+    """
+    wanted, found = f"{MARK}={mark}".encode(), []
+    for folder in PROC.iterdir():
+        if folder.name.isdigit() and wanted in _read(folder / "environ").split(b"\0"):
+            found.append(int(folder.name))
+    return found
+
+
+def _ticks(number: int) -> int:
+    """User's and system's ticks of a process, its own only; 0 where it has ended."""
+    fields = _read(PROC / str(number) / "stat").rpartition(b")")[2].split()  # a name may hold spaces
+    return int(fields[11]) + int(fields[12]) if fields else 0
+
+
+def _bytes(number: int) -> int:
+    """Resident bytes, a page that n processes share counted as 1/n; 0 where the process has ended."""
+    for line in _read(PROC / str(number) / "smaps_rollup").splitlines():
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _read(path: pathlib.Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # ended, or not ours
+        return b""
