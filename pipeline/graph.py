@@ -7,7 +7,7 @@ import pathlib
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 from tfx import v1 as tfx
-from tfx.proto import bulk_inferrer_pb2, trainer_pb2, transform_pb2
+from tfx.proto import bulk_inferrer_pb2, trainer_pb2
 from tfx.utils import proto_utils
 
 from pipeline.components.atomic_pusher import AtomicPusher
@@ -15,9 +15,10 @@ from pipeline.components.examples_for_inference import ExamplesForInference
 from pipeline.components.gated_evaluator import GatedEvaluator
 from pipeline.components.last_blessed_model import LastBlessedModel
 from pipeline.components.log_example_gen import LogExampleGen
+from pipeline.components.log_statistics_gen import LogStatisticsGen
+from pipeline.components.log_transform import LogTransform
 from pipeline.components.serving_check import ServingCheck
 from pipeline.config import Bounds, Model, RunConfig, fingerprint
-from transforms.ingest import SPLITS
 from transforms.parallel import Workers
 from transforms.schema import raw_schema
 
@@ -82,6 +83,7 @@ def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int
 def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple:
     """From the raw log to transformed examples: what every graph begins with."""
     output = inputs.output
+    workers = _workers(config, output)
     examples = LogExampleGen(
         spec=config.log_spec.model_dump_json(),
         files=json.dumps(inputs.files),
@@ -89,20 +91,28 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple:
         # Only a hash split depends on the seed: other seeds share their examples and transform.
         seed=config.seed if config.data.split.by == "hash" else 0,
         dead_letter=str(output / "dead_letter"),
+        workers=workers,
     )
-    statistics = tfx.components.StatisticsGen(examples=examples.outputs["examples"])
+    statistics = LogStatisticsGen(
+        examples=examples.outputs["examples"], max_rows=config.statistics.max_rows, seed=0, workers=workers
+    )
     schema = tfx.components.ImportSchemaGen(schema_file=str(_write_schema(config, output)))
     validator = tfx.components.ExampleValidator(
         statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"]
     )
-    transform = tfx.components.Transform(
+    transform = LogTransform(
         examples=examples.outputs["examples"],
-        schema=schema.outputs["schema"],
-        preprocessing_fn="transforms.preprocessing.preprocessing_fn",
-        splits_config=transform_pb2.SplitsConfig(analyze=["train"], transform=list(SPLITS)),
-        custom_config={"spec": config.log_spec.model_dump_json(), "code_version": inputs.code_version},
+        spec=config.log_spec.model_dump_json(),
+        # Of the packed rows' order and of missing_rate; training shuffles by a seed of its own besides.
+        seed=0,
+        workers=workers,
+        code_version=inputs.code_version,
     )
     return examples, statistics, schema, validator, transform
+
+
+def _workers(config: RunConfig, output: pathlib.Path) -> str:
+    return Workers(config.workers, tuple(config.beam_args), output / "tfx").to_json()
 
 
 def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
@@ -152,7 +162,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
         baseline_model=last.outputs["model"],
         eval_config=proto_utils.proto_to_json(eval_config(config)),
         example_split="test",
-        workers=Workers(config.workers, tuple(config.beam_args)).to_json(),
+        workers=_workers(config, output),
     )
     pusher = AtomicPusher(
         model=trainer.outputs["model"],

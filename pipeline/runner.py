@@ -105,9 +105,9 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
     with _announced_stages():
         tfx.orchestration.LocalDagRunner().run(create_data_pipeline(config, inputs))
     artifacts = Artifacts(inputs.output / "tfx" / "metadata.sqlite", config.name)
-    examples = artifacts.folder("Transform", "transformed_examples")
+    examples = artifacts.folder("LogTransform", "transformed_examples")
     train, validation, test = ([str(examples / f"Split-{split}" / "*")] for split in ("train", "validation", "test"))
-    graph = tft.TFTransformOutput(str(artifacts.folder("Transform", "transform_graph")))
+    graph = tft.TFTransformOutput(str(artifacts.folder("LogTransform", "transform_graph")))
     return TransformedLog(train, validation, test, feature_map(config.log_spec, graph), inputs)
 
 
@@ -231,7 +231,7 @@ def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pat
     write_json(fresh / "gates.json", read_gates(evaluation, config.gates))
     shutil.copy(model / "assets.extra" / "history.json", fresh / "history.json")
     counts = json.loads((examples / "counts.json").read_text())
-    statistics = artifacts.folder("StatisticsGen", "statistics")
+    statistics = artifacts.folder("LogStatisticsGen", "statistics")
     anomalies = artifacts.folder("ExampleValidator", "anomalies")
     write_json(fresh / "statistics.json", summarise_statistics(statistics, anomalies, counts, config.log_spec))
     (fresh / "config.yaml").write_text(_as_yaml(config))
@@ -240,7 +240,7 @@ def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pat
         "code_version": code,
         "data": data,
         "schema": str(artifacts.folder("ImportSchemaGen", "schema")),
-        "transform_graph": str(artifacts.folder("Transform", "transform_graph")),
+        "transform_graph": str(artifacts.folder("LogTransform", "transform_graph")),
         "model": str(artifacts.folder("Trainer", "model")),
         "versions": {name: importlib.metadata.version(name) for name in VERSIONS_SHOWN},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

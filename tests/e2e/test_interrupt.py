@@ -99,7 +99,7 @@ def test_a_run_stopped_at_any_stage_goes_on_and_ends_like_one_that_was_not(tmp_p
                 assert process.returncode == 130 and said.startswith("ctrpipe: interrupted"), after
             assert not (output / "metrics.json").exists()
             check_versions(output)
-        assert {"LogExampleGen", "Transform", "Trainer", "GatedEvaluator", "ServingCheck"} <= finished
+        assert {"LogExampleGen", "LogTransform", "Trainer", "GatedEvaluator", "ServingCheck"} <= finished
         with running(tmp_path, output, subprocess.PIPE) as process:
             _, rest = process.communicate()
         assert process.returncode == 0, rest

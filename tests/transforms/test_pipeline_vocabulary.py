@@ -69,7 +69,7 @@ def done(tmp_path_factory):
     rows = make_rows()
     (folder / "log.tsv").write_text("".join("\t".join(row[name] for name in COLUMNS) + "\n" for row in rows))
     log = transform(CONFIG, [str(folder / "log.tsv")], folder / "out")
-    graph = Artifacts(folder / "out" / "tfx" / "metadata.sqlite", CONFIG.name).folder("Transform", "transform_graph")
+    graph = Artifacts(folder / "out" / "tfx" / "metadata.sqlite", CONFIG.name).folder("LogTransform", "transform_graph")
     examples = [example for split in (log.train, log.validation, log.test) for example in read(split)]
     assert len(examples) == ROWS
     return rows, examples, log.feature_map, tft.TFTransformOutput(str(graph))

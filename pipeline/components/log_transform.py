@@ -1,0 +1,35 @@
+"""In place of TFX's Transform: the same transform graph, from columnar parts (see transforms.transform)."""
+
+import pathlib
+
+from tfx import v1 as tfx
+from tfx.dsl.component.experimental.decorators import component
+from tfx.types import artifact_utils
+from tfx.types.standard_artifacts import Examples, TransformGraph
+
+from pipeline.progress import now_and_then
+from transforms.parallel import Workers
+from transforms.payload import payload_files
+from transforms.spec import LogSpec
+from transforms.transform import analyze, transform
+
+
+@component
+def LogTransform(
+    examples: tfx.dsl.components.InputArtifact[Examples],
+    transform_graph: tfx.dsl.components.OutputArtifact[TransformGraph],
+    transformed_examples: tfx.dsl.components.OutputArtifact[Examples],
+    spec: tfx.dsl.components.Parameter[str],
+    seed: tfx.dsl.components.Parameter[int],
+    workers: tfx.dsl.components.Parameter[str],
+    code_version: tfx.dsl.components.Parameter[str],
+):
+    """`spec`: LogSpec as JSON; `workers`: see Workers.from_json; `code_version`: another one, another cache entry."""
+    log, crew = LogSpec.model_validate_json(spec), Workers.from_json(workers)
+    names = artifact_utils.decode_split_names(examples.split_names)
+    source, target = pathlib.Path(examples.uri), pathlib.Path(transformed_examples.uri)
+    graph = pathlib.Path(transform_graph.uri)
+    analyze(log, payload_files(source / "Split-train"), graph, crew)
+    splits = {name: (source / f"Split-{name}", target / f"Split-{name}") for name in names}
+    transform(log, graph, splits, seed, crew, now_and_then())
+    transformed_examples.split_names = examples.split_names
