@@ -7,22 +7,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline.config import Monitoring
 from pipeline.statistics import Sampled, generate_statistics, tfdv
-from transforms.errors import InputError
 from transforms.parallel import Workers
-from transforms.payload import PayloadWriter, payload_files, payload_rows, payload_schema
-from transforms.readers import LogReader, find_files
+from transforms.payload import payload_files, payload_rows
+from transforms.readers import find_files
 from transforms.schema import raw_schema
 from transforms.spec import LogSpec
+from transforms.whole_log import write_whole_log
 
 # How a comparison calls its two logs.
 SIDES = {"drift": ("new", "previous"), "skew": ("training", "serving")}
 SHOWN_MOVES = 3
 SHOWN_BINS = 10
-FILE_SECONDS = 5.0  # what reading one file takes, about
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,50 +50,11 @@ def read_log(spec: LogSpec, patterns: list[str], labels: bool, max_rows: int, se
         InputError: a file cannot be read, or too many of its rows are malformed.
     """
     files = find_files(patterns)
-    with tempfile.TemporaryDirectory(prefix="ctrpipe-", dir=workers.scratch) as folder:
-        todo = [_File(spec, file, labels, pathlib.Path(folder), number) for number, file in enumerate(files)]
-        counts = workers.map(_check, todo, FILE_SECONDS * len(todo))
-        rows, rejected = sum(count.rows for count in counts), sum(count.rejected for count in counts)
-        if rejected > spec.data.max_bad_row_rate * (rows + rejected) or not rows:
-            raise InputError(
-                f"{next(count.first for count in counts if count.first)}; {rejected} of {rows + rejected} rows are "
-                f"malformed, above data.max_bad_row_rate {spec.data.max_bad_row_rate}; is this the log that the "
-                "configuration describes?"
-            )
-        found = generate_statistics({"log": payload_files(pathlib.Path(folder))}, max_rows, seed, workers)
-    return Log(found["log"], rows, rejected)
-
-
-@dataclasses.dataclass(frozen=True)
-class _File:
-    spec: LogSpec
-    path: str
-    labels: bool
-    folder: pathlib.Path
-    number: int
-
-
-@dataclasses.dataclass(frozen=True)
-class _Count:
-    rows: int
-    rejected: int
-    first: str  # what is wrong with the first malformed row, and where it is
-
-
-def _check(file: _File) -> _Count:
-    """Writes a file's good rows as payload; counts them and the malformed ones."""
-    schema = payload_schema(file.spec)
-    names = file.spec.feature_columns + (file.spec.label_columns if file.labels else [])
-    rows = rejected = 0
-    first = ""
-    with PayloadWriter(file.folder, f"{file.number:05d}", pa.schema([schema.field(name) for name in names])) as writer:
-        for batch in LogReader(file.spec, file.labels).read(file.path):
-            writer.write(batch.rows)
-            rows += batch.rows.num_rows
-            rejected += len(batch.rejects)
-            if batch.rejects and not first:
-                first = f"{file.path}: line {batch.rejects[0].line + 1}: {batch.rejects[0].reason}"
-    return _Count(rows, rejected, first)
+    with tempfile.TemporaryDirectory(prefix="ctrpipe-", dir=workers.scratch) as name:
+        folder = pathlib.Path(name)
+        counts = write_whole_log(spec, files, labels, folder, workers)
+        found = generate_statistics({"log": payload_files(folder)}, max_rows, seed, workers)
+    return Log(found["log"], counts.rows, counts.rejected)
 
 
 # Distances -----------------------------------------------------------------------------------------------------------
