@@ -72,7 +72,7 @@ def run(config: pathlib.Path, data: tuple[str, ...], output: pathlib.Path | None
     folder = output or pathlib.Path("runs") / loaded.name
     metrics = run_pipeline(loaded, list(data) or loaded.data.paths, folder)
     print_summary(folder, loaded)
-    if not metrics["blessed"]:
+    if not metrics["blessed"] or metrics["drift_breached"]:
         sys.exit(BLOCKED)
 
 

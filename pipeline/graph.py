@@ -11,6 +11,7 @@ from tfx.proto import bulk_inferrer_pb2, trainer_pb2
 from tfx.utils import proto_utils
 
 from pipeline.components.atomic_pusher import AtomicPusher
+from pipeline.components.drift_check import DriftCheck, DriftGate
 from pipeline.components.examples_for_inference import ExamplesForInference
 from pipeline.components.gated_evaluator import GatedEvaluator
 from pipeline.components.last_blessed_model import LastBlessedModel
@@ -18,7 +19,7 @@ from pipeline.components.log_example_gen import LogExampleGen
 from pipeline.components.log_statistics_gen import LogStatisticsGen
 from pipeline.components.log_transform import LogTransform
 from pipeline.components.serving_check import ServingCheck
-from pipeline.config import Bounds, Model, RunConfig, fingerprint
+from pipeline.config import Bounds, Model, Monitoring, RunConfig, fingerprint
 from transforms.parallel import Workers
 from transforms.schema import raw_schema
 
@@ -32,6 +33,8 @@ class RunInputs:
     code_version: str
     output: pathlib.Path
     baseline_version: str  # the version to beat, "" where there is none
+    monitoring: Monitoring = Monitoring()  # the configuration's, its logs as absolute paths
+    monitored_fingerprint: str = ""
 
     def training_fingerprint(self, config: RunConfig, model: Model) -> str:
         """The same for two runs that would train the same model: gates, slices and names have no part in it."""
@@ -125,7 +128,20 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
     output = inputs.output
     push_folder = output / "models" / config.serving.model_name
     nodes = list(_data_nodes(config, inputs))
-    examples, _, schema, _, transform = nodes
+    examples, statistics, schema, _, transform = nodes
+    drift = None
+    if inputs.monitoring.previous or inputs.monitoring.serving:
+        drift = DriftCheck(
+            examples=examples.outputs["examples"],
+            statistics=statistics.outputs["statistics"],
+            spec=config.log_spec.model_dump_json(),
+            monitoring=inputs.monitoring.model_dump_json(exclude={"block"}),
+            logs_fingerprint=inputs.monitored_fingerprint,
+            max_rows=config.statistics.max_rows,
+            seed=0,
+            workers=_workers(config, output),
+        )
+        nodes.append(drift)
 
     def add_trainer(model: Model) -> tfx.components.Trainer:
         training_fingerprint = inputs.training_fingerprint(config, model)
@@ -164,10 +180,15 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
         example_split="test",
         workers=_workers(config, output),
     )
+    infra_blessing = check.outputs["blessing"]
+    if drift and inputs.monitoring.block:
+        gate = DriftGate(drift=drift.outputs["drift"], infra_blessing=infra_blessing)
+        nodes.append(gate)
+        infra_blessing = gate.outputs["blessing"]
     pusher = AtomicPusher(
         model=trainer.outputs["model"],
         model_blessing=evaluator.outputs["blessing"],
-        infra_blessing=check.outputs["blessing"],
+        infra_blessing=infra_blessing,
         push_destination=tfx.proto.PushDestination(
             filesystem=tfx.proto.PushDestination.Filesystem(base_directory=str(push_folder))
         ),

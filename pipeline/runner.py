@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from models.feature_map import FeatureMap
-from pipeline.config import RunConfig
+from pipeline.config import Monitoring, RunConfig
 from pipeline.progress import announce
 from pipeline.quiet import load_tensorflow
 from transforms.errors import InputError
 from transforms.readers import find_files
 
 CODE_FOLDERS = ("models", "transforms", "serving", "pipeline")
+MONITORED = ("previous", "serving")
 VERSIONS_SHOWN = ("tensorflow", "keras", "tfx", "tensorflow-transform", "apache-beam", "numpy", "pyarrow")
 
 
@@ -49,11 +50,29 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
     check_output(output)
     announce(f"Run {config.name}: {len(found)} file(s), output in {output}")
     data = [_describe_file(path) for path in found]
+    monitored = _find_monitored(config.monitoring)
     with one_run_at_a_time(output):
-        return _run_pipeline(config, found, data, output.resolve())
+        return _run_pipeline(config, found, data, monitored, output.resolve())
 
 
-def _run_pipeline(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> dict:
+def _find_monitored(monitoring: Monitoring) -> dict[str, Any]:
+    """What RunInputs says of the logs to compare with.
+
+    Raises:
+        InputError: a log cannot be read.
+    """
+    logs = {kind: find_files(getattr(monitoring, kind)) for kind in MONITORED if getattr(monitoring, kind)}
+    absolute = {kind: [str(pathlib.Path(path).resolve()) for path in paths] for kind, paths in logs.items()}
+    described = [_describe_file(path) for paths in logs.values() for path in paths]
+    return {
+        "monitoring": monitoring.model_copy(update=absolute),
+        "monitored_fingerprint": _fingerprint_files(described) if described else "",
+    }
+
+
+def _run_pipeline(
+    config: RunConfig, files: list[str], data: list[dict[str, Any]], monitored: dict[str, Any], output: pathlib.Path
+) -> dict:
     announce("Loading TFX")
     from tfx import v1 as tfx
 
@@ -62,7 +81,7 @@ def _run_pipeline(config: RunConfig, files: list[str], data: list[dict[str, Any]
     inputs = _run_inputs(files, data, output)
     push_folder = output / "models" / config.serving.model_name
     newest = _version_to_beat(push_folder, inputs.training_fingerprint(config, config.model))
-    pipeline = create_pipeline(config, dataclasses.replace(inputs, baseline_version=newest))
+    pipeline = create_pipeline(config, dataclasses.replace(inputs, baseline_version=newest, **monitored))
     with _announced_stages():
         tfx.orchestration.LocalDagRunner().run(pipeline)
     return finish(config, data, inputs.code_version, output)
@@ -202,6 +221,8 @@ def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pat
     import pyarrow.parquet
 
     from pipeline.artifacts import Artifacts
+    from pipeline.components.log_statistics_gen import RATES
+    from pipeline.drift import drift_gate
     from pipeline.evaluate import evaluate
     from pipeline.gates import read_gates
     from pipeline.report import write_report
@@ -221,19 +242,31 @@ def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pat
     evaluation = artifacts.folder("GatedEvaluator", "evaluation")
     workers = Workers(config.workers, tuple(config.beam_args))
     metrics, predictions = evaluate(evaluation, baseline, test, config.log_spec, config.evaluation.slices, workers)
+    gates = read_gates(evaluation, config.gates)
     metrics["blessed"] = (artifacts.folder("GatedEvaluator", "blessing") / "BLESSED").exists()
+    metrics["drift_breached"] = None
+    drift = None
+    if config.monitoring.previous or config.monitoring.serving:
+        drift = json.loads((artifacts.folder("DriftCheck", "drift") / "drift.json").read_text())
+        metrics["drift_breached"] = drift["breached"]
+        if config.monitoring.block:
+            gates.append(drift_gate(drift))
+            metrics["blessed"] = metrics["blessed"] and not drift["breached"]
     pushed = artifacts.property("AtomicPusher", "pushed_model", "pushed_version") if metrics["blessed"] else None
     metrics["model_version"] = pushed
     fresh = output / ".report_data.new"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
     pa.parquet.write_table(pa.table(predictions), fresh / "predictions.parquet")
-    write_json(fresh / "gates.json", read_gates(evaluation, config.gates))
+    write_json(fresh / "gates.json", gates)
+    if drift:
+        write_json(fresh / "drift.json", drift)
     shutil.copy(model / "assets.extra" / "history.json", fresh / "history.json")
     counts = json.loads((examples / "counts.json").read_text())
     statistics = artifacts.folder("LogStatisticsGen", "statistics")
     anomalies = artifacts.folder("ExampleValidator", "anomalies")
-    write_json(fresh / "statistics.json", summarise_statistics(statistics, anomalies, counts, config.log_spec))
+    rates = json.loads(artifacts.property("LogStatisticsGen", "statistics", RATES) or "{}")
+    write_json(fresh / "statistics.json", summarise_statistics(statistics, anomalies, counts, config.log_spec, rates))
     (fresh / "config.yaml").write_text(_as_yaml(config))
     lineage = {
         "config_hash": hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16],

@@ -30,6 +30,11 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
         print(f"Model:  {model}/{metrics['model_version']}")
     else:
         print("Model:  blocked by a gate, not pushed")
+    if metrics["drift_breached"]:
+        from pipeline.drift import far_columns
+
+        drift = json.loads((output / "report_data" / "drift.json").read_text())
+        print(f"Drift:  further from another log than they may be: {', '.join(far_columns(drift))}")
     print(f"Report: {output}/report.html")
 
 
