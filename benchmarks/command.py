@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from benchmarks.peers.line_process import ProcessError
 from transforms.errors import InputError
@@ -118,7 +117,7 @@ def write(report: dict[str, Any], output: pathlib.Path) -> None:
         raise InputError(f"--output {output}: cannot write: {error.strerror}") from error
 
 
-def finish(report: dict[str, Any], output: pathlib.Path, table: Table) -> None:
+def finish(report: dict[str, Any], output: pathlib.Path, table: RenderableType) -> None:
     """Writes the report and prints the table, where the report is, and the report as the last line of stdout."""
     write(report, output)
     console = Console()

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.peers.line_process import ProcessError, clean_environment
@@ -40,7 +40,7 @@ class Usage:
     processes: int
 
 
-def run(name: str, command: list[str | pathlib.Path], **environment: str) -> tuple[dict[str, Any], Usage]:
+def run(name: str, command: Sequence[str | pathlib.Path], **environment: str) -> tuple[dict[str, Any], Usage]:
     """Runs a command to its end: its last line of stdout, a JSON object, and what it took.
 
     Args:

@@ -1,0 +1,417 @@
+"""Preprocessing beside stock TFX and FuxiCTR: `python -m benchmarks.preprocess`."""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Group
+from rich.table import Table
+
+from benchmarks.command import busy, busy_caption, command, finish, machine, write
+from benchmarks.preprocess_logs import TEST, VALIDATION, VALUES, bad_log, raw_log, values_of
+from benchmarks.preprocess_sides import OFTEN, PEERS, TOP, Rule, Run, ours
+from benchmarks.train import peer_version
+from models.feature_map import RESERVED_IDS, FeatureMap
+from pipeline.progress import announce
+from transforms.errors import InputError
+from transforms.packed import PackedReader, packed_files
+
+TARGETS = {"stock": 20.0, "fuxictr": 3.0}  # our rows/s over theirs, at TARGET_ROWS or more
+TARGET_ROWS = 1_000_000
+GROWTH_TARGET = 1.2  # time a row of a larger log over that of a smaller, start left out
+SPEED_UP_TARGETS = {2: 1.6, 4: 2.5}  # of so many workers over one, start left out
+LOSS_TARGET = 0.2  # share of the rows/s that malformed rows may cost
+ROWS_COMPARED = 10_000
+RULES = {rule.name: rule for rule in (TOP, OFTEN)}
+MIB = 2**20
+
+
+# What follows from the measurements ---------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """Our run, or a peer's, on a log of `Run.rows` rows.
+
+    Args:
+        run: Of several rounds the one of median time.
+        workers: Ours: what was asked for; None: as many as the product chooses.
+        bad_rate: Share of malformed rows.
+    """
+
+    run: Run
+    workers: int | None = None
+    bad_rate: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return self.run.as_json() | {"workers": self.workers, "bad_rate": self.bad_rate}
+
+
+def ratio(mine: Run, theirs: Run) -> dict[str, Any]:
+    """Our rows a second, and a CPU second, over theirs, which may be measured on fewer rows (see `seconds_for`)."""
+    target = TARGETS[theirs.side] if mine.rows >= TARGET_ROWS else None
+    speed = seconds_for(theirs, mine.rows) / mine.usage.seconds
+    cpu = (mine.rows / mine.usage.cpu_seconds) / (theirs.rows / theirs.usage.cpu_seconds)
+    found = {"peer": theirs.side, "rule": mine.rule, "rows": mine.rows, "peer_rows": theirs.rows}
+    found |= {"peer_seconds": seconds_for(theirs, mine.rows)}
+    met = None if target is None else speed >= target
+    return found | {"ratio": speed, "cpu_ratio": cpu, "target": target, "met": met}
+
+
+def seconds_for(run: Run, rows: int) -> float:
+    """What a run would take for `rows` rows: its stages scale linearly, its start is there once."""
+    start = run.stages.get("start", 0.0)
+    return start + (run.usage.seconds - start) * rows / run.rows
+
+
+def marginal(small: Run, large: Run) -> float:
+    """Rows a second of what the larger log has more."""
+    return (large.rows - small.rows) / (large.usage.seconds - small.usage.seconds)
+
+
+def growth(runs: list[Run]) -> list[dict[str, Any]]:
+    """Marginal rows a second between logs of growing size, and how much longer a row takes than in the step before."""
+    found: list[dict[str, Any]] = []
+    for small, large in itertools.pairwise(runs):
+        step: dict[str, Any] = {"rows": [small.rows, large.rows], "marginal_rows_per_s": marginal(small, large)}
+        if found:
+            longer = found[-1]["marginal_rows_per_s"] / step["marginal_rows_per_s"]
+            step |= {"time_per_row": longer, "target": GROWTH_TARGET, "met": longer <= GROWTH_TARGET}
+        found.append(step)
+    return found
+
+
+def speed_ups(runs: dict[int, list[Run]]) -> list[dict[str, Any]]:
+    """Marginal rows a second of several workers over those of one, between the two largest logs."""
+    if 1 not in runs or len(runs[1]) < 2:
+        return []
+    one = marginal(*runs[1][-2:])
+    found = []
+    for workers, of_them in sorted(runs.items()):
+        if workers > 1:
+            target, speed = SPEED_UP_TARGETS.get(workers), marginal(*of_them[-2:]) / one
+            met = None if target is None else speed >= target
+            found.append({"workers": workers, "speed_up": speed, "target": target, "met": met})
+    return found
+
+
+def loss(good: Run, bad: Run, rate: float) -> dict[str, Any]:
+    """What malformed rows cost, in all and while the log is read, and where every row of the log has gone."""
+    share = 1 - bad.rows_per_s / good.rows_per_s
+    reading = 1 - good.stages["LogExampleGen"] / bad.stages["LogExampleGen"]
+    counts = json.loads((pathlib.Path(bad.answer["examples"]) / "counts.json").read_text())
+    kept, rejected = sum(counts["rows"].values()), counts["rejected"]
+    packed = sum(PackedReader(files, 1).rows for files in packed_splits(bad).values())
+    nothing_lost = kept + rejected == bad.rows and packed == kept
+    rows = {"in": bad.rows, "out": packed, "dead_letters": rejected, "none_lost": nothing_lost}
+    met = share <= LOSS_TARGET and nothing_lost
+    found = {"rate": rate, "loss": share, "loss_of_reading": reading, "target": LOSS_TARGET, "met": met}
+    return found | {"rows": rows}
+
+
+def packed_splits(run: Run) -> dict[str, list[pathlib.Path]]:
+    folder = pathlib.Path(run.answer["packed"])
+    return {name: packed_files(folder / f"Split-{name}") for name in ("train", "validation", "test")}
+
+
+# Whether both sides have the same ids --------------------------------------------------------------------------------
+
+
+def vocabularies(transform_graph: str, prefix: str) -> dict[str, list[bytes]]:
+    """By categorical column, the lines of the vocabulary that a transform graph holds."""
+    assets = pathlib.Path(transform_graph) / "transform_fn" / "assets"
+    return {name: (assets / f"{prefix}{name}").read_bytes().splitlines() for name in VALUES}
+
+
+def same_ids(mine: Run, theirs: Run, log: pathlib.Path) -> dict[str, Any]:
+    """Our vocabularies beside stock TFX's, line by line, and our ids of validation rows beside those they give.
+
+    An id is the field's offset (unknown), the next one (missing), or that of the value's line in their vocabulary.
+    """
+    ours, stock = (
+        vocabularies(run.answer["transform_graph"], prefix) for run, prefix in ((mine, "vocabulary_"), (theirs, ""))
+    )
+    different = [name for name in VALUES if ours[name] != stock[name]]
+    feature_map = FeatureMap.from_json(mine.answer["feature_map"])
+    slots = {field.name: (slot, field.offset) for slot, field in enumerate(feature_map.fields)}
+    files = packed_splits(mine)["validation"]
+    inputs, _ = next(iter(PackedReader(files, min(ROWS_COMPARED, PackedReader(files, 1).rows))))
+    rows = values_of(log, round((1 - VALIDATION - TEST) * mine.rows), len(inputs["ids"]))
+    wrong = 0
+    for column, name in enumerate(VALUES):
+        slot, offset = slots[name]
+        number = {value: offset + RESERVED_IDS + line for line, value in enumerate(stock[name])} | {b"": offset + 1}
+        expected = np.array([number.get(row[column], offset) for row in rows])
+        wrong += int((inputs["ids"][:, slot] != expected).sum())
+    lines = sum(map(len, stock.values()))
+    found = {"peer": theirs.side, "rows": mine.rows, "lines": lines, "different_vocabularies": different}
+    return found | {"ids": len(rows) * len(VALUES), "different_ids": wrong, "met": not different and not wrong}
+
+
+def same_values(mine: Run, theirs: Run, _log: pathlib.Path) -> dict[str, Any]:
+    """The values that we keep beside those that FuxiCTR keeps; it numbers them from 1 and ties its own way."""
+    ours = vocabularies(mine.answer["transform_graph"], "vocabulary_")
+    fuxictr = json.loads(pathlib.Path(theirs.answer["vocabularies"]).read_text())
+    kept = {name: {value.encode() for value in fuxictr[name]} - {b"__PAD__", b"__OOV__"} for name in VALUES}
+    different = [name for name in VALUES if set(ours[name]) != kept[name]]
+    lines = sum(map(len, kept.values()))
+    found = {"peer": theirs.side, "rows": mine.rows, "lines": lines, "different_vocabularies": different}
+    return found | {"met": not different}
+
+
+SAME: dict[str, Callable[[Run, Run, pathlib.Path], dict[str, Any]]] = {"stock": same_ids, "fuxictr": same_values}
+
+
+# Measuring -----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Benchmark:
+    """Measures one side after the other.
+
+    Args:
+        folder: Where the logs are kept and the sides write.
+        rounds: How often each is measured; the round of median time counts.
+    """
+
+    folder: pathlib.Path
+    rounds: int
+    done: list[Measured] = dataclasses.field(default_factory=list)
+    ratios: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    same: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    bad: dict[str, Any] | None = None
+
+    @property
+    def logs(self) -> pathlib.Path:
+        return self.folder / "logs"
+
+    def mine(self, rows: int, rule: Rule, workers: int | None = None, bad_rate: float = 0.0) -> Run:
+        for known in self.done:
+            if (known.run.side, known.run.rule, known.run.rows) == ("ours", rule.name, rows):
+                if (known.workers, known.bad_rate) == (workers, bad_rate):
+                    return known.run
+        log = bad_log(self.logs, rows, bad_rate) if bad_rate else raw_log(self.logs, rows)
+        name = f"ours-{rows}-{'-'.join(rule.vocabulary)}-{workers or 'auto'}-{bad_rate}"
+        return self._measure(lambda: ours(log, rows, rule, self.folder / name, workers), workers, bad_rate)
+
+    def theirs(self, peer: str, rows: int) -> Run:
+        _, preprocess = PEERS[peer]
+        raw_log(self.logs, rows)
+        return self._measure(lambda: preprocess(self.logs, rows, self.folder / f"{peer}-{rows}"))
+
+    def _measure(self, once: Callable[[], Run], workers: int | None = None, bad_rate: float = 0.0) -> Run:
+        runs = []
+        for _ in range(self.rounds):
+            runs.append(once())
+            run, usage = runs[-1], runs[-1].usage
+            announce(f"{run.side}, {run.rows:,} rows: {usage.seconds:.1f} s, {usage.cpu_seconds:.1f} s of CPU")
+        runs.sort(key=lambda run: run.usage.seconds)
+        median = runs[(len(runs) - 1) // 2]
+        self.done.append(Measured(median, workers, bad_rate))
+        return median
+
+    def compare(self, peer: str, sizes: list[int], most: int | None) -> None:
+        """Ours beside a peer's at each size, the peer at no more than `most` rows; and their ids, at its own sizes."""
+        rule, _ = PEERS[peer]
+        for rows in sorted({min(size, most or size) for size in sizes}):
+            theirs, mine = self.theirs(peer, rows), self.mine(rows, rule)
+            self.same.append(SAME[peer](mine, theirs, raw_log(self.logs, rows)))
+            larger = [size for size in sizes if size == rows or (most == rows and size > rows)]
+            for size in larger:
+                self.ratios.append(ratio(self.mine(size, rule), theirs))
+
+    def as_json(self) -> dict[str, Any]:
+        plain = [each for each in self.done if not each.bad_rate and each.run.side == "ours"]
+        by_workers: dict[int | None, list[Run]] = {}
+        for each in plain:
+            if each.run.rule == TOP.name:
+                by_workers.setdefault(each.workers, []).append(each.run)
+        for runs in by_workers.values():
+            runs.sort(key=lambda run: run.rows)
+        grown = {str(workers or "auto"): growth(runs) for workers, runs in by_workers.items()}
+        counted = {workers: runs for workers, runs in by_workers.items() if workers}
+        found: dict[str, Any] = {"results": [each.as_json() for each in self.done], "ratios": self.ratios}
+        found |= {"growth": grown, "speed_ups": speed_ups(counted), "same": self.same}
+        return found | {"bad_rows": self.bad}
+
+
+def measure(
+    benchmark: Benchmark,
+    sizes: list[int],
+    workers: list[int | None],
+    peers: list[str],
+    most: dict[str, int | None],
+    bad_rate: float,
+) -> Iterator[None]:
+    """Yields after each comparison."""
+    for count in workers:
+        for rows in sizes:
+            benchmark.mine(rows, TOP, count)
+            yield
+    if bad_rate:
+        bad = benchmark.mine(sizes[-1], TOP, workers[0], bad_rate)
+        benchmark.bad = loss(benchmark.mine(sizes[-1], TOP, workers[0]), bad, bad_rate)
+        yield
+    for peer in peers:
+        benchmark.compare(peer, sizes, most.get(peer))
+        yield
+
+
+# Tables --------------------------------------------------------------------------------------------------------------
+
+
+def table(report: dict[str, Any]) -> Table:
+    caption = busy_caption(report["busy"])
+    found = Table(title=f"From raw log to packed files, {report['machine']['cpu']}", caption=caption)
+    for name in ("side", "rule", "rows", "workers", "seconds", "rows/s", "CPU s", "peak MiB"):
+        found.add_column(name, justify="left" if name in ("side", "rule") else "right")
+    for result in report["results"]:
+        side = f"{result['side']}, {result['bad_rate']:.0%} malformed" if result["bad_rate"] else result["side"]
+        workers = str(result["workers"] or "auto") if result["side"] == "ours" else ""
+        numbers = (f"{result['seconds']:.1f}", f"{result['rows_per_s']:,.0f}", f"{result['cpu_seconds']:.1f}")
+        memory = f"{result['peak_bytes'] / MIB:,.0f}"
+        found.add_row(side, result["rule"], f"{result['rows']:,}", workers, *numbers, memory)
+    return found
+
+
+def stage_table(report: dict[str, Any]) -> Table:
+    """Where the time goes, of the sides that tell."""
+    found = Table(title="Seconds by stage")
+    found.add_column("side, rows, workers")
+    found.add_column("stages")
+    for result in report["results"]:
+        if result["stages"]:
+            name = f"{result['side']}, {result['rows']:,}, {result['workers'] or 'auto'}"
+            found.add_row(name, ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in result["stages"].items()))
+    return found
+
+
+def claims(report: dict[str, Any]) -> Table:
+    """What was to be shown, what was found, and whether that is what it should be."""
+    found = Table(title="Claims")
+    for name in ("claim", "found", "target", ""):
+        found.add_column(name, justify="right" if name in ("found", "target") else "left")
+
+    def add(claim: str, value: str, target: str, met: bool | None) -> None:
+        found.add_row(claim, value, target, "" if met is None else "met" if met else "missed")
+
+    for each in report["ratios"]:
+        scaled = "" if each["peer_rows"] == each["rows"] else f", theirs measured at {each['peer_rows']:,} and scaled"
+        claim = f"rows/s over those of {each['peer']}, {each['rows']:,} rows{scaled}"
+        add(claim, f"{each['ratio']:.1f}", f">= {each['target']:.0f}" if each["target"] else "", each["met"])
+        add(f"  the same by CPU time ({each['rule']})", f"{each['cpu_ratio']:.1f}", "", None)
+    for workers, steps in report["growth"].items():
+        for step in steps:
+            between = f"between {step['rows'][0]:,} and {step['rows'][1]:,} rows, workers: {workers}"
+            add(f"marginal rows/s {between}", f"{step['marginal_rows_per_s']:,.0f}", "", None)
+            if "time_per_row" in step:
+                claim = f"  marginal time a row over that of the step before, workers: {workers}"
+                add(claim, f"{step['time_per_row']:.2f}", f"<= {step['target']}", step["met"])
+    for each in report["speed_ups"]:
+        target = f">= {each['target']}" if each["target"] else ""
+        add(f"marginal speed of {each['workers']} workers over one", f"{each['speed_up']:.2f}", target, each["met"])
+    for each in report["same"]:
+        kind = "the same ids" if "ids" in each else "the same values kept"
+        text = "all" if each["met"] else f"not {', '.join(each['different_vocabularies']) or each['different_ids']}"
+        add(f"{kind} as {each['peer']}, {each['rows']:,} rows, {each['lines']:,} values", text, "all", each["met"])
+    if bad := report["bad_rows"]:
+        rows = bad["rows"]
+        add(
+            f"rows/s lost to {bad['rate']:.0%} malformed rows",
+            f"{bad['loss']:.1%}",
+            f"<= {bad['target']:.0%}",
+            bad["met"],
+        )
+        account = f"{rows['in']:,} = {rows['out']:,} + {rows['dead_letters']:,}"
+        add("  rows in = rows packed + dead letters", account, "", rows["none_lost"])
+    return found
+
+
+# The command ---------------------------------------------------------------------------------------------------------
+
+
+def numbers(option: str, text: str, names: tuple[str, ...] = ()) -> list[int | None]:
+    """'1,4' -> [1, 4]; a name is None.
+
+    Raises:
+        InputError: something else.
+    """
+    found: list[int | None] = []
+    for part in text.split(","):
+        part = part.strip()
+        if part not in names and not (part.isdecimal() and int(part) > 0):
+            raise InputError(f"{option}: expected positive numbers as in 1,2. Received: {text!r}")
+        found.append(None if part in names else int(part))
+    return list(dict.fromkeys(found))
+
+
+def chosen_peers(text: str) -> list[str]:
+    """Raises InputError where `text` is neither 'none' nor peers with commas between them."""
+    if text == "none":
+        return []
+    found = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in found if name not in PEERS]:
+        raise InputError(f"--against: expected none or some of {', '.join(PEERS)}. Received: {', '.join(unknown)}")
+    return list(dict.fromkeys(found))
+
+
+@command("benchmarks.preprocess")
+@click.option("--rows", default="200000", help="Sizes of the log, as in 200000,1000000.")
+@click.option("--against", default="stock,fuxictr", help="Peers: stock (TFX), fuxictr; or none.")
+@click.option("--rows-stock", type=click.IntRange(1000), default=200_000, help="The most rows that stock TFX gets.")
+@click.option("--rows-fuxictr", type=click.IntRange(1000), help="The most rows that FuxiCTR gets. Default: all.")
+@click.option("--workers", default="auto", help="Our processes, as in 1,2,4; auto: as many as the product chooses.")
+@click.option("--bad-rate", type=click.FloatRange(0, 0.5), default=0.0, help="Also a log with this share malformed.")
+@click.option("--rounds", type=click.IntRange(1), default=1, help="How often each is measured; the median counts.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=pathlib.Path),
+    default="runs/benchmarks/preprocess",
+    help="Logs, kept for the next time, and what the sides write.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=pathlib.Path),
+    default="runs/benchmarks/preprocess.json",
+    help="The JSON file.",
+)
+def main(
+    rows: str,
+    against: str,
+    rows_stock: int,
+    rows_fuxictr: int | None,
+    workers: str,
+    bad_rate: float,
+    rounds: int,
+    folder: pathlib.Path,
+    output: pathlib.Path,
+) -> None:
+    """Time from a raw log to packed training files, ours and that of stock TFX and FuxiCTR (`make peers`).
+
+    Each side is a process of its own, one after the other, its start and imports counted, on the same generated rows
+    in Criteo's format. Ours is the pipeline up to Transform: reading and checking, statistics (of a sample above
+    500,000 rows), transform. Stock is CsvExampleGen, StatisticsGen, SchemaGen and Transform with a vocabulary of 5,000
+    a column; FuxiCTR is its recipe for Criteo, which keeps values that occur 10 times; each is compared with ours by
+    the same rule. Where a peer gets fewer rows, its stages are scaled linearly. Peers get the log split, with a header, and
+    stock with commas; making that is not counted. Prints tables, writes JSON after every step, and prints it as the
+    last line.
+    """
+    sizes = sorted(size for size in numbers("--rows", rows) if size)
+    peers, counts = chosen_peers(against), numbers("--workers", workers, ("auto",))
+    report: dict[str, Any] = {"benchmark": "preprocess", "machine": machine(), "rounds": rounds, "busy": busy()}
+    report |= {"peers": {"fuxictr": peer_version("fuxictr")} if "fuxictr" in peers else {}}
+    benchmark = Benchmark(folder, rounds)
+    most = {"stock": rows_stock, "fuxictr": rows_fuxictr}
+    for _ in measure(benchmark, sizes, counts, peers, most, bad_rate):
+        report |= benchmark.as_json()
+        write(report, output)
+    finish(report, output, Group(table(report), stage_table(report), claims(report)))
+
+
+if __name__ == "__main__":
+    main()
