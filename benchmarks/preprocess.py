@@ -397,8 +397,8 @@ def main(
     in Criteo's format. Ours is the pipeline up to Transform: reading and checking, statistics (of a sample above
     500,000 rows), transform. Stock is CsvExampleGen, StatisticsGen, SchemaGen and Transform with a vocabulary of 5,000
     a column; FuxiCTR is its recipe for Criteo, which keeps values that occur 10 times; each is compared with ours by
-    the same rule. Where a peer gets fewer rows, its stages are scaled linearly. Peers get the log split, with a header, and
-    stock with commas; making that is not counted. Prints tables, writes JSON after every step, and prints it as the
+    the same rule. Where a peer gets fewer rows, its stages are scaled linearly. Peers get the log split, with a header,
+    and stock with commas; making that is not counted. Prints tables, writes JSON after every step, and prints it as the
     last line.
     """
     sizes = sorted(size for size in numbers("--rows", rows) if size)

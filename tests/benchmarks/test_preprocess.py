@@ -1,0 +1,234 @@
+"""What the measurement of preprocessing computes, the logs it makes, and what it sees of a process."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+
+from benchmarks import measured
+from benchmarks.measured import Usage, marked
+from benchmarks.peers.line_process import ProcessError
+from benchmarks.preprocess import chosen_peers, growth, loss, numbers, ratio, same_ids, same_values, speed_ups
+from benchmarks.preprocess_logs import COLUMNS, VALUES, bad_log, raw_log, split_logs, values_of
+from benchmarks.preprocess_sides import TOP, Run, config
+from models.feature_map import FeatureMap
+from pipeline.config import RunConfig
+from transforms.errors import InputError
+from transforms.packed import PackedWriter
+from transforms.readers import LogReader
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def run(rows: int, seconds: float, side: str = "ours", **more) -> Run:
+    usage = Usage(seconds, more.pop("cpu_seconds", seconds), 0, 1)
+    return Run(side, TOP.name, rows, usage, more.pop("stages", {}), more)
+
+
+# What is computed ----------------------------------------------------------------------------------------------------
+
+
+def test_a_peer_of_fewer_rows_starts_once():
+    """20 s of start and 80 s for 100 rows are 820 s for 1,000, not 1,000 s."""
+    found = ratio(
+        run(1000, 41.0, cpu_seconds=50.0), run(100, 100.0, "stock", stages={"start": 20.0, "Transform": 80.0})
+    )
+    assert (found["peer_seconds"], found["ratio"], found["cpu_ratio"]) == (820.0, 20.0, 20.0)
+    assert (found["rows"], found["peer_rows"]) == (1000, 100)
+
+
+@pytest.mark.parametrize(("seconds", "met"), [(30.0, True), (30.1, False)])
+def test_a_ratio_has_its_target_at_a_million_rows(seconds, met):
+    found = ratio(run(1_000_000, seconds), run(1_000_000, 90.0, "fuxictr"))
+    assert (found["target"], found["met"]) == (3.0, met)
+    assert ratio(run(999_999, seconds), run(999_999, 90.0, "fuxictr"))["met"] is None
+
+
+def test_growth_leaves_the_start_out():
+    """After 10 s of start, 100 rows a second, then 50: twice the time a row."""
+    first, second = growth([run(100, 11.0), run(1100, 21.0), run(2100, 41.0)])
+    assert first == {"rows": [100, 1100], "marginal_rows_per_s": 100.0}
+    assert (second["marginal_rows_per_s"], second["time_per_row"], second["met"]) == (50.0, 2.0, False)
+    assert growth([run(100, 11.0), run(1100, 21.0), run(2100, 32.5)])[1]["met"] is True
+    assert growth([run(100, 11.0)]) == []
+
+
+def test_speed_up_is_that_of_the_marginal_time():
+    """One process 10 s for 1,000 rows more, two 5 s, though they start 20 s later."""
+    runs = {1: [run(0, 5.0), run(1000, 15.0)], 2: [run(0, 25.0), run(1000, 30.0)], 4: [run(0, 25.0), run(1000, 30.0)]}
+    two, four = speed_ups(runs)
+    assert (two["workers"], two["speed_up"], two["met"]) == (2, 2.0, True)
+    assert (four["workers"], four["speed_up"], four["met"]) == (4, 2.0, False)
+    assert speed_ups({2: runs[2]}) == []
+
+
+def packed(folder: pathlib.Path, split: str, ids: np.ndarray) -> None:
+    (folder / f"Split-{split}").mkdir(parents=True)
+    with PackedWriter(folder / f"Split-{split}" / "part.parquet") as writer:
+        writer.write({"ids": ids, "label": np.zeros((len(ids), 1), np.float32)})
+
+
+@pytest.mark.parametrize(("rejected", "none_lost"), [(10, True), (9, False)])
+def test_every_row_is_packed_or_a_dead_letter(tmp_path, rejected, none_lost):
+    counts = {"rows": {"train": 80, "validation": 5, "test": 5}, "rejected": rejected}
+    (tmp_path / "counts.json").write_text(json.dumps(counts))
+    for split, rows in counts["rows"].items():
+        packed(tmp_path / "packed", split, np.ones((rows, 2), np.int32))
+    stages = {"stages": {"LogExampleGen": 2.0}}
+    answer = {"examples": str(tmp_path), "packed": str(tmp_path / "packed")}
+    bad = run(100, 12.5, stages={"LogExampleGen": 4.0}, **answer)
+    found = loss(run(100, 10.0, **stages), bad, 0.1)
+    assert found["loss"] == pytest.approx(0.2)
+    assert found["loss_of_reading"] == 0.5
+    assert found["rows"] == {"in": 100, "out": 90, "dead_letters": rejected, "none_lost": none_lost}
+    assert found["met"] is none_lost
+
+
+# Whether both sides keep the same ------------------------------------------------------------------------------------
+
+
+def graph(folder: pathlib.Path, prefix: str, vocabulary: list[str]) -> str:
+    """A transform graph whose columns have the same vocabulary."""
+    assets = folder / "transform_fn" / "assets"
+    assets.mkdir(parents=True)
+    for name in VALUES:
+        (assets / f"{prefix}{name}").write_text("".join(f"{value}\n" for value in vocabulary))
+    return str(folder)
+
+
+@pytest.fixture
+def log(tmp_path) -> pathlib.Path:
+    """Ten rows, of which the ninth is the validation row: a, b, nothing, something else, a, a, ..."""
+    values = ["a", "b", "", "z"] + ["a"] * 22
+    rows = [["0"] * 14 + ["other"] * 26] * 8 + [["0"] * 14 + values] * 2
+    path = tmp_path / "log.tsv"
+    path.write_text("".join("\t".join(row) + "\n" for row in rows))
+    return path
+
+
+def test_ids_are_those_of_the_lines_of_the_other_vocabulary(tmp_path, log):
+    feature_map = FeatureMap.from_sizes([(name, "categorical", 2, 1, "feature") for name in VALUES])
+    ids = np.array([[field.offset + 2 for field in feature_map.fields]], np.int32)
+    ids[0, 1] += 1  # b is the second line
+    ids[0, 2] -= 1  # missing
+    ids[0, 3] -= 2  # unknown
+    packed(tmp_path / "right", "validation", ids)
+    ids[0, 4] += 1
+    packed(tmp_path / "wrong", "validation", ids)
+    ours = {"transform_graph": graph(tmp_path / "ours", "vocabulary_", ["a", "b"])}
+    ours |= {"feature_map": feature_map.to_json()}
+    stock = run(10, 1.0, "stock", transform_graph=graph(tmp_path / "stock", "", ["a", "b"]))
+    found = same_ids(run(10, 1.0, packed=str(tmp_path / "right"), **ours), stock, log)
+    assert (found["met"], found["lines"], found["ids"], found["different_ids"]) == (True, 52, 26, 0)
+    assert same_ids(run(10, 1.0, packed=str(tmp_path / "wrong"), **ours), stock, log)["different_ids"] == 1
+    swapped = run(10, 1.0, "stock", transform_graph=graph(tmp_path / "swapped", "", ["b", "a"]))
+    found = same_ids(run(10, 1.0, packed=str(tmp_path / "right"), **ours), swapped, log)
+    assert (found["met"], found["different_vocabularies"]) == (False, VALUES)
+
+
+def test_kept_values_are_compared_whatever_their_order(tmp_path, log):
+    ours = run(10, 1.0, transform_graph=graph(tmp_path / "ours", "vocabulary_", ["a", "b"]))
+    kept = {name: {"b": 1, "a": 2, "__PAD__": 0, "__OOV__": 3} for name in VALUES}
+    path = tmp_path / "feature_vocab.json"
+    path.write_text(json.dumps(kept))
+    theirs = run(10, 1.0, "fuxictr", vocabularies=str(path))
+    assert same_values(ours, theirs, log)["met"]
+    del kept["C7"]["a"]
+    path.write_text(json.dumps(kept))
+    assert same_values(ours, theirs, log)["different_vocabularies"] == ["C7"]
+
+
+# The logs ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_peers_logs_are_the_raw_log_in_three_files(tmp_path):
+    raw = raw_log(tmp_path, 50).read_bytes().splitlines()
+    for separator in (",", "\t"):
+        folder = split_logs(tmp_path, 50, separator)
+        files = [(folder / name / "log.csv").read_bytes().splitlines() for name in ("train", "valid", "test")]
+        assert [len(lines) for lines in files] == [41, 6, 6]
+        assert {lines[0] for lines in files} == {separator.join(COLUMNS).encode()}
+        assert [line for lines in files for line in lines[1:]] == [
+            line.replace(b"\t", separator.encode()) for line in raw
+        ]
+
+
+def test_values_of_rows(log):
+    assert values_of(log, 7, 2) == [[b"other"] * 26, [b"a", b"b", b"", b"z", *[b"a"] * 22]]
+
+
+def test_a_share_of_the_bad_log_is_refused_and_no_other_row(tmp_path):
+    raw, bad = raw_log(tmp_path, 3000), bad_log(tmp_path, 3000, 0.1)
+    pairs = list(zip(raw.read_bytes().splitlines(), bad.read_bytes().splitlines(), strict=True))
+    spoilt = [number for number, (before, after) in enumerate(pairs) if before != after]
+    assert 240 < len(spoilt) < 360
+    spec = RunConfig.model_validate(config(TOP, None)).log_spec
+    rejects = [reject for batch in LogReader(spec).read(str(bad)) for reject in batch.rejects]
+    assert [reject.line for reject in rejects] == spoilt
+    assert len({reject.reason.split(":")[0].split(" ")[0] for reject in rejects}) > 2
+
+
+# What is seen of a process -------------------------------------------------------------------------------------------
+
+CHILD = """
+import subprocess, sys, time
+work = "import time; end = time.process_time() + {cpu}\\nwhile time.process_time() < end: pass\\n"
+work += "held = bytearray(50 << 20)\\nfor index in range(0, len(held), 4096): held[index] = 1\\ntime.sleep(0.5)"
+children = [subprocess.Popen([sys.executable, "-c", work]) for _ in range(2)]
+assert [child.wait() for child in children] == [0, 0]
+print("said before"); print('{{"answer": 7}}')
+"""
+
+
+def test_time_and_memory_are_those_of_all_processes():
+    answer, usage = measured.run("test", [sys.executable, "-c", CHILD.format(cpu=0.5)])
+    assert answer == {"answer": 7}
+    assert usage.processes == 3
+    assert usage.peak_bytes > 2 * 50 * 2**20
+    assert 0.8 < usage.cpu_seconds < 5
+    assert usage.seconds > 0.5
+
+
+def test_a_command_that_fails_says_why():
+    with pytest.raises(ProcessError, match="theirs failed.*\n.*no such thing"):
+        measured.run("theirs", [sys.executable, "-c", "raise SystemExit('no such thing')"])
+
+
+def test_processes_that_a_command_leaves_are_ended():
+    leave = "import os, subprocess, sys; print(os.environ['CTRPIPE_MEASURED'], file=sys.stderr)\n"
+    leave += "child = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+    leave += 'print(\'{"mark": "%s", "child": %d}\' % (os.environ[\'CTRPIPE_MEASURED\'], child.pid))'
+    answer, _ = measured.run("test", [sys.executable, "-c", leave])
+    assert marked(answer["mark"]) == []
+
+
+def test_an_interrupt_leaves_nothing_running():
+    start = "import signal, sys; from benchmarks import measured\n"
+    start += "signal.signal(signal.SIGALRM, signal.default_int_handler); signal.alarm(1)\n"
+    start += "measured.run('test', ['sh', '-c', 'echo $$ > ' + sys.argv[1] + '; sleep 60'])"
+    with tempfile.NamedTemporaryFile("r") as file:
+        done = subprocess.run([sys.executable, "-c", start, file.name], cwd=ROOT, capture_output=True, timeout=30)
+        assert b"KeyboardInterrupt" in done.stderr
+        assert not pathlib.Path(f"/proc/{file.read().strip()}").exists()
+
+
+# What the command refuses --------------------------------------------------------------------------------------------
+
+
+def test_numbers():
+    assert numbers("--rows", "5,1, 5") == [5, 1]
+    assert numbers("--workers", "auto,2", ("auto",)) == [None, 2]
+    for text in ("", "0", "many", "1,,2", "auto"):
+        with pytest.raises(InputError, match="--rows"):
+            numbers("--rows", text)
+
+
+def test_peers():
+    assert chosen_peers("none") == []
+    assert chosen_peers("fuxictr,stock") == ["fuxictr", "stock"]
+    with pytest.raises(InputError, match="expected none or some of stock, fuxictr. Received: polars"):
+        chosen_peers("stock,polars")
