@@ -1,21 +1,23 @@
-"""The ids that the pipeline's own Transform gives, on Beam, against a computation in plain Python."""
+"""The ids that the pipeline's own transform stage gives, against a computation in plain Python."""
 
 import collections
+import glob
 import math
+import pathlib
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_transform as tft
 
 from models.feature_map import PADDING_ID, RESERVED_IDS
 from pipeline.artifacts import Artifacts
 from pipeline.config import RunConfig
 from pipeline.runner import transform
-from transforms.preprocessing import vocabulary_name
+from transforms.fused_analyzers import vocabulary_name
+from transforms.packed import PackedReader
 
 ROWS, TRAIN, VALIDATION = 1000, 600, 200
-COLUMNS = ["label", "plain", "cut", "rare", "odd name/é", "tags", "words", "bucket", "n", "constant"]
+COLUMNS = ["label", "row", "plain", "cut", "rare", "odd name/é", "tags", "words", "bucket", "n", "constant"]
 TOP_K, MIN_COUNT, SLOTS, BUCKETS = 12, 4, 3, 3
 ODD = ["é", "ÿ", "☃", "A", "a", "Z", "a b", " a", "a ", "-1", "0", "1e3", "é", "\x01", '"q"', "NULL", "\\n", "x" * 500]
 CONFIG = RunConfig.model_validate(
@@ -30,6 +32,7 @@ CONFIG = RunConfig.model_validate(
             {"kind": "multivalent", "columns": ["words"], "separator": ", ", "max_length": 2},
             {"kind": "categorical", "columns": ["bucket"], "transform": "hash", "buckets": BUCKETS},
             {"kind": "numeric", "columns": ["n", "constant"], "transform": "standardize"},
+            {"kind": "categorical", "columns": ["row"]},
         ],
         "model": {"name": "lr"},
     }
@@ -45,6 +48,7 @@ def make_rows() -> list[dict[str, str]]:
         tags = [f"t{random.zipf(1.5) % 20}" for _ in range(random.integers(0, 6))]
         row = {
             "label": str(int(random.random() < 0.3)),
+            "row": f"{number:04}",
             "plain": "leak" if late else f"v{min(random.zipf(1.3), 90)}",
             # Two dozen values of equal count, so that the cut at top_k falls between equals.
             "cut": f"{['c', 'C', 'é'][number % 3]}{number % 24}" if number < TRAIN else "leak",
@@ -64,24 +68,26 @@ def make_rows() -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """The rows, and per split the transformed examples, with the feature map and the transform graph."""
+    """The rows, `ids` and `dense` of each, the feature map and the transform graph."""
     folder = tmp_path_factory.mktemp("vocabulary")
     rows = make_rows()
     (folder / "log.tsv").write_text("".join("\t".join(row[name] for name in COLUMNS) + "\n" for row in rows))
     log = transform(CONFIG, [str(folder / "log.tsv")], folder / "out")
-    graph = Artifacts(folder / "out" / "tfx" / "metadata.sqlite", CONFIG.name).folder("LogTransform", "transform_graph")
-    examples = [example for split in (log.train, log.validation, log.test) for example in read(split)]
-    assert len(examples) == ROWS
-    return rows, examples, log.feature_map, tft.TFTransformOutput(str(graph))
+    graph = Artifacts(folder / "out" / "tfx" / "metadata.sqlite", CONFIG.name).folder("Transform", "transform_graph")
+    train, *others = (read(split) for split in (log.train, log.validation, log.test))
+    # Training rows are shuffled. The last field's vocabulary has an entry for each of them, the last row's first.
+    order = np.argsort(-train["ids"][:, -1])
+    packed = {
+        name: np.concatenate([values[order], *(other[name] for other in others)]) for name, values in train.items()
+    }
+    assert len(packed["ids"]) == ROWS
+    return rows, packed, log.feature_map, tft.TFTransformOutput(str(graph))
 
 
-def read(patterns: list[str]) -> list[dict[str, list]]:
-    files = [file for pattern in patterns for file in tf.io.gfile.glob(pattern)]
-    found = []
-    for record in tf.data.TFRecordDataset(files, "GZIP"):
-        features = tf.train.Example.FromString(record.numpy()).features.feature
-        found.append({"ids": list(features["ids"].int64_list.value), "dense": list(features["dense"].float_list.value)})
-    return found
+def read(patterns: list[str]) -> dict[str, np.ndarray]:
+    files = [pathlib.Path(file) for pattern in patterns for file in glob.glob(pattern)]
+    ((rows, _),) = PackedReader(sorted(files), ROWS)
+    return rows
 
 
 def values(text: str, separator: str | None) -> list[str]:
@@ -128,12 +134,12 @@ def test_the_cases_that_matter_are_there(done):
 
 @pytest.mark.parametrize(("column", "options"), VOCABULARIES, ids=[column for column, _ in VOCABULARIES])
 def test_every_row_of_every_split_gets_the_ids_of_its_values(done, column, options):
-    rows, examples, feature_map, _ = done
+    rows, packed, feature_map, _ = done
     vocabulary = {value: place for place, value in enumerate(expected_vocabulary(rows, column, **options))}
     [field] = [field for field in feature_map.fields if field.name == column]
     first = sum(other.slots for other in feature_map.fields[: feature_map.fields.index(field)])
     unknown = missing = padded = 0
-    for row, example in zip(rows, examples, strict=True):
+    for row, found in zip(rows, packed["ids"], strict=True):
         present = values(row[column], options.get("separator"))[: field.slots]
         ids = [
             field.unknown_id if v not in vocabulary else field.offset + RESERVED_IDS + vocabulary[v] for v in present
@@ -142,40 +148,40 @@ def test_every_row_of_every_split_gets_the_ids_of_its_values(done, column, optio
         unknown, missing = unknown + (field.unknown_id in ids), missing + (not present)
         padded += len(ids) < field.slots
         ids += [PADDING_ID] * (field.slots - len(ids))
-        assert example["ids"][first : first + field.slots] == ids, row
+        assert found[first : first + field.slots].tolist() == ids, row
     if column != "odd name/é":
         assert unknown and missing
     assert bool(padded) == (field.slots > 1)
 
 
 def test_hash_buckets_are_those_that_tensorflow_documents(done):
-    rows, examples, feature_map, _ = done
+    rows, packed, feature_map, _ = done
     [field] = [field for field in feature_map.fields if field.name == "bucket"]
     slot = sum(other.slots for other in feature_map.fields[: feature_map.fields.index(field)])
     assert field.size == RESERVED_IDS + BUCKETS
     found = collections.defaultdict(set)
-    for row, example in zip(rows, examples, strict=True):
-        found[row["bucket"]].add(example["ids"][slot] - field.offset - RESERVED_IDS)
+    for row, ids in zip(rows, packed["ids"], strict=True):
+        found[row["bucket"]].add(int(ids[slot]) - field.offset - RESERVED_IDS)
     assert found.pop("") == {-1}  # the missing id
     assert found.pop("é") < {*range(BUCKETS)}
     assert found == {"Hello": {0}, "TensorFlow": {2}, "2.x": {2}}  # the example of tf.strings.to_hash_bucket_fast
 
 
 def test_the_normaliser_knows_the_training_rows_only(done):
-    rows, examples, feature_map, _ = done
+    rows, packed, feature_map, _ = done
     assert feature_map.dense == ("n", "constant")
     numbers = [float(row["n"]) for row in rows[:TRAIN] if row["n"]]
     mean = math.fsum(numbers) / len(numbers)
     deviation = math.sqrt(math.fsum((number - mean) ** 2 for number in numbers) / len(numbers))
     expected = [(float(row["n"]) - mean) / deviation if row["n"] else 0.0 for row in rows]
-    np.testing.assert_allclose([example["dense"][0] for example in examples], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(packed["dense"][:, 0], expected, rtol=1e-4, atol=1e-5)
     assert max(expected) > 1e4  # the test rows are far outside
-    assert {example["dense"][1] for example in examples} == {0.0}  # no deviation, no division by it
+    assert set(packed["dense"][:, 1]) == {0.0}  # no deviation, no division by it
 
 
 def test_ids_of_different_fields_do_not_overlap(done):
-    _, examples, feature_map, _ = done
-    ids = np.array([example["ids"] for example in examples])
+    _, packed, feature_map, _ = done
+    ids = packed["ids"]
     slot = 0
     for field in feature_map.fields:
         own = ids[:, slot : slot + field.slots]
