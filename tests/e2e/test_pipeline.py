@@ -110,6 +110,28 @@ def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, versio
     assert call("report", out)[0] == 0
 
 
+def test_a_log_that_is_unlike_is_exit_code_1_and_with_block_a_gate(done, version, tmp_path):
+    out = done / "out"
+    lines = [line.split("\t") for line in (done / "log.tsv").read_text().splitlines()]
+    (tmp_path / "alike.tsv").write_text("\n".join("\t".join(line[1:]) for line in lines[1000:]))
+    (tmp_path / "other.tsv").write_text("\n".join("\t".join([*line[:22], "new", *line[23:]]) for line in lines))
+    run = ("run", done / "config.yaml", "--data", done / "log.tsv", "--output", out)
+    alike = f"monitoring.serving=[{tmp_path}/alike.tsv]"
+    other = f"monitoring.previous=[{tmp_path}/other.tsv]"
+    code, output = call(*run, "--set", alike)
+    assert code == 0 and "DriftCheck ..." in output and "Trainer: from cache" in output
+    assert "Drift and skew" in (out / "report.html").read_text() and "Drift:" not in output
+    code, output = call(*run, "--set", alike, "--set", other)
+    assert code == 1 and "Drift:  further from another log than they may be: C9" in output
+    assert json.loads((out / "metrics.json").read_text())["model_version"] == version.name
+    code, output = call(*run, "--set", other, "--set", "monitoring.block=true")
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert code == 1 and metrics["drift_breached"] and not metrics["blessed"] and metrics["model_version"] is None
+    gate = json.loads((out / "report_data" / "gates.json").read_text())[-1]
+    assert gate["metric"] == "drift" and not gate["passed"] and gate["reason"].endswith(": C9")
+    one_line(*call(*run, "--set", f"monitoring.previous=[{tmp_path / 'absent'}]"), "absent: no such file")
+
+
 def test_mistakes_are_one_line_and_exit_code_2(done, tmp_path):
     config = done / "config.yaml"
     one_line(*call("run", tmp_path / "absent.yaml"), "cannot read the configuration")

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from pipeline import runner
+from pipeline.config import Monitoring
 from pipeline.runner import check_output, code_version, one_run_at_a_time
 from transforms.errors import InputError
 
@@ -91,3 +92,18 @@ def test_a_file_is_known_by_its_contents(tmp_path):
     assert runner._fingerprint_files([found, other]) != runner._fingerprint_files([other, found])
     with pytest.raises(InputError, match="cannot be read"):
         runner._describe_file(str(tmp_path / "absent"))
+
+
+def test_the_logs_to_compare_with_are_known_by_their_contents(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.tsv", "b.tsv", "served.tsv"):
+        (tmp_path / name).write_text(name)
+    found = runner._find_monitored(Monitoring(previous=["[ab].tsv"], serving=["served.tsv"]))
+    assert found["monitoring"].previous == [str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv")]
+    assert found["monitoring"].serving == [str(tmp_path / "served.tsv")]
+    (tmp_path / "b.tsv").write_text("changed")
+    changed = runner._find_monitored(Monitoring(previous=["[ab].tsv"], serving=["served.tsv"]))
+    assert changed["monitored_fingerprint"] != found["monitored_fingerprint"]
+    assert runner._find_monitored(Monitoring()) == {"monitoring": Monitoring(), "monitored_fingerprint": ""}
+    with pytest.raises(InputError, match="no file matches"):
+        runner._find_monitored(Monitoring(serving=["absent*"]))
