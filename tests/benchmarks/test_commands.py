@@ -1,5 +1,6 @@
 """The commands as a user runs them, on tiny sizes; what they measure here means nothing."""
 
+import collections
 import json
 import os
 import pathlib
@@ -11,6 +12,8 @@ import time
 import pytest
 
 from benchmarks.peers.client import ENVIRONMENTS, NAMES, Peer
+from benchmarks.preprocess_logs import VALUES, raw_log, values_of
+from benchmarks.preprocess_sides import fuxictr
 
 ROOT = pathlib.Path(__file__).parents[2]
 MISSING = [name for name in NAMES if not (ENVIRONMENTS / name / "bin" / "python").exists()]
@@ -86,6 +89,33 @@ def test_reader(tmp_path):
     for speed in report["readers"] + report["epochs"]:
         assert len(speed["seconds"]) == len(speed["cpu_seconds"]) == 2
         assert speed["target"] == (None if speed["name"].startswith(("gzip", "LR")) else 500_000)
+
+
+def test_preprocess(tmp_path):
+    arguments = ["--rows", "3000", "--against", "none", "--bad-rate", "0.05", "--workers", "1"]
+    arguments += ["--folder", str(tmp_path / "logs")]
+    report = run("preprocess", *arguments, output=tmp_path / "preprocess.json")
+    good, bad = report["results"]
+    assert (good["rows"], good["workers"], good["bad_rate"], bad["bad_rate"]) == (3000, 1, 0.0, 0.05)
+    for result in (good, bad):
+        assert {"start", "LogExampleGen", "LogStatisticsGen", "LogTransform"} <= set(result["stages"])
+        assert sum(result["stages"].values()) == pytest.approx(result["seconds"])
+        assert 0 < min(result["stages"].values())
+        assert result["cpu_seconds"] > 0 < result["peak_bytes"]
+    rows = report["bad_rows"]["rows"]
+    assert 100 < rows["dead_letters"] < 200
+    assert rows["in"] == 3000 == rows["out"] + rows["dead_letters"]
+
+
+@needs_peers
+def test_fuxictr_keeps_the_values_that_occur_often_in_the_training_rows(tmp_path):
+    done = fuxictr(tmp_path, 3000, tmp_path / "fuxictr")
+    kept = json.loads(pathlib.Path(done.answer["vocabularies"]).read_text())
+    rows = values_of(raw_log(tmp_path, 3000), 0, 2400)
+    for column, name in enumerate(VALUES):
+        counts = collections.Counter(row[column].decode() for row in rows)
+        often = {value for value, count in counts.items() if value and count >= 10}
+        assert set(kept[name]) == often | {"__PAD__", "__OOV__"}
 
 
 def test_interrupt(tmp_path):
