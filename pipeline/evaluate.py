@@ -8,6 +8,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 import tensorflow_model_analysis as tfma
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -21,7 +22,8 @@ from transforms.parallel import Workers
 from transforms.payload import PART_ROWS, payload_files, read_payload
 from transforms.spec import LogSpec
 
-MAX_SLICE_VALUES = 20
+MAX_SLICE_VALUES = 20  # in metrics.json
+MAX_SLICES = 1000  # by one column for TFMA, which takes a millisecond for each
 PREDICTIONS = "predictions"
 
 
@@ -65,12 +67,17 @@ def judge(
 
 
 def analyse(predicted: Sequence[pathlib.Path], config: config_pb2.EvalConfig, folder: pathlib.Path) -> None:
-    """TFMA on files of predictions, in this process: they are a few bytes a row."""
+    """TFMA on files of predictions, in this process: they are a few bytes a row.
+
+    Slices are made of the MAX_SLICES most frequent values of a column.
+    """
+    columns = [column for spec in config.slicing_specs for column in spec.feature_keys]
+    frequent = {column: _frequent(predicted, column) for column in columns}
     # Beam's default runner may download a binary of its own; in_memory never does.
     options = PipelineOptions(["--direct_running_mode=in_memory", "--direct_num_workers=1"])
     # TFMA's all-in-one transform takes a configuration with a baseline only along with models to load.
     evaluator = tfma.evaluators.MetricsPlotsAndValidationsEvaluator(config)
-    blocks = tfma.extractors.Extractor(evaluator.run_after, beam.FlatMap(_blocks, config))
+    blocks = tfma.extractors.Extractor(evaluator.run_after, beam.FlatMap(_blocks, config, frequent))
     with beam.Pipeline(options=options) as pipeline:
         _ = (
             pipeline
@@ -86,13 +93,23 @@ def _prediction_column(spec: config_pb2.ModelSpec) -> str:
     return prediction_column(spec.name or tfma.CANDIDATE_KEY, spec.prediction_key)
 
 
-def _blocks(extracts: tfma.Extracts, config: config_pb2.EvalConfig) -> Iterator[tfma.Extracts]:
+def _frequent(predicted: Sequence[pathlib.Path], column: str) -> pa.Array:
+    """The most frequent values of a column, most frequent first, ties in ascending order."""
+    rows = pa.Table.from_batches(read_payload(predicted, [column])).filter(pc.is_valid(pc.field(column)))
+    counts = rows.group_by(column).aggregate([([], "count_all")])
+    most = counts.sort_by([("count_all", "descending"), (column, "ascending")]).slice(0, MAX_SLICES)
+    return most[column].combine_chunks()
+
+
+def _blocks(
+    extracts: tfma.Extracts, config: config_pb2.EvalConfig, frequent: dict[str, pa.Array]
+) -> Iterator[tfma.Extracts]:
     """All rows of a slice together, where TFMA's own extractors give each row with the slices that it is in."""
     rows = extracts[tfma.ARROW_RECORD_BATCH_KEY]
     label = rows[config.model_specs[0].label_key].to_numpy()
     predictions = {spec.name: rows[_prediction_column(spec)].to_numpy() for spec in config.model_specs}
     for spec in config.slicing_specs:
-        for key, chosen in _slices(rows, list(spec.feature_keys)):
+        for key, chosen in _slices(rows, list(spec.feature_keys), frequent):
             found = {name: values[chosen] for name, values in predictions.items()}
             yield {
                 tfma.LABELS_KEY: label[chosen],
@@ -101,19 +118,22 @@ def _blocks(extracts: tfma.Extracts, config: config_pb2.EvalConfig) -> Iterator[
             }
 
 
-def _slices(rows: pa.RecordBatch, columns: list[str]) -> Iterator[tuple[tuple, Any]]:
+def _slices(
+    rows: pa.RecordBatch, columns: list[str], frequent: dict[str, pa.Array]
+) -> Iterator[tuple[tuple, np.ndarray | slice]]:
     """TFMA's keys of the slices by one column (or of the slice of all rows), and the rows of each; missing: in none."""
     if not columns:
         yield (), slice(None)
         return
     [column] = columns
-    values = rows[column].dictionary_encode()
-    codes = values.indices.fill_null(len(values.dictionary)).to_numpy()
+    values = frequent[column]
+    codes = pc.index_in(rows[column], values).fill_null(len(values)).to_numpy()
     order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], np.arange(len(values.dictionary) + 1))
-    for code, value in enumerate(values.dictionary.to_pylist()):
-        plain = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-        yield ((column, plain),), order[starts[code] : starts[code + 1]]
+    starts = np.searchsorted(codes[order], np.arange(len(values) + 1))
+    for code, value in enumerate(values.to_pylist()):
+        if starts[code] < starts[code + 1]:
+            plain = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+            yield ((column, plain),), order[starts[code] : starts[code + 1]]
 
 
 def evaluate(

@@ -118,6 +118,27 @@ def test_metrics_json_has_all_tasks_and_the_slices_with_their_missing_values(jud
     np.testing.assert_array_equal(columns["baseline_probability"], q)
 
 
+def test_a_column_without_any_value_gives_no_slice(tmp_path):
+    log = {"label": [0.0, 1.0], "p": [0.2, 0.8], "site": [None, None], "page": [b"x", b"y"]}
+    run = scored_log.config({**log, "site": [b""]}, {"ctr": "label"}, ("site",))
+    files = scored_log.write(tmp_path / "payload", run, log)
+    model = scored_log.save(tmp_path / "model", {"ctr": "p"})
+    assert judge(model, None, files, eval_config(run), tmp_path / "evaluation", ALONE)
+    assert set(tfma.load_eval_result(str(tmp_path / "evaluation")).get_metrics_for_all_slices()) == {()}
+
+
+def test_tfma_slices_by_the_most_frequent_values_only(tmp_path, judged, log, monkeypatch):
+    monkeypatch.setattr("pipeline.evaluate.MAX_SLICES", 2)
+    run = scored_log.config(log, TASKS, ("site", "hour"))
+    assert judge(judged / "model", None, payload_files(judged / "payload"), eval_config(run), tmp_path, ALONE)
+    values = [value for value in log["site"] if value is not None]
+    counts = {value.decode(): values.count(value) for value in set(values)}
+    kept = sorted(counts, key=lambda value: (-counts[value], value))[:2]
+    found = tfma.load_eval_result(str(tmp_path)).get_metrics_for_all_slices()
+    assert set(found) == {(), *((("site", value),) for value in kept), (("hour", 1.0),), (("hour", 2.5),)}
+    assert [found[(("site", value),)]["example_count"]["doubleValue"] for value in kept] == [counts[v] for v in kept]
+
+
 def test_only_the_most_frequent_values_of_a_slice_are_shown(tmp_path):
     values = [f"v{number:02}".encode() for number in range(25) for _ in range(1 + (number >= 20))]
     log = {"label": [0.0, 1.0] * 15, "p": [0.5] * 30, "site": values}
