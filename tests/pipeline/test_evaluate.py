@@ -119,7 +119,7 @@ def test_metrics_json_has_all_tasks_and_the_slices_with_their_missing_values(jud
 
 
 def test_a_column_without_any_value_gives_no_slice(tmp_path):
-    log = {"label": [0.0, 1.0], "p": [0.2, 0.8], "site": [None, None], "page": [b"x", b"y"]}
+    log = {"label": [0.0, 1.0], "p": [0.2, 0.8], "site": [None, None]}
     run = scored_log.config({**log, "site": [b""]}, {"ctr": "label"}, ("site",))
     files = scored_log.write(tmp_path / "payload", run, log)
     model = scored_log.save(tmp_path / "model", {"ctr": "p"})
