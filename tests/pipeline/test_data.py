@@ -64,6 +64,10 @@ def test_the_dataset_knows_its_shapes(pattern):
     assert label == tf.TensorSpec([None, 1], tf.float32)
 
 
+def test_nothing_is_tuned_whose_end_one_would_wait_for(pattern):
+    assert packed_dataset([pattern], MAP, 8).options().autotune.enabled is False
+
+
 def test_a_backend_without_datasets_reads_numpy(pattern, monkeypatch):
     assert isinstance(packed_batches([pattern], MAP, 8), tf.data.Dataset)
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
