@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.config import Monitoring
-from pipeline.statistics import Sampled, generate_statistics, tfdv
+from pipeline.statistics import RANKED_VALUES, Sampled, generate_statistics, tfdv
 from transforms.parallel import Workers
 from transforms.payload import payload_files, payload_rows
 from transforms.readers import find_files
@@ -21,6 +21,9 @@ from transforms.whole_log import write_whole_log
 SIDES = {"drift": ("new", "previous"), "skew": ("training", "serving")}
 SHOWN_MOVES = 3
 SHOWN_BINS = 10
+# A value that both logs should have so often cannot be absent from one, or from its ranked values, by chance.
+FREQUENT_ROWS = 50
+FREQUENT_VALUES = RANKED_VALUES // 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +67,10 @@ def compare(kind: str, log: Log, other: Log, spec: LogSpec, limits: Monitoring) 
     """How far each column of a log is from another log's, and whether that is too far.
 
     A categorical column's distance is the largest difference between the shares of one value, a numeric one's the
-    Jensen-Shannon divergence (0 to 1) of the distributions in quantiles; both of the values that are there. The share
-    of rows where the value is missing is compared too. A column of times is not compared, unless `limits.columns`
-    names it: two days have no hour in common.
+    Jensen-Shannon divergence (0 to 1) of the distributions in quantiles; both of the values that are there. The same
+    limit holds for the share of the rows where the value is missing, and for the share of all values together that are
+    frequent in the other log: where a thousand values are exchanged for others, no single one moves far. A column of
+    times is not compared, unless `limits.columns` names it: two days have no hour in common.
 
     Args:
         kind: `drift` or `skew`.
@@ -141,8 +145,8 @@ def _distances(kind: str, log: Log, other: Log, spec: LogSpec, thresholds: Mappi
 
 
 def _severity(column: Mapping[str, Any]) -> float:
-    missing = abs(column["missing"] - column["other_missing"])
-    return max(column["distance"] or 0.0, missing) / max(column["threshold"], 1e-9)
+    others = [abs(column[name] - column[f"other_{name}"]) for name in ("missing", "known")]
+    return max(column["distance"] or 0.0, *others) / max(column["threshold"], 1e-9)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,20 +162,23 @@ class _Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         missing, other_missing = self._missing(0), self._missing(1)
-        fault = self._fault(missing, other_missing)
+        known, other_known = self._known() if self._is_text() and 1.0 not in (missing, other_missing) else (1.0, 1.0)
+        fault = self._fault(missing, other_missing, known, other_known)
         return {
             "column": self.name,
             "measure": "infinity_norm" if self._is_text() else "jensen_shannon_divergence",
             "distance": self.distance,
             "missing": missing,
             "other_missing": other_missing,
+            "known": known,
+            "other_known": other_known,
             "threshold": self.threshold,
             "breached": bool(fault),
             "text": fault,
             "moved": [] if 1.0 in (missing, other_missing) else list(self._moves()),
         }
 
-    def _fault(self, missing: float, other_missing: float) -> str:
+    def _fault(self, missing: float, other_missing: float, known: float, other_known: float) -> str:
         """What is a breach, "" where nothing is."""
         name, other = SIDES[self.kind]
         if (missing == 1) != (other_missing == 1):
@@ -180,7 +187,22 @@ class _Comparison:
             return f"the distance is above {self.threshold:g}"
         if abs(missing - other_missing) > self.threshold:
             return f"missing in {missing:.1%} of the rows, in {other_missing:.1%} of the {other} log"
+        if abs(known - other_known) > self.threshold:
+            return f"the frequent values of the {other} log, {other_known:.1%} of it, are {known:.1%} of the {name} log"
         return ""
+
+    def _known(self) -> tuple[float, float]:
+        """The share of the other log's frequent values, all together, in the log and in the other log."""
+        values, others = self._values(0), self._values(1)
+        rows = min(side.common_stats.num_non_missing for side in (values, others))
+        known = other_known = 0.0
+        shares = {name: share for name, share, _ in _shares_of_values(values, others)}
+        for bucket in others.rank_histogram.buckets[:FREQUENT_VALUES]:
+            share = bucket.sample_count / others.common_stats.num_non_missing
+            if share * rows >= FREQUENT_ROWS:
+                known += shares[bucket.label]
+                other_known += share
+        return known, other_known
 
     def _is_text(self) -> bool:
         return any(side is not None and side.WhichOneof("stats") == "string_stats" for side in self.sides)
@@ -215,24 +237,25 @@ def _shares_of_values(values: Any, others: Any) -> list[tuple[str, float, float]
 
 
 def _shares_of_bins(values: Any, others: Any) -> list[tuple[str, float, float]]:
-    """Of ranges that hold about a tenth of the other log's numbers each."""
-    highs, shares = _cumulated(others)
-    edges = np.unique(highs[np.searchsorted(shares, np.arange(1, SHOWN_BINS) / SHOWN_BINS)])
+    """Of ranges that hold about a tenth of the other log's numbers each, and of what lies below and above them."""
+    ends, shares = _cumulated(others)
+    edges = np.unique(ends[np.searchsorted(shares, np.arange(SHOWN_BINS) / SHOWN_BINS)])
     cumulated = [np.interp(edges, *_cumulated(side), left=0.0, right=1.0) for side in (values, others)]
     parts = [np.diff(np.concatenate([[0.0], side, [1.0]])) for side in cumulated]
-    texts = [f"up to {edges[0]:.6g}"]
-    texts += [f"{low:.6g} to {high:.6g}" for low, high in zip(edges[:-1], edges[1:], strict=True)]
-    texts += [f"above {edges[-1]:.6g}"]
+    names = [f"{max(edge, others.min):.6g}" for edge in edges]
+    texts = [f"below {names[0]}"]
+    texts += [low if low == high else f"{low} to {high}" for low, high in zip(names[:-1], names[1:], strict=True)]
+    texts += [f"above {names[-1]}"]
     return [(text, float(share), float(other)) for text, share, other in zip(texts, *parts, strict=True)]
 
 
 def _cumulated(values: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers at which TFDV's quantile buckets end, each once, and the share of the numbers up to there."""
+    """The ends of TFDV's quantile buckets, each once, after a number below all; the share of the numbers up to each."""
     histogram = next(found for found in values.histograms if found.type == found.QUANTILES)
-    ends = np.array([bucket.high_value for bucket in histogram.buckets])
-    counts = np.cumsum([bucket.sample_count for bucket in histogram.buckets])
-    last = np.append(ends[1:] != ends[:-1], True)
-    return ends[last], counts[last] / counts[-1]
+    ends = [np.nextafter(values.min, -np.inf)] + [bucket.high_value for bucket in histogram.buckets]
+    counts = np.cumsum([0.0] + [bucket.sample_count for bucket in histogram.buckets])
+    last = np.append(np.diff(ends) > 0, True)
+    return np.array(ends)[last], counts[last] / counts[-1]
 
 
 def compare_logs(

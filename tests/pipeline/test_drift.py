@@ -111,11 +111,46 @@ def test_values_that_were_never_seen_are_a_breach(tmp_path):
     assert {"value": "新しい", "share": 0.5, "other": 0.0} in columns["site"]["moved"]
 
 
+def test_many_values_that_are_exchanged_for_others_are_a_breach_though_none_moves_far(tmp_path):
+    def ids(prefix: str, seed: int) -> list[str]:
+        return [f"{prefix}{number}" for number in np.random.default_rng(seed).integers(0, 40, ROWS)]
+
+    old, same, others = (
+        [log(tmp_path / f"{name}.tsv", seed, site=ids(prefix, seed))]
+        for name, prefix, seed in (("old", "a", 1), ("same", "a", 2), ("others", "b", 2))
+    )
+    assert not compare_logs(SPEC, same, old, "drift", Monitoring(), 10_000, 0, ONE)["breached"]
+    (comparison,) = compare_logs(SPEC, others, old, "drift", Monitoring(), 10_000, 0, ONE)["comparisons"]
+    worst = comparison["columns"][0]
+    assert worst["column"] == "site" and worst["breached"] and worst["distance"] < 0.1
+    assert worst["text"] == "the frequent values of the previous log, 100.0% of it, are 0.0% of the new log"
+
+
+def test_ids_of_which_none_is_frequent_say_nothing(tmp_path):
+    logs = [[log(tmp_path / f"{first}.tsv", 1, site=np.arange(first, first + ROWS))] for first in (0, ROWS)]
+    assert not compare_logs(SPEC, *logs, "drift", Monitoring(), 10_000, 0, ONE)["breached"]
+
+
 @pytest.mark.parametrize("column", ["price", "site"])
 def test_a_column_without_a_value_in_one_log_is_a_breach_of_its_own(tmp_path, column):
     _, columns = compare(tmp_path, **{column: [""] * ROWS})
     assert breaches(columns) == {column} and columns[column]["text"] == "no value in the new log"
     assert columns[column]["distance"] is None and columns[column]["missing"] == 1 and not columns[column]["moved"]
+
+
+def test_constants_are_as_far_as_can_be_or_the_same(tmp_path):
+    logs = [[log(tmp_path / f"{price}.tsv", 1, price=[price] * ROWS)] for price in (7, 8)]
+    found = compare_logs(SPEC, *logs, "drift", Monitoring(), 10_000, 0, ONE)["comparisons"][0]["columns"][0]
+    assert (found["column"], found["distance"]) == ("price", 1.0)
+    assert found["moved"][0] == {"value": "below 8", "share": 1.0, "other": 0.0}
+    assert not compare_logs(SPEC, logs[0], logs[0], "drift", Monitoring(), 10_000, 0, ONE)["breached"]
+
+
+def test_a_column_that_is_always_missing_is_alike(tmp_path):
+    logs = [[log(tmp_path / f"{seed}.tsv", seed, site=[""] * ROWS)] for seed in (1, 2)]
+    (comparison,) = compare_logs(SPEC, *logs, "drift", Monitoring(), 10_000, 0, ONE)["comparisons"]
+    (column,) = (column for column in comparison["columns"] if column["column"] == "site")
+    assert not comparison["breached"] and column["distance"] is None and column["text"] == ""
 
 
 def test_values_that_are_missing_more_often_are_a_breach(tmp_path):
