@@ -265,7 +265,7 @@ def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pat
     counts = json.loads((examples / "counts.json").read_text())
     statistics = artifacts.folder("LogStatisticsGen", "statistics")
     anomalies = artifacts.folder("ExampleValidator", "anomalies")
-    rates = json.loads(artifacts.property("LogStatisticsGen", "statistics", RATES) or "{}")
+    rates = json.loads(str(artifacts.property("LogStatisticsGen", "statistics", RATES)))
     write_json(fresh / "statistics.json", summarise_statistics(statistics, anomalies, counts, config.log_spec, rates))
     (fresh / "config.yaml").write_text(_as_yaml(config))
     lineage = {

@@ -168,7 +168,7 @@ def summarise_statistics(
     anomalies: pathlib.Path,
     counts: dict[str, Any],
     spec: LogSpec,
-    rates: Mapping[str, float] | None = None,
+    rates: Mapping[str, float],
 ) -> dict[str, Any]:
     """The contents of report_data/statistics.json.
 
@@ -177,10 +177,10 @@ def summarise_statistics(
         anomalies: Folder of ExampleValidator's artifact.
         counts: What ingestion counted.
         spec: The description of the log.
-        rates: By split, the share of the rows that the statistics are of; None: all of them.
+        rates: By split, the share of the rows that the statistics are of.
     """
     splits = {
-        name: {"rows": rows, "positives": counts["positives"][name], "rate": (rates or {}).get(name, 1.0)}
+        name: {"rows": rows, "positives": counts["positives"][name], "rate": rates[name]}
         for name, rows in counts["rows"].items()
     }
     train = read_statistics(statistics, "train").datasets[0]

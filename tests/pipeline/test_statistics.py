@@ -12,7 +12,7 @@ from tfx.components.example_validator.executor import Executor
 from tfx.types.standard_artifacts import ExampleAnomalies, Examples, ExampleStatistics, Schema
 
 from pipeline.components.log_statistics_gen import RATES, LogStatisticsGen
-from pipeline.statistics import generate_statistics, tfdv
+from pipeline.statistics import generate_statistics, summarise_statistics, tfdv
 from transforms import payload
 from transforms.parallel import Workers
 from transforms.payload import PayloadWriter, payload_files, payload_schema
@@ -148,3 +148,15 @@ def test_the_component_writes_what_example_validator_reads(split, tmp_path):
     files = [tmp_path / "anomalies" / f"Split-{name}" / "SchemaDiff.pb" for name in ("train", "test")]
     train, test = (anomalies_pb2.Anomalies.FromString(file.read_bytes()) for file in files)
     assert list(train.anomaly_info) == ["price"] and not test.anomaly_info
+    counts = {
+        "rows": {"train": ROWS, "test": 100},
+        "positives": {"train": 1250, "test": 25},
+        "rejected": 1,
+        "reasons": {},
+    }
+    rates = json.loads(statistics.get_string_custom_property(RATES))
+    shown = summarise_statistics(tmp_path / "statistics", tmp_path / "anomalies", counts, SPEC, rates)
+    assert shown["splits"]["train"] == {"rows": ROWS, "positives": 1250, "rate": 0.2}
+    assert [anomaly["column"] for anomaly in shown["anomalies"]] == ["price"]
+    assert [column["name"] for column in shown["columns"]] == ["click", "price", "site"]
+    assert abs(shown["columns"][2]["missing_rate"] - 1 / 3) < 0.05 and shown["columns"][2]["unique"] == 7
