@@ -106,7 +106,7 @@ def test_malformed_rows_are_passed_over_and_said(url, log):
 
 def test_many_rows_travel_in_several_requests(url, log, monkeypatch):
     monkeypatch.setattr("pipeline.predict.BATCH", 7)
-    monkeypatch.setattr("transforms.readers.RANGE_BYTES", 60)
+    monkeypatch.setattr("transforms.lines.CHUNK_BYTES", 60)
     log.write_text("".join(f"1\t{row}\t\n" for row in range(50)))
     code, output = predict(url, "--input", log, "--rows", 40)
     assert code == 0

@@ -70,7 +70,7 @@ def test_each_kind_of_log_labelled_or_not(models, tmp_path, kind, labelled):
 
 def test_several_files_by_glob_and_gzip_keep_every_row_in_order(models, tmp_path, monkeypatch):
     monkeypatch.setattr(score_module, "CHUNK_ROWS", 7)  # several requests to the model per range
-    monkeypatch.setattr("transforms.readers.RANGE_BYTES", 100)
+    monkeypatch.setattr("transforms.lines.CHUNK_BYTES", 100)
     lines = [(0, float(row), "x" * (row % 5)) for row in range(300)]
     (tmp_path / "b.tsv").write_text(text(lines[:120], labelled=False))
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(text(lines[120:299]).encode()))

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from transforms import readers
+from transforms import lines
 from transforms.errors import InputError
 from transforms.readers import LogReader, find_files
 from transforms.spec import LogSpec
@@ -52,7 +52,7 @@ def test_rows_arrive_whatever_the_line_ends_and_the_compression(tmp_path, name, 
 def test_the_size_of_a_range_changes_nothing(tmp_path, monkeypatch, size):
     content = GOOD * 3 + b"broken\n" + GOOD
     whole = read(write(tmp_path, content))
-    monkeypatch.setattr(readers, "RANGE_BYTES", size)
+    monkeypatch.setattr(lines, "CHUNK_BYTES", size)
     assert read(write(tmp_path, content)) == whole
     assert [reject.line for reject in whole[1]] == [9]
     assert [row[0] for row in whole[0]] == [*range(9), 10, 11, 12]
@@ -125,7 +125,7 @@ def test_every_line_is_a_row_or_a_reject(tmp_path, monkeypatch, file_format, del
     good = b"1\t5\ta".replace(b"\t", delimiter)
     pieces = [b"1", b"5", b"a", delimiter, delimiter, b"\n", b"\r", b"\r\n", b'"', b"\xff", b"\0", good + b"\n"]
     for size in (40, 1 << 20):
-        monkeypatch.setattr(readers, "RANGE_BYTES", size)
+        monkeypatch.setattr(lines, "CHUNK_BYTES", size)
         for _ in range(200):
             content = b"".join(pieces[index] for index in random.integers(0, len(pieces), 30)) + good
             rows, rejects = read(write(tmp_path, content), spec(format=file_format))

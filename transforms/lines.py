@@ -1,0 +1,147 @@
+"""Text of a log: its lines, and which of them Arrow would take for others than they are."""
+
+import re
+from collections.abc import Iterator
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+
+# What is read at once: large enough for Arrow, small enough that what is made of it stays in a processor's cache.
+CHUNK_BYTES = 1 << 21
+# A value as Arrow reads it: a quote counts only where a value begins; what follows the closing one is kept.
+_CSV_VALUE = re.compile(rb'(?:^|,)(?:"(?:[^"]|"")*"(?!")[^,]*|[^",][^,]*|(?=,|$))')
+_BLOCK = 64  # lines
+
+
+class Lines:
+    """Whole lines of a file, by their index.
+
+    Args:
+        text: Ends with a line's end, or where the file ends.
+        delimiter: Between the values of a line; those of a comma may be quoted.
+    """
+
+    def __init__(self, text: bytes, delimiter: bytes):
+        if not text.endswith(b"\n"):
+            text = text.removesuffix(b"\r") + b"\n"
+        self.text = text
+        self._delimiter = delimiter
+        self._bytes = np.frombuffer(text, np.uint8)
+        self._ends = np.flatnonzero(self._bytes == ord("\n"))
+        self._starts = np.append(0, self._ends[:-1] + 1)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, index: int) -> bytes:
+        """A line without its end."""
+        return self.text[self._starts[index] : self._ends[index]].removesuffix(b"\r")
+
+    def without(self, lines: list[int]) -> bytes:
+        """The text of all lines but some, given in order."""
+        if not lines:
+            return self.text
+        starts = [0, *(self._ends[lines] + 1).tolist()]
+        ends = [*self._starts[lines].tolist(), len(self.text)]
+        return b"".join([self.text[start:end] for start, end in zip(starts, ends, strict=True)])
+
+    def not_utf8(self) -> list[int]:
+        """The lines that are no valid UTF-8."""
+        if _is_utf8_text(self.text):
+            return []
+        blocks = [(first, min(first + _BLOCK, len(self))) for first in range(0, len(self), _BLOCK)]
+        return [line for first, stop in blocks for line in self._not_utf8(first, stop)]
+
+    def _not_utf8(self, first: int, stop: int) -> list[int]:
+        if is_utf8(self.text[self._starts[first] : self._ends[stop - 1]]):
+            return []
+        if stop - first == 1:
+            return [first]
+        middle = (first + stop) // 2
+        return self._not_utf8(first, middle) + self._not_utf8(middle, stop)
+
+    def faults(self, width: int, not_utf8: list[int]) -> dict[int, str]:
+        """Lines that Arrow must not see, in order, and why."""
+        suspects = np.concatenate([self._empty(), self._with_lone_return(), self._with_odd_quotes(), not_utf8])
+        found = ((line, self._fault(self[line], width)) for line in np.unique(suspects.astype(np.int64)).tolist())
+        return {line: fault for line, fault in found if fault}
+
+    def _fault(self, line: bytes, width: int) -> str:
+        if not line and width > 1:
+            return "the line is empty"
+        if b"\r" in line:
+            return "a carriage return inside the row"
+        count = count_values(line, self._delimiter)
+        if not count:
+            return "a quote is not closed"
+        if count != width and not is_utf8(line):
+            return f"expected {width} columns, found {count}"  # Arrow could not hand it back
+        return ""
+
+    def _empty(self) -> np.ndarray:
+        return np.flatnonzero(self._ends - self._starts <= 1)  # or with one byte, which may be \r
+
+    def _with_lone_return(self) -> np.ndarray:
+        if b"\r" not in self.text:
+            return np.empty(0, np.int64)
+        found = np.flatnonzero(self._bytes == ord("\r"))
+        return self._of(found[self._bytes[found + 1] != ord("\n")])
+
+    def _with_odd_quotes(self) -> np.ndarray:
+        """Lines with an odd number of quotes, or with one inside a value that does not begin with one.
+
+        In all others every second quote closes a value, or is the first half of a doubled one.
+        """
+        if self._delimiter != b"," or b'"' not in self.text:
+            return np.empty(0, np.int64)
+        quotes = np.flatnonzero(self._bytes == ord('"'))
+        first = np.searchsorted(quotes, self._starts)
+        counts = np.diff(first, append=len(quotes))
+        opening = quotes[(np.arange(len(quotes)) - np.repeat(first, counts)) % 2 == 0]
+        before = self._bytes[opening - 1]  # of the text's first byte: its last, a line's end
+        inside = opening[(before != ord(",")) & (before != ord("\n")) & (before != ord('"'))]
+        return np.concatenate([np.flatnonzero(counts % 2), self._of(inside)])
+
+    def _of(self, positions: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._ends, positions)
+
+
+def count_values(line: bytes, delimiter: bytes) -> int:
+    """How many values a line without its end has; 0 where a quote is not closed."""
+    if delimiter != b",":
+        return line.count(delimiter) + 1
+    found = list(_CSV_VALUE.finditer(line))
+    return len(found) if sum(len(value[0]) for value in found) == len(line) else 0
+
+
+def is_utf8(value: bytes) -> bool:
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_utf8_text(text: bytes) -> bool:
+    """As is_utf8, by Arrow, which makes no string of it."""
+    offsets = pa.py_buffer(np.array([0, len(text)], np.int64))
+    try:
+        pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(text)]).cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def whole_lines(file: IO[bytes], length: int | None = None) -> Iterator[bytes]:
+    """What follows in a file, at most `length` bytes, in chunks that end at a line's end, or where that ends."""
+    pieces, left = [], length
+    while block := file.read(CHUNK_BYTES if left is None else min(CHUNK_BYTES, left)):
+        left = None if left is None else left - len(block)
+        if end := block.rfind(b"\n") + 1:
+            yield b"".join([*pieces, block[:end]])
+            pieces = [block[end:]] if end < len(block) else []
+        else:
+            pieces.append(block)
+    if pieces:
+        yield b"".join(pieces)
