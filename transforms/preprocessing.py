@@ -1,8 +1,10 @@
 """Raw columns -> packed tensors, as one TensorFlow graph for training and serving (TensorFlow Transform)."""
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
@@ -44,43 +46,58 @@ def pack(inputs: dict[str, tf.Tensor], spec: LogSpec, summary: str | None = None
     """The features of `preprocessing_fn`, without the label."""
     analyzed = numbers(inputs, spec, summary)
     files = vocabulary_files(inputs, spec, summary)
-    slots: list[tf.Tensor] = []  # each int64 [N, slots of the field]
+    fields: list[_Fields] = []
     dense: list[tf.Tensor] = []
-    offset = tf.constant(1, tf.int64)  # id 0 is padding
-    for column, feature in spec.feature_by_column.items():
-        values = tf.reshape(inputs[column], [-1])
+    # The columns of a feature go through the graph together: a request waits for operations, not for numbers.
+    for feature in spec.features:
+        columns = [tf.reshape(inputs[column], [-1]) for column in feature.columns]
+        learned = [analyzed[column] for column in feature.columns if column in analyzed]
+        assets = [files[column] for column in feature.columns if column in files]
         if isinstance(feature, Numeric) and feature.is_dense:
             normalize = standardize if feature.transform == "standardize" else quantile_normalize
-            dense.append(normalize(values, analyzed[column]))
-            continue
-        for local, size in _local_ids(values, feature, analyzed.get(column), files.get(column)):
-            slots.append(tf.where(local < 0, tf.constant(0, tf.int64), local + offset))
-            offset += tf.cast(size, tf.int64) + RESERVED_IDS
+            dense.append(normalize(tf.stack(columns, axis=1), tf.stack(learned)))
+        elif isinstance(feature, Numeric):
+            fields.append(_numeric(columns, feature, learned))
+        elif isinstance(feature, Categorical):
+            fields.append(_categorical(columns, feature, learned, assets))
+        elif isinstance(feature, Multivalent):
+            fields += [_multivalent(*column, feature) for column in zip(columns, learned, assets, strict=True)]
+        else:
+            fields += [_Fields(time_ids(column), _ids(_TIME_PARTS.values()), 1) for column in columns]
     outputs = {}
-    if slots:
-        outputs["ids"] = tf.concat(slots, axis=1)
+    if fields:
+        outputs["ids"] = _shared_ids(fields)
     if dense:
-        outputs["dense"] = tf.stack(dense, axis=1)
+        outputs["dense"] = tf.concat(dense, axis=1)
     return outputs
 
 
-def _local_ids(values: tf.Tensor, feature: Any, analyzed: Any, file: Any) -> list[tuple[tf.Tensor, Any]]:
-    """Per field of the column: ids int64 [N, slots] with -1 = padding, and their number without the reserved ones.
+@dataclasses.dataclass(frozen=True)
+class _Fields:
+    """Fields of as many slots each: local ids, int64 [N, fields * slots] with -1 = padding, and the fields' numbers of
+    ids, without the reserved ones, int64 [fields]."""
 
-    `analyzed` and `file` are what `numbers` and `vocabulary_files` give for the column.
-    """
-    if isinstance(feature, Numeric):
-        bucket = _bucket(values, feature, analyzed) + RESERVED_IDS
-        return [(tf.where(tf.math.is_nan(values), _id(MISSING), bucket)[:, None], bucket_count(feature))]
-    if isinstance(feature, Categorical):
-        return [_categorical(values, feature, analyzed, file)]
-    if isinstance(feature, Multivalent):
-        return [_multivalent(values, feature, analyzed, file)]
-    return time_ids(values)
+    local: tf.Tensor
+    sizes: tf.Tensor
+    slots: int
+
+
+def _shared_ids(fields: list[_Fields]) -> tf.Tensor:
+    """Lays the fields one behind the other, as `FeatureMap.from_sizes`. int64 [N, S]."""
+    sizes = tf.concat([some.sizes for some in fields], axis=0) + RESERVED_IDS
+    slots = [some.slots for some in fields for _ in range(some.sizes.shape[0])]
+    offsets = 1 + tf.cumsum(sizes, exclusive=True)  # id 0 is padding
+    offsets = tf.gather(offsets, np.repeat(np.arange(len(slots)), slots))
+    local = tf.concat([some.local for some in fields], axis=1)
+    return tf.where(local < 0, _id(0), local + offsets)
 
 
 def _id(local: int) -> tf.Tensor:
     return tf.constant(local, tf.int64)
+
+
+def _ids(values: Iterable[int]) -> tf.Tensor:
+    return tf.constant(list(values), tf.int64)
 
 
 def bucket_count(feature: Numeric) -> int:
@@ -89,14 +106,18 @@ def bucket_count(feature: Numeric) -> int:
     return feature.buckets or fixed[feature.transform]
 
 
-def _bucket(values: tf.Tensor, feature: Numeric, analyzed: Any) -> tf.Tensor:
+def _numeric(columns: list[tf.Tensor], feature: Numeric, learned: list[tf.Tensor]) -> _Fields:
+    values, buckets = tf.stack(columns, axis=1), bucket_count(feature)
     if feature.transform == "log_bucketize":
-        return log_bucket(values)
-    if feature.transform == "bars_bucketize":
-        return bars_bucket(values)
-    if feature.transform == "min_max":
-        return min_max_bucket(values, analyzed, bucket_count(feature))
-    return quantile_bucket(values, analyzed)
+        bucket = log_bucket(values)
+    elif feature.transform == "bars_bucketize":
+        bucket = bars_bucket(values)
+    elif feature.transform == "min_max":
+        bucket = min_max_bucket(values, tf.stack(learned), buckets)
+    else:
+        bucket = quantile_bucket(values, tf.stack(learned))
+    local = tf.where(tf.math.is_nan(values), _id(MISSING), bucket + RESERVED_IDS)
+    return _Fields(local, _ids([buckets] * len(columns)), 1)
 
 
 def log_bucket(values: tf.Tensor) -> tf.Tensor:
@@ -118,76 +139,97 @@ def bars_bucket(values: tf.Tensor) -> tf.Tensor:
 
 
 def quantile_bucket(values: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
-    """How many boundaries are at most x. int64 [N]."""
-    return tf.searchsorted(boundaries, tf.cast(values, tf.float64), side="right", out_type=tf.int64)
+    """How many of a column's boundaries, float64 [C, B], are at most x. int64 [N, C]."""
+    return tf.transpose(_places(values, boundaries, "right"))
 
 
-def min_max_bucket(values: tf.Tensor, least_and_greatest: tf.Tensor, buckets: int) -> tf.Tensor:
-    """floor((x - least) / (greatest - least) * (buckets - 1)), clipped to [0, buckets - 1]. int64 [N]."""
-    least, greatest = least_and_greatest[0], least_and_greatest[1]
+def _places(values: tf.Tensor, sorted_numbers: tf.Tensor, side: str) -> tf.Tensor:
+    """Where each of [N, C] values stands in its column's numbers, float64 [C, B]. int64 [C, N]."""
+    wide = tf.transpose(tf.cast(values, tf.float64))
+    return tf.searchsorted(sorted_numbers, wide, side, out_type=tf.int64)
+
+
+def min_max_bucket(values: tf.Tensor, limits: tf.Tensor, buckets: int) -> tf.Tensor:
+    """floor((x - least) / (greatest - least) * (buckets - 1)), clipped to [0, buckets - 1]. int64 [N, C].
+
+    `limits` are least and greatest of each column, float64 [C, 2].
+    """
+    least, greatest = limits[:, 0], limits[:, 1]
     width = tf.where(greatest > least, greatest - least, 1.0)
     scaled = tf.clip_by_value((tf.cast(values, tf.float64) - least) / width, 0.0, 1.0)
     bucket = tf.math.floor(scaled * (buckets - 1))
     return tf.cast(tf.where(tf.math.is_nan(values), tf.zeros_like(bucket), bucket), tf.int64)
 
 
-def standardize(values: tf.Tensor, mean_and_variance: tf.Tensor) -> tf.Tensor:
-    """(x - mean) / standard deviation; what is missing or not finite becomes 0, the mean. float32 [N]."""
-    mean, variance = mean_and_variance[0], mean_and_variance[1]
+def standardize(values: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+    """(x - mean) / standard deviation; what is missing or not finite becomes 0, the mean. float32 [N, C].
+
+    `moments` are mean and variance of each column, float64 [C, 2].
+    """
+    mean, variance = moments[:, 0], moments[:, 1]
     scaled = (tf.cast(values, tf.float64) - mean) / tf.sqrt(tf.where(variance > 0, variance, 1.0))
     return tf.where(tf.math.is_finite(values), tf.cast(scaled, tf.float32), 0.0)
 
 
 def quantile_normalize(values: tf.Tensor, quantiles: tf.Tensor) -> tf.Tensor:
-    """To uniform in [0, 1] as scikit-learn's QuantileTransformer; a missing value becomes 0.5. float32 [N].
+    """To uniform in [0, 1] as scikit-learn's QuantileTransformer; a missing value becomes 0.5. float32 [N, C].
 
-    Linear between quantiles; the middle of its share for a value that several quantiles have; 0 up to the first
-    quantile, 1 from the last on.
+    Linear between a column's quantiles, float64 [C, Q]; the middle of the share of a value that several quantiles have;
+    0 up to the first quantile, 1 from the last on.
     """
-    wide = tf.cast(values, tf.float64)
-    below = tft.apply_buckets_with_interpolation(wide, quantiles[None])
-    above = tft.apply_buckets_with_interpolation(-wide, -quantiles[None, ::-1])
-    uniform = (below + 1 - above) / 2
-    uniform = tf.where(wide >= quantiles[-1], tf.ones_like(uniform), uniform)
-    uniform = tf.where(wide <= quantiles[0], tf.zeros_like(uniform), uniform)
-    return tf.cast(uniform, tf.float32)
+    steps = quantiles.shape[1] - 1
+    wide = tf.transpose(tf.cast(values, tf.float64))
+    left, right = _places(values, quantiles, "left"), _places(values, quantiles, "right")
+    before = tf.clip_by_value(right - 1, 0, steps - 1)
+    low, high = tf.gather(quantiles, before, batch_dims=1), tf.gather(quantiles, before + 1, batch_dims=1)
+    between = tf.cast(before, tf.float64) + tf.math.divide_no_nan(wide - low, high - low)
+    place = tf.where(left < right, tf.cast(left + right - 1, tf.float64) / 2, between) / steps
+    uniform = tf.where(wide >= quantiles[:, -1:], 1.0, tf.cast(place, tf.float32))
+    uniform = tf.where(wide <= quantiles[:, :1], 0.0, uniform)
+    return tf.transpose(tf.where(tf.math.is_nan(wide), 0.5, uniform))
 
 
 def _lookup(
     values: tf.Tensor, feature: Categorical | Multivalent, lines: tf.Tensor, file: tf.Tensor, unknown: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Local ids: `unknown`, the vocabulary's, then further unknown ids where there are several. And their number."""
-    size = tf.cast(lines[0], tf.int64)
+) -> tf.Tensor:
+    """Local ids: `unknown`, the vocabulary's, then further unknown ids where there are several."""
     if feature.oov_buckets == 1:
-        found = tft.apply_vocabulary(values, file, default_value=-1)
-        return tf.where(found < 0, _id(unknown), found + RESERVED_IDS), size
+        return tft.apply_vocabulary(values, file, default_value=unknown - RESERVED_IDS) + RESERVED_IDS
     found = tft.apply_vocabulary(values, file, num_oov_buckets=feature.oov_buckets)
+    size = tf.cast(lines[0], tf.int64)
     shifted = tf.where(found > size, found - 1, found) + RESERVED_IDS
-    return tf.where(tf.equal(found, size), _id(unknown), shifted), size + feature.oov_buckets - 1
+    return tf.where(tf.equal(found, size), _id(unknown), shifted)
 
 
-def _categorical(values: tf.Tensor, feature: Categorical, lines: Any, file: Any) -> tuple[tf.Tensor, Any]:
+def _categorical(columns: list[tf.Tensor], feature: Categorical, lines: list[tf.Tensor], files: list[Any]) -> _Fields:
     if feature.transform == "hash":
-        size: Any = feature.buckets
-        known = tf.strings.to_hash_bucket_fast(values, int(size)) + RESERVED_IDS
+        buckets = int(feature.buckets or 0)
+        known = [tf.strings.to_hash_bucket_fast(column, buckets) + RESERVED_IDS for column in columns]
+        sizes = _ids([buckets] * len(columns))
     else:
-        known, size = _lookup(values, feature, lines, file, MISSING if feature.missing_rate else UNKNOWN)
-    return tf.where(tf.equal(values, ""), _id(MISSING), known)[:, None], size
+        unknown = MISSING if feature.missing_rate else UNKNOWN
+        known = [
+            _lookup(column, feature, size, file, unknown)
+            for column, size, file in zip(columns, lines, files, strict=True)
+        ]
+        sizes = tf.cast(tf.concat(lines, axis=0), tf.int64) + feature.oov_buckets - 1
+    missing = tf.stack([tf.equal(column, "") for column in columns], axis=1)
+    return _Fields(tf.where(missing, _id(MISSING), tf.stack(known, axis=1)), sizes, 1)
 
 
-def _multivalent(values: tf.Tensor, feature: Multivalent, lines: Any, file: Any) -> tuple[tf.Tensor, Any]:
+def _multivalent(values: tf.Tensor, lines: tf.Tensor, file: Any, feature: Multivalent) -> _Fields:
     """The first max_length values of each row; a row without any has the missing id in its first slot."""
     split = tf.strings.split(values, feature.separator)
     split = tf.ragged.boolean_mask(split, tf.not_equal(split, ""))
     tokens = split.to_tensor("", shape=[None, feature.max_length])
-    known, size = _lookup(tokens, feature, lines, file, UNKNOWN)
-    local = tf.where(tf.equal(tokens, ""), _id(-1), known)
+    local = tf.where(tf.equal(tokens, ""), _id(-1), _lookup(tokens, feature, lines, file, UNKNOWN))
     first = tf.where(local[:, :1] < 0, _id(MISSING), local[:, :1])
-    return tf.concat([first, local[:, 1:]], axis=1), size
+    sizes = tf.cast(lines, tf.int64) + feature.oov_buckets - 1
+    return _Fields(tf.concat([first, local[:, 1:]], axis=1), sizes, feature.max_length)
 
 
-def time_ids(values: tf.Tensor) -> list[tuple[tf.Tensor, int]]:
-    """hour, weekday (0 = Monday) and is_weekend of YYMMDDHH strings; another text is unknown, "" is missing."""
+def time_ids(values: tf.Tensor) -> tf.Tensor:
+    """hour, weekday (0 = Monday), is_weekend of YYMMDDHH strings; another text is unknown, "" missing. int64 [N, 3]."""
     valid = tf.strings.regex_full_match(values, r"\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])([01]\d|2[0-3])")
     number = tf.strings.to_number(tf.where(valid, values, "00010100"), tf.int64)
     year, month, day, hour = number // 1_000_000 + 2000, number // 10_000 % 100, number // 100 % 100, number % 100
@@ -196,13 +238,9 @@ def time_ids(values: tf.Tensor) -> list[tuple[tf.Tensor, int]]:
     days = 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400
     days += (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     weekday = (days + 2) % 7  # 0000-03-01 was a Wednesday
-    parts = {"hour": hour, "weekday": weekday, "is_weekend": tf.cast(weekday >= 5, tf.int64)}
+    parts = tf.stack([hour, weekday, tf.cast(weekday >= 5, tf.int64)], axis=1)
     absent = tf.where(tf.equal(values, ""), _id(MISSING), _id(UNKNOWN))
-    result = []
-    for part, size in _TIME_PARTS.items():
-        local = tf.where(valid, parts[part] + RESERVED_IDS, absent)
-        result.append((local[:, None], size))
-    return result
+    return tf.where(valid[:, None], parts + RESERVED_IDS, absent[:, None])
 
 
 def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
