@@ -6,7 +6,7 @@ The packed tensors that a feature map describes:
 
 - ``ids`` int32 ``[N, S]``: S slots, in field order. All ids share one space: 0 is padding; a field owns
   ``[offset, offset + size)``, where ``offset`` means unknown, ``offset + 1`` means missing, and its vocabulary
-  follows.
+  follows, then further unknown ids where it has several.
 - ``dense`` float32 ``[N, D]``: normalised numbers, in the order of ``dense``.
 - ``tokens``, ``segments`` int32 ``[N, T]``: text.
 - ``label`` float32 ``[N, tasks]``.

@@ -143,24 +143,10 @@ def test_standardize_keeps_the_digits_of_large_numbers():
 
 # One log that has every transform, through the analysis and the graph that serves.
 TRAIN = 3000
+NUMERIC = ["uniform", "scaled", "ties", "bucketed", "absent", "nothing", "same", "logarithm", "other", "bars"]
 SPEC = LogSpec.model_validate(
     {
-        "data": {
-            "columns": [
-                "click",
-                "uniform",
-                "scaled",
-                "ties",
-                "bucketed",
-                "absent",
-                "nothing",
-                "same",
-                "ad",
-                "user",
-                "tags",
-            ],
-            "labels": {"ctr": "click"},
-        },
+        "data": {"columns": ["click", *NUMERIC, "ad", "user", "tags", "hour", "hashed"], "labels": {"ctr": "click"}},
         "features": [
             {"kind": "numeric", "columns": ["uniform", "ties", "absent"], "transform": "quantile_normalize"},
             {"kind": "numeric", "columns": ["bucketed"], "transform": "quantile_bucketize", "buckets": 5},
@@ -169,6 +155,10 @@ SPEC = LogSpec.model_validate(
             {"kind": "categorical", "columns": ["ad"], "top_k": 6, "oov_buckets": 3},
             {"kind": "categorical", "columns": ["user"], "min_count": 40, "missing_rate": 0.05},
             {"kind": "multivalent", "columns": ["tags"], "max_length": 2, "top_k": 2, "oov_buckets": 2},
+            {"kind": "time", "columns": ["hour"]},
+            {"kind": "numeric", "columns": ["logarithm", "other"]},
+            {"kind": "numeric", "columns": ["bars"], "transform": "bars_bucketize"},
+            {"kind": "categorical", "columns": ["hashed"], "transform": "hash", "buckets": 7},
         ],
     }
 )
@@ -188,6 +178,11 @@ def training_rows() -> dict[str, np.ndarray]:
         "ad": np.array([f"a{n}".encode() for n in random.zipf(1.4, TRAIN)], object),
         "user": np.array([f"u{n}".encode() if n < 100 else b"" for n in random.zipf(1.4, TRAIN)], object),
         "tags": np.array([b"|".join(b"t%d" % n for n in random.zipf(1.6, k % 4)) for k in range(TRAIN)], object),
+        "hour": np.array([b"141021%02d" % (k % 24) if k % 9 else b"" for k in range(TRAIN)], object),
+        "logarithm": numbers,
+        "other": -numbers,
+        "bars": numbers * 10,
+        "hashed": np.array([b"h%d" % (k % 50) if k % 7 else b"" for k in range(TRAIN)], object),
         "click": np.zeros(TRAIN, np.float32),
     }
 
@@ -226,6 +221,19 @@ def test_the_feature_map_has_every_field_and_dense_feature(graph):
     size = {field.name: field.size - RESERVED_IDS for field in fields.fields}
     assert size["bucketed"] == 5 and size["scaled"] == size["nothing"] == 101 and size["same"] == 7
     assert size["ad"] == 6 + 2 and size["tags"] == 2 + 1
+
+
+def test_what_learns_nothing_from_the_log_is_beside_the_rest(graph):
+    rows, fields, by_name = graph
+    found = by_name()
+    for name, bucket in (("logarithm", log_bucket), ("other", log_bucket), ("bars", bars_bucket)):
+        np.testing.assert_array_equal(found[name][:, 0], bucket(tf.constant(rows[name])) + RESERVED_IDS)
+    times = time_ids(tf.constant(rows["hour"])).numpy()
+    for place, part in enumerate(("hour", "weekday", "is_weekend")):
+        np.testing.assert_array_equal(found[f"hour_{part}"][:, 0], times[:, place])
+    buckets = tf.strings.to_hash_bucket_fast(tf.constant(rows["hashed"]), 7).numpy() + RESERVED_IDS
+    np.testing.assert_array_equal(found["hashed"][:, 0], np.where(rows["hashed"] == b"", MISSING, buckets))
+    assert fields.total_slots == 15
 
 
 def test_training_numbers_become_uniform(graph):
