@@ -23,13 +23,21 @@ from transforms.spec import LogSpec
 SUMMARY = "summary"
 # What a row takes in one process, measured on Criteo's 39 columns: to count its values, to transform it.
 COUNT_SECONDS, TRANSFORM_SECONDS = 1e-6, 4e-6
+# At most so many summaries, of 10 MB each for a log like Criteo's, are held to be merged.
+SUMMARIES = 64
 # What a new process takes to load TensorFlow.
 TENSORFLOW_SECONDS = 6.0
 # Rows that go through the graph at once.
 BATCH_ROWS = 1 << 14
 
 
-def analyze(spec: LogSpec, files: Sequence[pathlib.Path], folder: pathlib.Path, workers: Workers) -> None:
+def analyze(
+    spec: LogSpec,
+    files: Sequence[pathlib.Path],
+    folder: pathlib.Path,
+    workers: Workers,
+    progress: Callable[[str], None] = lambda text: None,
+) -> None:
     """Counts and measures the training rows, and writes the transform graph that follows from them.
 
     Args:
@@ -37,11 +45,18 @@ def analyze(spec: LogSpec, files: Sequence[pathlib.Path], folder: pathlib.Path, 
         files: The payload's training parts.
         folder: Where `transform_fn/`, `transformed_metadata/` (as TFT writes them) and the summary go.
         workers: Who counts.
+        progress: Told which columns have more different values than are counted exactly.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    size = -(-len(files) // SUMMARIES)
+    groups = [files[start : start + size] for start in range(0, len(files), size)]
     count = _Summarize(spec.model_dump_json())
-    summaries = workers.map(count, list(files), payload_rows(files) * COUNT_SECONDS)
-    analyzers.merge(summaries).save(folder / SUMMARY)
+    summary = analyzers.merge(workers.map(count, groups, payload_rows(files) * COUNT_SECONDS))
+    for column, bound in summary.bounds().items():
+        if bound:
+            most = spec.data.max_distinct_values
+            progress(f"{column}: above {most:,} different values; counts are up to {bound:,} too low")
+    summary.save(folder / SUMMARY)
     _write_graph(spec, folder)
 
 
@@ -49,8 +64,8 @@ def analyze(spec: LogSpec, files: Sequence[pathlib.Path], folder: pathlib.Path, 
 class _Summarize:
     spec: str
 
-    def __call__(self, file: pathlib.Path) -> analyzers.LogSummary:
-        return analyzers.summarize([file], LogSpec.model_validate_json(self.spec))
+    def __call__(self, files: Sequence[pathlib.Path]) -> analyzers.LogSummary:
+        return analyzers.summarize(files, LogSpec.model_validate_json(self.spec))
 
 
 def _write_graph(spec: LogSpec, folder: pathlib.Path) -> None:

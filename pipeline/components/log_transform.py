@@ -7,7 +7,7 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, TransformGraph
 
-from pipeline.progress import now_and_then
+from pipeline.progress import announce, now_and_then
 from transforms.parallel import Workers
 from transforms.payload import payload_files
 from transforms.spec import LogSpec
@@ -29,7 +29,7 @@ def LogTransform(
     names = artifact_utils.decode_split_names(examples.split_names)
     source, target = pathlib.Path(examples.uri), pathlib.Path(transformed_examples.uri)
     graph = pathlib.Path(transform_graph.uri)
-    analyze(log, payload_files(source / "Split-train"), graph, crew)
+    analyze(log, payload_files(source / "Split-train"), graph, crew, announce)
     splits = {name: (source / f"Split-{name}", target / f"Split-{name}") for name in names}
     transform(log, graph, splits, seed, crew, now_and_then())
     transformed_examples.split_names = examples.split_names

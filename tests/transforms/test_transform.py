@@ -143,3 +143,11 @@ def test_a_vocabulary_comes_from_training_rows_alone(packed):
     (asset,) = (packed[0] / "graph" / "transform_fn" / "assets").iterdir()
     words = tft.TFTransformOutput(str(packed[0] / "graph")).vocabulary_by_name(asset.name)
     assert b"only-train" in words and len(words) == 3
+
+
+def test_counting_that_is_not_exact_is_said_to_be_so(log, tmp_path):
+    data = SPEC.data.model_copy(update={"max_distinct_values": 1})
+    said: list[str] = []
+    files = payload_files(log[0] / "Split-train")
+    analyze(SPEC.model_copy(update={"data": data}), files, tmp_path, Workers(1), said.append)
+    assert len(said) == 1 and said[0].startswith("site: above 1 different values; counts are up to ")
