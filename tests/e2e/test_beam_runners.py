@@ -17,11 +17,13 @@ from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 
+from benchmarks.preprocess_logs import bad_log
 from tests.e2e.small_run import CONFIG
 from transforms.analyzers import LogSummary, merge, summarize
 from transforms.errors import InputError
+from transforms.ingest import SPLITS, ingest
 from transforms.parallel import Workers
-from transforms.payload import PayloadWriter, payload_files, payload_schema
+from transforms.payload import PayloadWriter, payload_files, payload_schema, read_payload
 from transforms.spec import LogSpec
 
 SPEC = LogSpec.model_validate({key: CONFIG[key] for key in ("data", "features")})
@@ -155,3 +157,30 @@ def test_the_summary_of_a_log_is_that_of_one_process(workers, parts):
 def counts(summary: LogSummary, column: str) -> dict[bytes, int]:
     found = summary.values[column]
     return dict(zip(found.values.to_pylist(), found.counts.tolist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory) -> list[str]:
+    """Files of one log, with malformed rows."""
+    folder = tmp_path_factory.mktemp("log")
+    lines = bad_log(folder, 2000, 0.005).read_bytes().splitlines(keepends=True)
+    files = [folder / f"{number}.tsv" for number in range(4)]
+    for number, file in enumerate(files):
+        file.write_bytes(b"".join(lines[number * 500 : (number + 1) * 500]))
+    return [str(file) for file in files]
+
+
+def read_log(log: list[str], folder: pathlib.Path, workers: Workers) -> tuple:
+    """What reading a log gives: counts, the rows of each split, dead letters."""
+    splits = {name: folder / name for name in SPLITS}
+    for split in splits.values():
+        split.mkdir(parents=True)
+    counts = ingest(SPEC, log, 0, splits, folder, workers)
+    rows = {name: list(read_payload(payload_files(split))) for name, split in splits.items()}
+    return counts, rows, (folder / "rejects.jsonl").read_text()
+
+
+def test_the_payload_of_a_log_is_that_of_one_process(workers, log, tmp_path):
+    one = read_log(log, tmp_path / "one", Workers(1))
+    assert one[0].rejected > 0 and sum(map(len, one[1].values())) > 0
+    assert read_log(log, tmp_path / "many", workers) == one
