@@ -1,14 +1,17 @@
-"""ExampleGen for raw logs: checks, splits and writes tf.Examples (see transforms.ingest)."""
+"""ExampleGen for raw logs: checks, splits and writes a Parquet payload (see transforms.ingest)."""
 
 import json
 import pathlib
 
 from tfx import v1 as tfx
+from tfx.components.util import examples_utils
 from tfx.dsl.component.experimental.decorators import component
+from tfx.proto import example_gen_pb2
 from tfx.types.standard_artifacts import Examples
 
 from pipeline.progress import now_and_then
 from transforms.ingest import SPLITS, ingest
+from transforms.parallel import Workers
 from transforms.spec import LogSpec
 
 
@@ -20,13 +23,17 @@ def LogExampleGen(
     data_fingerprint: tfx.dsl.components.Parameter[str],
     seed: tfx.dsl.components.Parameter[int],
     dead_letter: tfx.dsl.components.Parameter[str],
+    workers: tfx.dsl.components.Parameter[str],
 ):
-    """`spec`: LogSpec as JSON; `files`: JSON list; `data_fingerprint`: makes changed data another cache entry."""
+    """`spec`: LogSpec as JSON; `files`: JSON list; `data_fingerprint`: makes changed data another cache entry;
+    `workers`: see Workers.from_json."""
     examples.split_names = json.dumps(list(SPLITS))
     folders = {name: pathlib.Path(examples.uri) / f"Split-{name}" for name in SPLITS}
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
     log = LogSpec.model_validate_json(spec)
-    result = ingest(log, json.loads(files), seed, folders, pathlib.Path(dead_letter), now_and_then())
+    crew = Workers.from_json(workers)
+    result = ingest(log, json.loads(files), seed, folders, pathlib.Path(dead_letter), crew, now_and_then())
+    examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_PARQUET)
     examples.set_string_custom_property("data_fingerprint", data_fingerprint)
     (pathlib.Path(examples.uri) / "counts.json").write_text(result.to_json())
