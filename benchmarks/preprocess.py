@@ -271,23 +271,27 @@ def table(report: dict[str, Any]) -> Table:
     for name in ("side", "rule", "rows", "workers", "seconds", "rows/s", "CPU s", "peak MiB"):
         found.add_column(name, justify="left" if name in ("side", "rule") else "right")
     for result in report["results"]:
-        side = f"{result['side']}, {result['bad_rate']:.0%} malformed" if result["bad_rate"] else result["side"]
         workers = str(result["workers"] or "auto") if result["side"] == "ours" else ""
         numbers = (f"{result['seconds']:.1f}", f"{result['rows_per_s']:,.0f}", f"{result['cpu_seconds']:.1f}")
         memory = f"{result['peak_bytes'] / MIB:,.0f}"
-        found.add_row(side, result["rule"], f"{result['rows']:,}", workers, *numbers, memory)
+        found.add_row(side_of(result), result["rule"], f"{result['rows']:,}", workers, *numbers, memory)
     return found
 
 
+def side_of(result: dict[str, Any]) -> str:
+    return f"{result['side']}, {result['bad_rate']:.0%} malformed" if result["bad_rate"] else result["side"]
+
+
 def stage_table(report: dict[str, Any]) -> Table:
-    """Where the time goes, of the sides that tell."""
+    """Where the time goes, of the sides that tell; in the order of `table`."""
     found = Table(title="Seconds by stage")
-    found.add_column("side, rows, workers")
-    found.add_column("stages")
+    for name in ("side", "rows", "workers", "stages"):
+        found.add_column(name, justify="right" if name in ("rows", "workers") else "left")
     for result in report["results"]:
         if result["stages"]:
-            name = f"{result['side']}, {result['rows']:,}, {result['workers'] or 'auto'}"
-            found.add_row(name, ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in result["stages"].items()))
+            workers = str(result["workers"] or "auto") if result["side"] == "ours" else ""
+            stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in result["stages"].items())
+            found.add_row(side_of(result), f"{result['rows']:,}", workers, stages)
     return found
 
 
