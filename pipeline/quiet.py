@@ -26,6 +26,12 @@ def load_tensorflow() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     for name in _SAID_TWICE:
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    # What is said through the root logger itself: Beam, of the type hints in TensorFlow Transform.
+    logging.getLogger().addFilter(_is_error)
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
 
 
 @contextlib.contextmanager
