@@ -135,7 +135,8 @@ def _is_utf8_text(text: bytes) -> bool:
 
 def whole_lines(file: IO[bytes], length: int | None = None) -> Iterator[bytes]:
     """What follows in a file, at most `length` bytes, in chunks that end at a line's end, or where that ends."""
-    pieces, left = [], length
+    pieces: list[bytes] = []
+    left = length
     while block := file.read(CHUNK_BYTES if left is None else min(CHUNK_BYTES, left)):
         left = None if left is None else left - len(block)
         if end := block.rfind(b"\n") + 1:

@@ -77,7 +77,7 @@ class PayloadWriter(contextlib.AbstractContextManager):
 
 
 def _unfinished(path: pathlib.Path) -> pathlib.Path:
-    return path.with_name(f".{path.name}")
+    return path.with_name(f".{path.name}.unfinished")  # no name that payload_files takes
 
 
 def payload_files(folder: pathlib.Path) -> list[pathlib.Path]:

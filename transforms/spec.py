@@ -41,8 +41,8 @@ class Split(Section):
     """How rows are divided into train, validation and test.
 
     `order` keeps the log's order: the last `test` share is the test set, the `validation` share before it is the
-    validation set. `hash` draws the same shares by a hash of the row's number and the seed. `time` compares
-    `column`, as text, with `validation_from` and `test_from`.
+    validation set. `hash` draws the same shares by a hash of the seed, the file's number and the row's line in it.
+    `time` compares `column`, as text, with `validation_from` and `test_from`.
     """
 
     by: Literal["order", "hash", "time"] = "order"

@@ -1,13 +1,24 @@
+import gzip
 import json
+import pathlib
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import tensorflow as tf
 
+from transforms import ingest as ingestion
 from transforms import readers
 from transforms.errors import InputError
-from transforms.ingest import SPLITS, ingest
+from transforms.ingest import SPLITS, ingest, to_examples
+from transforms.parallel import Workers
+from transforms.payload import payload_files, payload_schema, read_payload
 from transforms.spec import LogSpec
+
+HERE = Workers(processes=1)
+PLACES = {"two processes": Workers(2), "beam": Workers(beam_args=("--direct_num_workers=1",))}
+TIMES = {"by": "time", "column": "hour", "validation_from": "14102118", "test_from": "14102121"}
 
 
 def spec(**data) -> LogSpec:
@@ -24,21 +35,34 @@ def lines(rows=100) -> list[str]:
     return [f"{row % 3 == 0:d}\t{row}\tv{row % 7}\t141021{row * 24 // rows:02d}" for row in range(rows)]
 
 
+def run_files(folder, files, log=None, seed=0, workers=HERE, **options):
+    folders = {name: folder / name for name in SPLITS}
+    for split in folders.values():
+        split.mkdir(exist_ok=True, parents=True)
+    return ingest(log or spec(), [str(file) for file in files], seed, folders, folder / "dead", workers, **options)
+
+
 def run(tmp_path, text, log=None, seed=0, **options):
     path = tmp_path / "log.tsv"
     path.write_text("\n".join(text) + "\n")
-    folders = {name: tmp_path / name for name in SPLITS}
-    for folder in folders.values():
-        folder.mkdir(exist_ok=True)
-    return ingest(log or spec(), [str(path)], seed, folders, tmp_path / "dead", **options)
+    return run_files(tmp_path, [path], log, seed, **options)
 
 
-def numbers(tmp_path, name):
-    found = []
-    for record in tf.data.TFRecordDataset(tf.io.gfile.glob(f"{tmp_path}/{name}/*"), "GZIP"):
-        feature = tf.train.Example.FromString(record.numpy()).features.feature
-        found += list(feature["n"].float_list.value)
-    return [int(number) for number in found]
+def table(folder, name, log=None) -> pa.Table:
+    """A split, read back."""
+    return pa.Table.from_batches(read_payload(payload_files(folder / name)), payload_schema(log or spec()))
+
+
+def numbers(folder, name):
+    return [int(number) for number in table(folder, name)["n"].to_pylist()]
+
+
+def letters(folder) -> list[dict]:
+    return [json.loads(line) for line in (folder / "dead" / "rejects.jsonl").read_text().splitlines()]
+
+
+def in_many_ranges(monkeypatch, size=500):
+    monkeypatch.setattr(readers, "RANGE_BYTES", size)
 
 
 def test_order_split_keeps_the_logs_order(tmp_path):
@@ -60,25 +84,144 @@ def test_hash_split_covers_every_row_once_and_follows_the_seed(tmp_path):
     assert [numbers(tmp_path, name) for name in SPLITS] != parts
 
 
+def test_hash_split_draws_for_each_row_alone(tmp_path, monkeypatch):
+    """What a row draws follows from its file and line: not from how the log was cut, nor from malformed rows before."""
+    log = spec(split={"by": "hash"}, max_bad_row_rate=0.1)
+    (tmp_path / "whole").mkdir()
+    run(tmp_path / "whole", lines(300), log)
+    in_many_ranges(monkeypatch)
+    (tmp_path / "cut").mkdir()
+    text = ["bad" if row in (0, 7) else line for row, line in enumerate(lines(300))]
+    run(tmp_path / "cut", text, log)
+    for name in SPLITS:
+        assert numbers(tmp_path / "cut", name) == [n for n in numbers(tmp_path / "whole", name) if n not in (0, 7)]
+
+
 def test_time_split_compares_the_column(tmp_path):
-    times = {"by": "time", "column": "hour", "validation_from": "14102118", "test_from": "14102121"}
-    result = run(tmp_path, lines(96), spec(split=times))
+    result = run(tmp_path, lines(96), spec(split=TIMES))
     assert result.rows == {"train": 72, "validation": 12, "test": 12}
 
 
-def test_missing_values_are_absent_features(tmp_path):
+def test_the_payload_holds_features_and_labels_and_null_where_a_value_is_missing(tmp_path):
     run(tmp_path, ["1\t\t\t14102100", *lines()])
-    record = next(iter(tf.data.TFRecordDataset(tf.io.gfile.glob(f"{tmp_path}/train/*"), "GZIP"))).numpy()
-    feature = tf.train.Example.FromString(record).features.feature
+    found = table(tmp_path, "train")
+    assert found.schema.equals(payload_schema(spec()))
+    assert found.slice(0, 2).to_pylist() == [
+        {"n": None, "c": None, "hour": b"14102100", "label": 1.0},
+        {"n": 0.0, "c": b"v0", "hour": b"14102100", "label": 1.0},
+    ]
+
+
+def test_missing_values_are_absent_features_of_an_example(tmp_path):
+    run(tmp_path, ["1\t\t\t14102100", *lines()])
+    rows = next(read_payload(payload_files(tmp_path / "train")))
+    feature = tf.train.Example.FromString(to_examples(rows)[0]).features.feature
     assert not feature["n"].float_list.value and not feature["c"].bytes_list.value
     assert list(feature["hour"].bytes_list.value) == [b"14102100"]
+
+
+def many_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Plain, gzipped and small files with malformed rows among the others."""
+    text = [line if row % 50 else "bad\t\udcff" for row, line in enumerate(lines(1200))]
+    blocks = [text[:700], text[700:701], text[701:1000], text[1000:]]
+    files = [folder / name for name in ("a.tsv", "b.tsv", "c.tsv.gz", "d.tsv")]
+    for file, block in zip(files, blocks, strict=True):
+        content = "\n".join(block).encode("utf-8", "surrogateescape")
+        file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
+    return files
+
+
+@pytest.mark.parametrize("split", [{"by": "order"}, {"by": "hash"}, TIMES], ids=lambda split: split["by"])
+def test_who_reads_the_ranges_changes_nothing(tmp_path, monkeypatch, split):
+    log, files = spec(split=split, max_bad_row_rate=0.1), many_files(tmp_path)
+    whole = run_files(tmp_path / "whole", files, log)
+    assert whole.rejected == 24 and whole.reasons == {"expected 4 columns": 24}
+    assert sum(whole.rows.values()) == 1200 - 24
+    in_many_ranges(monkeypatch, 2000)
+    for place in ["one process", *PLACES]:
+        folder = tmp_path / place
+        assert run_files(folder, files, log, workers=PLACES.get(place, HERE)) == whole
+        assert len(payload_files(folder / "train")) > 5
+        assert letters(folder) == letters(tmp_path / "whole")
+        for name in SPLITS:
+            assert table(folder, name).equals(table(tmp_path / "whole", name))
+            if place in PLACES:
+                found = [(file.name, file.read_bytes()) for file in payload_files(folder / name)]
+                assert found == [(f.name, f.read_bytes()) for f in payload_files(tmp_path / "one process" / name)]
+
+
+def test_an_order_split_may_cut_a_part_twice_and_moves_the_others(tmp_path, monkeypatch):
+    in_many_ranges(monkeypatch, 400)  # about 26 rows
+    moved: list[str] = []
+    rename = pathlib.Path.replace
+    monkeypatch.setattr(pathlib.Path, "replace", lambda path, to: moved.append(path.name) or rename(path, to))
+    run(tmp_path, lines(200), spec(split={"validation": 0.03, "test": 0.45}))
+    assert [len(numbers(tmp_path, name)) for name in SPLITS] == [104, 6, 90]
+    assert sum((numbers(tmp_path, name) for name in SPLITS), []) == list(range(200))
+    names = {path.name for name in SPLITS for path in payload_files(tmp_path / name)}
+    assert len([name for name in moved if name in names]) >= 6
+
+
+def test_what_an_interrupted_ingestion_left_is_removed(tmp_path, monkeypatch):
+    def interrupt(*_arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ingestion, "_count", interrupt)  # when the parts are in their places
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, lines())
+    assert not [path for name in SPLITS for path in (tmp_path / name).iterdir()]
+    for left in ("train/000099-00000.parquet", "test/.000099-00000.parquet.unfinished", ".unfinished/x/y.parquet"):
+        (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / left).write_bytes(b"half")  # as a killed process leaves it
+    assert run(tmp_path, lines()).rows["train"] == 80
+    assert [path.name for path in (tmp_path / "train").iterdir()] == ["000000-00000-00000.parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dead", "log.tsv", *sorted(SPLITS)]
+
+
+def test_a_row_that_goes_lost_is_no_result(tmp_path, monkeypatch):
+    def lose(spec, found, folders):
+        place(spec, found, folders)
+        payload_files(folders["train"])[0].unlink()
+
+    place = ingestion._place
+    monkeypatch.setattr(ingestion, "_place", lose)
+    with pytest.raises(RuntimeError, match="0 malformed ones of 100 lines"):
+        run(tmp_path, lines())
+
+
+def test_dead_letters_are_the_first_ones_in_log_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(ingestion, "DEAD_LETTERS_KEPT", 5)
+    in_many_ranges(monkeypatch)
+    text = [line if row % 10 else f"bad {row}" for row, line in enumerate(lines(200))]
+    assert run(tmp_path, text, spec(max_bad_row_rate=0.2)).rejected == 20
+    assert [(letter["line"], letter["text"]) for letter in letters(tmp_path)] == [
+        (row, f"bad {row}") for row in range(0, 50, 10)
+    ]
+
+
+def test_a_parquet_log_is_read_by_row_groups(tmp_path):
+    log = spec(format="parquet", columns=[])
+    rows = [line.split("\t") for line in lines(1000)]
+    columns = {name: [row[index] for row in rows] for index, name in enumerate(["label", "n", "c", "hour"])}
+    columns["n"] = [float(number) for number in columns["n"]]
+    pa.parquet.write_table(pa.table(columns), tmp_path / "log.parquet", row_group_size=90)
+    result = run_files(tmp_path, [tmp_path / "log.parquet"], log)
+    assert result.rows == {"train": 800, "validation": 100, "test": 100}
+    assert sum((numbers(tmp_path, name) for name in SPLITS), []) == list(range(1000))
 
 
 def test_malformed_rows_go_to_the_dead_letters(tmp_path):
     result = run(tmp_path, [*lines(), "1\tx\ty\t14102100"], spec(max_bad_row_rate=0.01))
     assert result.rejected == 1 and sum(result.rows.values()) == 100
-    letter = json.loads((tmp_path / "dead" / "rejects.jsonl").read_text())
-    assert letter["line"] == 100 and letter["reason"] == "n: 'x' is not a number"
+    assert result.reasons == {"n: is not a number": 1}
+    [letter] = letters(tmp_path)
+    assert letter == {
+        "file": str(tmp_path / "log.tsv"),
+        "line": 100,
+        "reason": "n: 'x' is not a number",
+        "text": "1\tx\ty\t14102100",
+    }
 
 
 def test_too_many_malformed_rows_stop_the_run(tmp_path):
@@ -88,14 +231,11 @@ def test_too_many_malformed_rows_stop_the_run(tmp_path):
 
 
 def test_it_says_how_far_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "RANGE_BYTES", 2000)
+    in_many_ranges(monkeypatch, 2000)
     said: list[str] = []
-    run(tmp_path, ["bad", *lines(1000)], progress=said.append)
-    passes = [text for text in said if text.endswith("rows read")], [text for text in said if "written" in text]
-    assert [len(texts) for texts in passes] == [len(said) / 2] * 2 and len(said) > 10
-    assert passes[0][-1] == "1,001 rows read" and passes[1][-1] == "1,000 of 1,000 rows written"
-    counts = [int(text.split()[0].replace(",", "")) for text in passes[1]]
-    assert counts == sorted(set(counts))
+    run(tmp_path, lines(1000), progress=said.append)
+    assert len(said) > 5
+    assert said == [f"{done} of {len(said)} parts of the log read" for done in range(1, len(said) + 1)]
 
 
 def test_one_class_only_is_refused(tmp_path):
@@ -117,10 +257,7 @@ def test_the_real_log_splits_as_the_protocol_says(tmp_path, real_data):
     features = [{"kind": "numeric", "columns": ["I1..I13"]}, {"kind": "categorical", "columns": ["C1..C26"]}]
     split = {"validation": 0.1, "test": 0.2}
     data = {"columns": ["label", "I1..I13", "C1..C26"], "labels": {"ctr": "label"}, "split": split}
-    folders = {name: tmp_path / name for name in SPLITS}
-    for folder in folders.values():
-        folder.mkdir()
     log = LogSpec.model_validate({"data": data, "features": features})
-    result = ingest(log, [str(real_data / "criteo_60k.tsv.gz")], 0, folders, tmp_path / "dead")
+    result = run_files(tmp_path, [real_data / "criteo_60k.tsv.gz"], log)
     assert result.rows == {"train": 42_000, "validation": 6_000, "test": 12_000}
     assert np.isclose(sum(result.positives.values()) / 60_000, 0.226, atol=0.002)
