@@ -1,15 +1,18 @@
 import csv
 import gzip
 import io
+import pickle
+import re
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from transforms import lines
+from transforms import lines, readers
 from transforms.errors import InputError
-from transforms.readers import LogReader, find_files
+from transforms.parallel import Workers
+from transforms.readers import LogReader, find_files, plan
 from transforms.spec import LogSpec
 
 GOOD = b"1\t5\ta\n0\t-2\t\n1\t\tb\n"
@@ -24,13 +27,27 @@ def spec(**data) -> LogSpec:
 
 def read(path, log=None, labels=True):
     """Rows as tuples with their lines, and the rejects."""
+    return collect(LogReader(log or spec(), labels).read(str(path)))
+
+
+def read_ranges(path, log=None, labels=True):
+    """As `read`, of each range that is planned."""
+    reader, ranges = LogReader(log or spec(), labels), plan([str(path)], log or spec(), labels)
+    return [collect(reader.read_range(part)) for part in ranges]
+
+
+def collect(batches):
     rows, rejects = [], []
-    for batch in LogReader(log or spec(), labels).read(str(path)):
+    for batch in batches:
         names = batch.rows.schema.names
         for line, row in zip(batch.lines.tolist(), batch.rows.to_pylist(), strict=True):
             rows.append((line, *(row[name] for name in names)))
         rejects += batch.rejects
     return rows, rejects
+
+
+def joined(parts):
+    return [row for rows, _ in parts for row in rows], [reject for _, rejects in parts for reject in rejects]
 
 
 def write(tmp_path, content, name="log.tsv"):
@@ -119,18 +136,219 @@ def test_a_file_without_a_good_row_is_rejected_line_by_line(tmp_path, content):
     assert [reject.line for reject in rejects] == list(range(len(content.rstrip(b"\n").split(b"\n"))))
 
 
-@pytest.mark.parametrize(("file_format", "delimiter"), [("tsv", b"\t"), ("csv", b",")])
-def test_every_line_is_a_row_or_a_reject(tmp_path, monkeypatch, file_format, delimiter):
-    random = np.random.default_rng(0)
-    good = b"1\t5\ta".replace(b"\t", delimiter)
-    pieces = [b"1", b"5", b"a", delimiter, delimiter, b"\n", b"\r", b"\r\n", b'"', b"\xff", b"\0", good + b"\n"]
-    for size in (40, 1 << 20):
-        monkeypatch.setattr(lines, "CHUNK_BYTES", size)
-        for _ in range(200):
-            content = b"".join(pieces[index] for index in random.integers(0, len(pieces), 30)) + good
-            rows, rejects = read(write(tmp_path, content), spec(format=file_format))
-            seen = sorted([row[0] for row in rows] + [reject.line for reject in rejects])
-            assert seen == list(range(content.count(b"\n") + 1)), content
+def split_csv(line: bytes) -> list[bytes] | None:
+    """The values of a line, byte by byte; None where a quote is not closed."""
+    values, value, state, position = [], b"", "start", 0
+    while position < len(line):
+        byte, two = line[position : position + 1], line[position : position + 2]
+        position += 1
+        if state == "quoted":
+            if two == b'""':
+                value, position = value + b'"', position + 1
+            elif byte == b'"':
+                state = "plain"
+            else:
+                value += byte
+        elif byte == b",":
+            values, value, state = [*values, value], b"", "start"
+        elif byte == b'"' and state == "start":
+            state = "quoted"
+        else:
+            value, state = value + byte, "plain"
+    return None if state == "quoted" else [*values, value]
+
+
+def read_line(line: bytes, is_csv: bool) -> tuple | str:
+    """The row (n, c, label) of a line, or what is wrong with it."""
+    if not line:
+        return "the line is empty"
+    if b"\r" in line:
+        return "a carriage return inside the row"
+    values = split_csv(line) if is_csv else line.split(b"\t")
+    if values is None:
+        return "a quote is not closed"
+    if len(values) != 3:
+        return f"expected 3 columns, found {len(values)}"
+    label, number, text = values
+    if number:
+        shown = f"n: '{number.decode('utf-8', 'replace')}'"
+        if not re.fullmatch(rb"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?", number):
+            return f"{shown} is not a number"
+        if abs(float(number)) > np.finfo(np.float32).max:
+            return f"{shown} is too large for a 32-bit float"
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return "c: invalid UTF-8"
+    if label not in (b"0", b"1", b"0.0", b"1.0"):
+        shown = f"'{label.decode('utf-8', 'replace')}'" if label else "nothing"
+        return f"label: the label must be 0 or 1, found {shown}"
+    return float(np.float32(number)) if number else None, text or None, float(label)
+
+
+def slowly(content: bytes, is_csv: bool):
+    """As `read`, line by line."""
+    rows, rejects = [], []
+    found = content.split(b"\n")
+    for number, line in enumerate(found if found[-1] else found[:-1]):
+        line = line.removesuffix(b"\r")
+        result = read_line(line, is_csv)
+        if isinstance(result, str):
+            rejects.append((number, result, line.decode("utf-8", "backslashreplace")))
+        else:
+            rows.append((number, *result))
+    return rows, rejects
+
+
+WHOLE = [
+    *(b"1\t5\ta", b"0\t-2.5\t", b"1.0\t\t\xc3\xa9", b"0\t+.5e3\ta b", b"1\t7.\tx", b"0\t1e-50\t\0"),
+    *(
+        b"1\t5",
+        b"1\t5\ta\tb",
+        b"1\t\xff",
+        b"\xff\t\xff\t\xff\t\xff",
+        b"",
+        b"\r",
+        b"\t\t",
+        b"1\t5\ta\rb",
+        b"1\t5\ta\r\r",
+    ),
+    *(
+        b"1\tx\ta",
+        b"1\t1-2\ta",
+        b"1\t\xff\ta",
+        b"1\tnan\ta",
+        b"1\t-inf\ta",
+        b"1\t 5\ta",
+        b"1\t1e39\t\xff",
+        b"1\t-1e400\ta",
+    ),
+    *(b"2\t5\ta", b"\t5\ta", b"\xff\t5\ta", b"3\tx\t\xff", b"1\t5\t\xff\xfe", b"0\t5\ta\xed\xa0\x80", b"1\t5\t\xc3"),
+    *(
+        b'1\t5\t"a',
+        b'1\t"5"\ta',
+        b'1\t5\t"a""b"',
+        b'1\t5\ta"b',
+        b'1\t5\t"a"b"',
+        b'"1\t5\ta',
+        b'1\t5\t"a\tb"',
+        b'1\t"5\t"a"',
+    ),
+]
+PIECES = [b"1", b"5", b"a", b"\t", b"\t", b"\n", b"\r", b"\r\n", b'"', b'"', b"\xff", b"\xc3\xa9", b"\0", b"-", b"e"]
+
+
+@pytest.mark.parametrize("file_format", ["tsv", "csv"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_log_of_malformed_lines_is_read_as_a_slow_reader_reads_it(tmp_path, monkeypatch, file_format, seed):
+    random = np.random.default_rng(seed)
+    delimiter = b"," if file_format == "csv" else b"\t"
+    log = spec(format=file_format)
+    for _ in range(60):
+        found: list[bytes] = []
+        for _ in range(random.integers(1, 120)):
+            kind = random.integers(0, 10)
+            if kind == 0:
+                found.append(b"".join(PIECES[index] for index in random.integers(0, len(PIECES), 12)))
+            else:
+                found.append(WHOLE[random.integers(0, 6 if kind < 8 else len(WHOLE))])
+        ends = [b"\n", b"\r\n"]
+        content = b"".join(line + ends[random.random() < 0.2] for line in found).replace(b"\t", delimiter)
+        content = content[: len(content) - random.integers(0, 3)] or b"1"
+        monkeypatch.setattr(lines, "CHUNK_BYTES", int(random.choice([7, 100, 1 << 21])))
+        monkeypatch.setattr(readers, "RANGE_BYTES", int(random.choice([1, 50, 1000])))
+        path = write(tmp_path, content)
+        expected = slowly(content, file_format == "csv")
+        for rows, rejects in (read(path, log), joined(read_ranges(path, log))):
+            assert rows == expected[0], content
+            assert [(reject.line, reject.reason, reject.text) for reject in rejects] == expected[1], content
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 1000])
+def test_quotes_of_every_column_are_no_reason_to_look_at_lines(tmp_path, monkeypatch, count):
+    """Nor is one bad line for the others: Python looks at what is suspect only."""
+    seen: list[bytes] = []
+    fault = lines.Lines._fault
+    monkeypatch.setattr(lines.Lines, "_fault", lambda self, line, width: seen.append(line) or fault(self, line, width))
+    good = [b'"1","5","a ""quoted"", b"', b'1,"5",""', b'"0",,"""\xc3\xa9"""']
+    bad = [b"", b'1,5,"a', b"1,5,\xff", b"1,5\r,a", b'"1","5","a']
+    content = good * count + bad + good * count
+    rows, rejects = read(write(tmp_path, b"\n".join(content)), spec(format="csv"))
+    assert len(rows) == 6 * count and len(rejects) == 5
+    assert seen == bad
+
+
+@pytest.mark.parametrize(("content", "size"), [(GOOD * 40 + b"1\t5", 100), (b"1\t5\ta\r\n" * 50, 64), (GOOD, 1 << 20)])
+def test_ranges_of_a_file_cut_no_line_and_number_their_lines(tmp_path, monkeypatch, content, size):
+    path = write(tmp_path, content)
+    monkeypatch.setattr(readers, "RANGE_BYTES", size)
+    ranges = plan([str(path)], spec())
+    assert len(ranges) == max(1, len(content) // (size + 7)) or abs(len(ranges) - len(content) / size) < 3
+    end = 0
+    for part in ranges:
+        assert part.start == end and content[: part.start].count(b"\n") == part.line
+        end = part.start + part.length
+        assert content[end - 1 : end] == b"\n" or end == len(content)
+        assert part.length >= size or end == len(content)
+    assert end == len(content)
+    assert pickle.loads(pickle.dumps(ranges)) == ranges
+    assert joined(read_ranges(path)) == read(path)
+
+
+def test_lines_may_be_counted_by_several_processes(tmp_path, monkeypatch):
+    path = write(tmp_path, GOOD * 100)
+    monkeypatch.setattr(readers, "RANGE_BYTES", 200)
+    assert plan([str(path)] * 2, spec(), True, Workers(2)) == plan([str(path)], spec()) * 2
+
+
+def test_a_header_is_read_once_and_its_line_counts(tmp_path, monkeypatch):
+    content = b"c,extra,label,n\n" + b"a,x,1,2.5\n" * 50
+    path, log = write(tmp_path, content, "log.csv"), spec(format="csv", header=True)
+    monkeypatch.setattr(readers, "RANGE_BYTES", 100)
+    parts = read_ranges(path, log)
+    assert len(parts) == 5
+    assert joined(parts) == ([(line, 2.5, b"a", 1.0) for line in range(1, 51)], [])
+
+
+def test_a_gzip_file_is_one_range(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "RANGE_BYTES", 100)
+    for header, log in ((b"", spec()), (b"label\tn\tc\n", spec(header=True))):
+        path = write(tmp_path, header + GOOD * 100, "log.tsv.gz")
+        assert len(plan([str(path)], log)) == 1
+        assert joined(read_ranges(path, log)) == read(path, log)
+        assert read(path, log)[0][-1] == (300 - (not header), None, b"b", 1.0)
+
+
+def test_row_groups_of_parquet_are_ranges(tmp_path, monkeypatch):
+    table = pa.table({"label": [0, 1] * 500, "n": [*range(999), 2**60], "c": [f"v{row}" for row in range(1000)]})
+    path, log = tmp_path / "log.parquet", spec(format="parquet", columns=[])
+    pa.parquet.write_table(table, path, row_group_size=100)
+    whole = read(path, log)
+    assert whole[0][998:] == [(998, 998.0, b"v998", 0.0), (999, float(2**60), b"v999", 1.0)]
+    monkeypatch.setattr(readers, "RANGE_BYTES", pa.parquet.read_metadata(path).row_group(0).total_byte_size * 2)
+    parts = read_ranges(path, log)
+    assert 5 <= len(parts) <= 7 and [len(rows) % 100 for rows, _ in parts] == [0] * len(parts)
+    assert joined(parts) == whole
+    monkeypatch.setattr(readers, "PARQUET_ROWS", 33)
+    assert read(path, log) == whole
+
+
+def test_empty_texts_of_a_large_row_group_are_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "PARQUET_ROWS", 7)
+    texts = [f"v{row}" * (row % 3) for row in range(100)]
+    path = tmp_path / "log.parquet"
+    pa.parquet.write_table(pa.table({"label": [1] * 100, "n": [0.5] * 100, "c": texts}), path)
+    rows, _ = read(path, spec(format="parquet", columns=[]))
+    assert [row[2] for row in rows] == [text.encode() or None for text in texts]
+
+
+def test_a_file_that_is_cut_short_after_it_was_planned_is_refused(tmp_path, monkeypatch):
+    path = write(tmp_path, GOOD * 100)
+    monkeypatch.setattr(readers, "RANGE_BYTES", 200)
+    last = plan([str(path)], spec())[-1]
+    path.write_bytes(GOOD * 99 + b"1\t5\ta\n")
+    with pytest.raises(InputError, match="became shorter while it was read"):
+        list(LogReader(spec()).read_range(last))
 
 
 def test_header_decides_the_order_of_columns(tmp_path):
