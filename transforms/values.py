@@ -18,14 +18,18 @@ _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 def to_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
     """float32 of binary values."""
-    try:
-        numbers = _cast(values)
-    except pa.ArrowInvalid:  # one value spoils them all
-        bad = _no_numbers(values)
-        _note_numbers(values, bad, name, faults)
-        which = np.zeros(len(values), bool)
-        which[bad] = True
-        numbers = _cast(_null_where(which, values))
+    suspects = _not_of_digits(values)
+    if len(suspects) < len(values) // 32:
+        bad = _no_numbers(values, suspects)
+        numbers = _cast(_null_where(bad, values))
+    else:  # to read them all is faster than to match these
+        bad = suspects[:0]
+        try:
+            numbers = _cast(values)
+        except pa.ArrowInvalid:
+            bad = _no_numbers(values, suspects)
+            numbers = _cast(_null_where(bad, values))
+    _note_numbers(values, bad, name, faults)
     return _finite(numbers, values, name, faults)
 
 
@@ -58,9 +62,8 @@ def check_utf8(values: pa.Array, name: str, faults: dict[int, str]) -> None:
 def check_utf8_of(rows: Sequence[int], values: pa.Array, name: str, faults: dict[int, str]) -> None:
     """Of the binary values of some rows."""
     for row in rows:
-        value = values[row].as_py()
-        if value is not None and not is_utf8(value):
-            faults.setdefault(row, f"{name}: invalid UTF-8")
+        if row not in faults and not is_utf8(values[row].as_py() or b""):
+            faults[row] = f"{name}: invalid UTF-8"
 
 
 def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
@@ -77,14 +80,18 @@ def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
         values = values if pa.types.is_binary(values.type) else values.cast(pa.string()).cast(pa.binary())
     except pa.ArrowException as error:
         raise InputError(f"{path}: column {name} of type {values.type} cannot be read as a value per row") from error
-    empty = pc.equal(pc.binary_length(values), 0).fill_null(False).to_numpy(zero_copy_only=False)
-    return _null_where(empty, values) if empty.any() else values
+    empty = pc.equal(pc.binary_length(values), 0).fill_null(False)
+    return _null_where(np.flatnonzero(empty.to_numpy(zero_copy_only=False)), values)
 
 
-def _null_where(which: np.ndarray, values: pa.Array) -> pa.Array:
+def _null_where(rows: np.ndarray, values: pa.Array) -> pa.Array:
     """Binary values, null in some rows."""
+    if not len(rows):
+        return values
+    keep = np.ones(len(values), bool)
+    keep[rows] = False
     # By hand: if_else spoils slices of binary arrays (apache/arrow#49410), replace_with_mask takes seven times as long.
-    valid = pc.and_not(values.is_valid(), pa.array(which))
+    valid = pc.and_(values.is_valid(), pa.array(keep))
     _, offsets, contents = values.buffers()
     buffers = [valid.buffers()[1], offsets.slice(4 * values.offset), contents]
     return pa.Array.from_buffers(values.type, len(values), buffers)
@@ -99,15 +106,25 @@ def _cast(values: pa.Array) -> pa.Array:
     return values.view(pa.string()).cast(pa.float32())
 
 
-def _no_numbers(values: pa.Array) -> np.ndarray:
-    """The rows of binary values that are no numbers. Only what does not consist of digits is matched."""
+def _not_of_digits(values: pa.Array) -> np.ndarray:
+    """The rows of binary values that hold something else than digits."""
     _, offsets, contents = values.buffers()
+    if contents is None:
+        return np.empty(0, np.int64)
     ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     text = np.frombuffer(contents, np.uint8)[ends[0] : ends[-1]]
     positions = ends[0] + np.flatnonzero(text - np.uint8(ord("0")) > 9)  # what lies before "0" wraps round
     rows = np.searchsorted(ends, positions, side="right") - 1
-    rows = rows[np.diff(rows, prepend=-1) > 0]
-    is_number = pc.match_substring_regex(values.take(pa.array(rows)), f"^(?:{_NUMBER.pattern.decode()})$")
+    return rows[np.diff(rows, prepend=-1) > 0]
+
+
+def _no_numbers(values: pa.Array, rows: np.ndarray) -> np.ndarray:
+    """Those of the rows whose value is no number."""
+    if not len(rows):
+        return rows
+    is_number = pc.match_substring_regex(values.take(pa.array(rows)), f"^(?:{_NUMBER.pattern.decode()})$").fill_null(
+        True
+    )
     return rows[~is_number.to_numpy(zero_copy_only=False)]
 
 
