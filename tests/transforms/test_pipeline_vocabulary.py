@@ -73,7 +73,7 @@ def done(tmp_path_factory):
     rows = make_rows()
     (folder / "log.tsv").write_text("".join("\t".join(row[name] for name in COLUMNS) + "\n" for row in rows))
     log = transform(CONFIG, [str(folder / "log.tsv")], folder / "out")
-    graph = Artifacts(folder / "out" / "tfx" / "metadata.sqlite", CONFIG.name).folder("Transform", "transform_graph")
+    graph = Artifacts(folder / "out" / "tfx" / "metadata.sqlite", CONFIG.name).folder("LogTransform", "transform_graph")
     train, *others = (read(split) for split in (log.train, log.validation, log.test))
     # Training rows are shuffled. The last field's vocabulary has an entry for each of them, the last row's first.
     order = np.argsort(-train["ids"][:, -1])
