@@ -25,4 +25,5 @@ def drop_values(rows: pa.RecordBatch, spec: LogSpec, random: np.random.Generator
 def _only(values: pa.Array, kept: pa.Array) -> pa.Array:
     if isinstance(values, pa.DictionaryArray):
         return pa.DictionaryArray.from_arrays(_only(values.indices, kept), values.dictionary)
-    return pc.if_else(kept, values, pa.scalar(None, values.type))
+    # Not by if_else, which spoils slices of binary arrays (apache/arrow#49410).
+    return pc.replace_with_mask(values, pc.invert(kept), pa.scalar(None, values.type))

@@ -53,7 +53,7 @@ class PackedWriter(contextlib.AbstractContextManager):
 
     def __init__(self, path: pathlib.Path):
         self._path = path
-        self._unfinished = path.with_name(f".{path.name}")
+        self._unfinished = path.with_name(f".{path.name}.unfinished")  # no name that packed_files takes
         self._writer: pa.parquet.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._rows_waiting = 0

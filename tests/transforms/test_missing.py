@@ -47,3 +47,11 @@ def test_the_same_seed_drops_the_same_values_in_either_form():
     assert plain["user"].to_pylist() == dictionaries["user"].to_pylist()
     other = drop_values(rows(False), SPEC, np.random.default_rng(4))
     assert plain["user"].to_pylist() != other["user"].to_pylist()
+
+
+def test_a_slice_of_a_batch_loses_the_values_that_it_loses_by_itself():
+    part = rows(False).slice(1234, 500)
+    alone = pa.RecordBatch.from_pydict({name: pa.array(part[name].to_pylist()) for name in part.schema.names})
+    found, expected = (drop_values(batch, SPEC, np.random.default_rng(0)) for batch in (part, alone))
+    found.validate(full=True)
+    assert found.select(["ad", "user"]).to_pylist() == expected.select(["ad", "user"]).to_pylist()

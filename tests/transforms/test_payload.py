@@ -60,3 +60,10 @@ def test_a_writer_that_fails_leaves_no_part_that_is_not_whole(tmp_path, small_pa
         raise KeyboardInterrupt
     assert [path.name for path in tmp_path.iterdir()] == ["part-00000.parquet"]
     assert payload_rows(payload_files(tmp_path)) == 30
+
+
+def test_a_part_that_is_being_written_is_no_part_yet(tmp_path, small_parts):
+    with PayloadWriter(tmp_path, "part", payload_schema(SPEC)) as writer:
+        writer.write(rows(0, 45))
+        assert [path.name for path in payload_files(tmp_path)] == ["part-00000.parquet"]
+        assert len(list(tmp_path.iterdir())) == 2
