@@ -25,7 +25,7 @@ from transforms.spec import LogSpec, Split
 SPLITS = ("train", "validation", "test")
 DEAD_LETTERS_KEPT = 100_000
 # Of one process, 40 columns.
-BYTES_PER_SECOND = 50e6
+BYTES_PER_SECOND = 70e6
 SCRATCH = ".unfinished"
 _NOT_SPLIT = "log"
 _SHOWN_VALUE = re.compile(r" '.*' ", re.DOTALL)
