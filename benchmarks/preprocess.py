@@ -399,7 +399,7 @@ def main(
 
     Each side is a process of its own, one after the other, its start and imports counted, on the same generated rows
     in Criteo's format. Ours is the pipeline up to Transform: reading and checking, statistics (of a sample above
-    500,000 rows), transform. Stock is CsvExampleGen, StatisticsGen, SchemaGen and Transform with a vocabulary of 5,000
+    100,000 rows), transform. Stock is CsvExampleGen, StatisticsGen, SchemaGen and Transform with a vocabulary of 5,000
     a column; FuxiCTR is its recipe for Criteo, which keeps values that occur 10 times; each is compared with ours by
     the same rule. Where a peer gets fewer rows, its stages are scaled linearly. Peers get the log split, with a header,
     and stock with commas; making that is not counted. Prints tables, writes JSON after every step, and prints it as the

@@ -113,7 +113,7 @@ class Serving(Section):
 class Statistics(Section):
     """`max_rows`: a split of more rows has the statistics of a uniform sample of about so many; the report says so."""
 
-    max_rows: int = pydantic.Field(500_000, ge=1000)
+    max_rows: int = pydantic.Field(100_000, ge=1000)
 
 
 class MaxDistance(Section):

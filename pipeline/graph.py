@@ -6,8 +6,11 @@ import pathlib
 
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
-from tfx import v1 as tfx
-from tfx.proto import bulk_inferrer_pb2, trainer_pb2
+from tfx.components import BulkInferrer, ExampleValidator, Trainer
+from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
+from tfx.orchestration import metadata
+from tfx.orchestration.pipeline import Pipeline
+from tfx.proto import bulk_inferrer_pb2, pusher_pb2, trainer_pb2
 from tfx.utils import proto_utils
 
 from pipeline.components.atomic_pusher import AtomicPusher
@@ -99,10 +102,8 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple:
     statistics = LogStatisticsGen(
         examples=examples.outputs["examples"], max_rows=config.statistics.max_rows, seed=0, workers=workers
     )
-    schema = tfx.components.ImportSchemaGen(schema_file=str(_write_schema(config, output)))
-    validator = tfx.components.ExampleValidator(
-        statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"]
-    )
+    schema = ImportSchemaGen(schema_file=str(_write_schema(config, output)))
+    validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
     transform = LogTransform(
         examples=examples.outputs["examples"],
         spec=config.log_spec.model_dump_json(),
@@ -118,12 +119,12 @@ def _workers(config: RunConfig, output: pathlib.Path) -> str:
     return Workers(config.workers, tuple(config.beam_args), output / "tfx").to_json()
 
 
-def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
+def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     """The graph up to Transform, for trainings that are no part of a graph. Shares its cache with `create_pipeline`."""
     return _pipeline(config, inputs.output, list(_data_nodes(config, inputs)))
 
 
-def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
+def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     """The graph for one run. Ids of the nodes are stable: `Trainer` is the model, `Trainer.baseline` the one beside."""
     output = inputs.output
     push_folder = output / "models" / config.serving.model_name
@@ -143,9 +144,9 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
         )
         nodes.append(drift)
 
-    def add_trainer(model: Model) -> tfx.components.Trainer:
+    def add_trainer(model: Model) -> Trainer:
         training_fingerprint = inputs.training_fingerprint(config, model)
-        return tfx.components.Trainer(
+        return Trainer(
             run_fn="pipeline.trainer_module.run_fn",
             examples=transform.outputs["transformed_examples"],
             transform_graph=transform.outputs["transform_graph"],
@@ -189,8 +190,8 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
         model=trainer.outputs["model"],
         model_blessing=evaluator.outputs["blessing"],
         infra_blessing=infra_blessing,
-        push_destination=tfx.proto.PushDestination(
-            filesystem=tfx.proto.PushDestination.Filesystem(base_directory=str(push_folder))
+        push_destination=pusher_pb2.PushDestination(
+            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=str(push_folder))
         ),
     )
     nodes += [check, last, evaluator, pusher]
@@ -198,7 +199,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
         rows = ExamplesForInference(payload=examples.outputs["examples"], split="test")
         nodes.append(rows)
         nodes.append(
-            tfx.components.BulkInferrer(
+            BulkInferrer(
                 examples=rows.outputs["examples"],
                 model=trainer.outputs["model"],
                 model_blessing=evaluator.outputs["blessing"],
@@ -209,16 +210,14 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> tfx.dsl.Pipeline:
     return _pipeline(config, output, nodes)
 
 
-def _pipeline(config: RunConfig, output: pathlib.Path, nodes: list) -> tfx.dsl.Pipeline:
+def _pipeline(config: RunConfig, output: pathlib.Path, nodes: list) -> Pipeline:
     tfx_folder = output / "tfx"
-    return tfx.dsl.Pipeline(
+    return Pipeline(
         pipeline_name=config.name,
         pipeline_root=str(tfx_folder / "artifacts"),
         components=nodes,
         enable_cache=True,
-        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
-            str(tfx_folder / "metadata.sqlite")
-        ),
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(tfx_folder / "metadata.sqlite")),
         # Beam's default runner may download a binary of its own; in_memory never does.
         beam_pipeline_args=["--direct_running_mode=in_memory", "--direct_num_workers=1", *config.beam_args],
     )

@@ -74,7 +74,7 @@ def _run_pipeline(
     config: RunConfig, files: list[str], data: list[dict[str, Any]], monitored: dict[str, Any], output: pathlib.Path
 ) -> dict:
     announce("Loading TFX")
-    from tfx import v1 as tfx
+    from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
     from pipeline.graph import create_pipeline
 
@@ -83,7 +83,7 @@ def _run_pipeline(
     newest = _version_to_beat(push_folder, inputs.training_fingerprint(config, config.model))
     pipeline = create_pipeline(config, dataclasses.replace(inputs, baseline_version=newest, **monitored))
     with _announced_stages():
-        tfx.orchestration.LocalDagRunner().run(pipeline)
+        LocalDagRunner().run(pipeline)
     return finish(config, data, inputs.code_version, output)
 
 
@@ -114,7 +114,7 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
     found = find_files(files)
     announce("Loading TFX")
     import tensorflow_transform as tft
-    from tfx import v1 as tfx
+    from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
     from pipeline.artifacts import Artifacts
     from pipeline.graph import create_data_pipeline
@@ -122,7 +122,7 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
 
     inputs = _run_inputs(found, [_describe_file(path) for path in found], output.resolve())
     with _announced_stages():
-        tfx.orchestration.LocalDagRunner().run(create_data_pipeline(config, inputs))
+        LocalDagRunner().run(create_data_pipeline(config, inputs))
     artifacts = Artifacts(inputs.output / "tfx" / "metadata.sqlite", config.name)
     examples = artifacts.folder("LogTransform", "transformed_examples")
     train, validation, test = ([str(examples / f"Split-{split}" / "*")] for split in ("train", "validation", "test"))

@@ -3,7 +3,7 @@
 import json
 import pathlib
 
-from tfx import v1 as tfx
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatistics, InfraBlessing
 
@@ -19,15 +19,15 @@ FILE = "drift.json"
 
 @component
 def DriftCheck(
-    examples: tfx.dsl.components.InputArtifact[Examples],
-    statistics: tfx.dsl.components.InputArtifact[ExampleStatistics],
-    drift: tfx.dsl.components.OutputArtifact[ExamplesDiff],
-    spec: tfx.dsl.components.Parameter[str],
-    monitoring: tfx.dsl.components.Parameter[str],
-    logs_fingerprint: tfx.dsl.components.Parameter[str],
-    max_rows: tfx.dsl.components.Parameter[int],
-    seed: tfx.dsl.components.Parameter[int],
-    workers: tfx.dsl.components.Parameter[str],
+    examples: InputArtifact[Examples],
+    statistics: InputArtifact[ExampleStatistics],
+    drift: OutputArtifact[ExamplesDiff],
+    spec: Parameter[str],
+    monitoring: Parameter[str],
+    logs_fingerprint: Parameter[str],
+    max_rows: Parameter[int],
+    seed: Parameter[int],
+    workers: Parameter[str],
 ):
     """`spec`, `monitoring`: LogSpec and Monitoring as JSON; `logs_fingerprint`: other logs, other cache entry."""
     rate = json.loads(statistics.get_string_custom_property(RATES))["train"]
@@ -49,9 +49,9 @@ def DriftCheck(
 
 @component
 def DriftGate(
-    drift: tfx.dsl.components.InputArtifact[ExamplesDiff],
-    infra_blessing: tfx.dsl.components.InputArtifact[InfraBlessing],
-    blessing: tfx.dsl.components.OutputArtifact[InfraBlessing],
+    drift: InputArtifact[ExamplesDiff],
+    infra_blessing: InputArtifact[InfraBlessing],
+    blessing: OutputArtifact[InfraBlessing],
 ):
     """`infra_blessing`, except that after a breach there is none: nothing may be pushed then."""
     passed = not drift.get_int_custom_property("breached") and infra_blessing.get_int_custom_property("blessed") == 1

@@ -4,7 +4,7 @@ import json
 import pathlib
 
 import tensorflow as tf
-from tfx import v1 as tfx
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples
 
@@ -14,9 +14,9 @@ from transforms.payload import payload_files, read_payload
 
 @component
 def ExamplesForInference(
-    payload: tfx.dsl.components.InputArtifact[Examples],
-    examples: tfx.dsl.components.OutputArtifact[Examples],
-    split: tfx.dsl.components.Parameter[str],
+    payload: InputArtifact[Examples],
+    examples: OutputArtifact[Examples],
+    split: Parameter[str],
 ):
     """`split`: the one whose rows are written, labels included."""
     folder = f"Split-{split}"

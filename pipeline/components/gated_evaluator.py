@@ -3,8 +3,8 @@
 import pathlib
 
 import tensorflow_model_analysis as tfma
-from tfx import v1 as tfx
 from tfx.components.evaluator import constants
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples, Model, ModelBlessing, ModelEvaluation
 from tfx.utils import proto_utils
@@ -17,14 +17,14 @@ from transforms.payload import payload_files
 
 @component
 def GatedEvaluator(
-    examples: tfx.dsl.components.InputArtifact[Examples],
-    model: tfx.dsl.components.InputArtifact[Model],
-    baseline_model: tfx.dsl.components.InputArtifact[Model],
-    evaluation: tfx.dsl.components.OutputArtifact[ModelEvaluation],
-    blessing: tfx.dsl.components.OutputArtifact[ModelBlessing],
-    eval_config: tfx.dsl.components.Parameter[str],
-    example_split: tfx.dsl.components.Parameter[str],
-    workers: tfx.dsl.components.Parameter[str],
+    examples: InputArtifact[Examples],
+    model: InputArtifact[Model],
+    baseline_model: InputArtifact[Model],
+    evaluation: OutputArtifact[ModelEvaluation],
+    blessing: OutputArtifact[ModelBlessing],
+    eval_config: Parameter[str],
+    example_split: Parameter[str],
+    workers: Parameter[str],
 ):
     """`eval_config`: tfma.EvalConfig as JSON; `example_split`: on whose rows; `workers`: see Workers.from_json.
 

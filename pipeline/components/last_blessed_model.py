@@ -2,16 +2,16 @@
 
 import pathlib
 
-from tfx import v1 as tfx
+from tfx.dsl.component.experimental.annotations import OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Model
 
 
 @component
 def LastBlessedModel(
-    model: tfx.dsl.components.OutputArtifact[Model],
-    push_folder: tfx.dsl.components.Parameter[str],
-    version: tfx.dsl.components.Parameter[str],
+    model: OutputArtifact[Model],
+    push_folder: Parameter[str],
+    version: Parameter[str],
 ):
     """`version` is the version to beat; the runner names it, so that another one is another cache entry.
 

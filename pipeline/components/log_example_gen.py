@@ -3,8 +3,8 @@
 import json
 import pathlib
 
-from tfx import v1 as tfx
 from tfx.components.util import examples_utils
+from tfx.dsl.component.experimental.annotations import OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.proto import example_gen_pb2
 from tfx.types.standard_artifacts import Examples
@@ -17,13 +17,13 @@ from transforms.spec import LogSpec
 
 @component
 def LogExampleGen(
-    examples: tfx.dsl.components.OutputArtifact[Examples],
-    spec: tfx.dsl.components.Parameter[str],
-    files: tfx.dsl.components.Parameter[str],
-    data_fingerprint: tfx.dsl.components.Parameter[str],
-    seed: tfx.dsl.components.Parameter[int],
-    dead_letter: tfx.dsl.components.Parameter[str],
-    workers: tfx.dsl.components.Parameter[str],
+    examples: OutputArtifact[Examples],
+    spec: Parameter[str],
+    files: Parameter[str],
+    data_fingerprint: Parameter[str],
+    seed: Parameter[int],
+    dead_letter: Parameter[str],
+    workers: Parameter[str],
 ):
     """`spec`: LogSpec as JSON; `files`: JSON list; `data_fingerprint`: makes changed data another cache entry;
     `workers`: see Workers.from_json."""

@@ -3,7 +3,7 @@
 import json
 import pathlib
 
-from tfx import v1 as tfx
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, ExampleStatistics
@@ -16,11 +16,11 @@ RATES = "sample_rate_by_split"  # the property, JSON, in which StatisticsGen say
 
 @component
 def LogStatisticsGen(
-    examples: tfx.dsl.components.InputArtifact[Examples],
-    statistics: tfx.dsl.components.OutputArtifact[ExampleStatistics],
-    max_rows: tfx.dsl.components.Parameter[int],
-    seed: tfx.dsl.components.Parameter[int],
-    workers: tfx.dsl.components.Parameter[str],
+    examples: InputArtifact[Examples],
+    statistics: OutputArtifact[ExampleStatistics],
+    max_rows: Parameter[int],
+    seed: Parameter[int],
+    workers: Parameter[str],
 ):
     """`max_rows`: of a split of more rows, a sample of so many; `workers`: see Workers.from_json."""
     splits = artifact_utils.decode_split_names(examples.split_names)

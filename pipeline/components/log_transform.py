@@ -2,7 +2,7 @@
 
 import pathlib
 
-from tfx import v1 as tfx
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, TransformGraph
@@ -16,13 +16,13 @@ from transforms.transform import analyze, transform
 
 @component
 def LogTransform(
-    examples: tfx.dsl.components.InputArtifact[Examples],
-    transform_graph: tfx.dsl.components.OutputArtifact[TransformGraph],
-    transformed_examples: tfx.dsl.components.OutputArtifact[Examples],
-    spec: tfx.dsl.components.Parameter[str],
-    seed: tfx.dsl.components.Parameter[int],
-    workers: tfx.dsl.components.Parameter[str],
-    code_version: tfx.dsl.components.Parameter[str],
+    examples: InputArtifact[Examples],
+    transform_graph: OutputArtifact[TransformGraph],
+    transformed_examples: OutputArtifact[Examples],
+    spec: Parameter[str],
+    seed: Parameter[int],
+    workers: Parameter[str],
+    code_version: Parameter[str],
 ):
     """`spec`: LogSpec as JSON; `workers`: see Workers.from_json; `code_version`: another one, another cache entry."""
     log, crew = LogSpec.model_validate_json(spec), Workers.from_json(workers)

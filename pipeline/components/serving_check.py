@@ -2,7 +2,7 @@
 
 import pathlib
 
-from tfx import v1 as tfx
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import InfraBlessing, Model
 
@@ -11,9 +11,9 @@ from serving.check import check_servable
 
 @component
 def ServingCheck(
-    model: tfx.dsl.components.InputArtifact[Model],
-    blessing: tfx.dsl.components.OutputArtifact[InfraBlessing],
-    code_version: tfx.dsl.components.Parameter[str],
+    model: InputArtifact[Model],
+    blessing: OutputArtifact[InfraBlessing],
+    code_version: Parameter[str],
 ):
     """Raises InputError when the model does not serve: nothing may be pushed then."""
     check_servable(pathlib.Path(model.uri) / "Format-Serving")
