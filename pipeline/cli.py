@@ -53,7 +53,14 @@ def main() -> None:
 @click.option("--data", multiple=True, help="A raw log file or quoted glob; repeat for more. Replaces data.paths.")
 @click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name of the configuration>.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key: training.epochs=2.")
-def run(config: pathlib.Path, data: tuple[str, ...], output: pathlib.Path | None, settings: tuple[str, ...]) -> None:
+@click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, which then reads and transforms.")
+def run(
+    config: pathlib.Path,
+    data: tuple[str, ...],
+    output: pathlib.Path | None,
+    settings: tuple[str, ...],
+    beam_args: tuple[str, ...],
+) -> None:
     """Run the pipeline that CONFIG (YAML) describes: read, check, transform, train, evaluate, gate, push.
 
     \b
@@ -68,6 +75,8 @@ def run(config: pathlib.Path, data: tuple[str, ...], output: pathlib.Path | None
     from pipeline.runner import run as run_pipeline
     from pipeline.summary import print_summary
 
+    if beam_args:
+        settings += (f"beam_args={json.dumps(beam_args)}",)
     loaded = load_config(config, settings)
     folder = output or pathlib.Path("runs") / loaded.name
     metrics = run_pipeline(loaded, list(data) or loaded.data.paths, folder)

@@ -240,7 +240,7 @@ def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pat
     announce("Metrics on the test rows")
     test = payload_files(examples / "Split-test")
     evaluation = artifacts.folder("GatedEvaluator", "evaluation")
-    workers = Workers(config.workers, tuple(config.beam_args))
+    workers = Workers(config.workers, tuple(config.beam_args), output / "tfx")
     metrics, predictions = evaluate(evaluation, baseline, test, config.log_spec, config.evaluation.slices, workers)
     gates = read_gates(evaluation, config.gates)
     metrics["blessed"] = (artifacts.folder("GatedEvaluator", "blessing") / "BLESSED").exists()

@@ -12,8 +12,8 @@ import tensorflow_transform as tft
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2, regression_pb2
 
 from models.feature_map import FeatureMap
-from serving.raw import raw_arrays
 from transforms.ingest import to_examples
+from transforms.raw import raw_arrays
 from transforms.schema import raw_schema
 from transforms.spec import LogSpec
 

@@ -16,8 +16,8 @@ from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from serving.layout import find_version, read_log_spec
-from serving.raw import raw_arrays
 from transforms.errors import InputError, causes
+from transforms.raw import raw_arrays
 from transforms.readers import LogBatch, LogReader, find_files
 from transforms.spec import LogSpec
 

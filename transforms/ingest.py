@@ -19,13 +19,11 @@ import pyarrow.parquet
 from transforms.errors import InputError
 from transforms.parallel import Workers
 from transforms.payload import PayloadWriter, payload_files, payload_rows, payload_schema, read_payload
-from transforms.readers import LogBatch, LogReader, Range, Reject, plan
+from transforms.readers import BYTES_PER_SECOND, LogBatch, LogReader, Range, Reject, plan
 from transforms.spec import LogSpec, Split
 
 SPLITS = ("train", "validation", "test")
 DEAD_LETTERS_KEPT = 100_000
-# Of one process, 40 columns.
-BYTES_PER_SECOND = 70e6
 SCRATCH = ".unfinished"
 _NOT_SPLIT = "log"
 _SHOWN_VALUE = re.compile(r" '.*' ", re.DOTALL)

@@ -26,6 +26,7 @@ from transforms.spec import LogSpec
 from transforms.values import as_binary, as_floats, check_utf8, check_utf8_of, to_floats, to_labels
 
 RANGE_BYTES = 32 << 20
+BYTES_PER_SECOND = 70e6  # read, checked and written as payload by one process, 40 columns
 PARQUET_ROWS = 1 << 16  # of a batch
 _GZIP_FACTOR = 4  # bytes of text in one of gzip, about
 _COUNT_SECONDS = 5e-10  # what counting the lines of a byte takes

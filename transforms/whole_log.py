@@ -1,7 +1,6 @@
 """A raw log as a payload that is not split: what a comparison of two logs reads."""
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Sequence
 
@@ -10,12 +9,8 @@ import pyarrow as pa
 from transforms.errors import InputError
 from transforms.parallel import Workers
 from transforms.payload import PayloadWriter, payload_schema
-from transforms.readers import LogReader
+from transforms.readers import BYTES_PER_SECOND, LogReader, Range, plan
 from transforms.spec import LogSpec
-
-# Of one process, 40 columns.
-BYTES_PER_SECOND = 50e6
-GZIP_BYTES_PER_SECOND = 15e6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +23,9 @@ class Counts:
 
 
 @dataclasses.dataclass(frozen=True)
-class _File:
+class _Part:
     spec: LogSpec
-    path: str
+    range: Range
     labels: bool
     folder: pathlib.Path
     number: int
@@ -39,7 +34,7 @@ class _File:
 def write_whole_log(
     spec: LogSpec, files: Sequence[str], labels: bool, folder: pathlib.Path, workers: Workers
 ) -> Counts:
-    """Writes the good rows of some files, one file or more of payload each.
+    """Writes the good rows of some files, range by range.
 
     Args:
         spec: The description of the log.
@@ -51,9 +46,9 @@ def write_whole_log(
     Raises:
         InputError: a file cannot be read, or too many rows are malformed.
     """
-    seconds = sum(os.path.getsize(file) / _bytes_per_second(file) for file in files)
-    todo = [_File(spec, file, labels, folder, number) for number, file in enumerate(files)]
-    found = workers.map(_write, todo, seconds)
+    ranges = plan(list(files), spec, labels, workers)
+    todo = [_Part(spec, part, labels, folder, number) for number, part in enumerate(ranges)]
+    found = workers.map(_write, todo, sum(part.size for part in ranges) / BYTES_PER_SECOND)
     rows, rejected = sum(counts.rows for counts in found), sum(counts.rejected for counts in found)
     first = next((counts.first for counts in found if counts.first), "")
     if rejected > spec.data.max_bad_row_rate * (rows + rejected) or not rows:
@@ -64,20 +59,16 @@ def write_whole_log(
     return Counts(rows, rejected, first)
 
 
-def _bytes_per_second(file: str) -> float:
-    return GZIP_BYTES_PER_SECOND if file.endswith(".gz") else BYTES_PER_SECOND
-
-
-def _write(file: _File) -> Counts:
-    schema = payload_schema(file.spec)
-    names = file.spec.feature_columns + (file.spec.label_columns if file.labels else [])
+def _write(part: _Part) -> Counts:
+    schema = payload_schema(part.spec)
+    names = part.spec.feature_columns + (part.spec.label_columns if part.labels else [])
     rows = rejected = 0
     first = ""
-    with PayloadWriter(file.folder, f"{file.number:05d}", pa.schema([schema.field(name) for name in names])) as writer:
-        for batch in LogReader(file.spec, file.labels).read(file.path):
+    with PayloadWriter(part.folder, f"{part.number:06d}", pa.schema([schema.field(name) for name in names])) as writer:
+        for batch in LogReader(part.spec, part.labels).read_range(part.range):
             writer.write(batch.rows)
             rows += batch.rows.num_rows
             rejected += len(batch.rejects)
             if batch.rejects and not first:
-                first = f"{file.path}: line {batch.rejects[0].line + 1}: {batch.rejects[0].reason}"
+                first = f"{batch.path}: line {batch.rejects[0].line + 1}: {batch.rejects[0].reason}"
     return Counts(rows, rejected, first)

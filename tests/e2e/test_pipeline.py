@@ -41,7 +41,8 @@ def test_the_result_has_the_promised_layout(done, version):
 def test_every_way_to_a_probability_gives_the_same(done, version):
     from pipeline.predict import predict_rows
     from serving.check import check_servable
-    from serving.export import raw_arrays, read_assets
+    from serving.export import read_assets
+    from transforms.raw import raw_arrays
     from serving.loader import Servable
     from serving.server import running_server
     from transforms.ingest import to_examples

@@ -1,1 +1,0 @@
-from transforms.raw import raw_arrays as raw_arrays
