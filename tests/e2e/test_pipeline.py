@@ -42,10 +42,10 @@ def test_every_way_to_a_probability_gives_the_same(done, version):
     from pipeline.predict import predict_rows
     from serving.check import check_servable
     from serving.export import read_assets
-    from transforms.raw import raw_arrays
     from serving.loader import Servable
     from serving.server import running_server
     from transforms.ingest import to_examples
+    from transforms.raw import raw_arrays
     from transforms.readers import LogReader
 
     assert check_servable(version) <= 1e-6  # the C++ loader against Keras
