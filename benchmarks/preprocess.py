@@ -93,7 +93,7 @@ def speed_ups(runs: dict[int, list[Run]]) -> list[dict[str, Any]]:
     one = marginal(*runs[1][-2:])
     found = []
     for workers, of_them in sorted(runs.items()):
-        if workers > 1:
+        if workers > 1 and len(of_them) > 1:
             target, speed = SPEED_UP_TARGETS.get(workers), marginal(*of_them[-2:]) / one
             met = None if target is None else speed >= target
             found.append({"workers": workers, "speed_up": speed, "target": target, "met": met})

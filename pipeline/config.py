@@ -147,7 +147,7 @@ class RunConfig(LogSpec):
     monitoring: Monitoring = Monitoring()
     gates: Gates = Gates()
     serving: Serving = Serving()
-    workers: int | None = pydantic.Field(None, ge=1)  # processes that read and transform; None: by the log's size
+    workers: int | None = pydantic.Field(None, ge=1)  # processes that read and transform, at most
     beam_args: list[str] = []  # where there are any, Beam reads and transforms, on the runner that they name
 
     @pydantic.model_validator(mode="after")

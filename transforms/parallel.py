@@ -24,25 +24,27 @@ class Workers:
     """Where parts of a log are worked on.
 
     Args:
-        processes: Processes on this machine; None chooses by how much work there is.
+        most: As many processes on this machine at most as are worth their start; None: as it has cores.
         beam_args: Arguments for Beam; where there are any, Beam runs the work, on the runner that they name. Its
             workers must see the same files as this process.
         scratch: Folder that Beam's workers see as well, for their results; None: a temporary one of this machine.
+        processes: Exactly so many processes, worth their start or not.
     """
 
-    processes: int | None = None
+    most: int | None = None
     beam_args: tuple[str, ...] = ()
     scratch: pathlib.Path | None = None
+    processes: int | None = None
 
     def to_json(self) -> str:
         scratch = str(self.scratch) if self.scratch else None
-        return json.dumps({"processes": self.processes, "beam_args": self.beam_args, "scratch": scratch})
+        return json.dumps({**dataclasses.asdict(self), "scratch": scratch})
 
     @classmethod
     def from_json(cls, text: str) -> "Workers":
         values = json.loads(text)
-        scratch = pathlib.Path(values["scratch"]) if values.get("scratch") else None
-        return cls(values["processes"], tuple(values["beam_args"]), scratch)
+        scratch = pathlib.Path(values["scratch"]) if values["scratch"] else None
+        return cls(values["most"], tuple(values["beam_args"]), scratch, values["processes"])
 
     def map(
         self,
@@ -66,7 +68,8 @@ class Workers:
         """
         if self.beam_args:
             return _by_beam(function, items, self.beam_args, self.scratch)
-        processes = min(len(items), self.processes or _paying(len(items), seconds, start_seconds))
+        most = min(len(items), self.most or cores())
+        processes = min(len(items), self.processes or _paying(most, seconds, start_seconds))
         if processes <= 1:
             results = []
             for item in items:
@@ -81,9 +84,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _paying(items: int, seconds: float, start_seconds: float) -> int:
-    """All cores where that ends earlier than one process, which need not start, would."""
-    most = min(cores(), items)
+def _paying(most: int, seconds: float, start_seconds: float) -> int:
+    """All that there may be where that ends earlier than one process, which need not start, would."""
     return most if most > 1 and start_seconds + seconds / most < seconds else 1
 
 

@@ -181,6 +181,6 @@ def read_log(log: list[str], folder: pathlib.Path, workers: Workers) -> tuple:
 
 
 def test_the_payload_of_a_log_is_that_of_one_process(workers, log, tmp_path):
-    one = read_log(log, tmp_path / "one", Workers(1))
+    one = read_log(log, tmp_path / "one", Workers(processes=1))
     assert one[0].rejected > 0 and sum(map(len, one[1].values())) > 0
     assert read_log(log, tmp_path / "many", workers) == one

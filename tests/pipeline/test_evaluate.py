@@ -23,7 +23,7 @@ from transforms.parallel import Workers
 from transforms.payload import payload_files, read_payload
 
 TASKS = {"ctr": "click", "cvr": "order"}
-ALONE = Workers(1)
+ALONE = Workers(processes=1)
 
 
 def random_log(rows: int = 600) -> dict[str, list]:

@@ -42,7 +42,7 @@ def decide(folder: pathlib.Path, work: pathlib.Path, model: str, last_blessed: s
     run = scored_log.config(COLUMNS, {"ctr": "label"}, ("site",), gates)
     last = folder / last_blessed if last_blessed else None
     files = list((folder / "payload").iterdir())
-    blessed = judge(folder / model, last, files, eval_config(run), work, Workers(1))
+    blessed = judge(folder / model, last, files, eval_config(run), work, Workers(processes=1))
     result = tfma.load_validation_result(str(work))
     failing = [failure.metric_key.name for part in result.metric_validations_per_slice for failure in part.failures]
     assert blessed == result.validation_ok

@@ -17,7 +17,7 @@ from transforms.payload import payload_files, payload_schema, read_payload
 from transforms.spec import LogSpec
 
 HERE = Workers(processes=1)
-PLACES = {"two processes": Workers(2), "beam": Workers(beam_args=("--direct_num_workers=1",))}
+PLACES = {"two processes": Workers(processes=2), "beam": Workers(beam_args=("--direct_num_workers=1",))}
 TIMES = {"by": "time", "column": "hour", "validation_from": "14102118", "test_from": "14102121"}
 
 

@@ -7,7 +7,7 @@ from transforms.errors import InputError
 from transforms.parallel import Workers, cores
 
 BEAM = ("--direct_num_workers=1",)
-PLACES = {"one process": Workers(1), "two processes": Workers(2), "beam": Workers(beam_args=BEAM)}
+PLACES = {"one process": Workers(processes=1), "two processes": Workers(processes=2), "beam": Workers(beam_args=BEAM)}
 
 
 def square(number: int) -> int:
@@ -43,5 +43,5 @@ def test_little_work_stays_in_this_process_and_much_does_not():
 
 def test_progress_counts_the_items_that_are_done():
     seen: list[int] = []
-    Workers(2).map(square, range(4), seconds=0, progress=seen.append)
+    Workers(processes=2).map(square, range(4), seconds=0, progress=seen.append)
     assert seen == [1, 2, 3, 4]

@@ -199,7 +199,7 @@ def graph(tmp_path_factory):
     }
     with PayloadWriter(folder, "part", payload_schema(SPEC)) as writer:
         writer.write(pa.RecordBatch.from_pydict(columns))
-    analyze(SPEC, payload_files(folder), folder / "graph", Workers(1))
+    analyze(SPEC, payload_files(folder), folder / "graph", Workers(processes=1))
     fields = feature_map(SPEC, tft.TFTransformOutput(str(folder / "graph")))
     run = load_graph(folder / "graph")
 

@@ -298,7 +298,7 @@ def test_ranges_of_a_file_cut_no_line_and_number_their_lines(tmp_path, monkeypat
 def test_lines_may_be_counted_by_several_processes(tmp_path, monkeypatch):
     path = write(tmp_path, GOOD * 100)
     monkeypatch.setattr(readers, "RANGE_BYTES", 200)
-    assert plan([str(path)] * 2, spec(), True, Workers(2)) == plan([str(path)], spec()) * 2
+    assert plan([str(path)] * 2, spec(), True, Workers(processes=2)) == plan([str(path)], spec()) * 2
 
 
 def test_a_header_is_read_once_and_its_line_counts(tmp_path, monkeypatch):

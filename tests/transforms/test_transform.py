@@ -75,7 +75,7 @@ def read(folder: pathlib.Path) -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def packed(log, tmp_path_factory) -> tuple[pathlib.Path, dict[str, dict[str, np.ndarray]]]:
     target = tmp_path_factory.mktemp("packed")
-    return target, run(log[0], target, Workers(1))
+    return target, run(log[0], target, Workers(processes=1))
 
 
 def expected(rows: dict[str, list], train: dict[str, list]) -> list[tuple]:
@@ -131,7 +131,7 @@ def test_ids_are_int32_and_the_rest_float32(packed):
 
 
 def test_two_processes_give_what_one_gives(log, packed, tmp_path):
-    found = run(log[0], tmp_path, Workers(2))
+    found = run(log[0], tmp_path, Workers(processes=2))
     for split, rows in packed[1].items():
         for name, values in rows.items():
             np.testing.assert_array_equal(found[split][name], values)
@@ -149,5 +149,5 @@ def test_counting_that_is_not_exact_is_said_to_be_so(log, tmp_path):
     data = SPEC.data.model_copy(update={"max_distinct_values": 1})
     said: list[str] = []
     files = payload_files(log[0] / "Split-train")
-    analyze(SPEC.model_copy(update={"data": data}), files, tmp_path, Workers(1), said.append)
+    analyze(SPEC.model_copy(update={"data": data}), files, tmp_path, Workers(processes=1), said.append)
     assert len(said) == 1 and said[0].startswith("site: above 1 different values; counts are up to ")

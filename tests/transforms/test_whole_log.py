@@ -33,7 +33,7 @@ def read(folder) -> dict:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_all_good_rows_come_in_the_logs_order(tmp_path, log, processes):
     (tmp_path / "out").mkdir()
-    counts = write_whole_log(SPEC, log, True, tmp_path / "out", Workers(processes))
+    counts = write_whole_log(SPEC, log, True, tmp_path / "out", Workers(processes=processes))
     assert (counts.rows, counts.rejected) == (19, 1)
     assert counts.first == f"{log[1]}: line 3: price: 'x' is not a number"
     rows = read(tmp_path / "out")
@@ -45,11 +45,11 @@ def test_all_good_rows_come_in_the_logs_order(tmp_path, log, processes):
 def test_without_labels_the_payload_has_none(tmp_path):
     (tmp_path / "log.tsv").write_text("1\ta\n2\tb\n")
     (tmp_path / "out").mkdir()
-    assert write_whole_log(SPEC, [str(tmp_path / "log.tsv")], False, tmp_path / "out", Workers(1)).rows == 2
+    assert write_whole_log(SPEC, [str(tmp_path / "log.tsv")], False, tmp_path / "out", Workers(processes=1)).rows == 2
     assert read(tmp_path / "out") == {"price": [1, 2], "site": [b"a", b"b"]}
 
 
 def test_too_many_malformed_rows_are_the_users_mistake(tmp_path, log):
     strict = SPEC.model_copy(update={"data": SPEC.data.model_copy(update={"max_bad_row_rate": 0.04})})
     with pytest.raises(InputError, match=r"2.tsv.gz: line 3: price: 'x' is not a number; 1 of 20 rows are malformed"):
-        write_whole_log(strict, log, True, tmp_path, Workers(1))
+        write_whole_log(strict, log, True, tmp_path, Workers(processes=1))
