@@ -4,8 +4,8 @@ import json
 import pathlib
 import subprocess
 import sys
-import time
 import tempfile
+import time
 
 import numpy as np
 import pytest
