@@ -369,7 +369,7 @@ def chosen_peers(text: str) -> list[str]:
 @click.option("--against", default="stock,fuxictr", help="Peers: stock (TFX), fuxictr; or none.")
 @click.option("--rows-stock", type=click.IntRange(1000), default=200_000, help="The most rows that stock TFX gets.")
 @click.option("--rows-fuxictr", type=click.IntRange(1000), help="The most rows that FuxiCTR gets. Default: all.")
-@click.option("--workers", default="auto", help="Our processes, as in 1,2,4; auto: as many as the product chooses.")
+@click.option("--workers", default="auto", help="Our processes at most, as in 1,2,4; auto: all cores.")
 @click.option("--bad-rate", type=click.FloatRange(0, 0.5), default=0.0, help="Also a log with this share malformed.")
 @click.option("--rounds", type=click.IntRange(1), default=1, help="How often each is measured; the median counts.")
 @click.option(

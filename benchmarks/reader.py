@@ -133,7 +133,7 @@ class Benchmark:
         examples = (self.examples, len(self.feature_map.fields), self.batch_size)
         for name, seed in (("in order", None), ("shuffled", SEED)):
             found[f"numpy, {name}"] = (lambda seed=seed: packed_reader(*packed, seed)), TARGET
-            found[f"tf.data, {name}"] = (lambda seed=seed: packed_dataset(*packed, seed)), TARGET
+            found[f"tf.data, {name}"] = (lambda seed=seed: packed_dataset(packed_reader(*packed, seed))), TARGET
             found[f"gzip TFRecord, {name}"] = (lambda seed=seed: read_examples(*examples, seed)), None
         return found
 
@@ -153,12 +153,12 @@ class Benchmark:
 
     def train(self, rounds: int) -> list[Speed]:
         """Epochs of the cheapest model on packed files, on their batches in memory, and on examples, in turn."""
-        from pipeline.training.data import packed_dataset
+        from pipeline.training.data import packed_dataset, packed_reader
         from pipeline.training.tensorflow_learner import make_learner
 
         training = Training(batch_size=self.batch_size, distribution="one_device")
         learner = make_learner(Model(name="lr"), training, self.feature_map, SEED)
-        dataset = packed_dataset([self.packed], self.feature_map, self.batch_size, SEED)
+        dataset = packed_dataset(packed_reader([self.packed], self.feature_map, self.batch_size, SEED))
         in_memory = list(dataset)
         learner.fit(in_memory)  # compiles the step, for the last batch's size too
         examples = read_examples(self.examples, len(self.feature_map.fields), self.batch_size, SEED)

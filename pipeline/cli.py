@@ -223,10 +223,9 @@ def drift(
     from pipeline.config import load_config
     from pipeline.drift import compare_logs
     from pipeline.drift_report import print_comparison, write_drift
-    from transforms.parallel import Workers
 
     loaded = load_config(config, settings)
-    workers = Workers(loaded.workers, tuple(loaded.beam_args))
+    workers = loaded.crew()
     limits, rows = loaded.monitoring, loaded.statistics.max_rows
     found = compare_logs(loaded.log_spec, list(data), list(against), kind, limits, rows, loaded.seed, workers)
     for comparison in found["comparisons"]:

@@ -10,6 +10,7 @@ import pydantic
 import yaml
 
 from transforms.errors import InputError
+from transforms.parallel import Workers
 from transforms.spec import LogSpec, Section
 
 
@@ -174,6 +175,10 @@ class RunConfig(LogSpec):
         if not any(weights):
             raise ValueError("training.task_weights: at least one task needs a positive weight")
         return self
+
+    def crew(self, scratch: pathlib.Path | None = None) -> Workers:
+        """Who works on the parts of the log; `scratch` is a folder that Beam's workers see as well."""
+        return Workers(self.workers, tuple(self.beam_args), scratch)
 
     @property
     def log_spec(self) -> LogSpec:

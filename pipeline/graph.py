@@ -23,7 +23,6 @@ from pipeline.components.log_statistics_gen import LogStatisticsGen
 from pipeline.components.log_transform import LogTransform
 from pipeline.components.serving_check import ServingCheck
 from pipeline.config import Bounds, Model, Monitoring, RunConfig, fingerprint
-from transforms.parallel import Workers
 from transforms.schema import raw_schema
 
 
@@ -116,7 +115,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple:
 
 
 def _workers(config: RunConfig, output: pathlib.Path) -> str:
-    return Workers(config.workers, tuple(config.beam_args), output / "tfx").to_json()
+    return config.crew(output / "tfx").to_json()
 
 
 def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:

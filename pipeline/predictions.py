@@ -13,7 +13,7 @@ from tensorflow.core.framework import types_pb2
 from serving.loader import Servable
 from transforms.errors import InputError
 from transforms.parallel import Workers
-from transforms.payload import PART_ROWS, payload_rows, read_payload
+from transforms.payload import PART_ROWS, payload_rows, plain, read_payload
 from transforms.raw import number_array, text_array
 
 # Rows that a model answers at once.
@@ -80,7 +80,7 @@ class _PredictPart:
         return path
 
     def _predict(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        columns = {name: _plain(rows[name]) for name in self.columns}
+        columns = {name: plain(rows[name]) for name in self.columns}
         for name, path in self.models:
             for task, probability in _answer(_load(path), rows).items():
                 columns[prediction_column(name, task)] = pa.array(probability, pa.float32())
@@ -120,7 +120,3 @@ def _inputs(servable: Servable, rows: pa.RecordBatch) -> dict[str, np.ndarray]:
             )
         arrays[name] = number_array(values) if is_number else text_array(values)
     return arrays
-
-
-def _plain(values: pa.Array) -> pa.Array:
-    return values.dictionary_decode() if isinstance(values, pa.DictionaryArray) else values

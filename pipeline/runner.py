@@ -227,7 +227,6 @@ def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pat
     from pipeline.gates import read_gates
     from pipeline.report import write_report
     from pipeline.statistics import summarise_statistics
-    from transforms.parallel import Workers
     from transforms.payload import payload_files
 
     artifacts = Artifacts(output / "tfx" / "metadata.sqlite", config.name)
@@ -240,7 +239,7 @@ def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pat
     announce("Metrics on the test rows")
     test = payload_files(examples / "Split-test")
     evaluation = artifacts.folder("GatedEvaluator", "evaluation")
-    workers = Workers(config.workers, tuple(config.beam_args), output / "tfx")
+    workers = config.crew(output / "tfx")
     metrics, predictions = evaluate(evaluation, baseline, test, config.log_spec, config.evaluation.slices, workers)
     gates = read_gates(evaluation, config.gates)
     metrics["blessed"] = (artifacts.folder("GatedEvaluator", "blessing") / "BLESSED").exists()

@@ -11,7 +11,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
 from pipeline.quiet import load_tensorflow
 from transforms.parallel import Workers
-from transforms.payload import ROW_GROUP_ROWS, payload_files, payload_rows, read_payload
+from transforms.payload import ROW_GROUP_ROWS, payload_files, payload_rows, plain, read_payload
 from transforms.spec import LogSpec
 
 load_tensorflow()  # a worker's process begins here: without TensorFlow's start-up lines
@@ -116,13 +116,9 @@ def _sample(part: _Part) -> list[pa.RecordBatch]:
     drawn = []
     for batch in read_payload([part.file], as_dictionaries=True):
         rows = batch.filter(pa.array(random.random(batch.num_rows) < part.rate))
-        columns = [_plain(column) for column in rows.columns]
+        columns = [plain(column) for column in rows.columns]
         drawn.append(pa.RecordBatch.from_arrays(columns, names=rows.schema.names))
     return pa.Table.from_batches(drawn).combine_chunks().to_batches(ROW_GROUP_ROWS)
-
-
-def _plain(values: pa.Array) -> pa.Array:
-    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
 def _merge(parts: list[list[Any]]) -> statistics_pb2.DatasetFeatureStatisticsList:

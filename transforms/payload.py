@@ -85,6 +85,11 @@ def payload_files(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(folder.glob("*.parquet"))
 
 
+def plain(values: pa.Array) -> pa.Array:
+    """The values themselves, where they are a dictionary array."""
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
 def payload_rows(files: Sequence[pathlib.Path]) -> int:
     return sum(pa.parquet.read_metadata(file).num_rows for file in files)
 

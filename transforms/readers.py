@@ -22,6 +22,7 @@ import pyarrow.parquet
 from transforms.errors import InputError
 from transforms.lines import CHUNK_BYTES, Lines, count_values, whole_lines
 from transforms.parallel import Workers
+from transforms.payload import plain
 from transforms.spec import LogSpec
 from transforms.values import as_binary, as_floats, check_utf8, check_utf8_of, to_floats, to_labels
 
@@ -346,8 +347,7 @@ class LogReader:
     def _check_parquet(self, path: str, batch: pa.RecordBatch, first_row: int) -> LogBatch:
         table: dict[str, pa.Array] = {}
         for name in self._columns:
-            values = batch.column(name)
-            values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+            values = plain(batch.column(name))
             is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
             as_it_is = is_number and name in self.spec.numeric_columns
             table[name] = values if as_it_is else as_binary(values, name, path)

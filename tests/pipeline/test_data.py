@@ -52,20 +52,20 @@ def same(found, expected) -> None:
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize(("skip", "take"), [(0, None), (5, 4), (60, 9)])
 def test_the_dataset_has_the_batches_of_the_reader(pattern, seed, skip, take):
-    dataset = packed_dataset([pattern], MAP, 8, seed, skip, take)
+    dataset = packed_dataset(packed_reader([pattern], MAP, 8, seed, skip, take))
     reader = packed_reader([pattern], MAP, 8, seed, skip, take)
     for _ in range(2):
         same(dataset.as_numpy_iterator(), reader)
 
 
 def test_the_dataset_knows_its_shapes(pattern):
-    inputs, label = packed_dataset([pattern], MAP, 8).element_spec
+    inputs, label = packed_dataset(packed_reader([pattern], MAP, 8)).element_spec
     assert inputs == {"ids": tf.TensorSpec([None, 3], tf.int32), "dense": tf.TensorSpec([None, 1], tf.float32)}
     assert label == tf.TensorSpec([None, 1], tf.float32)
 
 
 def test_nothing_is_tuned_whose_end_one_would_wait_for(pattern):
-    assert packed_dataset([pattern], MAP, 8).options().autotune.enabled is False
+    assert packed_dataset(packed_reader([pattern], MAP, 8)).options().autotune.enabled is False
 
 
 def test_a_backend_without_datasets_reads_numpy(pattern, monkeypatch):
@@ -82,7 +82,10 @@ def test_several_patterns_are_one_log(pattern, tmp_path):
 
 
 def test_no_file_is_a_mistake_of_one_line(tmp_path):
-    for read in (lambda: count_rows([f"{tmp_path}/*"]), lambda: packed_dataset([f"{tmp_path}/*"], MAP, 8)):
+    for read in (
+        lambda: count_rows([f"{tmp_path}/*"]),
+        lambda: packed_dataset(packed_reader([f"{tmp_path}/*"], MAP, 8)),
+    ):
         with pytest.raises(InputError, match="the split has no rows"):
             read()
 
@@ -90,7 +93,7 @@ def test_no_file_is_a_mistake_of_one_line(tmp_path):
 def test_rows_of_another_feature_map_are_refused(pattern):
     other = FeatureMap.from_sizes([("a", "categorical", 50, 1, "feature")], ("price",))
     with pytest.raises(InputError, match=r"part-0.parquet: a row has .*'ids': 3.*'ids': 1.*; transform the log again"):
-        packed_dataset([pattern], other, 8)
+        packed_dataset(packed_reader([pattern], other, 8))
 
 
 def test_damage_found_while_training_is_a_mistake_of_one_line(pattern, tmp_path):
@@ -101,14 +104,14 @@ def test_damage_found_while_training_is_a_mistake_of_one_line(pattern, tmp_path)
     learner = make_learner(Model(name="lr"), Training(distribution="one_device"), MAP, 1)
     for work in (learner.fit, learner.predict):
         with pytest.raises(InputError, match=r"^\S*part-1.parquet: cannot be read \(.*\); delete .* run again$"):
-            work(packed_dataset([pattern], MAP, 8, 1))
+            work(packed_dataset(packed_reader([pattern], MAP, 8, 1)))
 
 
 def test_a_dataset_that_is_not_read_to_its_end_leaves_no_thread(pattern):
     def readers() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name.startswith(packed.THREAD)]
 
-    batches = iter(packed_dataset([pattern], MAP, 8, 1))
+    batches = iter(packed_dataset(packed_reader([pattern], MAP, 8, 1)))
     next(batches)
     assert len(readers()) == 1
     del batches

@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing import event_accumulator
 
 from models import FeatureMap
 from pipeline.config import Model, Training
-from pipeline.training.data import packed_dataset
+from pipeline.training.data import packed_dataset, packed_reader
 from pipeline.training.network import warm_up
 from pipeline.training.tensorflow_learner import make_strategy
 from pipeline.training.train import Task, read_arrays, train
@@ -49,14 +49,14 @@ def files(tmp_path_factory):
 
 def run(files, work, seed=1, **changes):
     result = train(MODEL, Training(**{**SETTINGS, **changes}), MAP, *files, seed, work)
-    return result, result.learner.predict(packed_dataset(files[1], MAP, 256))[1]
+    return result, result.learner.predict(packed_dataset(packed_reader(files[1], MAP, 256)))[1]
 
 
 def test_it_learns_an_interaction_and_keeps_the_best_weights(files, tmp_path):
     result, probabilities = run(files, tmp_path, epochs=15)
     best = result.progress.evaluations[result.progress.best]
     assert best["validation_auc"] > 0.9
-    labels = result.learner.predict(packed_dataset(files[1], MAP, 256))[0]
+    labels = result.learner.predict(packed_dataset(packed_reader(files[1], MAP, 256)))[0]
     found = -np.mean(np.log(np.where(labels > 0.5, probabilities, 1 - probabilities)))
     assert found == pytest.approx(best["validation_log_loss"], abs=1e-5)
     events = event_accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
@@ -147,7 +147,7 @@ def test_jax_trains_in_a_process_of_its_own_and_the_model_comes_back(files, tmp_
     best = result.progress.evaluations[result.progress.best]
     assert best["validation_auc"] > 0.9 and [row["step"] for row in said][-1] == said[-1]["step"]
     assert [{**row, "model": "mlp"} for row in result.progress.evaluations] == said
-    labels, probabilities = result.learner.predict(packed_dataset(files[1], MAP, 256))
+    labels, probabilities = result.learner.predict(packed_dataset(packed_reader(files[1], MAP, 256)))
     found = -np.mean(np.log(np.where(labels > 0.5, probabilities, 1 - probabilities)))
     assert found == pytest.approx(best["validation_log_loss"], abs=1e-5)  # TensorFlow with the weights of JAX
 
