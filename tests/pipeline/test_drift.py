@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatistics, InfraBlessing
 
-from pipeline.cli import BLOCKED
+from pipeline.commands.options import BLOCKED
 from pipeline.components.drift_check import DriftCheck, DriftGate
 from pipeline.components.log_statistics_gen import LogStatisticsGen
 from pipeline.config import Monitoring

@@ -1,0 +1,23 @@
+"""`ctrpipe demo`."""
+
+import pathlib
+import sys
+
+import click
+
+from pipeline.commands.options import BLOCKED, PATH
+
+
+@click.command()
+@click.option("--output", type=PATH, default=pathlib.Path("demo"), show_default=True, help="Result folder.")
+@click.option("--rows", type=int, default=40_000, show_default=True)
+@click.option("--config", type=PATH, default=pathlib.Path("configs/demo.yaml"), show_default=True)
+def demo(output: pathlib.Path, rows: int, config: pathlib.Path) -> None:
+    """Generate a log, train Attention-Net on it, serve it, ask for predictions, stop the server."""
+    from pipeline.quiet import load_tensorflow
+
+    load_tensorflow()
+    from pipeline.demo import run_demo
+
+    if not run_demo(output, rows, config):
+        sys.exit(BLOCKED)

@@ -1,0 +1,49 @@
+"""`ctrpipe drift`."""
+
+import pathlib
+import sys
+
+import click
+
+from pipeline.commands.options import BLOCKED, PATH
+
+
+@click.command()
+@click.argument("config", type=PATH)
+@click.option("--data", multiple=True, required=True, help="The log in question: a file or quoted glob; repeatable.")
+@click.option("--against", multiple=True, required=True, help="The log to compare it with: the same; repeatable.")
+@click.option("--kind", type=click.Choice(["drift", "skew"]), default="drift", show_default=True)
+@click.option("--output", type=PATH, default=None, help="Folder for drift.json and drift.html.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key of CONFIG.")
+def drift(
+    config: pathlib.Path,
+    data: tuple[str, ...],
+    against: tuple[str, ...],
+    kind: str,
+    output: pathlib.Path | None,
+    settings: tuple[str, ...],
+) -> None:
+    """Compare two logs column by column: exit code 0, or 1 where a column is further away than it may be.
+
+    \b
+    --kind drift: DATA is today's log, AGAINST yesterday's; both have labels.
+    --kind skew:  DATA is the log that was trained on, AGAINST what was served; neither needs labels.
+    The limits are monitoring.max_distance and monitoring.columns of CONFIG.
+    """
+    from pipeline.quiet import load_tensorflow
+
+    load_tensorflow()
+    from pipeline.config import load_config
+    from pipeline.drift import compare_logs
+    from pipeline.drift_report import print_comparison, write_drift
+
+    loaded = load_config(config, settings)
+    workers = loaded.crew()
+    limits, rows = loaded.monitoring, loaded.statistics.max_rows
+    found = compare_logs(loaded.log_spec, list(data), list(against), kind, limits, rows, loaded.seed, workers)
+    for comparison in found["comparisons"]:
+        print_comparison(comparison)
+    if output:
+        click.echo(f"Written: {', '.join(str(path) for path in write_drift(found, output))}")
+    if found["breached"]:
+        sys.exit(BLOCKED)

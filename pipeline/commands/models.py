@@ -1,0 +1,25 @@
+"""`ctrpipe models`."""
+
+import json
+import pathlib
+
+import click
+
+from pipeline.commands.options import PATH
+
+
+@click.command()
+@click.option("--config", type=PATH, default=None, help="A run's configuration, for whose features sizes are counted.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def models(config: pathlib.Path | None, as_json: bool) -> None:
+    """List the models with paper, parameters and options; without --config for 39 fields of 5,000 ids each."""
+    from pipeline.quiet import load_tensorflow
+
+    load_tensorflow()
+    from pipeline.model_table import describe_models, print_models
+
+    where, found = describe_models(config)
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+    else:
+        print_models(where, found)

@@ -1,0 +1,8 @@
+"""What several commands share."""
+
+import pathlib
+
+import click
+
+PATH = click.Path(path_type=pathlib.Path)
+BLOCKED = 1  # the exit code where a gate or a comparison says no

@@ -1,0 +1,46 @@
+"""`ctrpipe run`."""
+
+import json
+import pathlib
+import sys
+
+import click
+
+from pipeline.commands.options import BLOCKED, PATH
+
+
+@click.command()
+@click.argument("config", type=PATH)
+@click.option("--data", multiple=True, help="A raw log file or quoted glob; repeat for more. Replaces data.paths.")
+@click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name of the configuration>.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key: training.epochs=2.")
+@click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, which then reads and transforms.")
+def run(
+    config: pathlib.Path,
+    data: tuple[str, ...],
+    output: pathlib.Path | None,
+    settings: tuple[str, ...],
+    beam_args: tuple[str, ...],
+) -> None:
+    """Run the pipeline that CONFIG (YAML) describes: read, check, transform, train, evaluate, gate, push.
+
+    \b
+    Leaves in the result folder:
+      models/<model_name>/<version>/  servable by TF Serving (--model_base_path models/<model_name>)
+      metrics.json, report.html       what the model is worth
+      dead_letter/                    malformed rows with file, line and reason
+      tfx/                            artifacts and the ML Metadata store
+    Running it again continues an interrupted run, and takes everything unchanged from the cache.
+    """
+    from pipeline.config import load_config
+    from pipeline.runner import run as run_pipeline
+    from pipeline.summary import print_summary
+
+    if beam_args:
+        settings += (f"beam_args={json.dumps(beam_args)}",)
+    loaded = load_config(config, settings)
+    folder = output or pathlib.Path("runs") / loaded.name
+    metrics = run_pipeline(loaded, list(data) or loaded.data.paths, folder)
+    print_summary(folder, loaded)
+    if not metrics["blessed"] or metrics["drift_breached"]:
+        sys.exit(BLOCKED)
