@@ -1,0 +1,34 @@
+"""A servable of any model on a generated log: `python -m benchmarks.exports dcn_v2 FOLDER`."""
+
+import pathlib
+import time
+
+import click
+
+from benchmarks.command import command
+from pipeline.quiet import load_tensorflow
+from pipeline.sample_export import ROWS, SEED, make_export
+
+__all__ = ["make_export"]
+
+
+@command("benchmarks.exports")
+@click.argument("model")
+@click.argument("folder", type=click.Path(path_type=pathlib.Path, file_okay=False))
+@click.option("--rows", type=click.IntRange(1000), default=ROWS, help="Rows of the log.")
+@click.option("--seed", type=click.IntRange(0), default=SEED, help="Of the log and of the weights.")
+def main(model: str, folder: pathlib.Path, rows: int, seed: int) -> None:
+    """Write FOLDER/<MODEL>/1, servable with --model_base_path FOLDER/<MODEL>, and FOLDER/log.tsv, whose rows fit it.
+
+    MODEL is one of `ctrpipe models`, of width 16 with an MLP 400-400 where it has them, trained for a few steps only.
+    Models of the same folder share the log and its transform. The last line is the version's folder.
+    """
+    started = time.perf_counter()
+    load_tensorflow()
+    version = make_export(model, folder, rows, seed)
+    click.echo(f"{model}: {rows:,} rows in {folder / 'log.tsv'}, {time.perf_counter() - started:.0f} s", err=True)
+    click.echo(str(version))
+
+
+if __name__ == "__main__":
+    main()
