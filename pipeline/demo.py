@@ -11,7 +11,7 @@ from pipeline.predict import predict_rows
 from pipeline.progress import announce
 from pipeline.runner import check_output, run
 from pipeline.summary import print_summary
-from serving.server import running_server
+from serving.server import ServerOptions, running_server
 from transforms.generate import generate
 
 
@@ -26,8 +26,8 @@ def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool
     model = output / "models" / config.serving.model_name
     if metrics["blessed"]:
         announce("Serving the model and asking it for predictions over REST")
-        with running_server(str(model), config.serving.model_name) as url:
-            address = f"{url}/v1/models/{config.serving.model_name}"
+        with running_server(ServerOptions(model, config.serving.model_name)) as addresses:
+            address = f"{addresses.rest}/v1/models/{config.serving.model_name}"
             answers = list(predict_rows(address, log, 5, model, None))
         for line, probability in answers:
             print(f"  row {line}: click probability {probability:.4f}")

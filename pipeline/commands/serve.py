@@ -26,17 +26,18 @@ def serve(
     from pipeline.quiet import load_tensorflow
 
     load_tensorflow()
-    from serving.server import serve as serve_model
+    from serving.server import Addresses, ServerOptions
+    from serving.server import serve as serve_models
 
-    def ready(port: int) -> None:
-        click.echo(f"Serving {model_name} at http://{rest_api_host}:{port}/v1/models/{model_name}", err=True)
+    def ready(addresses: Addresses) -> None:
+        click.echo(f"Serving {model_name} at {addresses.rest}/v1/models/{model_name}", err=True)
 
-    serve_model(
-        str(model_base_path),
-        model_name,
-        rest_api_port,
-        rest_api_host,
-        file_system_poll_wait_seconds,
-        rest_api_timeout_in_ms,
-        ready,
+    options = ServerOptions(
+        model_base_path=model_base_path,
+        model_name=model_name,
+        rest_api_port=rest_api_port,
+        host=rest_api_host,
+        file_system_poll_wait_seconds=file_system_poll_wait_seconds,
+        rest_api_timeout_in_ms=rest_api_timeout_in_ms,
     )
+    serve_models(options, ready)

@@ -1,40 +1,53 @@
-"""TF Serving's status codes over REST."""
+"""TF Serving's status codes (contract section 2): by name inside, as numbers over REST and gRPC."""
 
+import grpc
 import tensorflow as tf
 
-
-class ServingError(Exception):
-    """An answer other than 200: `message` goes into {"error": ...}; without one the body is empty."""
-
-    def __init__(self, status: int, message: str | None):
-        super().__init__(message)
-        self.status = status
-        self.message = message
-
-
 HTTP_STATUS = {
-    tf.errors.CANCELLED: 499,
-    tf.errors.UNKNOWN: 500,
-    tf.errors.INVALID_ARGUMENT: 400,
-    tf.errors.DEADLINE_EXCEEDED: 504,
-    tf.errors.NOT_FOUND: 404,
-    tf.errors.ALREADY_EXISTS: 409,
-    tf.errors.PERMISSION_DENIED: 403,
-    tf.errors.RESOURCE_EXHAUSTED: 429,
-    tf.errors.FAILED_PRECONDITION: 400,
-    tf.errors.ABORTED: 409,
-    tf.errors.OUT_OF_RANGE: 400,
-    tf.errors.UNIMPLEMENTED: 501,
-    tf.errors.INTERNAL: 500,
-    tf.errors.UNAVAILABLE: 503,
-    tf.errors.DATA_LOSS: 500,
-    tf.errors.UNAUTHENTICATED: 401,
+    "OK": 200,
+    "CANCELLED": 499,
+    "UNKNOWN": 500,
+    "INVALID_ARGUMENT": 400,
+    "DEADLINE_EXCEEDED": 504,
+    "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409,
+    "PERMISSION_DENIED": 403,
+    "RESOURCE_EXHAUSTED": 429,
+    "FAILED_PRECONDITION": 400,
+    "ABORTED": 409,
+    "OUT_OF_RANGE": 400,
+    "UNIMPLEMENTED": 501,
+    "INTERNAL": 500,
+    "UNAVAILABLE": 503,
+    "DATA_LOSS": 500,
+    "UNAUTHENTICATED": 401,
 }
 
 
+_NAMES = {status.value[0]: status.name for status in grpc.StatusCode}  # TensorFlow's numbers are gRPC's
+
+
+class ServingError(Exception):
+    """An answer other than OK.
+
+    Args:
+        code: A name of HTTP_STATUS; the same name is gRPC's status.
+        message: REST answers {"error": message}; None is an empty body.
+    """
+
+    def __init__(self, code: str, message: str | None):
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    @property
+    def http_status(self) -> int:
+        return HTTP_STATUS[self.code]
+
+
 def bad_request(message: str) -> ServingError:
-    return ServingError(400, message)
+    return ServingError("INVALID_ARGUMENT", message)
 
 
 def from_tensorflow(error: tf.errors.OpError) -> ServingError:
-    return ServingError(HTTP_STATUS.get(error.error_code, 500), error.message)
+    return ServingError(_NAMES.get(error.error_code, "UNKNOWN"), error.message)

@@ -1,8 +1,8 @@
-"""Starts the server: bound port, followed versions, uvicorn."""
+"""Starts the server: bound ports, models, uvicorn."""
 
 import contextlib
+import dataclasses
 import os
-import pathlib
 import socket
 import threading
 import time
@@ -10,9 +10,18 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from serving.server.app import App
-from serving.versions import VersionManager
+from serving.server.core import ServerCore
+from serving.server.options import ServerOptions
+from serving.server.rest import RestApp
 from transforms.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Addresses:
+    """Where a running server answers: `http://HOST:PORT`, and `HOST:PORT` for gRPC; None where it does not."""
+
+    rest: str | None
+    grpc: str | None
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -27,65 +36,53 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _server(manager: VersionManager, model_name: str, timeout_in_ms: int) -> uvicorn.Server:
-    app = App(manager, model_name, timeout_in_ms / 1000, threads=4 * (os.cpu_count() or 1))
+def _rest_server(core: ServerCore, options: ServerOptions) -> uvicorn.Server:
+    app = RestApp(core, options.rest_api_timeout_in_ms / 1000, threads=4 * (os.cpu_count() or 1))
     config = uvicorn.Config(
         app, http="httptools", loop="uvloop", lifespan="off", log_level="error", access_log=False, ws="none"
     )
     return uvicorn.Server(config)
 
 
-def _manager(model_base_path: str, poll_seconds: float) -> VersionManager:
-    base = pathlib.Path(model_base_path)
-    if not base.is_dir():
-        raise InputError(f"{base}: no such folder; --model_base_path is the folder of a model's versions")
-    return VersionManager(base, poll_seconds)
+def _addresses(listener: socket.socket) -> Addresses:
+    host, port = listener.getsockname()[:2]
+    return Addresses(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", None)
 
 
-def serve(
-    model_base_path: str,
-    model_name: str,
-    rest_api_port: int,
-    rest_api_host: str = "127.0.0.1",
-    file_system_poll_wait_seconds: float = 1.0,
-    rest_api_timeout_in_ms: int = 30_000,
-    ready: Callable[[int], None] | None = None,
-) -> None:
-    """Serves until SIGINT or SIGTERM. Port 0 is any free one; `ready` is told which.
+def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = None) -> None:
+    """Serves until SIGINT or SIGTERM; `ready` is told where.
 
     Raises:
         InputError: the folder does not exist, or the port is in use.
     """
-    manager = _manager(model_base_path, file_system_poll_wait_seconds)
-    with contextlib.closing(_bind(rest_api_host, rest_api_port)) as listener:
-        manager.start()
+    core = ServerCore(options)
+    with contextlib.closing(_bind(options.host, options.rest_api_port or 0)) as listener:
+        core.start()
         if ready:
-            ready(listener.getsockname()[1])
+            ready(_addresses(listener))
         try:
-            _server(manager, model_name, rest_api_timeout_in_ms).run(sockets=[listener])
+            _rest_server(core, options).run(sockets=[listener])
         except KeyboardInterrupt:
             pass
         finally:
-            manager.stop()
+            core.stop()
 
 
 @contextlib.contextmanager
-def running_server(
-    model_base_path: str, model_name: str, poll_seconds: float = 1.0, timeout_in_ms: int = 30_000
-) -> Iterator[str]:
-    """A server in a thread of this process, on a free port; yields its base URL."""
-    manager = _manager(model_base_path, poll_seconds)
-    with contextlib.closing(_bind("127.0.0.1", 0)) as listener:
-        manager.start()
-        server = _server(manager, model_name, timeout_in_ms)
+def running_server(options: ServerOptions) -> Iterator[Addresses]:
+    """A server in threads of this process, on free ports, whatever ports the options name."""
+    core = ServerCore(options)
+    with contextlib.closing(_bind(options.host, 0)) as listener:
+        core.start()
+        server = _rest_server(core, options)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not server.started:
             time.sleep(0.01)
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            yield _addresses(listener)
         finally:
             server.should_exit = True
             thread.join(10)
-            manager.stop()
+            core.stop()

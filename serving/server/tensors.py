@@ -117,7 +117,7 @@ def _scalar(value: Any, dtype: tf.DType) -> Any:
     if dtype == tf.string and isinstance(value, dict):
         return _base64(value)
     if dtype not in _FLOATS and dtype not in _INTEGER_LIMITS and dtype not in (tf.bool, tf.string):
-        raise ServingError(501, f"Conversion of JSON Value: {shown(value)} to type: {dtype.name}")
+        raise ServingError("UNIMPLEMENTED", f"Conversion of JSON Value: {shown(value)} to type: {dtype.name}")
     name = {tf.float32: "float", tf.float64: "double"}.get(dtype, dtype.name)
     raise bad_request(f"JSON Value: {shown(value)} Type: {_json_type(value)} is not of expected type: {name}")
 

@@ -52,13 +52,13 @@ def base_url(tmp_path_factory):
     if "CTRPIPE_CONTRACT_URL" in os.environ:
         yield os.environ["CTRPIPE_CONTRACT_URL"].rstrip("/")
         return
-    from serving.server import running_server
+    from serving.server import ServerOptions, running_server
 
     folder = tmp_path_factory.mktemp("model")
     save(folder / "00000123")
     (folder / "not-a-version").mkdir()
-    with running_server(str(folder), "m") as url:
-        yield url
+    with running_server(ServerOptions(folder, "m")) as addresses:
+        yield addresses.rest
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ def test_every_way_to_a_probability_gives_the_same(done, version):
     from serving.check import check_servable
     from serving.export import read_assets
     from serving.loader import Servable
-    from serving.server import running_server
+    from serving.server import ServerOptions, running_server
     from transforms.ingest import to_examples
     from transforms.raw import raw_arrays
     from transforms.readers import LogReader
@@ -68,9 +68,9 @@ def test_every_way_to_a_probability_gives_the_same(done, version):
     one = {name: value[:1] for name, value in raw_arrays(batch.rows, spec).items()}
     np.testing.assert_allclose(servable.run("serving_raw", one)["ctr"], raw[:1], atol=1e-6)
     servable.close()
-    with running_server(str(version.parent), "ctr") as url:
-        found["REST"] = np.array([p for _, p in predict_rows(f"{url}/v1/models/ctr", log, 200, None, None)])
-        code, output = call("predict", "--url", f"{url}/v1/models/ctr", "--input", log, "--rows", 3)
+    with running_server(ServerOptions(version.parent, "ctr")) as server:
+        found["REST"] = np.array([p for _, p in predict_rows(f"{server.rest}/v1/models/ctr", log, 200, None, None)])
+        code, output = call("predict", "--url", f"{server.rest}/v1/models/ctr", "--input", log, "--rows", 3)
         assert code == 0 and len(output.splitlines()) == 3
     code, output = call("score", "--model", version.parent, "--input", log, "--output", done / "odd")
     assert code == 0 and "200 rows in, 200 scored, 0 malformed" in output

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from serving.client import RestClient
-from serving.server import running_server
+from serving.server import ServerOptions, running_server
 from tests.e2e.small_run import call, one_line
 from tests.serving.small_servable import probability, save, spec
 from transforms.errors import InputError
@@ -27,8 +27,8 @@ def model(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def url(model):
-    with running_server(str(model), "ctr") as address:
-        yield f"{address}/v1/models/ctr"
+    with running_server(ServerOptions(model, "ctr")) as addresses:
+        yield f"{addresses.rest}/v1/models/ctr"
 
 
 @pytest.fixture

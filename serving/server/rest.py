@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format
 
-from serving.server.errors import ServingError, bad_request, from_tensorflow
+from serving.server.core import ServerCore
+from serving.server.errors import ServingError, bad_request
 from serving.server.json_body import parse_body
 from serving.server.tensors import format_predict, parse_predict
-from serving.versions import VersionManager
 
 MAX_BODY_BYTES = 64 << 20
 # What libevent answers outside /v1/ (R5).
@@ -26,19 +26,21 @@ _POST = re.compile(rf"/v1/models/(?P<name>[^/:]+){_SUFFIX}:(?P<method>classify|r
 _GET = re.compile(rf"/v1/models(?:/(?P<name>[^/:]+))?{_SUFFIX}(?P<metadata>/metadata)?", re.IGNORECASE)
 
 
-class App:
-    """One model behind TF Serving's URLs.
+class _NoPage(Exception):
+    """A path that is neither under /v1/ nor another page of the server (R5)."""
+
+
+class RestApp:
+    """The models behind TF Serving's URLs.
 
     Args:
-        manager: The model's versions.
-        name: The model's name in the URL.
+        core: The models.
         timeout_seconds: Limit of one request, answered with 504.
         threads: Requests that run at the same time.
     """
 
-    def __init__(self, manager: VersionManager, name: str, timeout_seconds: float = 30.0, threads: int = 4):
-        self._manager = manager
-        self._name = name
+    def __init__(self, core: ServerCore, timeout_seconds: float = 30.0, threads: int = 4):
+        self._core = core
         self._timeout = timeout_seconds
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="predict")
 
@@ -48,12 +50,11 @@ class App:
         try:
             body = await self._answer(scope, receive)
             await _send(send, 200, body)
+        except _NoPage:
+            await _send(send, 404, _NOT_FOUND, b"text/html")
         except ServingError as error:
-            if error.status == 404 and error.message == "":
-                await _send(send, 404, _NOT_FOUND, b"text/html")
-            else:
-                body = b"" if error.message is None else _pretty({"error": error.message})
-                await _send(send, error.status, body)
+            body = b"" if error.message is None else _pretty({"error": error.message})
+            await _send(send, error.http_status, body)
 
     async def _answer(self, scope: dict[str, Any], receive: Any) -> bytes:
         path = scope["raw_path"].decode("ascii", "replace")
@@ -61,11 +62,11 @@ class App:
         target = f"{path}?{query}" if query else path  # the query is part of the matched path (R6)
         method = scope["method"]
         if not path.lower().startswith("/v1/"):
-            raise ServingError(404, "")
+            raise _NoPage()
         if method == "OPTIONS":
             origin = dict(scope["headers"]).get(b"origin", b"")
             if not origin.startswith((b"http://", b"https://")):
-                raise ServingError(400, None)
+                raise ServingError("INVALID_ARGUMENT", None)
             return b""
         if method == "POST" and (found := _POST.fullmatch(target)):
             body = await _read(scope, receive)
@@ -79,7 +80,7 @@ class App:
         try:
             return await asyncio.wait_for(future, self._timeout)
         except TimeoutError as error:
-            raise ServingError(504, "Timed out") from error
+            raise ServingError("DEADLINE_EXCEEDED", "Timed out") from error
 
     # Requests ---------------------------------------------------------------------------------------------------
 
@@ -87,44 +88,24 @@ class App:
         number = _number(found["version"])
         request = parse_body(body)
         if found["method"].lower() != "predict":
-            raise ServingError(501, f"Method {found['method']} is not implemented by this server")
+            raise ServingError("UNIMPLEMENTED", f"Method {found['method']} is not implemented by this server")
         signature = request.get("signature_name", "serving_default")
         if not isinstance(signature, str):
             raise bad_request("Request not formatted correctly. 'signature_name' key must be a string value.")
-        with self._manager.use(number) as version:
-            servable = self._loaded(found, version, number)
-            if signature not in servable.signatures:
+        with self._core.use(*_model(found, number)) as version:
+            if signature not in version.signatures:
                 raise bad_request(f'Serving signature name: "{signature}" not found in signature def')
-            definition = servable.signatures[signature]
+            definition = version.signatures[signature]
             dtypes = {name: tf.as_dtype(info.dtype) for name, info in definition.inputs.items()}
             inputs, by_row = parse_predict(request, dtypes)
-            try:
-                outputs = servable.run(signature, inputs)
-            except tf.errors.OpError as error:
-                raise from_tensorflow(error) from error
-            except ValueError as error:  # the session's own check of a feed's shape
-                raise bad_request(str(error)) from error
+            outputs = version.run(signature, inputs, timeout_seconds=self._timeout)
             return format_predict({name: np.asarray(value) for name, value in outputs.items()}, by_row)
-
-    def _loaded(self, found: re.Match[str], version: Any, number: int | None) -> Any:
-        name = urllib.parse.unquote(found["name"] or "")
-        if name == self._name and found["label"]:
-            raise bad_request(f"Unrecognized servable version label: {urllib.parse.unquote(found['label'])}")
-        if version is None or name != self._name:
-            wanted = f"Latest({name})" if number is None else f"Specific({name}, {number})"
-            raise ServingError(404, f"Servable not found for request: {wanted}")
-        return version.servable
 
     def _status(self, found: re.Match[str]) -> bytes:
         if not found["name"]:
             raise bad_request("Missing model name in request.")
         name, number = urllib.parse.unquote(found["name"]), _number(found["version"])
-        versions = self._manager.status() if name == self._name else []
-        if not versions:
-            raise ServingError(404, f"Could not find any versions of model {name}")
-        chosen = [version for version in versions if number in (None, version.number)]
-        if not chosen:
-            raise ServingError(404, f"Could not find version {number} of model {name}")
+        chosen = self._core.status(name, number)
         rows = []
         for version in chosen:
             status = {"error_code": version.error_code, "error_message": version.error_message}
@@ -135,11 +116,15 @@ class App:
         if not found["name"]:
             raise bad_request("Missing model name in request.")
         number = _number(found["version"])
-        with self._manager.use(number) as version:
-            servable = self._loaded(found, version, number)
-            signatures = {name: _signature(value) for name, value in servable.signatures.items()}
-            spec = {"name": self._name, "signature_name": "", "version": servable.path.name.lstrip("0") or "0"}
+        with self._core.use(*_model(found, number)) as version:
+            signatures = {name: _signature(value) for name, value in version.signatures.items()}
+            spec = {"name": version.name, "signature_name": "", "version": str(version.number)}
             return _pretty({"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}})
+
+
+def _model(found: re.Match[str], number: int | None) -> tuple[str, int | None, str | None]:
+    label = found["label"]
+    return urllib.parse.unquote(found["name"] or ""), number, None if label is None else urllib.parse.unquote(label)
 
 
 def _signature(definition: Any) -> dict[str, Any]:
@@ -158,7 +143,7 @@ def _number(text: str | None) -> int | None:
     if text is None:
         return None
     if int(text) >= 2**63:
-        raise ServingError(400, None)  # TF Serving returns before it writes the error (R12)
+        raise ServingError("INVALID_ARGUMENT", None)  # TF Serving returns before it writes the error (R12)
     return int(text)
 
 
@@ -171,7 +156,7 @@ async def _read(scope: dict[str, Any], receive: Any) -> bytes:
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ServingError(499, "The client closed the connection")
+            raise ServingError("CANCELLED", "The client closed the connection")
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         more = message.get("more_body", False)
