@@ -77,6 +77,10 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
     def serving_packed(**tensors):
         return servable.by_task(tensors)
 
+    @tf.function
+    def transform_raw(**columns):
+        return servable.pack(columns)
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
     def regress(inputs):
         return {"outputs": servable.by_task(servable.pack(servable.parse(inputs)))[feature_map.tasks[0]]}
@@ -99,6 +103,7 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
         "serving_packed": serving_packed.get_concrete_function(**packed),
         "regress": regress.get_concrete_function(),
         "transform_features": transform_features.get_concrete_function(),
+        "transform_raw": transform_raw.get_concrete_function(**raw),
     }
 
 
@@ -109,7 +114,7 @@ def export(
     feature_map: FeatureMap,
     rows: pa.RecordBatch,
     path: pathlib.Path,
-    extra: dict[str, str],
+    extra: dict[str, str | bytes],
 ) -> None:
     """Writes the SavedModel, with what travels beside it in assets.extra.
 
@@ -120,7 +125,7 @@ def export(
         feature_map: The description of the packed tensors.
         rows: A few raw rows (columns of the log, null = missing) for warm-up and for the comparison with Keras.
         path: The folder to write.
-        extra: More files for assets.extra, name -> text.
+        extra: More files for assets.extra, name -> contents.
     """
     servable = _Servable(model, transform, spec, feature_map)
     signatures = _signatures(servable, spec, feature_map)
@@ -129,8 +134,8 @@ def export(
     assets.mkdir(exist_ok=True)
     feature_map.save(assets / FEATURE_MAP)
     (assets / LOG_SPEC).write_text(spec.model_dump_json(indent=1))
-    for name, text in extra.items():
-        (assets / name).write_text(text)
+    for name, contents in extra.items():
+        (assets / name).write_bytes(contents.encode() if isinstance(contents, str) else contents)
     raw = raw_arrays(rows, spec)
     packed = {name: value.numpy() for name, value in servable.pack({k: tf.constant(v) for k, v in raw.items()}).items()}
     expected = np.asarray(tf.sigmoid(model(packed, training=False)))
