@@ -1,0 +1,134 @@
+"""Classify and regress: serialized tf.Examples through a signature, for REST and gRPC (contract C4-C7)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import types_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
+
+from serving.server.core import ServedVersion
+from serving.server.errors import ServingError, bad_request
+
+DEFAULT_SIGNATURE = "serving_default"
+INPUTS = "inputs"
+CLASSES = "classes"
+SCORES = "scores"
+OUTPUTS = "outputs"
+
+
+def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
+    """The examples, each with the serialized context before it: parsed, that is both merged (C4)."""
+    return [context + example for example in examples]
+
+
+def classify(
+    version: ServedVersion,
+    examples: Sequence[bytes],
+    signature: str = "",
+    timeout_seconds: float | None = None,
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Labels [N, C] of bytes and scores [N, C] of float32; None is what the signature does not give, never both.
+
+    Raises:
+        ServingError: the signature is not one of a classifier, or its answer is not of that shape (C5).
+    """
+    definition = _definition(version, signature)
+    if len(definition.outputs) not in (1, 2):
+        raise bad_request(f"Expected one or two output Tensors, found {len(definition.outputs)}")
+    _check_input(definition, "classification")
+    names = [name for name in (CLASSES, SCORES) if name in definition.outputs]
+    if not names:
+        raise ServingError(
+            "FAILED_PRECONDITION",
+            f'Expected classification signature outputs to contain at least one of "{CLASSES}" or "{SCORES}". '
+            f"Signature was: {definition}",
+        )
+    found = _run(version, signature, examples, names, timeout_seconds)
+    classes, scores = found.get(CLASSES), found.get(SCORES)
+    if classes is not None:
+        _check_matrix(CLASSES, classes, tf.string, len(examples))
+    if scores is not None:
+        _check_matrix(SCORES, scores, tf.float32, len(examples))
+    if classes is not None and scores is not None and classes.shape[1] != scores.shape[1]:
+        raise bad_request(
+            f"Tensors class and score should match in dim_size(1). Got {classes.shape[1]} vs. {scores.shape[1]}"
+        )
+    return classes, scores
+
+
+def regress(
+    version: ServedVersion,
+    examples: Sequence[bytes],
+    signature: str = "",
+    timeout_seconds: float | None = None,
+) -> np.ndarray:
+    """One float32 per example, [N].
+
+    Raises:
+        ServingError: the signature is not one of a regression, or its answer is not of that shape (C5).
+    """
+    definition = _definition(version, signature)
+    if len(definition.outputs) != 1:
+        raise bad_request("Expected one output Tensor.")
+    _check_input(definition, "regression")
+    if OUTPUTS not in definition.outputs:
+        raise ServingError("FAILED_PRECONDITION", f"No regression outputs found in SignatureDef: {definition}")
+    values = _run(version, signature, examples, [OUTPUTS], timeout_seconds)[OUTPUTS]
+    if values.ndim != 1 and not (values.ndim == 2 and values.shape[1] == 1):
+        raise bad_request(
+            f"Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got {_shape(values)}"
+        )
+    if len(values) != len(examples):
+        raise bad_request(f"Input batch size did not match output batch size: {len(examples)} vs. {len(values)}")
+    if values.dtype != np.float32:
+        raise bad_request(f"Expected output Tensor of DT_FLOAT.  Got: {_dtype(values)}")
+    return values.reshape(-1)
+
+
+def _definition(version: ServedVersion, signature: str) -> meta_graph_pb2.SignatureDef:
+    name = signature or DEFAULT_SIGNATURE
+    if name not in version.signatures:
+        raise bad_request(f"No signature was found with the name: {name}")
+    definition = version.signatures[name]
+    if len(definition.inputs) != 1:
+        raise bad_request("Expected one input Tensor.")
+    return definition
+
+
+def _check_input(definition: meta_graph_pb2.SignatureDef, kind: str) -> None:
+    if INPUTS not in definition.inputs:
+        raise ServingError("FAILED_PRECONDITION", f"No {kind} inputs found in SignatureDef: {definition}")
+
+
+def _run(
+    version: ServedVersion,
+    signature: str,
+    examples: Sequence[bytes],
+    outputs: list[str],
+    timeout_seconds: float | None,
+) -> dict[str, np.ndarray]:
+    if not examples:
+        raise bad_request("Input is empty.")
+    batch = np.empty(len(examples), object)
+    batch[:] = examples
+    found = version.run(signature or DEFAULT_SIGNATURE, {INPUTS: batch}, outputs, timeout_seconds)
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+def _check_matrix(name: str, values: np.ndarray, dtype: tf.DType, rows: int) -> None:
+    if values.ndim != 2:
+        raise bad_request(f"Expected Tensor shape: [batch_size num_classes] but got {_shape(values)}")
+    if tf.as_dtype(values.dtype) != dtype:
+        expected = "DT_STRING" if dtype == tf.string else "DT_FLOAT"
+        raise bad_request(f"Expected {name} Tensor of {expected}. Got: {_dtype(values)}")
+    if len(values) != rows:
+        raise bad_request(f"Expected {name} output batch size of {rows}. Got: {len(values)}")
+
+
+def _shape(values: np.ndarray) -> str:
+    return f"[{','.join(map(str, values.shape))}]"
+
+
+def _dtype(values: np.ndarray) -> str:
+    return types_pb2.DataType.Name(tf.as_dtype(values.dtype).as_datatype_enum)
