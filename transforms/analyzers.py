@@ -105,13 +105,6 @@ class LogSummary:
         """The columns whose counting was not exact, with the bound of the error."""
         return {column: found.bound for column, found in self.values.items() if found.bound}
 
-    def save(self, path: pathlib.Path) -> None:
-        path.write_bytes(pickle.dumps(self))
-
-    @classmethod
-    def load(cls, path: pathlib.Path) -> "LogSummary":
-        return pickle.loads(path.read_bytes())
-
 
 def summarize(files: Sequence[pathlib.Path], spec: LogSpec, capacity: int | None = None) -> LogSummary:
     """Counts and measures the rows of some parts of the payload.

@@ -1,8 +1,11 @@
-"""TensorFlow Transform's analyzers for a whole log: one for all vocabularies, one for all numbers.
+"""What the transform graph has from the training rows: files of vocabularies, and numbers.
 
-Each of TFT's own analyzers goes over the log value by value; these go over it once, column by column.
+Either from a summary that is made already, or by TensorFlow Transform's analyzers for a whole log: one for all
+vocabularies, one for all numbers. Each of TFT's own analyzers goes over the log value by value; these go over it once,
+column by column.
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -30,20 +33,42 @@ def vocabulary_name(column: str) -> str:
     return f"vocabulary_{safe}"
 
 
-def vocabulary_files(inputs: dict[str, tf.Tensor], spec: LogSpec, summary: str | None) -> dict[str, tf.Tensor]:
+@dataclasses.dataclass(frozen=True)
+class Learned:
+    """What the training rows have taught, for a graph that needs no analyzer.
+
+    Args:
+        summary: Of the training rows.
+        folder: An existing folder for the vocabularies' files, until the graph is saved.
+    """
+
+    summary: LogSummary
+    folder: pathlib.Path
+
+    def write(self, spec: LogSpec) -> None:
+        """Writes the vocabularies' files."""
+        for column in spec.vocabulary_columns:
+            (self.folder / vocabulary_name(column)).write_bytes(_vocabulary_lines(self.summary, column, spec))
+
+
+def vocabulary_files(
+    inputs: dict[str, tf.Tensor], spec: LogSpec, learned: Learned | None
+) -> dict[str, tf.Tensor | str]:
     """By column with a vocabulary its file, for `tft.apply_vocabulary`.
 
     Args:
         inputs: [N] strings by column.
         spec: The description of the log.
-        summary: A file with the LogSummary of the training rows; None: the rows that TFT analyses are counted.
+        learned: From the training rows, its files written; None: the rows that TFT analyses are counted.
     """
     columns = spec.vocabulary_columns
+    if learned is not None:
+        return {column: str(learned.folder / vocabulary_name(column)) for column in columns}
     if not columns:
         return {}
     files = tft.experimental.ptransform_analyzer(
         [tf.reshape(inputs[column], [-1]) for column in columns],
-        WriteVocabularies(spec.model_dump_json(), summary),
+        WriteVocabularies(spec.model_dump_json()),
         [tf.string] * len(columns),
         [[]] * len(columns),
         [EMPTY_VOCABULARY] * len(columns),
@@ -52,25 +77,33 @@ def vocabulary_files(inputs: dict[str, tf.Tensor], spec: LogSpec, summary: str |
     return dict(zip(columns, files, strict=True))
 
 
-def numbers(inputs: dict[str, tf.Tensor], spec: LogSpec, summary: str | None) -> dict[str, tf.Tensor]:
+def numbers(inputs: dict[str, tf.Tensor], spec: LogSpec, learned: Learned | None) -> dict[str, tf.Tensor]:
     """By column what its transform takes from the training rows, float64; arguments as for `vocabulary_files`.
 
     A vocabulary: [1], the lines of its file. `standardize`: [2], mean and variance. `min_max`: [2], least and greatest.
     `quantile_bucketize`: [buckets - 1], the boundaries. `quantile_normalize`: [NORMALIZE_QUANTILES], the quantiles.
     """
     columns = spec.vocabulary_columns + spec.measured_columns
+    if learned is not None:
+        return {column: tf.constant(_column_numbers(learned.summary, column, spec)) for column in columns}
     if not columns:
         return {}
     empty = LogCounter.of_log(spec).summary()
     widths = [len(_column_numbers(empty, column, spec)) for column in columns]
     (joined,) = tft.experimental.ptransform_analyzer(
         [tf.reshape(inputs[column], [-1]) for column in columns],
-        JoinNumbers(spec.model_dump_json(), summary),
+        JoinNumbers(spec.model_dump_json()),
         [tf.float64],
         [[sum(widths)]],
         name="numbers",
     )
     return dict(zip(columns, tf.split(joined, widths), strict=True))
+
+
+def _vocabulary_lines(summary: LogSummary, column: str, spec: LogSpec) -> bytes:
+    feature: Any = spec.feature_by_column[column]
+    values = summary.vocabulary(column, feature.top_k, feature.min_count).to_pylist() or [EMPTY_VOCABULARY]
+    return b"".join(value + b"\n" for value in values)
 
 
 def _column_numbers(summary: LogSummary, column: str, spec: LogSpec) -> np.ndarray:
@@ -90,15 +123,14 @@ def _column_numbers(summary: LogSummary, column: str, spec: LogSpec) -> np.ndarr
 class WriteVocabularies(tft_beam.experimental.PTransformAnalyzer):
     """Batches of the columns with a vocabulary -> for each the path of a text file, one value a line, as the ids go."""
 
-    def __init__(self, spec: str, summary: str | None):
+    def __init__(self, spec: str):
         super().__init__()
         self._spec = spec
-        self._summary = summary
 
     def expand(self, batches: beam.PCollection) -> tuple[beam.PCollection, ...]:
         columns = LogSpec.model_validate_json(self._spec).vocabulary_columns
         tags = [vocabulary_name(column) for column in columns]
-        summary = batches | _Summary(self._spec, self._summary, columns)
+        summary = batches | beam.CombineGlobally(_Count(self._spec, columns))
         written = summary | beam.FlatMap(_write, self._spec, self.base_temp_dir).with_outputs(*tags)
         return tuple(written[tag] for tag in tags)
 
@@ -107,47 +139,29 @@ def _write(summary: LogSummary, spec: str, folder: str) -> Iterator[beam.pvalue.
     log = LogSpec.model_validate_json(spec)
     FileSystems.mkdirs(folder)
     for column in log.vocabulary_columns:
-        feature: Any = log.feature_by_column[column]
-        lines = summary.vocabulary(column, feature.top_k, feature.min_count).to_pylist() or [EMPTY_VOCABULARY]
         path = FileSystems.join(folder, vocabulary_name(column))
         with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            file.write(b"".join(line + b"\n" for line in lines))
+            file.write(_vocabulary_lines(summary, column, log))
         yield beam.pvalue.TaggedOutput(vocabulary_name(column), np.array(path))
 
 
 class JoinNumbers(beam.PTransform):
     """Batches of all columns that are analysed -> the numbers of all, one column behind the other."""
 
-    def __init__(self, spec: str, summary: str | None):
+    def __init__(self, spec: str):
         super().__init__()
         self._spec = spec
-        self._summary = summary
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         spec = LogSpec.model_validate_json(self._spec)
         columns = spec.vocabulary_columns + spec.measured_columns
-        return batches | _Summary(self._spec, self._summary, columns) | beam.Map(_join, self._spec)
+        return batches | beam.CombineGlobally(_Count(self._spec, columns)) | beam.Map(_join, self._spec)
 
 
 def _join(summary: LogSummary, spec: str) -> np.ndarray:
     log = LogSpec.model_validate_json(spec)
     columns = log.vocabulary_columns + log.measured_columns
     return np.concatenate([_column_numbers(summary, column, log) for column in columns])
-
-
-class _Summary(beam.PTransform):
-    """Batches of some columns -> one LogSummary of them, or the one in a file where there is one."""
-
-    def __init__(self, spec: str, summary: str | None, columns: list[str]):
-        super().__init__()
-        self._spec = spec
-        self._file = summary
-        self._columns = columns
-
-    def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        if self._file is None:
-            return batches | beam.CombineGlobally(_Count(self._spec, self._columns))
-        return batches.pipeline | beam.Create([self._file]) | beam.Map(lambda file: LogSummary.load(pathlib.Path(file)))
 
 
 class _Count(beam.CombineFn):

@@ -10,7 +10,7 @@ import tensorflow_transform as tft
 
 from models.feature_map import RESERVED_IDS, FeatureMap
 from transforms.errors import InputError
-from transforms.fused_analyzers import EMPTY_VOCABULARY, numbers, vocabulary_files, vocabulary_name
+from transforms.fused_analyzers import EMPTY_VOCABULARY, Learned, numbers, vocabulary_files, vocabulary_name
 from transforms.spec import Categorical, LogSpec, Multivalent, Numeric
 
 UNKNOWN, MISSING = 0, 1  # a field's local ids ahead of its vocabulary; see models.feature_map
@@ -30,38 +30,38 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor], custom_config: dict[str, Any]
 
     Args:
         inputs: [N] tensors, float32 with NaN or string with "" where a value is missing.
-        custom_config: `spec` is the LogSpec as JSON; `summary` a file with the LogSummary of the training rows, without
-            which the rows that TFT analyses are summarized.
+        custom_config: `spec` is the LogSpec as JSON; `learned` what the training rows have taught, without which the
+            rows that TFT analyses are summarized.
 
     Returns:
         `ids` int64 [N, S], `dense` float32 [N, D] where there are dense features, `label` float32 [N, tasks].
     """
     spec = LogSpec.model_validate_json(custom_config["spec"])
-    outputs = pack(inputs, spec, custom_config.get("summary"))
+    outputs = pack(inputs, spec, custom_config.get("learned"))
     outputs["label"] = tf.stack([tf.reshape(inputs[name], [-1]) for name in spec.label_columns], axis=1)
     return outputs
 
 
-def pack(inputs: dict[str, tf.Tensor], spec: LogSpec, summary: str | None = None) -> dict[str, tf.Tensor]:
+def pack(inputs: dict[str, tf.Tensor], spec: LogSpec, learned: Learned | None = None) -> dict[str, tf.Tensor]:
     """The features of `preprocessing_fn`, without the label."""
-    analyzed = numbers(inputs, spec, summary)
-    files = vocabulary_files(inputs, spec, summary)
+    analyzed = numbers(inputs, spec, learned)
+    files = vocabulary_files(inputs, spec, learned)
     fields: list[_Fields] = []
     dense: list[tf.Tensor] = []
     # The columns of a feature go through the graph together: a request waits for operations, not for numbers.
     for feature in spec.features:
         columns = [tf.reshape(inputs[column], [-1]) for column in feature.columns]
-        learned = [analyzed[column] for column in feature.columns if column in analyzed]
+        figures = [analyzed[column] for column in feature.columns if column in analyzed]
         assets = [files[column] for column in feature.columns if column in files]
         if isinstance(feature, Numeric) and feature.is_dense:
             normalize = standardize if feature.transform == "standardize" else quantile_normalize
-            dense.append(normalize(tf.stack(columns, axis=1), tf.stack(learned)))
+            dense.append(normalize(tf.stack(columns, axis=1), tf.stack(figures)))
         elif isinstance(feature, Numeric):
-            fields.append(_numeric(columns, feature, learned))
+            fields.append(_numeric(columns, feature, figures))
         elif isinstance(feature, Categorical):
-            fields.append(_categorical(columns, feature, learned, assets))
+            fields.append(_categorical(columns, feature, figures, assets))
         elif isinstance(feature, Multivalent):
-            fields += [_multivalent(*column, feature) for column in zip(columns, learned, assets, strict=True)]
+            fields += [_multivalent(*column, feature) for column in zip(columns, figures, assets, strict=True)]
         else:
             fields += [_Fields(time_ids(column), _ids(_TIME_PARTS.values()), 1) for column in columns]
     outputs = {}

@@ -6,21 +6,18 @@ import pathlib
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from transforms import analyzers
 from transforms.missing import drop_values
-from transforms.packed import PackedWriter
+from transforms.packed import DTYPES, PackedWriter
 from transforms.parallel import Workers
 from transforms.payload import payload_files, payload_rows, read_payload
 from transforms.raw import raw_arrays
 from transforms.schema import raw_schema
 from transforms.spec import LogSpec
 
-SUMMARY = "summary"
 # What a row takes in one process, measured on Criteo's 39 columns: to count its values, to transform it.
 COUNT_SECONDS, TRANSFORM_SECONDS = 1e-6, 4e-6
 # At most so many summaries, of 10 MB each for a log like Criteo's, are held to be merged.
@@ -43,7 +40,7 @@ def analyze(
     Args:
         spec: The description of the log.
         files: The payload's training parts.
-        folder: Where `transform_fn/`, `transformed_metadata/` (as TFT writes them) and the summary go.
+        folder: Where `transform_fn/`, `transformed_metadata/` go, as TFT writes them.
         workers: Who counts.
         progress: Told which columns have more different values than are counted exactly.
     """
@@ -56,8 +53,7 @@ def analyze(
         if bound:
             most = spec.data.max_distinct_values
             progress(f"{column}: above {most:,} different values; counts are up to {bound:,} too low")
-    summary.save(folder / SUMMARY)
-    _write_graph(spec, folder)
+    write_graph(spec, summary, folder)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,40 +64,27 @@ class _Summarize:
         return analyzers.summarize(files, LogSpec.model_validate_json(self.spec))
 
 
-def _write_graph(spec: LogSpec, folder: pathlib.Path) -> None:
-    """TFT traces the preprocessing function; its analyzers read the summary, so that no row passes here."""
-    import apache_beam as beam
-    import tensorflow_transform.beam as tft_beam
-    from apache_beam.options.pipeline_options import PipelineOptions
+def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Path) -> None:
+    """TFT traces the preprocessing function, which needs no analyzer, because the rows are summarized already."""
+    import tensorflow as tf
+    from tensorflow_transform import TFTransformOutput
+    from tensorflow_transform.impl_helper import analyze_in_place
+    from tensorflow_transform.tf_metadata.schema_utils import schema_as_feature_spec
 
+    from transforms.fused_analyzers import Learned
     from transforms.preprocessing import preprocessing_fn
 
-    settings = {"spec": spec.model_dump_json(), "summary": str(folder / SUMMARY)}
-    preprocess = functools.partial(preprocessing_fn, custom_config=settings)
-    # In this process whatever runner counts: there is nothing to compute but the graph.
-    options = PipelineOptions(["--direct_running_mode=in_memory"])
-    for part in ("transform_fn", "transformed_metadata"):
+    features = schema_as_feature_spec(raw_schema(spec)).feature_spec
+    types = {name: tf.TensorSpec([None], feature.dtype) for name, feature in features.items()}
+    for part in (TFTransformOutput.TRANSFORM_FN_DIR, TFTransformOutput.TRANSFORMED_METADATA_DIR):
         shutil.rmtree(folder / part, ignore_errors=True)
-    with tempfile.TemporaryDirectory() as scratch, tft_beam.Context(temp_dir=scratch):
-        with beam.Pipeline(options=options) as pipeline:
-            rows = _one_row(spec)
-            dataset = (pipeline | beam.Create([rows]), _adapter_config(spec, rows.schema))
-            graph = dataset | tft_beam.AnalyzeDataset(preprocess)
-            _ = graph | tft_beam.WriteTransformFn(str(folder))
-
-
-def _one_row(spec: LogSpec) -> pa.RecordBatch:
-    """TFT wants data; here one row in which every value is missing."""
-    columns = {name: pa.array([None], pa.large_list(pa.float32())) for name in spec.numeric_columns}
-    columns |= {name: pa.array([None], pa.large_list(pa.binary())) for name in spec.text_columns}
-    columns |= {name: pa.array([[0.0]], pa.large_list(pa.float32())) for name in spec.label_columns}
-    return pa.RecordBatch.from_pydict(columns)
-
-
-def _adapter_config(spec: LogSpec, schema: pa.Schema) -> Any:
-    from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
-
-    return TensorAdapterConfig(schema, dict(raw_schema(spec).tensor_representation_group[""].tensor_representation))
+    with tempfile.TemporaryDirectory() as scratch:
+        learned = Learned(summary, pathlib.Path(scratch))
+        learned.write(spec)
+        preprocess = functools.partial(
+            preprocessing_fn, custom_config={"spec": spec.model_dump_json(), "learned": learned}
+        )
+        analyze_in_place(preprocess, False, features, types, str(folder))
 
 
 @functools.cache
@@ -111,20 +94,14 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], dict[s
     Loaded once in a process.
     """
     import tensorflow as tf
-    import tensorflow_transform as tft
+    from tensorflow_transform import TFTransformOutput
 
-    layer = tft.TFTransformOutput(str(folder)).transform_features_layer()
-
-    @tf.function(reduce_retracing=True)
-    def transform(columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        packed = layer(columns)
-        if "ids" in packed:
-            packed["ids"] = tf.cast(packed["ids"], tf.int32)
-        return packed
+    # TFT's own layer would trace the graph again.
+    loaded = tf.saved_model.load(str(folder / TFTransformOutput.TRANSFORM_FN_DIR))
 
     def call(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        packed = transform({name: tf.constant(values) for name, values in columns.items()})
-        return {name: packed[name].numpy() for name in ("ids", "dense", "label") if name in packed}
+        packed = loaded.transform_fn({name: tf.constant(values) for name, values in columns.items()})
+        return {name: packed[name].numpy().astype(DTYPES[name], copy=False) for name in DTYPES if name in packed}
 
     return call
 

@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from models.feature_map import RESERVED_IDS
 from transforms.analyzers import LogCounter
 from transforms.errors import InputError
-from transforms.fused_analyzers import vocabulary_name
+from transforms.fused_analyzers import Learned, vocabulary_name
 from transforms.preprocessing import MISSING, UNKNOWN, feature_map, preprocessing_fn
 from transforms.spec import LogSpec
 
@@ -54,12 +54,14 @@ def generated_rows(count: int = 500) -> Rows:
     }
 
 
-def summary_file(spec: LogSpec, rows: Rows, folder: pathlib.Path) -> str:
+def learned(spec: LogSpec, rows: Rows, folder: pathlib.Path) -> Learned:
     counter = LogCounter.of_log(spec)
     for start in range(0, len(rows["click"]), 100):
         counter.add({name: array(rows[name][start : start + 100]) for name in counter.columns})
-    counter.summary().save(folder / "summary")
-    return str(folder / "summary")
+    found = Learned(counter.summary(), folder / "learned")
+    found.folder.mkdir()
+    found.write(spec)
+    return found
 
 
 def array(values: list) -> pa.Array:
@@ -68,12 +70,12 @@ def array(values: list) -> pa.Array:
     return pa.array([value.encode() or None for value in values], pa.binary())
 
 
-def ours_beside_stock(spec: LogSpec, rows: Rows, summary: str | None, folder: pathlib.Path):
+def ours_beside_stock(spec: LogSpec, rows: Rows, known: Learned | None, folder: pathlib.Path):
     """What our function and TFT's own analyzers make of the rows, in one transform graph."""
     types = {name: tf.float32 if isinstance(values[0], float) else tf.string for name, values in rows.items()}
 
     def preprocess(inputs):
-        outputs = preprocessing_fn(inputs, {"spec": spec.model_dump_json(), "summary": summary})
+        outputs = preprocessing_fn(inputs, {"spec": spec.model_dump_json(), "learned": known})
         for column in spec.vocabulary_columns:
             feature = spec.feature_by_column[column]
             values = inputs[column]
@@ -100,12 +102,12 @@ def ours_beside_stock(spec: LogSpec, rows: Rows, summary: str | None, folder: pa
     return output, {name: value.numpy() for name, value in output.transform_features_layer()(columns).items()}
 
 
-@pytest.fixture(scope="module", params=["counts what TFT analyses", "reads a summary"])
+@pytest.fixture(scope="module", params=["counts what TFT analyses", "is told"])
 def done(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fused")
     rows = generated_rows()
-    summary = summary_file(SPEC, rows, folder) if request.param == "reads a summary" else None
-    return rows, *ours_beside_stock(SPEC, rows, summary, folder)
+    known = learned(SPEC, rows, folder) if request.param == "is told" else None
+    return rows, *ours_beside_stock(SPEC, rows, known, folder)
 
 
 def assert_same_vocabularies_and_ids(spec: LogSpec, rows: Rows, output: tft.TFTransformOutput, found) -> None:
@@ -180,6 +182,6 @@ def test_real_rows_give_tfts_vocabularies(real_data, tmp_path):
     ]
     data = {"columns": ["click", *chosen], "labels": {"ctr": "click"}}
     spec = LogSpec.model_validate({"data": data, "features": features})
-    output, found = ours_beside_stock(spec, rows, summary_file(spec, rows, tmp_path), tmp_path)
+    output, found = ours_beside_stock(spec, rows, learned(spec, rows, tmp_path), tmp_path)
     assert_same_vocabularies_and_ids(spec, rows, output, found)
     assert output.vocabulary_size_by_name("vocabulary_C3") == 500
