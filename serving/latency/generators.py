@@ -1,0 +1,106 @@
+"""Processes that make load, so that the one that measures beside them does not slow it down."""
+
+import contextlib
+import gc
+import itertools
+import multiprocessing
+import signal
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+
+from serving.latency.load import Endpoint, Load, drive, poisson
+from serving.latency.sample import Sample, together
+
+LEAD = 0.05  # seconds for all generators to be told before the first request is due
+PATIENCE = 60.0  # seconds past the end of a load after which a generator is taken for dead
+
+
+class Generators(contextlib.AbstractContextManager):
+    """Generator processes; a closed loop's clients are spread over them, an open loop's rate is divided.
+
+    Args:
+        count: Of processes.
+        seed: Of the arrivals.
+    """
+
+    def __init__(self, count: int, seed: int = 1):
+        context = multiprocessing.get_context("spawn")
+        self._seeds = itertools.count(seed)
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for _ in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+        for pipe in self._pipes:
+            self._answer(pipe, PATIENCE)
+
+    def __exit__(self, *error: object) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.terminate()
+            process.join()
+
+    def closed(
+        self, endpoint: Endpoint, bodies: Sequence[bytes], clients: int, warm_up: float, seconds: float
+    ) -> Sample:
+        """`clients` requests on their way at all times."""
+        shares = [clients // len(self._pipes) + (i < clients % len(self._pipes)) for i in range(len(self._pipes))]
+        begin = time.perf_counter() + LEAD
+        return self._run(bodies, [Load(endpoint, share, begin, warm_up, seconds) for share in shares if share])
+
+    def open(
+        self,
+        endpoint: Endpoint,
+        bodies: Sequence[bytes],
+        connections: int,
+        rate: float,
+        warm_up: float,
+        seconds: float,
+        timeout: float = 30.0,
+    ) -> Sample:
+        """Requests at `rate` a second on average, at Poisson times, whether the server keeps up or not."""
+        count = min(len(self._pipes), connections)
+        begin = time.perf_counter() + LEAD
+        loads = []
+        for _ in range(count):
+            arrivals = poisson(rate / count, warm_up + seconds, next(self._seeds))
+            loads.append(Load(endpoint, connections // count, begin, warm_up, seconds, arrivals, timeout))
+        return self._run(bodies, loads)
+
+    def _run(self, bodies: Sequence[bytes], loads: list[Load]) -> Sample:
+        pipes = self._pipes[: len(loads)]
+        for pipe, load in zip(pipes, loads, strict=True):
+            pipe.send((load, list(bodies)))
+        return together([self._answer(pipe, load.closes + load.timeout - time.perf_counter()) for pipe in pipes])
+
+    def _answer(self, pipe: Connection, seconds: float) -> Sample:
+        if not pipe.poll(max(0.0, seconds) + PATIENCE):
+            raise RuntimeError("a load generator does not end")
+        found = pipe.recv()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+
+def _work(pipe: Connection) -> None:
+    """A generator's life: loads in, samples out, until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started it
+    from serving.latency import grpc_load, rest_load  # noqa: F401  loaded before the first load
+
+    gc.disable()
+    pipe.send(None)
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            load, bodies = pipe.recv()
+            gc.collect()
+            gc.freeze()
+            try:
+                pipe.send(drive(load, bodies))
+            except Exception as error:
+                pipe.send(error)

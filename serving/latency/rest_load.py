@@ -1,0 +1,204 @@
+"""REST load from one thread: raw sockets, requests that were built before, httptools to find an answer's end."""
+
+import itertools
+import select
+import socket
+import time
+from collections.abc import Iterator
+
+import httptools
+
+from serving.latency.load import Load
+from serving.latency.sample import Recorder
+
+RECEIVE = 1 << 18
+PAUSE = 0.05  # after a connection that could not be made
+
+
+def drive(load: Load, bodies: list[bytes], recorder: Recorder) -> None:
+    """See load.drive."""
+    requests = itertools.cycle([message(load, body) for body in bodies])
+    loop = _Loop(load, requests, recorder)
+    try:
+        loop.run()
+    finally:
+        loop.close()
+
+
+def message(load: Load, body: bytes) -> bytes:
+    """A whole HTTP request."""
+    head = (
+        f"POST {load.endpoint.path} HTTP/1.1\r\nHost: {load.endpoint.address}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class _Connection:
+    """A keep-alive connection with at most one request on its way."""
+
+    def __init__(self, address: str, timeout: float):
+        self._address = address
+        self._timeout = timeout
+        self.socket: socket.socket | None = None
+        self.intended = self.started = self.freed = 0.0
+        self.unsent = memoryview(b"")
+
+    def fileno(self) -> int:
+        assert self.socket
+        return self.socket.fileno()
+
+    def start(self, request: bytes, intended: float, now: float) -> None:
+        """Raises OSError."""
+        self.intended, self.started = intended, now
+        if self.socket is None:
+            host, _, port = self._address.rpartition(":")
+            self.socket = socket.create_connection((host.strip("[]"), int(port)), self._timeout)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.socket.setblocking(False)
+            self._parser = httptools.HttpResponseParser(self)
+        self._complete = False
+        self.unsent = memoryview(request)
+        self.send()
+
+    def send(self) -> None:
+        """As much as the socket takes. Raises OSError."""
+        assert self.socket
+        try:
+            self.unsent = self.unsent[self.socket.send(self.unsent) :]
+        except BlockingIOError:
+            pass
+
+    def receive(self) -> int | None:
+        """The answer's status once it is whole. Raises OSError or httptools.HttpParserError."""
+        assert self.socket
+        data = self.socket.recv(RECEIVE)
+        if not data:
+            raise ConnectionResetError("closed")
+        self._parser.feed_data(data)
+        if not self._complete:
+            return None
+        if not self._keep_alive:
+            self.close()
+        return self._status
+
+    def on_message_complete(self) -> None:
+        # Asked for later, the parser says what it knows of the next message.
+        self._complete = True
+        self._status = self._parser.get_status_code()
+        self._keep_alive = self._parser.should_keep_alive()
+
+    def close(self) -> None:
+        if self.socket:
+            self.socket.close()
+        self.socket = None
+
+
+class _Loop:
+    """The load's requests on its connections."""
+
+    def __init__(self, load: Load, requests: Iterator[bytes], recorder: Recorder):
+        self._load = load
+        self._requests = requests
+        self._recorder = recorder
+        self._free = [_Connection(load.endpoint.address, load.timeout) for _ in range(load.connections)]
+        self._busy: list[_Connection] = []
+        self._due = None if load.arrivals is None else iter(load.arrivals.tolist())
+        self._next = self._next_due()
+        self._look = 0.0
+
+    def run(self) -> None:
+        clock = time.perf_counter
+        while True:
+            now = clock()
+            while self._free and self._next is not None and self._next <= now:
+                if not self._start(now):
+                    break
+                now = clock()
+            if not self._busy and self._next is None:
+                return
+            if now > self._load.closes + self._load.timeout:
+                self._give_up_all(now)
+                return
+            wait = 0.1 if self._next is None or not self._free else min(0.1, max(0.0, self._next - now))
+            writing = [connection for connection in self._busy if connection.unsent]
+            readable, writable, _ = select.select(self._busy, writing, [], wait)
+            for connection in writable:
+                self._try(connection, connection.send)
+            now = clock()
+            for connection in readable:
+                self._receive(connection, now)
+            if now > self._look:
+                self._look = now + 0.1
+                self._give_up_old(now)
+
+    def close(self) -> None:
+        for connection in self._free + self._busy:
+            connection.close()
+
+    def _next_due(self) -> float | None:
+        """When the next request should start; in a closed loop as soon as a connection is free."""
+        if self._due is not None:
+            after = next(self._due, None)
+            return None if after is None else self._load.begin + after
+        return 0.0 if time.perf_counter() < self._load.closes else None
+
+    def _start(self, now: float) -> bool:
+        assert self._next is not None
+        intended = now if self._due is None else self._next
+        connection = self._free.pop(0)
+        self._busy.append(connection)
+        if self._due is not None:
+            self._recorder.sent_late(intended, now - max(intended, connection.freed))
+        self._next = self._next_due()
+        return self._try(connection, lambda: connection.start(next(self._requests), intended, now))
+
+    def _receive(self, connection: _Connection, now: float) -> None:
+        if connection not in self._busy:  # its sending has failed
+            return
+        status: list[int | None] = [None]
+
+        def receive() -> None:
+            status[0] = connection.receive()
+
+        if self._try(connection, receive) and status[0] is not None:
+            if status[0] == 200:
+                self._recorder.answered(connection.intended, now)
+            else:
+                self._recorder.failed(connection.intended, f"HTTP {status[0]}")
+            self._leave(connection, now)
+
+    def _try(self, connection: _Connection, step) -> bool:
+        try:
+            step()
+        except (OSError, httptools.HttpParserError) as error:
+            self._recorder.failed(connection.intended, type(error).__name__)
+            connected = connection.socket is not None
+            connection.close()
+            if not connected:
+                time.sleep(PAUSE)
+            self._leave(connection, time.perf_counter())
+            return False
+        return True
+
+    def _leave(self, connection: _Connection, now: float) -> None:
+        connection.freed = now
+        connection.unsent = memoryview(b"")
+        self._busy.remove(connection)
+        self._free.append(connection)
+        if self._due is None:
+            self._next = self._next_due()
+
+    def _give_up_old(self, now: float) -> None:
+        for connection in [c for c in self._busy if now - c.started > self._load.timeout]:
+            connection.close()
+            self._recorder.given_up(connection.intended, now)
+            self._leave(connection, now)
+
+    def _give_up_all(self, now: float) -> None:
+        """What is on its way, and what was due and found no connection."""
+        for connection in self._busy:
+            self._recorder.given_up(connection.intended, now)
+        while self._next is not None and self._due is not None:
+            self._recorder.given_up(self._next, now)
+            self._next = self._next_due()

@@ -1,0 +1,129 @@
+"""What was measured of some requests, and its percentiles."""
+
+import collections
+import dataclasses
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+
+
+def name_of(percentile: float) -> str:
+    return f"p{percentile:g}_ms"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """The requests of one window.
+
+    Attributes:
+        latencies: Seconds from the intended start of a request to its answer; of one that was given up, to then, so
+            that a server that hangs does not look fast. Requests answered with an error are in `errors` alone.
+        completed: Good answers that came within the window, whenever they were asked for.
+        seconds: Length of the window.
+        errors: Requests that failed, by reason.
+        lags: Seconds by which the generator itself sent late, in an open loop.
+        cpu_seconds: Processor time of the generator.
+    """
+
+    latencies: np.ndarray
+    completed: int
+    seconds: float
+    errors: dict[str, int]
+    lags: np.ndarray
+    cpu_seconds: float
+
+
+class Recorder:
+    """Notes requests, from any thread, of which those count that were to start between `opens` and `closes`."""
+
+    def __init__(self, opens: float, closes: float):
+        self.opens, self.closes = opens, closes
+        self._latencies: list[float] = []
+        self._lags: list[float] = []
+        self._errors: collections.Counter[str] = collections.Counter()
+        self._completed = 0
+        self._lock = threading.Lock()
+
+    def answered(self, intended: float, now: float) -> None:
+        with self._lock:
+            self._completed += self.opens <= now < self.closes
+            if self.opens <= intended < self.closes:
+                self._latencies.append(now - intended)
+
+    def failed(self, intended: float, reason: str) -> None:
+        with self._lock:
+            self._errors[reason] += self.opens <= intended < self.closes
+
+    def given_up(self, intended: float, now: float) -> None:
+        with self._lock:
+            if self.opens <= intended < self.closes:
+                self._errors["timeout"] += 1
+                self._latencies.append(now - intended)
+
+    def sent_late(self, intended: float, lag: float) -> None:
+        with self._lock:
+            if self.opens <= intended < self.closes:
+                self._lags.append(lag)
+
+    def sample(self, cpu_seconds: float) -> Sample:
+        errors = {reason: count for reason, count in self._errors.items() if count}
+        latencies, lags = np.array(self._latencies), np.array(self._lags)
+        return Sample(latencies, self._completed, self.closes - self.opens, errors, lags, cpu_seconds)
+
+
+def together(samples: Sequence[Sample]) -> Sample:
+    """Samples of generators that ran at the same time, as one."""
+    errors: collections.Counter[str] = collections.Counter()
+    for sample in samples:
+        errors.update(sample.errors)
+    return Sample(
+        np.concatenate([sample.latencies for sample in samples]),
+        sum(sample.completed for sample in samples),
+        samples[0].seconds,
+        dict(errors),
+        np.concatenate([sample.lags for sample in samples]),
+        sum(sample.cpu_seconds for sample in samples),
+    )
+
+
+def percentiles(seconds: np.ndarray) -> dict[str, float | None]:
+    """Milliseconds by nearest rank; None where fewer requests than one lie above the percentile."""
+    found: dict[str, float | None] = {}
+    for percentile in PERCENTILES:
+        enough = len(seconds) * (1 - percentile / 100) > 1 - 1e-9
+        value = np.percentile(seconds, percentile, method="inverted_cdf") if enough else None
+        found[name_of(percentile)] = None if value is None else 1000 * float(value)
+    return found
+
+
+def summarise(rounds: Sequence[Sample], rows: int) -> dict[str, Any]:
+    """All rounds of a cell: percentiles of all its requests, rates, errors, and p50 and rows/s round by round."""
+    latencies = np.concatenate([sample.latencies for sample in rounds])
+    lags = np.concatenate([sample.lags for sample in rounds])
+    seconds = sum(sample.seconds for sample in rounds)
+    completed = sum(sample.completed for sample in rounds)
+    errors: collections.Counter[str] = collections.Counter()
+    for sample in rounds:
+        errors.update(sample.errors)
+    return {
+        "requests": len(latencies) + errors.total() - errors["timeout"],
+        "errors": {reason: count for reason, count in errors.items() if count},
+        **percentiles(latencies),
+        "mean_ms": 1000 * float(latencies.mean()) if len(latencies) else None,
+        "max_ms": 1000 * float(latencies.max()) if len(latencies) else None,
+        "requests_per_s": completed / seconds,
+        "rows_per_s": completed * rows / seconds,
+        "generator_cpu": sum(sample.cpu_seconds for sample in rounds) / seconds,
+        "generator_lag_p99_ms": 1000 * float(np.percentile(lags, 99)) if len(lags) else None,
+        "rounds": [
+            {
+                "p50_ms": 1000 * float(np.median(sample.latencies)) if len(sample.latencies) else None,
+                "rows_per_s": sample.completed * rows / sample.seconds,
+            }
+            for sample in rounds
+        ],
+    }
