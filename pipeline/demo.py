@@ -11,6 +11,7 @@ from pipeline.predict import predict_rows
 from pipeline.progress import announce
 from pipeline.runner import check_output, run
 from pipeline.summary import print_summary
+from serving.client import RestClient
 from serving.server import ServerOptions, running_server
 from transforms.generate import generate
 
@@ -27,10 +28,10 @@ def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool
     if metrics["blessed"]:
         announce("Serving the model and asking it for predictions over REST")
         with running_server(ServerOptions(model, config.serving.model_name)) as addresses:
-            address = f"{addresses.rest}/v1/models/{config.serving.model_name}"
-            answers = list(predict_rows(address, log, 5, model, None))
-        for line, probability in answers:
-            print(f"  row {line}: click probability {probability:.4f}")
+            with RestClient(f"{addresses.rest}/v1/models/{config.serving.model_name}") as client:
+                answers = list(predict_rows(client, log, 5, model))
+        for row in answers:
+            print(f"  row {row.line}: click probability {row.probability:.4f}")
     print_summary(output, config, _best_possible(generated.truth_path, log, metrics["examples"]))
     print("Next:")
     print(f"  .venv/bin/ctrpipe serve --model_base_path {model} --model_name ctr --rest_api_port 8501")

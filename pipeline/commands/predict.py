@@ -1,29 +1,58 @@
 """`ctrpipe predict`."""
 
 import pathlib
+from typing import TYPE_CHECKING
 
 import click
 
 from pipeline.commands.options import PATH
 from transforms.errors import InputError
 
+if TYPE_CHECKING:
+    from serving.client import ModelClient
+
 
 @click.command()
-@click.option("--url", required=True, help="http://HOST:PORT/v1/models/NAME[/versions/N]")
+@click.option("--url", default=None, help="http://HOST:PORT/v1/models/NAME[/versions/N | /labels/L]")
+@click.option("--grpc", default=None, metavar="HOST:PORT", help="Ask over gRPC instead.")
+@click.option("--model_name", default=None, help="The model's name, with --grpc.  [default: ctr]")
+@click.option("--label", default=None, help="Ask the version that this label points at.")
+@click.option("--label-weights", default=None, metavar="stable=95,canary=5", help="Divide the rows between labels.")
+@click.option("--key", default=None, metavar="COLUMN", help="Rows with the same value go to the same label.")
 @click.option("--input", "file", required=True, type=PATH, help="A raw log, in the format the model was trained on.")
 @click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="How many rows to send.")
 @click.option("--model", type=PATH, help="The served model's folder, to read the log's format from.", default=None)
 @click.option("--config", type=PATH, help="The run's configuration, instead of --model.", default=None)
-def predict(url: str, file: pathlib.Path, rows: int, model: pathlib.Path | None, config: pathlib.Path | None) -> None:
-    """Send raw rows to a server and print their probabilities, one line each: row, tab, probability."""
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True, help="Seconds.")
+@click.option("--verbose", is_flag=True, help="Also print which label and version answered.")
+def predict(
+    url: str | None,
+    grpc: str | None,
+    model_name: str | None,
+    label: str | None,
+    label_weights: str | None,
+    key: str | None,
+    file: pathlib.Path,
+    rows: int,
+    model: pathlib.Path | None,
+    config: pathlib.Path | None,
+    timeout: float,
+    verbose: bool,
+) -> None:
+    """Send raw rows to a server and print their probabilities, one line each: row, tab, probability.
+
+    With --verbose the label (- where none was asked) and the version follow.
+    """
     from pipeline.predict import predict_rows
     from transforms.readers import Reject
 
     rejects: list[Reject] = []
     printed = 0
-    for line, probability in predict_rows(url, file, rows, model, config, rejects.append):
-        click.echo(f"{line}\t{probability:.6f}")
-        printed += 1
+    with _client(url, grpc, model_name, label, label_weights, key, timeout, verbose) as client:
+        for row in predict_rows(client, file, rows, model, config, key, rejects.append):
+            answered = f"\t{row.label or '-'}\t{row.version}" if verbose else ""
+            click.echo(f"{row.line}\t{row.probability:.6f}{answered}")
+            printed += 1
     if rejects:
         first = f"row {rejects[0].line}: {rejects[0].reason}"
         click.echo(f"{len(rejects)} malformed rows were passed over, the first is {first}", err=True)
@@ -31,3 +60,34 @@ def predict(url: str, file: pathlib.Path, rows: int, model: pathlib.Path | None,
         raise InputError(f"{file}: no good row in it; check --input and the log's format")
     if printed < rows:
         click.echo(f"{file} has {printed} good rows, fewer than the {rows} asked for", err=True)
+
+
+def _client(
+    url: str | None,
+    grpc: str | None,
+    model_name: str | None,
+    label: str | None,
+    label_weights: str | None,
+    key: str | None,
+    timeout: float,
+    verbose: bool,
+) -> "ModelClient":
+    from serving.client import LabelSplit, RestClient
+
+    if (url is None) == (grpc is None):
+        raise InputError("Give --url http://HOST:PORT/v1/models/NAME, or --grpc HOST:PORT")
+    if url and model_name:
+        raise InputError("--model_name goes with --grpc; --url has the name in it")
+    if label and label_weights:
+        raise InputError("Give --label or --label-weights, not both")
+    if key and not label_weights:
+        raise InputError("--key goes with --label-weights")
+    split = LabelSplit.parse(label_weights) if label_weights else None
+    if url:
+        return RestClient(url, label=label, split=split, timeout=timeout, say_version=verbose)
+    from pipeline.quiet import load_tensorflow
+
+    load_tensorflow()
+    from serving.client.grpc_client import GrpcClient
+
+    return GrpcClient(str(grpc), model_name or "ctr", label=label, split=split, timeout=timeout)

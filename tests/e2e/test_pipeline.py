@@ -41,6 +41,7 @@ def test_the_result_has_the_promised_layout(done, version):
 def test_every_way_to_a_probability_gives_the_same(done, version):
     from pipeline.predict import predict_rows
     from serving.check import check_servable
+    from serving.client import RestClient
     from serving.export import read_assets
     from serving.loader import Servable
     from serving.server import ServerOptions, running_server
@@ -69,7 +70,8 @@ def test_every_way_to_a_probability_gives_the_same(done, version):
     np.testing.assert_allclose(servable.run("serving_raw", one)["ctr"], raw[:1], atol=1e-6)
     servable.close()
     with running_server(ServerOptions(version.parent, "ctr")) as server:
-        found["REST"] = np.array([p for _, p in predict_rows(f"{server.rest}/v1/models/ctr", log, 200, None, None)])
+        with RestClient(f"{server.rest}/v1/models/ctr") as client:
+            found["REST"] = np.array([row.probability for row in predict_rows(client, log, 200)])
         code, output = call("predict", "--url", f"{server.rest}/v1/models/ctr", "--input", log, "--rows", 3)
         assert code == 0 and len(output.splitlines()) == 3
     code, output = call("score", "--model", version.parent, "--input", log, "--output", done / "odd")

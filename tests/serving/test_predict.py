@@ -1,19 +1,16 @@
-"""The REST client and `ctrpipe predict`, against our server and against servers that answer something else."""
+"""`ctrpipe predict` against our server and against servers that answer something else."""
 
-import contextlib
-import http.server
-import json
 import pathlib
 import socket
-import threading
 
 import pytest
 import yaml
 
-from serving.client import RestClient
+from serving.client import LabelSplit, RestClient, VersionStatus
 from serving.server import ServerOptions, running_server
 from tests.e2e.small_run import call, one_line
 from tests.serving.small_servable import probability, save, spec
+from tests.serving.small_servers import GrpcServer, floats, grpc_server, rest_server
 from transforms.errors import InputError
 
 ROWS = [(5.0, "a"), (None, "bé"), (-2.0, ""), (30.5, "ccc")]
@@ -36,34 +33,6 @@ def log(tmp_path) -> pathlib.Path:
     path = tmp_path / "log.tsv"
     path.write_text(LOG)
     return path
-
-
-@contextlib.contextmanager
-def answering(*answers: tuple[int, str]):
-    """A server that gives these answers (status, body) in turn, the last one for ever; yields (URL, requests)."""
-    requests: list[dict] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            status, body = answers[min(len(requests), len(answers)) - 1]
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body.encode())))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *arguments):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1/models/ctr", requests
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def predict(url: str, *arguments) -> tuple[int, str]:
@@ -119,12 +88,20 @@ def test_what_cannot_be_used_is_one_line(url, model, log, tmp_path):
     one_line(*predict(url, "--input", log, "--config", tmp_path / "absent.yaml"), "cannot read the configuration")
     one_line(*predict(url[:-3] + "other", "--input", log), "the server answers 404: Servable not found")
     one_line(*predict(url + "/versions/1", "--input", log), "Specific(ctr, 1)")
-    for address in ("127.0.0.1:8501/v1/models/ctr", "no url", "http://:99999", "ftp://127.0.0.1/x", "http://a..b/x"):
+    for address in ("127.0.0.1:8501/v1/models/ctr", "no url", "http://:99999", "http://a..b/v1/models/ctr"):
         one_line(*predict(address, "--input", log), f"{address}: ")
+    one_line(*call("predict", "--input", log), "Give --url http://HOST:PORT/v1/models/NAME, or --grpc HOST:PORT")
+    one_line(*predict(url, "--grpc", "127.0.0.1:1", "--input", log), "or --grpc HOST:PORT")
+    one_line(*predict(url, "--model_name", "ctr", "--input", log), "--model_name goes with --grpc")
+    one_line(*predict(url, "--label", "a", "--label-weights", "a=1", "--input", log), "not both")
+    one_line(*predict(url, "--label-weights", "a", "--input", log), "write them as stable=95,canary=5")
+    one_line(*predict(url, "--key", "c", "--input", log), "--key goes with --label-weights")
+    weights = ["--label-weights", "a=1", "--key", "d"]
+    one_line(*predict(url, "--input", log, "--model", model, *weights), "--key d: no column of the model; it has n, c")
 
 
 def test_a_server_that_is_not_there_is_one_line(log, monkeypatch):
-    monkeypatch.setattr("serving.client.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("serving.client.rest_client.time.sleep", lambda seconds: None)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens
         address = f"http://127.0.0.1:{taken.getsockname()[1]}/v1/models/ctr"
@@ -148,43 +125,76 @@ def test_a_server_that_is_not_there_is_one_line(log, monkeypatch):
         (200, '{"outputs": [0.5]}', "the answer holds no probability of 'ctr' for each row"),
         (200, '{"outputs": {"other": [0.5, 0.5]}}', "the answer holds no probability of 'ctr' for each row"),
         (200, '{"outputs": ["a", "b"]}', "the answer holds no probability of 'ctr' for each row"),
-        (200, '{"outputs": null}', "the answer holds no probability of 'ctr' for each row"),
+        (200, '{"outputs": 0.5}', "the answer holds no probability of 'ctr' for each row"),
+        (200, '{"outputs": null}', "the answer holds no tensor"),
     ],
 )
 def test_a_bad_answer_is_one_line(model, log, status, body, message):
-    with answering((status, body)) as (address, _):
+    with rest_server((status, body)) as (address, _):
         one_line(*predict(address, "--input", log, "--rows", 2, "--model", model), message)
 
 
-@pytest.mark.parametrize("outputs", ["[1]", "[]", '["{}"]', '{"log_spec": ["nothing"]}', '{"other": []}', "null"])
+@pytest.mark.parametrize("outputs", ["[1]", "[]", '["{}"]', '{"log_spec": ["nothing"]}', '{"other": []}', '"x"'])
 def test_a_server_that_does_not_know_the_log_is_one_line(log, outputs):
-    with answering((200, f'{{"outputs": {outputs}}}')) as (address, _):
+    with rest_server((200, f'{{"outputs": {outputs}}}')) as (address, _):
         one_line(*predict(address, "--input", log), "give --model or --config")
 
 
 def test_a_model_without_the_signature_gets_the_hint(log):
     message = '{"error": "Serving signature name: \\"log_spec\\" not found in signature def"}'
-    with answering((400, message)) as (address, _):
+    with rest_server((400, message)) as (address, _):
         one_line(*predict(address, "--input", log), "not found in signature def; give --model or --config")
 
 
-def test_a_busy_server_is_asked_again_with_the_same_rows(model, log, monkeypatch):
-    waits: list[float] = []
-    monkeypatch.setattr("serving.client.time.sleep", waits.append)
-    with answering((503, ""), (429, ""), (200, '{"outputs": [0.25, 0.5]}')) as (address, requests):
+def test_rows_travel_as_the_log_has_them(model, log):
+    with rest_server((200, '{"outputs": [0.25, 0.5]}')) as (address, posts):
         code, output = predict(address, "--input", log, "--rows", 2, "--model", model)
     assert code == 0 and printed(output) == [(0, 0.25), (1, 0.5)]
-    assert waits == [0.1, 0.2] and requests[0] == requests[1] == requests[2]
-    assert requests[0]["signature_name"] == "serving_raw"
-    assert requests[0]["inputs"]["c"] == ["a", "bé"] and str(requests[0]["inputs"]["n"]) == "[5.0, nan]"
-    with answering((503, "busy")) as (address, requests):
-        one_line(*predict(address, "--input", log, "--model", model), "the server answers 503: busy")
-    assert len(requests) == 4
+    assert posts[0].body["signature_name"] == "serving_raw"
+    assert posts[0].body["inputs"]["c"] == ["a", "bé"] and str(posts[0].body["inputs"]["n"]) == "[5.0, nan]"
+
+
+def test_verbose_says_which_version_answered(url, log):
+    code, output = predict(url, "--input", log, "--rows", 1, "--verbose")
+    assert code == 0 and output.split() == ["0", f"{probability(*ROWS[0]):.6f}", "-", "7"]
+    one_line(*predict(url, "--input", log, "--label", "canary"), "Unrecognized servable version label: canary")
+
+
+def test_rows_are_divided_between_labels_and_stay_with_their_user(model, log):
+    log.write_text("".join(f"1\t{row}\t{'user' + str(row % 20)}\n" for row in range(200)))
+
+    def echo(handler):  # the row's number, as a probability
+        numbers = posts[-1].body["inputs"]["n"]
+        handler.answer(200, f'{{"outputs": {[number / 1000 for number in numbers]}}}')
+
+    with rest_server(echo) as (address, posts):
+        options = ["--input", log, "--rows", 200, "--model", model, "--label-weights", "stable=50,canary=50"]
+        code, output = predict(address, *options, "--key", "c", "--verbose")
+    rows = [line.split("\t") for line in output.splitlines()]
+    assert code == 0 and [(int(row), float(value)) for row, value, *_ in rows] == [(n, n / 1000) for n in range(200)]
+    split = LabelSplit.parse("stable=50,canary=50")
+    assert [label for _, _, label, _ in rows] == [split.choose(f"user{row % 20}") for row in range(200)]
+    assert {label for _, _, label, _ in rows} == {"stable", "canary"} and len(posts) == 2
+
+
+def test_over_grpc(model, log):
+    servicer = GrpcServer({"ctr": floats(0.25, 0.5)})
+    with grpc_server(servicer) as address:
+        options = ["--grpc", address, "--input", log, "--rows", 2, "--model", model]
+        code, output = call("predict", *options, "--label", "canary", "--verbose")
+        assert code == 0 and output.splitlines() == ["0\t0.250000\tcanary\t7", "1\t0.500000\tcanary\t7"]
+        assert call("predict", *options, "--model_name", "other")[0] == 0
+    first, second = servicer.requests
+    assert (first.model_spec.name, first.model_spec.version_label) == ("ctr", "canary")
+    assert (second.model_spec.name, second.model_spec.version_label) == ("other", "")
+    assert list(first.inputs["c"].string_val) == [b"a", "bé".encode()]
+    one_line(*call("predict", "--grpc", "nowhere", "--input", log), "not an address like 127.0.0.1:8500")
 
 
 def test_status_and_metadata(url):
     with RestClient(url + "/") as client:
-        assert client.status()["model_version_status"][0]["version"] == "7"
+        assert client.status() == [VersionStatus(7, "AVAILABLE")]
         assert "serving_raw" in client.metadata()["metadata"]["signature_def"]["signature_def"]
+        assert client.version_of() == 7
         with pytest.raises(InputError, match="Missing named input: c"):
             client.predict({"n": [1.0]})

@@ -1,0 +1,138 @@
+"""Columns of rows, as lists, numpy or Arrow arrays, and what REST makes of them."""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from transforms.errors import InputError
+from transforms.raw import number_array, text_array
+
+Column: TypeAlias = Sequence[Any] | np.ndarray | pa.Array
+Inputs: TypeAlias = Mapping[str, Column] | pa.RecordBatch
+
+
+def to_arrays(inputs: Inputs) -> dict[str, np.ndarray]:
+    """Arrays by input: float32 with NaN, bytes objects with b"" where a value is missing (null, None).
+
+    Lists and Arrow arrays of numbers become float32, as the columns of `serving_raw` are; numpy arrays keep their type,
+    but for float64, which becomes float32, and text, which becomes bytes.
+
+    Raises:
+        InputError: a column holds no numbers or texts only, or nothing but None.
+    """
+    if isinstance(inputs, pa.RecordBatch):
+        inputs = dict(zip(inputs.schema.names, inputs.columns, strict=True))
+    arrays: dict[str, np.ndarray] = {}
+    for name, values in inputs.items():
+        try:
+            arrays[name] = _array(values)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"column '{name}': {' '.join(str(error).split())[:200]}") from error
+    return arrays
+
+
+def _array(values: Column) -> np.ndarray:
+    if isinstance(values, pa.Array):
+        return _from_arrow(values)
+    if not isinstance(values, np.ndarray):
+        return _from_list(values)
+    if values.dtype.kind == "f":
+        return values.astype(np.float32, copy=False)
+    if values.dtype.kind in "OSU":
+        return _from_list(values.tolist())
+    return values
+
+
+def _from_arrow(values: pa.Array) -> np.ndarray:
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if pa.types.is_null(kind):
+        return _from_list(values.to_pylist())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        values, kind = values.cast(pa.string()).cast(pa.binary()), pa.binary()
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return text_array(values)
+    return number_array(values.cast(pa.float32(), safe=False))
+
+
+def _from_list(values: Sequence[Any]) -> np.ndarray:
+    first = next((value for value in values if value is not None), None)
+    if first is None and len(values):
+        raise ValueError("only None; write NaN for a missing number, '' for a missing text")
+    if isinstance(first, str | bytes):
+        return np.array([_bytes(value) for value in values], object)
+    return np.array([float("nan") if value is None else value for value in values], np.float32)
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if value is None or isinstance(value, bytes):
+        return value or b""
+    raise ValueError(f"{value!r} is no text, as the values before it are")
+
+
+def predict_body(signature_name: str, arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The body of a columnar predict request; NaN and Infinity travel as tokens (contract J4)."""
+    inputs = {name: orjson.Fragment(_column(values)) for name, values in arrays.items()}
+    return orjson.dumps({"signature_name": signature_name, "inputs": inputs})
+
+
+def _column(values: np.ndarray) -> bytes:
+    if values.dtype == object:
+        return orjson.dumps(_texts(values.tolist()))
+    text = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)
+    if values.dtype.kind != "f" or np.isfinite(values).all():
+        return text
+    if np.isinf(values).any():
+        return json.dumps(values.tolist()).encode()
+    return text.replace(b"null", b"NaN")  # which orjson writes for NaN, and only for it
+
+
+def _texts(values: list[bytes]) -> list[Any]:
+    try:
+        return [value.decode() for value in values]
+    except UnicodeDecodeError:
+        return [_text(value) for value in values]
+
+
+def _text(value: bytes) -> str | dict[str, str]:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}
+
+
+def read_json(body: bytes) -> Any:
+    """An answer, NaN and Infinity included. Raises ValueError."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return json.loads(body)
+
+
+def read_output(values: Any) -> np.ndarray:
+    """An output: floats as float32, texts as bytes objects. Raises ValueError where it is no tensor."""
+    array = np.asarray(values)
+    if array.dtype.kind == "f":
+        return array.astype(np.float32)
+    if array.dtype.kind in "UO":
+        return np.array([_from_text(value) for value in array.reshape(-1).tolist()], object).reshape(array.shape)
+    return array
+
+
+def _from_text(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and set(value) == {"b64"}:
+        return base64.b64decode(value["b64"], validate=True)
+    raise ValueError("neither numbers nor texts")
+
+
+def is_named(outputs: Any) -> bool:
+    """Whether an answer's outputs are several, by name; of a single one TF Serving leaves the name out (O2)."""
+    return isinstance(outputs, dict) and set(outputs) != {"b64"}

@@ -1,0 +1,62 @@
+"""How a client divides its requests between the labels of a model."""
+
+import hashlib
+import math
+import random
+from collections.abc import Mapping
+
+from transforms.errors import InputError
+
+Key = str | bytes | int
+
+
+class LabelSplit:
+    """A weighted choice between labels.
+
+    The same key has the same label wherever it is asked, and a label that is given more weight keeps the keys that it
+    had, as long as there are two labels.
+
+    Args:
+        weights: Label -> weight; {"stable": 0.95, "canary": 0.05} and {"stable": 95, "canary": 5} are the same.
+
+    Raises:
+        InputError: a weight is negative or no number, or none is above 0.
+    """
+
+    def __init__(self, weights: Mapping[str, float]):
+        wrong = [label for label, weight in weights.items() if not (weight >= 0 and math.isfinite(weight))]
+        if wrong or not sum(weights.values()) > 0:
+            shown = ", ".join(f"{label}={weight}" for label, weight in weights.items())
+            raise InputError(f"label weights '{shown}': give each label a weight of 0 or more, and one of them above 0")
+        self.weights = dict(sorted(weights.items()))
+
+    @classmethod
+    def parse(cls, text: str) -> "LabelSplit":
+        """'stable=95,canary=5' -> the split. Raises InputError for any other form."""
+        weights: dict[str, float] = {}
+        for part in text.split(","):
+            label, _, weight = (piece.strip() for piece in part.partition("="))
+            try:
+                number = float(weight)
+            except ValueError:
+                number = None
+            if number is None or not label or label in weights:
+                raise InputError(f"label weights '{text}': write them as stable=95,canary=5")
+            weights[label] = number
+        return cls(weights)
+
+    def choose(self, key: Key | None = None) -> str:
+        """The label for one request: by the hash of a key (a user's id), or by chance where there is none."""
+        point = (random.random() if key is None else _hashed(key)) * sum(self.weights.values())
+        for label, weight in self.weights.items():
+            if point < weight:
+                return label
+            point -= weight
+        return next(label for label in reversed(self.weights) if self.weights[label])  # a rounding error above the end
+
+
+def _hashed(key: Key) -> float:
+    """Uniform in [0, 1), the same in every process; 7 and "7" are one key."""
+    text = key if isinstance(key, bytes) else str(key).encode()
+    digest = hashlib.blake2b(text, digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
