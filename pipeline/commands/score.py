@@ -1,32 +1,72 @@
 """`ctrpipe score`."""
 
 import pathlib
+from typing import TYPE_CHECKING
 
 import click
 
 from pipeline.commands.options import PATH
+
+if TYPE_CHECKING:
+    from serving.score import ScoreResult
+
+SHOWN_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @click.command()
 @click.option("--model", type=PATH, required=True, help="DIR/models/<name>, or one version in it.")
 @click.option("--input", "inputs", multiple=True, required=True, help="A raw log file or quoted glob; repeatable.")
 @click.option("--output", type=PATH, required=True, help="Folder for the Parquet files.")
+@click.option("--workers", type=click.IntRange(1), help="Parts of the log scored at a time. Default: one a core.")
 @click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, e.g. --beam-arg=--runner=...")
-def score(model: pathlib.Path, inputs: tuple[str, ...], output: pathlib.Path, beam_args: tuple[str, ...]) -> None:
-    """Score a raw log, labelled or not, as a Beam job.
+def score(
+    model: pathlib.Path, inputs: tuple[str, ...], output: pathlib.Path, workers: int | None, beam_args: tuple[str, ...]
+) -> None:
+    """Score a raw log, labelled or not: on this machine, or as a Beam job with --beam-arg.
 
-    Writes Parquet with file, row (0-based line), ctr and model_version: one row per line of the input. A malformed
-    line has no ctr; it is also in OUTPUT/_dead_letter.
+    Writes Parquet with file, row (0-based line), ctr, a column for each further task, and model_version: one row per
+    line of the input. A malformed line has no ctr; it is also in OUTPUT/_dead_letter. OUTPUT/_summary.json has the
+    counts, the rate, a histogram of the scores and, column by column, how far the log is from that of training.
+    After an interruption the same command goes on.
     """
     from pipeline.progress import log_announced
     from pipeline.quiet import load_tensorflow
 
     load_tensorflow()
+    from pipeline.scored_drift import SAMPLE_ROWS, compare_with_training
     from serving.score import score as score_log
 
     with log_announced("serving.score"):
-        result = score_log(model, list(inputs), output, list(beam_args))
+        result = score_log(model, list(inputs), output, beam_args, workers, SAMPLE_ROWS, compare_with_training)
+    _print(result)
+
+
+def _print(result: "ScoreResult") -> None:
+    from serving.score import quantile
+
+    for column, scores in result.scores.items():
+        if scores["mean"] is not None:
+            shares = ", ".join(f"{share:.0%} below {quantile(scores, share):.3f}" for share in SHOWN_SHARES)
+            odd = f", {scores['not_finite']:,} not finite" if scores["not_finite"] else ""
+            click.echo(f"{column}: mean {scores['mean']:.4f}, {shares}{odd}")
+    if result.drift is None:
+        click.echo("Drift: not known, the model carries no statistics of its training rows")
+    else:
+        _print_drift(result.drift)
+    before = f", {result.parts_before} of them by an earlier try" if result.parts_before else ""
+    click.echo(
+        f"{result.parts} parts{before}; {result.seconds:.1f} s after {result.start_seconds:.1f} s of start, "
+        f"{result.rows_per_s:,.0f} rows/s"
+    )
     click.echo(
         f"{result.rows:,} rows in, {result.scored:,} scored, {result.rejected:,} malformed, "
         f"model version {result.model_version}, written to {result.output}"
     )
+
+
+def _print_drift(drift: dict) -> None:
+    columns = drift["columns"]
+    far = [column for column in columns if column["breached"]]
+    for column in far:
+        click.echo(f"Drift: {column['column']}: {column['text']}")
+    click.echo(f"Drift: {len(far)} of {len(columns)} columns are further from the training rows than they may be")
