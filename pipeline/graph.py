@@ -105,6 +105,8 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple:
     validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
     transform = LogTransform(
         examples=examples.outputs["examples"],
+        # The model carries them to where it scores, to see how far a log is from its training rows.
+        statistics=statistics.outputs["statistics"],
         spec=config.log_spec.model_dump_json(),
         # Of the packed rows' order and of missing_rate; training shuffles by a seed of its own besides.
         seed=0,

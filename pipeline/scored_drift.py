@@ -1,8 +1,10 @@
-"""Is the log that was scored like the one that the model was trained on? By the statistics that travel with the model."""
+"""Is a scored log like the one that the model was trained on? By the statistics that travel with the model."""
 
 import json
 import pathlib
 from typing import Any
+
+import tensorflow_transform as tft
 
 from pipeline.config import Monitoring
 from pipeline.drift import Log, compare
@@ -11,18 +13,26 @@ from serving.layout import read_log_spec
 from transforms.errors import InputError
 from transforms.parallel import Workers
 
-STATISTICS, COUNTS = "training_statistics.pb", "training_statistics.json"  # in assets.extra
+# In assets.extra.
+STATISTICS, COUNTS = "training_statistics.pb", "training_statistics.json"
 SAMPLE_ROWS = 100_000
+_BESIDE = "counts.json"
 
 
-def training_statistics(statistics: pathlib.Path, counts: pathlib.Path) -> dict[str, str | bytes]:
-    """What an export carries: TFDV's statistics of the training rows, and how many rows they are of.
+def keep_statistics(statistics: Sampled, rows: int, graph: pathlib.Path) -> None:
+    """Puts the training rows' statistics, and how many rows they are of, where TFT's transform graphs have them."""
+    path = pathlib.Path(tft.TFTransformOutput(str(graph)).pre_transform_statistics_path)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(statistics.statistics.SerializeToString(deterministic=True))
+    path.with_name(_BESIDE).write_text(json.dumps({"rows": rows, "rate": statistics.rate}))
 
-    Empty where there are none, as for a transform that was made without.
-    """
-    if not statistics.exists():
+
+def kept_statistics(transform: tft.TFTransformOutput) -> dict[str, str | bytes]:
+    """The same as files for an export's assets.extra; none where the graph has none."""
+    path = pathlib.Path(transform.pre_transform_statistics_path)
+    if not path.exists():
         return {}
-    return {STATISTICS: statistics.read_bytes(), COUNTS: counts.read_text()}
+    return {STATISTICS: path.read_bytes(), COUNTS: path.with_name(_BESIDE).read_text()}
 
 
 def compare_with_training(

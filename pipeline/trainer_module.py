@@ -9,6 +9,7 @@ from tfx.components.trainer.fn_args_utils import FnArgs
 
 from pipeline.config import Model, Training
 from pipeline.progress import announce
+from pipeline.scored_drift import kept_statistics
 from serving.export import export
 from transforms.preprocessing import feature_map
 from transforms.readers import LogReader
@@ -44,6 +45,7 @@ def run_fn(fn_args: FnArgs) -> None:
         HISTORY: json.dumps(result.history, indent=1),
         "code_version": custom["code_version"],
         "training_fingerprint": custom["training_fingerprint"],
+        **kept_statistics(transform),
     }
     rows = _first_rows(custom["files"][0], spec, custom["warmup_requests"])
     export(result.model, transform, spec, fields, rows, pathlib.Path(fn_args.serving_model_dir), extra)

@@ -1,15 +1,19 @@
 """In place of TFX's Transform: the same transform graph, from columnar parts (see transforms.transform)."""
 
+import json
 import pathlib
 
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types import artifact_utils
-from tfx.types.standard_artifacts import Examples, TransformGraph
+from tfx.types.standard_artifacts import Examples, ExampleStatistics, TransformGraph
 
+from pipeline.components.log_statistics_gen import RATES
 from pipeline.progress import announce, now_and_then
+from pipeline.scored_drift import keep_statistics
+from pipeline.statistics import Sampled, read_statistics
 from transforms.parallel import Workers
-from transforms.payload import payload_files
+from transforms.payload import payload_files, payload_rows
 from transforms.spec import LogSpec
 from transforms.transform import analyze, transform
 
@@ -17,6 +21,7 @@ from transforms.transform import analyze, transform
 @component
 def LogTransform(
     examples: InputArtifact[Examples],
+    statistics: InputArtifact[ExampleStatistics],
     transform_graph: OutputArtifact[TransformGraph],
     transformed_examples: OutputArtifact[Examples],
     spec: Parameter[str],
@@ -29,7 +34,10 @@ def LogTransform(
     names = artifact_utils.decode_split_names(examples.split_names)
     source, target = pathlib.Path(examples.uri), pathlib.Path(transformed_examples.uri)
     graph = pathlib.Path(transform_graph.uri)
-    analyze(log, payload_files(source / "Split-train"), graph, crew, announce)
+    train = payload_files(source / "Split-train")
+    analyze(log, train, graph, crew, announce)
+    rate = json.loads(statistics.get_string_custom_property(RATES))["train"]
+    keep_statistics(Sampled(read_statistics(pathlib.Path(statistics.uri), "train"), rate), payload_rows(train), graph)
     splits = {name: (source / f"Split-{name}", target / f"Split-{name}") for name in names}
     transform(log, graph, splits, seed, crew, now_and_then())
     transformed_examples.split_names = examples.split_names
