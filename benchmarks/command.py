@@ -4,9 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
-import platform
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,12 +12,23 @@ import click
 from rich.console import Console, RenderableType
 
 from benchmarks.peers.line_process import ProcessError
+from serving.latency.machine import busy, busy_caption, cores, machine
 from transforms.errors import InputError
 
+__all__ = [
+    "Command",
+    "busy",
+    "busy_caption",
+    "command",
+    "cores",
+    "finish",
+    "machine",
+    "on_cores",
+    "spread",
+    "write",
+]
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
 TABLE_WIDTH = 120
-CPUINFO, STAT = pathlib.Path("/proc/cpuinfo"), pathlib.Path("/proc/stat")
-BUSY = 0.1
 
 
 class Command(click.Command):
@@ -61,44 +70,6 @@ def on_cores(count: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
-    lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return {"cpu": models[0] if models else platform.processor(), "cores": cores(), "python": platform.python_version()}
-
-
-def busy(seconds: float = 1.0) -> float:
-    """The share of the machine's cores that others use. Measured before anything of ours runs.
-
-    Above BUSY a comparison is worth nothing: threads that wait for each other at every operation (OpenMP, PyTorch) lose
-    far more on a shared core than threads that take what there is to do (TensorFlow).
-    """
-    before = _times()
-    time.sleep(seconds)
-    idle, total = (after - earlier for after, earlier in zip(_times(), before, strict=True))
-    return 1 - idle / total if total else 0.0
-
-
-def _times() -> tuple[int, int]:
-    """Ticks of all cores: idle (waiting for a disk included), total."""
-    if not STAT.exists():
-        return 0, 0
-    ticks = [int(value) for value in STAT.read_text().splitlines()[0].split()[1:9]]
-    return ticks[3] + ticks[4], sum(ticks)
-
-
-def busy_caption(share: float) -> str | None:
-    """What a table says below where the machine was not ours alone."""
-    if share <= BUSY:
-        return None
-    return f"Other work took {share:.0%} of the machine's cores: these numbers are no comparison."
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

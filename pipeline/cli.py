@@ -7,6 +7,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import click
 
+from pipeline.commands.bench import bench
 from pipeline.commands.demo import demo
 from pipeline.commands.drift import drift
 from pipeline.commands.generate import generate
@@ -53,5 +54,5 @@ def main() -> None:
     """
 
 
-for command in (run, score, serve, predict, generate, report, drift, sweep, models, demo):
+for command in (run, score, serve, predict, generate, report, drift, sweep, models, demo, bench):
     main.add_command(command)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import command, memory, reader, tables, train
+from benchmarks import memory, reader, tables, train
 from benchmarks.command import busy, busy_caption, on_cores, spread, write
 from benchmarks.memory import chosen_maps
 from benchmarks.ours_server import Spec, draw_batches, draw_ids
@@ -19,6 +19,7 @@ from benchmarks.tables import Growth, shape_of
 from benchmarks.train import Benchmark, Comparison, chosen_models, steps_for
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters
+from serving.latency import machine
 from transforms.errors import InputError
 
 
@@ -172,9 +173,9 @@ def test_rows_are_shared_by_the_fields():
 def test_busy_is_the_share_of_others(monkeypatch, tmp_path):
     """Between the two readings: 60 of 80 ticks idle or waiting for a disk."""
     readings = iter(["cpu 10 0 10 100 20 0 0 0 0 0\n", "cpu 25 0 15 150 30 0 0 0 0 0\n"])
-    monkeypatch.setattr(command, "STAT", tmp_path / "stat")
+    monkeypatch.setattr(machine, "STAT", tmp_path / "stat")
     (tmp_path / "stat").write_text(next(readings))
-    monkeypatch.setattr(command.time, "sleep", lambda _: (tmp_path / "stat").write_text(next(readings)))
+    monkeypatch.setattr(machine.time, "sleep", lambda _: (tmp_path / "stat").write_text(next(readings)))
     assert busy() == 0.25
     assert "25%" in busy_caption(0.25)
     assert busy_caption(0.1) is None

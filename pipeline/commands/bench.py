@@ -1,0 +1,94 @@
+"""`ctrpipe bench`."""
+
+import json
+import pathlib
+import sys
+
+import click
+
+from pipeline.commands.options import PATH
+from transforms.errors import InputError
+
+INTERRUPTED = 130  # what a shell reports for Ctrl-C
+# In the same interpreter and environment, wherever the command lies.
+SERVE = (sys.executable, "-c", "from pipeline.cli import main; main(prog_name='ctrpipe')", "serve")
+EXPORTED = ("dcn_v2", "lr")
+BASELINE = "transformer"
+
+
+@click.group()
+def bench() -> None:
+    """Measure a served model."""
+
+
+@bench.command()
+@click.option("--target", default="local", show_default=True, help="local, or http://HOST:PORT/v1/models/NAME.")
+@click.option("--grpc", default=None, metavar="HOST:PORT", help="gRPC of --target; a local server has one.")
+@click.option("--model", "models", multiple=True, type=PATH, help="Folder of versions; a second model: ratios only.")
+@click.option("--baseline", type=PATH, default=None, help="Hiformer's unit: the export of a one-layer transformer.")
+@click.option("--data", type=PATH, default=None, help="A raw log for the requests. Default: rows kept with the model.")
+@click.option("--config", type=PATH, default=None, help="YAML with any of the settings; options win.")
+@click.option("--quick", is_flag=True, help="About a minute: fewer cells, one round.")
+@click.option("--kind", "kinds", multiple=True, help="rest_row, rest_columnar, rest_b64, grpc_packed, grpc_examples.")
+@click.option("--rows", multiple=True, type=click.IntRange(1), help="Rows in a request; repeatable.")
+@click.option("--concurrency", multiple=True, type=click.IntRange(1), help="Clients; repeatable.")
+@click.option("--rate", "rates", multiple=True, type=float, help="Open loop: requests a second; repeatable.")
+@click.option("--rounds", type=click.IntRange(1), help="How often all cells are measured in turn.", default=None)
+@click.option("--seconds", type=float, help="Of one cell in one round.", default=None)
+@click.option("--papers/--no-papers", default=None, help="Whether the papers' methods are measured.")
+@click.option("--server-flag", "flags", multiple=True, help="A flag of the local server; repeatable.")
+@click.option("--output", type=PATH, default=pathlib.Path("runs/benchmarks/latency"), show_default=True)
+def latency(
+    target: str,
+    grpc: str | None,
+    models: tuple[pathlib.Path, ...],
+    baseline: pathlib.Path | None,
+    data: pathlib.Path | None,
+    config: pathlib.Path | None,
+    quick: bool,
+    kinds: tuple[str, ...],
+    rows: tuple[int, ...],
+    concurrency: tuple[int, ...],
+    rates: tuple[float, ...],
+    rounds: int | None,
+    seconds: float | None,
+    papers: bool | None,
+    flags: tuple[str, ...],
+    output: pathlib.Path,
+) -> None:
+    """Latency and rows/s of a served model beside calls of the same model in this process.
+
+    Requests are real rows, built before; separate processes send them, in a closed loop and at Poisson times, where
+    latency runs from the intended start. Without --model, a DCN-v2 and a logistic regression on a generated log are
+    made first, in OUTPUT/exports. Prints tables, writes latency.json and latency.html, and ends with a JSON object;
+    Ctrl-C ends it early with what is there. Takes 5 to 8 minutes.
+    """
+    from pipeline.progress import announce
+    from pipeline.quiet import load_tensorflow
+    from serving.latency.settings import read_settings
+
+    options = {"kinds": kinds, "rows": rows, "concurrency": concurrency, "rounds": rounds, "seconds": seconds}
+    settings = read_settings(config, quick, rates=rates, papers=papers, **options)
+    if target != "local" and not models:
+        raise InputError(f"--target {target}: give --model, the folder of the model that is served there")
+    load_tensorflow()
+    from serving.latency.report import last_line, show, write
+    from serving.latency.run import measure_latency
+
+    if not models:
+        from pipeline.sample_export import LOG, make_export
+
+        def export(name: str) -> pathlib.Path:
+            announce(f"no --model: exporting {name}, trained for a few steps")
+            return make_export(name, output / "exports")
+
+        models = tuple(export(name) for name in (EXPORTED[:1] if quick else EXPORTED))
+        baseline = baseline or (export(BASELINE) if settings.papers else None)
+        data = data or output / "exports" / LOG
+    report = measure_latency(models, data, settings, SERVE, target, grpc, flags, baseline, announce)
+    paths = write(report, output)
+    show(report)
+    click.echo(f"Written to {', '.join(map(str, paths))}")
+    click.echo(json.dumps(last_line(report)))
+    if report["interrupted"]:
+        sys.exit(INTERRUPTED)

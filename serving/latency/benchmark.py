@@ -1,0 +1,234 @@
+"""The whole benchmark of one model at one server, in rounds in each of which all cells are measured in turn."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from serving.latency.generators import Generators
+from serving.latency.in_process import measure_calls, saved_model_call, session_call
+from serving.latency.requests import BODIES, KINDS, Rows, read_rows
+from serving.latency.responder import responder
+from serving.latency.sample import Sample, summarise
+from serving.latency.settings import Settings
+from serving.latency.target import Target, compare
+from serving.layout import find_version, read_log_spec
+from serving.loader import Servable
+from transforms.errors import InputError
+
+Progress = Callable[[str], None]
+CEILING_SECONDS, WARM_SECONDS = 0.4, 0.1
+# What a call in this process is called in a table, by signature.
+FLOORS = {
+    "serving_packed": "in_process_packed",
+    "serving_default": "in_process_examples",
+    "serving_raw": "in_process_raw",
+}
+SAVED_MODEL = "saved_model_packed"
+# What the ratios are made of; all that is measured of a second model.
+RATIO_KINDS = ("rest_columnar", "grpc_packed")
+RATIO_CLIENTS, RATIO_ROWS = 8, 100
+
+
+class Model:
+    """A model in this process, and real rows for it.
+
+    Args:
+        path: The version's folder, or the folder of its versions.
+        log: A raw log in the model's format; None: the rows that travel with it.
+        most_rows: The most rows in a request.
+
+    Raises:
+        InputError: there is no model that ctrpipe exported, or no good row in the log.
+    """
+
+    def __init__(self, path: pathlib.Path, log: pathlib.Path | None, most_rows: int):
+        self.version = find_version(path).resolve()
+        self.name = self.version.parent.name
+        self.task = next(iter(read_log_spec(self.version).data.labels))
+        self.servable = Servable(self.version)
+        self.rows: Rows = read_rows(self.version, self.servable, log, most_rows * BODIES)
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name, "version": self.version.name, "path": str(self.version), "rows": self.rows.count}
+
+
+@dataclasses.dataclass
+class Cell:
+    """One line of the table.
+
+    Attributes:
+        kind: A kind of request, or of a call in this process.
+        rows: In a request.
+        concurrency: Clients, or calling threads; an open loop's connections.
+        measure: Measures for so many seconds.
+        rate: Requests a second of an open loop, None for a closed one.
+        samples: Of the rounds that are done.
+    """
+
+    kind: str
+    rows: int
+    concurrency: int
+    measure: Callable[[float], Sample]
+    rate: float | None = None
+    samples: list[Sample] = dataclasses.field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        loop = {"loop": "closed"} if self.rate is None else {"loop": "open", "rate_per_s": self.rate}
+        about = {"kind": self.kind, "rows": self.rows, "concurrency": self.concurrency, **loop}
+        return about | summarise(self.samples, self.rows)
+
+
+class Benchmark:
+    """One model at one server. What is measured stays in `cells` when it is interrupted.
+
+    Args:
+        model: The model that the server serves.
+        target: The server.
+        settings: What is measured.
+        generators: Who makes the load.
+        whole: All that the settings name, or only what the ratios are made of.
+        progress: Told a line now and then.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        target: Target,
+        settings: Settings,
+        generators: Generators,
+        whole: bool,
+        progress: Progress = lambda text: None,
+    ):
+        self.cells: list[Cell] = []
+        self.skipped: dict[str, str] = {}
+        self.differences: dict[str, float] = {}
+        self._model, self._target, self._settings = model, target, settings
+        self._generators, self._whole, self._progress = generators, whole, progress
+        self._bodies: dict[tuple[str, int], list[bytes]] = {}
+
+    def run(self) -> None:
+        kinds = [kind for kind in self._settings.kinds if self._whole or kind in RATIO_KINDS]
+        answered = [kind for kind in kinds if self._check(kind)]
+        if kinds and not answered:
+            reasons = "; ".join(f"{kind}: {reason}" for kind, reason in self.skipped.items())
+            raise InputError(
+                f"http://{self._target.address}{self._target.path}: answers no kind of request ({reasons})"
+            )
+        closed = list(self._closed_cells(answered))
+        self._warm(closed)
+        for number in range(self._settings.rounds):
+            self._progress(f"{self._model.name}: round {number + 1} of {self._settings.rounds}, {len(closed)} cells")
+            for cell in closed:
+                cell.samples.append(cell.measure(self._settings.seconds))
+                if number == 0:
+                    self.cells.append(cell)
+        if self._whole and self._settings.open_loop:
+            self._run_open(closed)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self._model.describe(),
+            "largest_difference": self.differences,
+            "skipped": self.skipped,
+            "cells": [cell.as_json() for cell in self.cells],
+        }
+
+    def _check(self, kind: str) -> bool:
+        """Does the server answer requests of the kind, and with what the model says here?"""
+        try:
+            endpoint = self._target.endpoint(kind)
+            for rows in self._settings.rows:
+                inputs = self._model.rows.inputs(KINDS[kind].signature, rows)[0]
+                expected = np.asarray(self._model.servable.run(KINDS[kind].signature, inputs)[self._model.task])
+                difference = compare(endpoint, self._body(kind, rows)[0], self._model.task, expected)
+                self.differences[kind] = max(difference, self.differences.get(kind, 0.0))
+        except InputError as error:
+            self.skipped[kind] = str(error)
+            self._progress(f"{kind} is left out: {error}")
+            return False
+        return True
+
+    def _body(self, kind: str, rows: int) -> list[bytes]:
+        key = kind, rows
+        if key not in self._bodies:
+            self._bodies[key] = self._model.rows.bodies(kind, rows, self._target.name)
+        return self._bodies[key]
+
+    # Closed loop ----------------------------------------------------------------------------------------------------
+
+    def _closed_cells(self, kinds: Sequence[str]) -> Iterator[Cell]:
+        """Call, then request, of the same rows and clients: what is compared lies close in time."""
+        saved_model = saved_model_call(str(self._model.version), "serving_packed") if self._whole else None
+        for rows in self._settings.rows:
+            for clients in self._settings.concurrency:
+                if not self._whole and clients > 1 and (rows, clients) != (RATIO_ROWS, RATIO_CLIENTS):
+                    continue
+                for signature, name in FLOORS.items():
+                    if signature == "serving_packed" or (self._whole and clients == 1):
+                        call = session_call(self._model.servable, signature)
+                        yield Cell(name, rows, clients, self._call(call, signature, rows, clients))
+                if saved_model and clients == 1:
+                    yield Cell(SAVED_MODEL, rows, clients, self._call(saved_model, "serving_packed", rows, clients))
+                for kind in kinds:
+                    yield Cell(kind, rows, clients, self._requests(kind, rows, clients))
+
+    def _call(self, call: Callable, signature: str, rows: int, threads: int) -> Callable[[float], Sample]:
+        batches = self._model.rows.inputs(signature, rows)
+        return lambda seconds: measure_calls(call, batches, threads, self._settings.warm_up, seconds)
+
+    def _requests(self, kind: str, rows: int, clients: int) -> Callable[[float], Sample]:
+        endpoint, bodies = self._target.endpoint(kind), self._body(kind, rows)
+        return lambda seconds: self._generators.closed(endpoint, bodies, clients, self._settings.warm_up, seconds)
+
+    def _warm(self, cells: Sequence[Cell]) -> None:
+        """Every kind and number of rows at its most clients, uncounted: first calls allocate and start threads."""
+        most: dict[tuple[str, int], Cell] = {}
+        for cell in cells:
+            most[cell.kind, cell.rows] = max(cell, most.get((cell.kind, cell.rows), cell), key=lambda c: c.concurrency)
+        self._progress(f"{self._model.name}: warm-up")
+        for cell in most.values():
+            cell.measure(WARM_SECONDS)
+
+    # Open loop ------------------------------------------------------------------------------------------------------
+
+    def _run_open(self, closed: Sequence[Cell]) -> None:
+        plan = self._settings.open_loop
+        assert plan
+        for kind in plan.kinds:
+            for rows in plan.rows:
+                reached = [
+                    summarise(cell.samples, rows)["requests_per_s"]
+                    for cell in closed
+                    if (cell.kind, cell.rows) == (kind, rows)
+                ]
+                if not reached:
+                    continue
+                for rate in [*plan.rates, *(load * max(reached) for load in plan.loads)]:
+                    self._progress(f"{self._model.name}: {kind}, {rows} rows, {rate:,.0f} requests/s at Poisson times")
+                    cell = Cell(kind, rows, plan.connections, self._arrivals(kind, rows, rate), rate)
+                    cell.samples.append(cell.measure(plan.seconds))
+                    self.cells.append(cell)
+
+    def _arrivals(self, kind: str, rows: int, rate: float) -> Callable[[float], Sample]:
+        plan = self._settings.open_loop
+        assert plan
+        endpoint, bodies, most = self._target.endpoint(kind), self._body(kind, rows), plan.connections
+        warm_up = self._settings.warm_up
+        return lambda seconds: self._generators.open(endpoint, bodies, most, rate, warm_up, seconds)
+
+
+def ceilings(model: Model, settings: Settings, generators: Generators) -> list[dict[str, Any]]:
+    """What the generators reach with a server that does nothing: requests and answers as long as real ones."""
+    found = []
+    for kind in [kind for kind in RATIO_KINDS if kind in settings.kinds]:
+        for rows in settings.rows:
+            bodies = model.rows.bodies(kind, rows, model.name)
+            with responder(KINDS[kind].protocol, b"0.12345678, " * rows) as endpoint:
+                for clients in settings.concurrency:
+                    sample = generators.closed(endpoint, bodies, clients, settings.warm_up, CEILING_SECONDS)
+                    about = {"kind": kind, "rows": rows, "concurrency": clients, "loop": "closed"}
+                    found.append(about | summarise([sample], rows))
+    return found

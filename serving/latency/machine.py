@@ -1,0 +1,67 @@
+"""What numbers are measured on, and whether others work there too."""
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+import time
+from typing import Any
+
+CPUINFO, STAT = pathlib.Path("/proc/cpuinfo"), pathlib.Path("/proc/stat")
+BUSY = 0.1
+# What decides how fast a model and its server are.
+PACKAGES = ("tensorflow", "numpy", "grpcio", "uvicorn", "uvloop", "httptools", "orjson")
+VARIABLES = (
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "OMP_NUM_THREADS",
+    "LD_PRELOAD",
+)
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {"cpu": models[0] if models else platform.processor(), "cores": cores(), "python": platform.python_version()}
+
+
+def software() -> dict[str, Any]:
+    """Versions, and those variables of the environment that change speed, where they are set."""
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {
+        "versions": {**versions, "kernel": platform.release()},
+        "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+    }
+
+
+def busy(seconds: float = 1.0) -> float:
+    """The share of the machine's cores that others use. Measured while nothing of ours runs.
+
+    Above BUSY a comparison is worth nothing: threads that wait for each other at every operation (OpenMP, PyTorch) lose
+    far more on a shared core than threads that take what there is to do (TensorFlow).
+    """
+    before = _times()
+    time.sleep(seconds)
+    idle, total = (after - earlier for after, earlier in zip(_times(), before, strict=True))
+    return 1 - idle / total if total else 0.0
+
+
+def _times() -> tuple[int, int]:
+    """Ticks of all cores: idle (waiting for a disk included), total."""
+    if not STAT.exists():
+        return 0, 0
+    ticks = [int(value) for value in STAT.read_text().splitlines()[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+def busy_caption(share: float) -> str | None:
+    """What a table says below where the machine was not ours alone."""
+    if share <= BUSY:
+        return None
+    return f"Other work took {share:.0%} of the machine's cores: these numbers are no comparison."

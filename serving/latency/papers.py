@@ -1,0 +1,68 @@
+"""How two papers measure what a prediction takes, on any function of a batch."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+# Hiformer, section 4.1.2: the latency of batches of 1024, over that of a Transformer of one layer, pruned.
+HIFORMER_BATCHES, HIFORMER_ROWS = 20, 1024
+# BERT4CTR, section 4.1.5: ms/sample of batches of 10; every experiment is repeated 20 times.
+BERT4CTR_BATCHES, BERT4CTR_ROWS, BERT4CTR_REPEATS = 100, 10, 20
+WARM_UP = 2
+
+Predict = Callable[[Any], Any]
+
+
+def batch_seconds(calls: Mapping[str, tuple[Predict, Sequence[Any]]]) -> dict[str, list[float]]:
+    """Seconds of each batch of each model, the models in turn, after two batches each that are not counted.
+
+    Args:
+        calls: By model, what predicts and its batches, as many for one model as for another.
+    """
+    for predict, batches in calls.values():
+        for batch in batches[:WARM_UP]:
+            predict(batch)
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for index in range(min(len(batches) for _, batches in calls.values())):
+        for name, (predict, batches) in calls.items():
+            started = time.perf_counter()
+            predict(batches[index])
+            seconds[name].append(time.perf_counter() - started)
+    return seconds
+
+
+def hiformer(calls: Mapping[str, tuple[Predict, Sequence[Any]]], baseline: str | None) -> dict[str, dict[str, Any]]:
+    """By model, the median ms of a batch, and `relative`: over that of the baseline (None where there is none)."""
+    medians = {name: statistics.median(seconds) for name, seconds in batch_seconds(calls).items()}
+    unit = medians.get(baseline) if baseline else None
+    return {
+        name: {"batch_ms": 1000 * median, "relative": median / unit if unit else None}
+        for name, median in medians.items()
+    }
+
+
+def bert4ctr(calls: Mapping[str, tuple[Predict, Sequence[Any]]], rows: int) -> dict[str, dict[str, float]]:
+    """By model, average, median, p90 and p95 of the ms/sample of 20 repeats; a repeat is all of its batches.
+
+    Args:
+        calls: By model, what predicts and its batches.
+        rows: Rows in each batch.
+    """
+
+    def repeat(predict: Predict, batches: Sequence[Any]) -> Predict:
+        def all_batches(_: int) -> None:
+            for batch in batches:
+                predict(batch)
+
+        return all_batches
+
+    repeats = {name: (repeat(*call), range(BERT4CTR_REPEATS)) for name, call in calls.items()}
+    found = {}
+    for name, seconds in batch_seconds(repeats).items():
+        ms = 1000 * np.array(seconds) / (rows * len(calls[name][1]))
+        p90, p95 = np.percentile(ms, [90, 95], method="inverted_cdf")
+        found[name] = {"average": ms.mean(), "median": np.median(ms), "p90": p90, "p95": p95}
+    return {name: {key: float(value) for key, value in values.items()} for name, values in found.items()}

@@ -1,0 +1,98 @@
+"""What the cells say of a server: its cost over that of the model, as ratios of one run."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+# Largest REST p50 over that of a call in this process, by rows; smallest share of in-process rows/s.
+REST_OVER_CALL = {1: 1.6, 100: 1.3}
+GRPC_FROM_ROWS, GRPC_OVER_REST = 270, 1.0
+THROUGHPUT_CLIENTS, THROUGHPUT_ROWS, THROUGHPUT_SHARE = 8, 100, 0.7
+NEAR_CEILING = 0.7  # of the generators' own rate: above it they may be what is measured
+
+Cells = Sequence[dict[str, Any]]
+
+
+def ratios(cells: Cells) -> dict[str, Any]:
+    """The ratios of a model's closed-loop cells, each the median over the rounds; what was not measured is absent.
+
+    Returns:
+        `rest_packed_over_call` and `grpc_packed_over_rest` (p50, one client, by rows), `rest_fixed_ms` and
+        `grpc_fixed_ms` (p50 above that of the call, with the fewest rows), `rest_share_of_calls` and
+        `grpc_share_of_calls` (rows/s, 8 clients of 100 rows over 8 threads that call).
+    """
+    rows = sorted({cell["rows"] for cell in cells})
+    found: dict[str, Any] = {
+        "rest_packed_over_call": _by_rows(cells, rows, "rest_columnar", "in_process_packed"),
+        "grpc_packed_over_call": _by_rows(cells, rows, "grpc_packed", "in_process_packed"),
+        "grpc_packed_over_rest": _by_rows(cells, rows, "grpc_packed", "rest_columnar"),
+    }
+    for name, kind in (("rest", "rest_columnar"), ("grpc", "grpc_packed")):
+        if rows:
+            found[f"{name}_fixed_ms"] = _difference(cells, rows[0], kind)
+        place = (THROUGHPUT_ROWS, THROUGHPUT_CLIENTS)
+        found[f"{name}_share_of_calls"] = _ratio(cells, place, kind, "in_process_packed", "rows_per_s")
+    return {name: value for name, value in found.items() if value not in (None, {})}
+
+
+def _by_rows(cells: Cells, rows: Sequence[int], kind: str, base: str) -> dict[str, float]:
+    values = {str(count): _ratio(cells, (count, 1), kind, base, "p50_ms") for count in rows}
+    return {count: value for count, value in values.items() if value is not None}
+
+
+def _rounds(cells: Cells, place: tuple[int, int], kind: str, what: str) -> list[float | None]:
+    for cell in cells:
+        if (cell["kind"], cell["rows"], cell["concurrency"], cell["loop"]) == (kind, *place, "closed"):
+            return [one[what] for one in cell["rounds"]]
+    return []
+
+
+def _ratio(cells: Cells, place: tuple[int, int], kind: str, base: str, what: str) -> float | None:
+    # An interrupted round may have one of the two only.
+    pairs = zip(_rounds(cells, place, kind, what), _rounds(cells, place, base, what), strict=False)
+    values = [value / unit for value, unit in pairs if value is not None and unit]
+    return statistics.median(values) if values else None
+
+
+def _difference(cells: Cells, rows: int, kind: str) -> float | None:
+    asked, called = (_rounds(cells, (rows, 1), name, "p50_ms") for name in (kind, "in_process_packed"))
+    pairs = zip(asked, called, strict=False)
+    values = [value - unit for value, unit in pairs if value is not None and unit is not None]
+    return statistics.median(values) if values else None
+
+
+def targets(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each number to reach that was measured: `name`, `value`, `target`, `at_most` or not, `met`."""
+    checks: list[tuple[str, float | None, float, bool]] = []
+    for rows, limit in REST_OVER_CALL.items():
+        value = found.get("rest_packed_over_call", {}).get(str(rows))
+        checks.append((f"REST packed p50 / call, {rows} rows", value, limit, True))
+    for rows, value in found.get("grpc_packed_over_rest", {}).items():
+        if int(rows) >= GRPC_FROM_ROWS:
+            checks.append((f"gRPC packed p50 / REST, {rows} rows", value, GRPC_OVER_REST, True))
+    name = f"REST rows/s / calls, {THROUGHPUT_CLIENTS} x {THROUGHPUT_ROWS} rows"
+    checks.append((name, found.get("rest_share_of_calls"), THROUGHPUT_SHARE, False))
+    return [
+        {
+            "name": name,
+            "value": value,
+            "target": limit,
+            "at_most": at_most,
+            "met": value <= limit if at_most else value >= limit,
+        }
+        for name, value, limit, at_most in checks
+        if value is not None
+    ]
+
+
+def near_ceiling(cells: Cells, ceiling: Cells) -> list[str]:
+    """Cells whose rate is so near to the generators' own that the generators may be what was measured."""
+    protocol = {"rest": "rest_columnar", "grpc": "grpc_packed"}
+    limits = {(one["kind"], one["rows"], one["concurrency"]): one["requests_per_s"] for one in ceiling}
+    found = []
+    for cell in cells:
+        kind = protocol.get(cell["kind"].partition("_")[0])
+        limit = limits.get((kind, cell["rows"], cell["concurrency"]))
+        if cell["loop"] == "closed" and limit and cell["requests_per_s"] > NEAR_CEILING * limit:
+            found.append(f"{cell['kind']}, {cell['rows']} rows, {cell['concurrency']} clients")
+    return found

@@ -1,0 +1,221 @@
+"""The report of a latency benchmark: JSON, tables for a terminal, and a page that opens offline."""
+
+import base64
+import io
+import json
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+import jinja2
+import matplotlib
+from rich.console import Console
+from rich.table import Table
+
+from serving.latency.machine import busy_caption
+from serving.latency.sample import PERCENTILES, name_of
+from transforms.errors import InputError
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+JSON, PAGE = "latency.json", "latency.html"
+TABLE_WIDTH = 130
+Cells = list[dict[str, Any]]
+
+
+def last_line(report: dict[str, Any]) -> dict[str, Any]:
+    """The ratios of every model and the numbers to reach, as one small JSON object."""
+    return {
+        "benchmark": "latency",
+        "interrupted": report["interrupted"],
+        "busy": max(report["busy"].values()),
+        "ratios": {model["name"]: model["ratios"] for model in report["models"]},
+        "targets": report["targets"],
+        "papers": report["papers"],
+    }
+
+
+def write(report: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
+    """Writes latency.json and latency.html, each in one rename; returns their paths.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    files = {folder / JSON: json.dumps(report, indent=1) + "\n", folder / PAGE: page(report)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in files.items():
+            fresh = path.with_name(path.name + ".new")
+            fresh.write_text(text, encoding="utf-8")
+            fresh.replace(path)
+    except OSError as error:
+        raise InputError(f"--output {folder}: cannot write: {error.strerror}") from error
+    return list(files)
+
+
+def show(report: dict[str, Any]) -> None:
+    """Prints all tables."""
+    console = Console()
+    console.width = max(console.width, TABLE_WIDTH)  # a pipe has no width, and a narrow table loses digits
+    for table in tables(report):
+        console.print(table)
+    for line in remarks(report):
+        console.print(line, markup=False, highlight=False)
+
+
+def tables(report: dict[str, Any]) -> Iterable[Table]:
+    """Each model's cells, the generators' ceiling, the papers' methods, the numbers to reach."""
+    caption = busy_caption(max(report["busy"].values()))
+    for model in report["models"]:
+        title = f"{model['name']} version {model['version']} at {report['target'].get('url')}, ms"
+        yield _cell_table(model["cells"], title, caption)
+    if report["ceiling"]:
+        yield _cell_table(report["ceiling"], "The generators' own ceiling: a server that does nothing, ms", None)
+    if report["papers"]:
+        yield _papers_table(report["papers"])
+    if report["targets"]:
+        table = Table(title="Numbers to reach", caption=caption)
+        for name in ("ratio", "measured", "target", ""):
+            table.add_column(name, justify="left" if name in ("ratio", "") else "right")
+        for one in report["targets"]:
+            limit = f"{'<=' if one['at_most'] else '>='} {one['target']:.2f}"
+            table.add_row(one["name"], f"{one['value']:.2f}", limit, "met" if one["met"] else "missed")
+        yield table
+
+
+def _cell_table(cells: Cells, title: str, caption: str | None) -> Table:
+    table = Table(title=title, caption=caption)
+    for name in ("kind", "loop"):
+        table.add_column(name)
+    for name in ("rows", "clients", *(f"p{p:g}" for p in PERCENTILES), "rows/s", "requests", "errors"):
+        table.add_column(name, justify="right")
+    for cell in cells:
+        loop = "closed" if cell["loop"] == "closed" else f"open, {cell['rate_per_s']:,.0f}/s"
+        row = [cell["kind"], loop, f"{cell['rows']:,}", str(cell["concurrency"])]
+        row += [_number(cell[name_of(percentile)]) for percentile in PERCENTILES]
+        row += [f"{cell['rows_per_s']:,.0f}", f"{cell['requests']:,}", f"{sum(cell['errors'].values()):,}"]
+        table.add_row(*row)
+    return table
+
+
+def _papers_table(papers: dict[str, Any]) -> Table:
+    hiformer, bert4ctr = papers["hiformer"], papers["bert4ctr"]
+    table = Table(
+        title="The papers' methods, in this process",
+        caption=f"Hiformer: {hiformer['batches']} batches of {hiformer['rows']}, relative to {hiformer['baseline']}. "
+        f"BERT4CTR: ms/sample, batches of {bert4ctr['rows']}, {bert4ctr['repeats']} repeats.",
+    )
+    table.add_column("model")
+    for name in ("batch ms", "relative", "ms/sample: average", "median", "p90", "p95"):
+        table.add_column(name, justify="right")
+    for name, one in hiformer["models"].items():
+        samples = bert4ctr["ms_per_sample"][name]
+        numbers = [_number(one["batch_ms"]), _number(one["relative"])]
+        table.add_row(name, *numbers, *(f"{samples[key]:.4f}" for key in ("average", "median", "p90", "p95")))
+    return table
+
+
+def remarks(report: dict[str, Any]) -> Iterable[str]:
+    """What a reader of the tables must know besides."""
+    target, flags = report["target"], report["target"].get("flags")
+    if target:
+        yield (
+            f"Server: {target['server'] or 'says no name'} at {target['url']}, gRPC {target['grpc'] or 'none'}, "
+            f"flags {'unknown' if flags is None else ' '.join(flags) or 'none but model and ports'}"
+        )
+    about = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    yield f"{report['machine']['cpu']}, {report['machine']['cores']} cores; {about}"
+    for model in report["models"]:
+        for kind, reason in model["skipped"].items():
+            yield f"{model['name']}: {kind} was not measured: {reason}"
+        if model["near_ceiling"]:
+            yield f"{model['name']}: the generators may be the limit of {'; '.join(model['near_ceiling'])}"
+    if report["interrupted"]:
+        yield "Interrupted: these are the cells that were done."
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+
+
+# The page -------------------------------------------------------------------------------------------------------------
+
+
+def page(report: dict[str, Any]) -> str:
+    """One HTML file; its plots are in it."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["number"] = _number
+    return environment.get_template("page.html.jinja").render(
+        report=report,
+        plots=_plots(report),
+        remarks=list(remarks(report)),
+        caption=busy_caption(max(report["busy"].values())),
+        percentiles=[(f"p{percentile:g}", name_of(percentile)) for percentile in PERCENTILES],
+        settings=json.dumps(report["settings"], indent=1),
+    )
+
+
+def _plots(report: dict[str, Any]) -> dict[str, str]:
+    """By title, a picture as a data: URL."""
+    if not report["models"]:
+        return {}
+    cells = report["models"][0]["cells"]
+    closed = [cell for cell in cells if cell["loop"] == "closed"]
+    found = {}
+    clients = sorted({cell["concurrency"] for cell in closed})
+    for count in clients:
+        chosen = [cell for cell in closed if cell["concurrency"] == count]
+        label = f"{count} client{'s' if count > 1 else ''}"
+        found[f"p50 (line) to p99 (shade), ms, {label}"] = _latency_plot(chosen)
+        found[f"rows/s, {label}"] = _rate_plot(chosen)
+    opened = [cell for cell in cells if cell["loop"] == "open"]
+    if opened:
+        found["Open loop: percentiles from the intended start, ms"] = _open_plot(opened)
+    return found
+
+
+def _lines(cells: Cells) -> Iterable[tuple[str, Cells]]:
+    for kind in dict.fromkeys(cell["kind"] for cell in cells):
+        yield kind, sorted((cell for cell in cells if cell["kind"] == kind), key=lambda cell: cell["rows"])
+
+
+def _latency_plot(cells: Cells) -> str:
+    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    for kind, line in _lines(cells):
+        line = [cell for cell in line if cell["p50_ms"] is not None]
+        rows = [cell["rows"] for cell in line]
+        (drawn,) = axis.plot(rows, [cell["p50_ms"] for cell in line], "o-", label=kind)
+        upper = [cell["p99_ms"] or cell["max_ms"] for cell in line]
+        axis.fill_between(rows, [cell["p50_ms"] for cell in line], upper, alpha=0.12, color=drawn.get_color())
+    axis.set(xscale="log", yscale="log", xlabel="rows in a request", ylabel="ms")
+    return _picture(figure, axis)
+
+
+def _rate_plot(cells: Cells) -> str:
+    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    for kind, line in _lines(cells):
+        axis.plot([cell["rows"] for cell in line], [cell["rows_per_s"] for cell in line], "o-", label=kind)
+    axis.set(xscale="log", yscale="log", xlabel="rows in a request", ylabel="rows/s")
+    return _picture(figure, axis)
+
+
+def _open_plot(cells: Cells) -> str:
+    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    for cell in cells:
+        known = [(f"p{p:g}", cell[name_of(p)]) for p in PERCENTILES if cell[name_of(p)] is not None]
+        label = f"{cell['kind']}, {cell['rows']} rows, {cell['rate_per_s']:,.0f}/s"
+        axis.plot([name for name, _ in known], [value for _, value in known], "o-", label=label)
+    axis.set(yscale="log", ylabel="ms")
+    return _picture(figure, axis)
+
+
+def _picture(figure: Any, axis: Any) -> str:
+    axis.legend(fontsize="small")
+    axis.grid(alpha=0.3)
+    data = io.BytesIO()
+    figure.savefig(data, format="svg")
+    plt.close(figure)
+    return "data:image/svg+xml;base64," + base64.b64encode(data.getvalue()).decode()

@@ -1,0 +1,134 @@
+"""`ctrpipe bench latency`: models, server, load, report."""
+
+import contextlib
+import datetime
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from serving.latency import papers
+from serving.latency.benchmark import Benchmark, Model, Progress, ceilings
+from serving.latency.generators import Generators
+from serving.latency.in_process import session_call
+from serving.latency.machine import busy, cores, machine, software
+from serving.latency.ratios import near_ceiling, ratios, targets
+from serving.latency.settings import Settings
+from serving.latency.target import Target, at_url, started
+
+LOCAL = "local"
+
+
+def measure_latency(
+    models: Sequence[pathlib.Path],
+    log: pathlib.Path | None,
+    settings: Settings,
+    command: Sequence[str],
+    target: str = LOCAL,
+    grpc: str | None = None,
+    flags: Sequence[str] = (),
+    baseline: pathlib.Path | None = None,
+    progress: Progress = lambda text: None,
+) -> dict[str, Any]:
+    """Everything that the settings name of the first model, and of each further one what the ratios are made of.
+
+    Args:
+        models: Folders of versions, or of one version each. A server that is there serves the first.
+        log: Raw rows in the models' format; None: those that travel with a model.
+        settings: What is measured.
+        command: What starts our server, without its flags.
+        target: `local`, or the URL of a model at a server that is there.
+        grpc: That server's HOST:PORT for gRPC.
+        flags: More flags for our server.
+        baseline: What Hiformer's method divides by, a Transformer of one layer; beside the models in the papers' part.
+        progress: Told a line now and then.
+
+    Returns:
+        The report; `interrupted` says whether Ctrl-C ended it early.
+
+    Raises:
+        InputError: a model, the log or the server cannot be used.
+    """
+    there = None if target == LOCAL else at_url(target, grpc)
+    share = busy()
+    report: dict[str, Any] = {
+        "benchmark": "latency",
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "interrupted": False,
+        "machine": machine(),
+        **software(),
+        "busy": {"before": share},
+        "settings": settings.model_dump(mode="json"),
+        "target": {},
+        "ceiling": [],
+        "models": [],
+        "papers": {},
+    }
+    progress("loading the models")
+    loaded = [Model(path, log, max(settings.rows)) for path in models]
+    running: list[Benchmark] = []
+    try:
+        with Generators(settings.generators or max(1, cores() // 2), settings.seed) as generators:
+            progress("the generators' own ceiling")
+            report["ceiling"] = ceilings(loaded[0], settings, generators)
+            for index, model in enumerate(loaded[:1] if there else loaded):
+                with _server(model, there, command, flags, progress) as server:
+                    report["target"] = report["target"] or server.describe()
+                    running.append(Benchmark(model, server, settings, generators, index == 0, progress))
+                    running[-1].run()
+        if settings.papers:
+            progress("Hiformer's and BERT4CTR's methods")
+            report["papers"] = _papers(loaded, Model(baseline, log, 1) if baseline else None, log)
+        report["busy"]["after"] = busy()
+    except KeyboardInterrupt:
+        report["interrupted"] = True
+    for benchmark in running:
+        found = benchmark.as_json()
+        found["ratios"] = ratios(found["cells"])
+        found["near_ceiling"] = near_ceiling(found["cells"], report["ceiling"])
+        report["models"].append(found)
+    report["targets"] = targets(report["models"][0]["ratios"]) if report["models"] else []
+    return report
+
+
+@contextlib.contextmanager
+def _server(
+    model: Model, there: Target | None, command: Sequence[str], flags: Sequence[str], progress: Progress
+) -> Iterator[Target]:
+    if there:
+        yield there
+        return
+    progress(f"{model.name}: starting the server")
+    with started(command, model.version.parent, flags) as server:
+        yield server
+
+
+def _papers(models: Sequence[Model], baseline: Model | None, log: pathlib.Path | None) -> dict[str, Any]:
+    """Both methods on packed tensors, in this process, all models in turn."""
+    every = {model.name: model for model in [*models, *([baseline] if baseline else [])]}
+
+    def calls(rows: int, batches: int) -> dict[str, tuple[papers.Predict, list[Any]]]:
+        found = {}
+        for name, model in every.items():
+            inputs = model.rows.inputs("serving_packed", rows)
+            repeated = [inputs[index % len(inputs)] for index in range(batches)]
+            found[name] = (session_call(model.servable, "serving_packed"), repeated)
+        return found
+
+    return {
+        "hiformer": {
+            "batches": papers.HIFORMER_BATCHES,
+            "rows": papers.HIFORMER_ROWS,
+            "baseline": baseline.name if baseline else None,
+            "models": papers.hiformer(
+                calls(papers.HIFORMER_ROWS, papers.HIFORMER_BATCHES), baseline.name if baseline else None
+            ),
+        },
+        "bert4ctr": {
+            "batches": papers.BERT4CTR_BATCHES,
+            "rows": papers.BERT4CTR_ROWS,
+            "repeats": papers.BERT4CTR_REPEATS,
+            "ms_per_sample": papers.bert4ctr(
+                calls(papers.BERT4CTR_ROWS, papers.BERT4CTR_BATCHES), papers.BERT4CTR_ROWS
+            ),
+        },
+    }

@@ -1,0 +1,92 @@
+"""What is measured: the file of --config, with a default that ends in some minutes."""
+
+import pathlib
+from typing import Annotated, Literal
+
+import pydantic
+import yaml
+
+from transforms.errors import InputError
+
+KindName = Literal["rest_row", "rest_columnar", "rest_b64", "grpc_packed", "grpc_examples"]
+Count = Annotated[int, pydantic.Field(ge=1)]
+Seconds = Annotated[float, pydantic.Field(gt=0)]
+
+
+class _Section(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+class OpenLoop(_Section):
+    """Poisson arrivals. `loads` are shares of the rate that the closed loop of most clients reached, `rates` are
+    requests a second; `connections` bounds the requests on their way at once over REST."""
+
+    kinds: tuple[KindName, ...] = ("rest_columnar", "grpc_packed")
+    rows: tuple[Count, ...] = (1, 100)
+    loads: tuple[Annotated[float, pydantic.Field(gt=0)], ...] = (0.5, 0.8)
+    rates: tuple[Annotated[float, pydantic.Field(gt=0)], ...] = ()
+    connections: Count = 64
+    seconds: Seconds = 4.0
+
+
+class Settings(_Section):
+    """`seconds` are of one cell in one of the `rounds`, in each of which all cells are measured in turn, after
+    `warm_up` seconds that are not counted. `generators` are the processes that make the load. `papers`: whether
+    Hiformer's and BERT4CTR's methods are measured too."""
+
+    kinds: tuple[KindName, ...] = ("rest_row", "rest_columnar", "rest_b64", "grpc_packed", "grpc_examples")
+    rows: tuple[Count, ...] = (1, 10, 100, 270, 1024)
+    concurrency: tuple[Count, ...] = (1, 8, 32)
+    rounds: Count = 3
+    seconds: Seconds = 0.7
+    warm_up: Annotated[float, pydantic.Field(ge=0)] = 0.15
+    open_loop: OpenLoop | None = OpenLoop()
+    generators: Count | None = None
+    papers: bool = True
+    seed: Annotated[int, pydantic.Field(ge=0)] = 1
+
+
+QUICK = Settings(
+    rows=(1, 100),
+    concurrency=(1, 8),
+    rounds=1,
+    seconds=0.4,
+    warm_up=0.1,
+    open_loop=OpenLoop(rows=(1,), loads=(0.5,), seconds=1.0),
+    papers=False,
+)
+
+
+def read_settings(path: pathlib.Path | None, quick: bool, **options: object) -> Settings:
+    """Settings of a YAML file or the default ones, with the options that are not None or empty in their place.
+
+    Raises:
+        InputError: the file cannot be read, or a key or a value is wrong.
+    """
+    values: dict = (QUICK if quick else Settings()).model_dump()
+    where = "options"
+    if path:
+        where = str(path)
+        try:
+            given = yaml.safe_load(path.read_text())
+        except OSError as error:
+            raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+        if not isinstance(given, dict):
+            raise InputError(f"{path}: expected a mapping with keys like rows, concurrency, kinds")
+        values |= given
+    given_options = {key: value for key, value in options.items() if value is not None and value != ()}
+    rates = given_options.pop("rates", None)
+    values |= given_options
+    if rates:
+        values["open_loop"] = (values["open_loop"] or OpenLoop().model_dump()) | {"rates": rates, "loads": ()}
+    try:
+        return Settings.model_validate(values)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        reason = (
+            "unknown key" if first["type"] == "extra_forbidden" else f"{first['msg']}. Received: {first['input']!r}"
+        )
+        raise InputError(f"{where}: {key}: {reason}") from error

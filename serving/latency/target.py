@@ -1,0 +1,205 @@
+"""The server that is measured: one that we start, or one that is there."""
+
+import contextlib
+import dataclasses
+import http.client
+import json
+import pathlib
+import re
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2
+
+from serving.latency.grpc_load import OPTIONS
+from serving.latency.load import Endpoint
+from serving.latency.requests import GRPC_PATH, KINDS
+from transforms.errors import InputError
+
+LOCAL_NAME = "ctr"
+START_SECONDS, STOP_SECONDS = 120.0, 20.0
+TOLERANCE = 1e-4  # between an answer and the same call in this process
+_URL = re.compile(
+    r"http://(?P<address>(\[[^]]+\]|[^/:]+):\d+)/v1/models/(?P<name>[^/:]+)(?P<version>/(versions|labels)/[^/:]+)?/?"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A model at a server.
+
+    Attributes:
+        address: HOST:PORT of its REST API.
+        path: `/v1/models/NAME`, with /versions/N or /labels/L or not.
+        name: The model's name there.
+        grpc: HOST:PORT of its gRPC API, or None.
+        flags: What it was started with, where we know.
+    """
+
+    address: str
+    path: str
+    name: str
+    grpc: str | None
+    flags: tuple[str, ...] | None = None
+
+    def endpoint(self, kind: str) -> Endpoint:
+        """Where requests of a kind go. Raises InputError: the target has no such API."""
+        if KINDS[kind].protocol == "rest":
+            return Endpoint("rest", self.address, f"{self.path}:predict")
+        if self.grpc is None:
+            raise InputError("no gRPC address; give --grpc HOST:PORT")
+        return Endpoint("grpc", self.grpc, GRPC_PATH)
+
+    def describe(self) -> dict[str, Any]:
+        """What the report says of the server: its address, its Server header, flags where known."""
+        response, _ = request(self.address, "GET", self.path)
+        url = f"http://{self.address}{self.path}"
+        return {"url": url, "grpc": self.grpc, "server": response.getheader("server"), "flags": self.flags}
+
+
+def request(address: str, method: str, path: str, body: bytes | None = None) -> tuple[http.client.HTTPResponse, bytes]:
+    """One request. Raises InputError: nothing answers."""
+    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=60)
+    try:
+        connection.request(method, path, body)
+        response = connection.getresponse()
+        return response, response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise InputError(f"http://{address}: no answer ({error}); is the server running?") from error
+    finally:
+        connection.close()
+
+
+def at_url(url: str, grpc_address: str | None) -> Target:
+    """A server that is there.
+
+    Raises:
+        InputError: the URL is none of a model, or nothing answers there.
+    """
+    found = _URL.fullmatch(url)
+    if not found:
+        raise InputError(f"--target {url}: expected local, or a URL like http://127.0.0.1:8501/v1/models/ctr")
+    path = f"/v1/models/{found['name']}{found['version'] or ''}"
+    response, answer = request(found["address"], "GET", path)
+    if response.status != 200:
+        raise InputError(
+            f"--target {url}: answers {response.status}: {' '.join(answer.decode('utf-8', 'replace').split())[:200]}"
+        )
+    return Target(found["address"], path, found["name"], grpc_address)
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str], base_path: pathlib.Path, flags: Sequence[str] = ()) -> Iterator[Target]:
+    """A server of our own in a process of its own, on free ports, until the block ends.
+
+    Args:
+        command: What starts it, without its flags.
+        base_path: The folder of the model's versions.
+        flags: Besides those that name model and ports.
+
+    Raises:
+        InputError: it ends, or does not answer in time.
+    """
+    rest, rpc = _free_port(), _free_port()
+    own = [
+        f"--model_base_path={base_path.resolve()}",
+        f"--model_name={LOCAL_NAME}",
+        f"--rest_api_port={rest}",
+        f"--port={rpc}",
+    ]
+    target = Target(f"127.0.0.1:{rest}", f"/v1/models/{LOCAL_NAME}", LOCAL_NAME, f"127.0.0.1:{rpc}", tuple(flags))
+    with tempfile.TemporaryFile("w+") as said:
+        # In a session of its own: Ctrl-C is for the benchmark, which then stops the server.
+        process = subprocess.Popen(
+            [*command, *own, *flags], stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
+        )
+        try:
+            _wait(target, process, said)
+            yield target
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _wait(target: Target, process: subprocess.Popen, said: Any) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            said.seek(0)
+            last = (said.read().strip().splitlines() or ["nothing"])[-1]
+            raise InputError(f"the server ended with exit code {process.returncode}; its last words: {last[:300]}")
+        try:
+            _, answer = request(target.address, "GET", target.path)
+            if b'"AVAILABLE"' in answer:
+                return
+        except InputError:
+            pass
+        time.sleep(0.1)
+    raise InputError(f"the server has no model after {START_SECONDS:.0f} s")
+
+
+# One answer of each kind ----------------------------------------------------------------------------------------------
+
+
+def ask(endpoint: Endpoint, body: bytes, task: str) -> np.ndarray:
+    """The probabilities that a request is answered with, float32 [N].
+
+    Raises:
+        InputError: it is answered with an error.
+    """
+    if endpoint.protocol == "grpc":
+        return _ask_grpc(endpoint, body, task)
+    response, text = request(endpoint.address, "POST", endpoint.path, body)
+    if response.status != 200:
+        raise InputError(f"HTTP {response.status}: {' '.join(text.decode('utf-8', 'replace').split())[:200]}")
+    answer = json.loads(text)
+    values = answer.get("predictions", answer.get("outputs"))
+    if isinstance(values, dict):
+        values = values[task]
+    elif values and isinstance(values[0], dict):
+        values = [row[task] for row in values]
+    return np.array(values, np.float32)
+
+
+def _ask_grpc(endpoint: Endpoint, body: bytes, task: str) -> np.ndarray:
+    with grpc.insecure_channel(endpoint.address, OPTIONS) as channel:
+        try:
+            answer = channel.unary_unary(endpoint.path)(body, timeout=60, wait_for_ready=False)
+        except grpc.RpcError as error:
+            raise InputError(f"gRPC {error.code().name}: {' '.join(error.details().split())[:200]}") from error
+    return tf.make_ndarray(predict_pb2.PredictResponse.FromString(answer).outputs[task])
+
+
+def compare(endpoint: Endpoint, body: bytes, task: str, expected: np.ndarray) -> float:
+    """The largest difference between an answer and the same call in this process.
+
+    Raises:
+        InputError: an error, another number of rows, or another model's probabilities.
+    """
+    found = ask(endpoint, body, task)
+    if found.shape != expected.shape:
+        raise InputError(f"{len(found)} probabilities for {len(expected)} rows")
+    difference = float(np.abs(found - expected).max())
+    if not difference <= TOLERANCE:
+        raise InputError(
+            f"its probabilities differ by {difference:.2g} from those of --model; does it serve that model?"
+        )
+    return difference
