@@ -1,6 +1,19 @@
-"""A local stand-in for tensorflow_model_server."""
+"""A local stand-in for tensorflow_model_server. Imports nothing until a name is used: its options are read quickly."""
 
-from serving.server.options import ServerOptions
-from serving.server.run import Addresses, running_server, serve
+import importlib
+from typing import Any
 
-__all__ = ["Addresses", "ServerOptions", "running_server", "serve"]
+_HOME = {
+    "Addresses": "serving.server.run",
+    "ServerOptions": "serving.server.options",
+    "parse_flags": "serving.server.options",
+    "running_server": "serving.server.run",
+    "serve": "serving.server.run",
+}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'serving.server' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)

@@ -1,21 +1,174 @@
-"""The server's flags: TF Serving's names and defaults, except for the two differences on purpose."""
+"""The server's flags: TF Serving's names and defaults, except for the differences on purpose."""
 
+import argparse
 import dataclasses
+import logging
+import os
 import pathlib
+import typing
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from transforms.errors import InputError
+
+log = logging.getLogger(__name__)
+Path = pathlib.Path
+
+_AS_TENSORFLOW_SERVING = "TF Serving's own: nothing to do in a Python server"
+
+
+def _flag(default: Any, help: str, refused: str = "", ignored: str = "") -> Any:
+    """A flag; `refused` and `ignored` say why a value other than the default is an error or only a line in the log."""
+    return dataclasses.field(default=default, metadata={"help": help, "refused": refused, "ignored": ignored})
+
+
+def _threads() -> int:
+    return 4 * (os.cpu_count() or 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class ServerOptions:
     """What `ctrpipe serve` was told; a flag has the name and the default that it has at tensorflow_model_server.
 
-    `host` (not TF Serving's: it listens on every address) and `max_request_bytes` (it has no limit) are ours.
+    `host` (TF Serving listens on every address) and `max_request_bytes` (it has no limit) are ours.
     """
 
-    model_base_path: pathlib.Path | None = None
-    model_name: str = "default"
-    rest_api_port: int = 0
-    port: int = 8500
-    host: str = "127.0.0.1"
-    max_request_bytes: int = 64 << 20
-    file_system_poll_wait_seconds: float = 1.0
-    rest_api_timeout_in_ms: int = 30_000
+    model_base_path: Path | None = _flag(None, "Folder of a model's versions; not read with --model_config_file.")
+    model_name: str = _flag("default", "The model's name; not read with --model_config_file.")
+    rest_api_port: int = _flag(0, "Port of the REST API; 0 = none. Must differ from --port.")
+    port: int = _flag(8500, "Port of the gRPC API; 0 = none.")
+    host: str = _flag("127.0.0.1", "Address to listen on. Not a flag of TF Serving, which listens on all.")
+    max_request_bytes: int = _flag(64 << 20, "Limit of a REST request's body. Not a flag of TF Serving.")
+    file_system_poll_wait_seconds: float = _flag(1.0, "Between looks for new versions; 0 = once, negative = never.")
+    rest_api_timeout_in_ms: int = _flag(30_000, "Limit of a REST request.")
+    rest_api_num_threads: int = _flag(_threads(), "REST requests that run at the same time.")
+    rest_api_enable_cors_support: bool = _flag(False, "CORS headers in REST responses.")
+    grpc_socket_path: str = _flag("", "Also answer gRPC on this UNIX socket.")
+    grpc_max_threads: int = _flag(_threads(), "gRPC requests that run at the same time.")
+    grpc_channel_arguments: str = _flag("", "KEY=VALUE,...: arguments of the gRPC server.")
+    ssl_config_file: Path | None = _flag(None, "Text proto SSLConfig: keys and certificates of the gRPC server.")
+    enable_grpc_healthcheck_service: bool = _flag(False, "Answer grpc.health.v1.Health.")
+    enable_serialization_as_tensor_content: bool = _flag(False, "gRPC responses in tensor_content, not in *_val.")
+    model_config_file: Path | None = _flag(None, "Text proto ModelServerConfig: models, policies, labels.")
+    model_config_file_poll_wait_seconds: float = _flag(0.0, "Between looks at --model_config_file; 0 = once.")
+    allow_version_labels_for_unavailable_models: bool = _flag(False, "New labels may point at versions not loaded yet.")
+    force_allow_any_version_labels_for_unavailable_models: bool = _flag(False, "Any label may.")
+    num_load_threads: int = _flag(0, "Versions that load at the same time; 0 = one.")
+    num_unload_threads: int = _flag(0, "Versions that unload at the same time; 0 = one.")
+    max_num_load_retries: int = _flag(5, "Further tries to load a version.")
+    load_retry_interval_micros: int = _flag(60_000_000, "Between tries; negative = at once.")
+    enable_model_warmup: bool = _flag(True, "Replay assets.extra/tf_serving_warmup_requests before a version is used.")
+    num_request_iterations_for_warmup: int = _flag(1, "How often each of them is replayed; read if above 0.")
+    saved_model_tags: str = _flag("serve", "Comma-separated tags of the graph to load.")
+    enable_signature_method_name_check: bool = _flag(False, "classify and regress want a signature of that method.")
+    enable_batching: bool = _flag(False, "Join requests into batches.")
+    batching_parameters_file: Path | None = _flag(None, "Text proto BatchingParameters; needs --enable_batching.")
+    enable_per_model_batching_parameters: bool = _flag(False, "Read batching_params.pbtxt of each version's folder.")
+    monitoring_config_file: Path | None = _flag(None, "Text proto MonitoringConfig: the Prometheus page.")
+    tensorflow_session_parallelism: int = _flag(0, "Threads within and between operations; 0 = automatic.")
+    tensorflow_intra_op_parallelism: int = _flag(0, "Threads within an operation; 0 = automatic.")
+    tensorflow_inter_op_parallelism: int = _flag(0, "Operations that run at the same time; 0 = automatic.")
+    tensorflow_session_config_file: Path | None = _flag(None, "Text proto tensorflow.ConfigProto.")
+    per_process_gpu_memory_fraction: float = _flag(0.0, "Share of a GPU's memory; 0 = automatic.")
+    mixed_precision: str = _flag("", 'Empty, or "bfloat16".')
+    xla_cpu_compilation_enabled: bool = _flag(
+        False, "Functions that ask for XLA may run.", ignored="this server always lets them run; TF Serving needs it"
+    )
+    xla_gpu_compilation_enabled: bool = _flag(
+        False, "Functions that ask for XLA may run.", ignored="this server always lets them run; TF Serving needs it"
+    )
+    flush_filesystem_caches: bool = _flag(
+        True, "Drop the file system's caches after a load.", ignored="a local file system has none to drop"
+    )
+    remove_unused_fields_from_bundle_metagraph: bool = _flag(
+        True, "Drop unused parts of the graph's description.", ignored=_AS_TENSORFLOW_SERVING
+    )
+    enable_profiler: bool = _flag(True, "TensorFlow's profiler service.", ignored="this server has no profiler service")
+    skip_initialize_tpu: bool = _flag(False, "No start of TPUs.", ignored="this server has no TPUs")
+    num_tflite_pools: int = _flag(0, "TensorFlow Lite.", ignored="this server runs no TensorFlow Lite models")
+    num_tflite_interpreters_per_pool: int = _flag(
+        0, "TensorFlow Lite.", ignored="this server runs no TensorFlow Lite models"
+    )
+    prefer_tflite_model: bool = _flag(
+        False, "TensorFlow Lite.", refused="this server runs no TensorFlow Lite models; take the flag out"
+    )
+    use_alts_credentials: bool = _flag(
+        False, "Google's ALTS.", refused="Google's ALTS is not to be had here; use --ssl_config_file"
+    )
+    platform_config_file: str = _flag(
+        "", "Text proto PlatformConfigMap.", refused="the only platform is tensorflow; take the flag out"
+    )
+    thread_pool_factory_config_file: str = _flag(
+        "", "Text proto ThreadPoolConfig.", refused="thread pools are set by --tensorflow_*_parallelism"
+    )
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) == field.default:
+                continue
+            if field.metadata["refused"]:
+                raise InputError(f"--{field.name}: {field.metadata['refused']}")
+            if field.metadata["ignored"]:
+                log.warning("--%s has no effect: %s", field.name, field.metadata["ignored"])
+        for name in ("rest_api_port", "port"):
+            if not 0 <= getattr(self, name) < 65536:
+                raise InputError(f"--{name}={getattr(self, name)}: a port is a number from 0 to 65535")
+        for name in ("rest_api_num_threads", "grpc_max_threads", "max_request_bytes", "rest_api_timeout_in_ms"):
+            if getattr(self, name) < 1:
+                raise InputError(f"--{name}={getattr(self, name)}: it must be above 0")
+        if self.batching_parameters_file and not self.enable_batching:
+            raise InputError("--batching_parameters_file is set without --enable_batching; add that flag")
+        if self.tensorflow_session_parallelism and (
+            self.tensorflow_intra_op_parallelism or self.tensorflow_inter_op_parallelism
+        ):
+            raise InputError(
+                "--tensorflow_session_parallelism is set, and so is --tensorflow_intra_op_parallelism or "
+                "--tensorflow_inter_op_parallelism; give the first or the others"
+            )
+        if self.mixed_precision not in ("", "bfloat16"):
+            raise InputError(f'--mixed_precision={self.mixed_precision}: empty or "bfloat16"')
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; ctrpipe serve --help lists the flags")
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in ("true", "1"):
+        return True
+    if text.lower() in ("false", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"{text}: true or false")
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="ctrpipe serve",
+        usage="ctrpipe serve [--FLAG=VALUE ...]",
+        description="Serve models as tensorflow_model_server does, over REST and gRPC, with its flags.",
+        allow_abbrev=False,
+    )
+    kinds = typing.get_type_hints(ServerOptions)
+    for field in dataclasses.fields(ServerOptions):
+        kind = next(part for part in (typing.get_args(kinds[field.name]) or (kinds[field.name],)) if part)
+        shown = "" if field.default in (None, "") else f" [default: {str(field.default).lower()}]"
+        text = (field.metadata["help"] + shown).replace("%", "%%")
+        extra: dict[str, Any] = {"type": _path if kind is Path else kind, "metavar": kind.__name__.upper()}
+        if kind is bool:
+            extra = {"type": _boolean, "nargs": "?", "const": True, "metavar": "BOOL"}
+        parser.add_argument(f"--{field.name}", default=field.default, help=text, **extra)
+    return parser
+
+
+def parse_flags(flags: Sequence[str]) -> ServerOptions:
+    """`--flag=value` and `--flag value`; a boolean also as `--flag`. An empty path is no path.
+
+    Raises:
+        InputError: an unknown flag, a value of the wrong type, or one that cannot mean anything here.
+    """
+    return ServerOptions(**vars(_parser().parse_args(list(flags))))
