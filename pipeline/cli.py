@@ -11,6 +11,7 @@ from pipeline.commands.bench import bench
 from pipeline.commands.demo import demo
 from pipeline.commands.drift import drift
 from pipeline.commands.generate import generate
+from pipeline.commands.label import label
 from pipeline.commands.models import models
 from pipeline.commands.predict import predict
 from pipeline.commands.report import report
@@ -54,5 +55,5 @@ def main() -> None:
     """
 
 
-for command in (run, score, serve, predict, generate, report, drift, sweep, models, demo, bench):
+for command in (run, score, serve, predict, label, generate, report, drift, sweep, models, demo, bench):
     main.add_command(command)

@@ -1,0 +1,116 @@
+"""`ctrpipe label`."""
+
+import contextlib
+import pathlib
+import urllib.parse
+from typing import TYPE_CHECKING
+
+import click
+
+from pipeline.commands.options import PATH
+from transforms.errors import InputError
+
+if TYPE_CHECKING:
+    from serving.client import ModelClient
+    from serving.labels import ModelConfig
+
+
+@click.command()
+@click.argument("model")
+@click.argument("assignments", nargs=-1, metavar="[LABEL=VERSION]...")
+@click.option("--model_config_file", type=PATH, required=True, help="The file that the server was started with.")
+@click.option("--remove", multiple=True, metavar="LABEL", help="Take a label away; repeatable.")
+@click.option("--rollback", is_flag=True, help="Undo the last change of this model.")
+@click.option("--grpc", default=None, metavar="HOST:PORT", help="The server: check versions, and have it reload.")
+@click.option("--url", default=None, metavar="http://HOST:PORT", help="The server's REST API: check versions only.")
+@click.option("--wait", default=60.0, show_default=True, help="Seconds that the server may take.")
+def label(
+    model: str,
+    assignments: tuple[str, ...],
+    model_config_file: pathlib.Path,
+    remove: tuple[str, ...],
+    rollback: bool,
+    grpc: str | None,
+    url: str | None,
+    wait: float,
+) -> None:
+    """Show or move the labels of MODEL, by which clients ask for a version: stable, canary.
+
+    \b
+      ctrpipe label ctr --model_config_file models.config                          what they are
+      ctrpipe label ctr stable=12 canary=13 --model_config_file ... --grpc ...     load 13, then point canary at it
+      ctrpipe label ctr --rollback --model_config_file ... --grpc ...              what it was before
+    A label moves only when its version is AVAILABLE at the server. From then on the server keeps the versions that
+    labels point at, or pointed at before, and loads a newly pushed one when a label names it.
+
+    Without --grpc the server has to look at the file by itself (--model_config_file_poll_wait_seconds).
+    """
+    if rollback and (assignments or remove):
+        raise InputError("--rollback goes without labels: it undoes the last change")
+    moved = _parse(assignments)
+    with contextlib.ExitStack() as stack:
+        client, reload = _server(model, grpc, url, stack)
+        from serving.labels import ServedLabels
+
+        labels = ServedLabels(model_config_file, model, client, reload, wait)
+        if rollback:
+            found = labels.roll_back()
+        elif moved or remove:
+            found = labels.move(moved, remove)
+        else:
+            found = labels.current()
+        previous = labels.previous()
+        _show(found, client)
+        if previous is not None:
+            click.echo(f"--rollback: {_in_words(previous)}")
+
+
+def _parse(assignments: tuple[str, ...]) -> dict[str, int]:
+    moved: dict[str, int] = {}
+    for text in assignments:
+        name, _, version = text.partition("=")
+        if not version.isdecimal() or int(version) >= 2**63 or name in moved:
+            raise InputError(f"'{text}': write each label once, as LABEL=VERSION: canary=13")
+        moved[name] = int(version)
+    return moved
+
+
+def _server(model: str, grpc: str | None, url: str | None, stack: contextlib.ExitStack):
+    if grpc and url:
+        raise InputError("Give --grpc HOST:PORT or --url http://HOST:PORT, not both")
+    if grpc:
+        from pipeline.quiet import load_tensorflow
+
+        load_tensorflow()
+        from serving.client.grpc_client import GrpcClient
+
+        client = stack.enter_context(GrpcClient(grpc, model))
+        return client, client.reload
+    if url:
+        from serving.client import RestClient
+
+        path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
+        return stack.enter_context(RestClient(url.rstrip("/").removesuffix(path) + path)), None
+    return None, None
+
+
+def _show(config: "ModelConfig", client: "ModelClient | None") -> None:
+    states = {one.version: one.state for one in client.status()} if client else {}
+    for name, version in sorted(config.version_labels.items()):
+        state = f"\t{states.get(version, 'not known')}" if client else ""
+        click.echo(f"{name}\t{version}{state}")
+    if not config.version_labels:
+        click.echo("no labels")
+    click.echo(f"policy: {_policy(config)}")
+
+
+def _policy(config: "ModelConfig") -> str:
+    policy = config.model_version_policy
+    if policy.HasField("specific"):
+        return f"specific versions {', '.join(map(str, policy.specific.versions))}"
+    return "all versions" if policy.HasField("all") else f"the latest {max(policy.latest.num_versions, 1)}"
+
+
+def _in_words(config: "ModelConfig") -> str:
+    labels = " ".join(f"{name}={version}" for name, version in sorted(config.version_labels.items()))
+    return f"{labels or 'no labels'}, {_policy(config)}"
