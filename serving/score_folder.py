@@ -39,12 +39,14 @@ class Plan:
 
     Attributes:
         version: The model version's folder.
+        files: The inputs.
         states: By path of an input or of the model's files, its size in bytes and its time of change in ns.
         options: What else the result depends on.
         parts: In the input's order.
     """
 
     version: str
+    files: list[str]
     states: dict[str, tuple[int, int]]
     options: dict[str, int]
     parts: list[Part]
@@ -55,13 +57,11 @@ class Plan:
         ranges = [Range(**{**found, "columns": tuple(found["columns"])}) for found in values["ranges"]]
         parts = [Part(found, number, len(ranges)) for number, found in enumerate(ranges)]
         states = {path: (size, changed) for path, (size, changed) in values["states"].items()}
-        return cls(values["version"], states, values["options"], parts)
+        return cls(values["version"], values["files"], states, values["options"], parts)
 
     def to_json(self) -> str:
-        ranges = [dataclasses.asdict(part.range) for part in self.parts]
-        return json.dumps(
-            {"version": self.version, "states": self.states, "options": self.options, "ranges": ranges}, indent=1
-        )
+        values = {"version": self.version, "files": self.files, "states": self.states, "options": self.options}
+        return json.dumps(values | {"ranges": [dataclasses.asdict(part.range) for part in self.parts]}, indent=1)
 
 
 def states(files: list[str], version: pathlib.Path) -> dict[str, tuple[int, int]]:
@@ -100,7 +100,7 @@ class Folder:
             InputError: it cannot be made, holds a finished scoring, or another process works in it.
         """
         try:
-            if not (self.unfinished / _PLAN).exists() and any(self.output.glob("part-*.parquet")):
+            if not self._begun() and any(self.output.glob("part-*.parquet")):
                 raise InputError(
                     f"{self.output}: holds the result of another scoring; choose another --output or remove it"
                 )
@@ -123,7 +123,7 @@ class Folder:
             try:
                 yield
             finally:
-                if not (self.unfinished / _PLAN).exists():  # nothing was begun, or all is done
+                if not self._begun():  # nothing is done, or all is
                     shutil.rmtree(self.unfinished, ignore_errors=True)
                     _remove_where_empty(self.output / DEAD_LETTER, self.output)
 
@@ -136,32 +136,51 @@ class Folder:
             InputError: what was begun here is another scoring.
         """
         now = states(files, version)
-        path = self.unfinished / _PLAN
-        if path.exists():
-            plan = Plan.from_json(path.read_text())
-            self._check_same(plan, version, now, options)
+        begun = self._begun()
+        if begun:
             for left in self.unfinished.glob(".part-*"):  # by what was killed
                 shutil.rmtree(left)
-            return plan
+            self._check_same(begun, Plan(str(version), files, now, options, begun.parts))
+            return begun
+        self._clear()
         ranges = cut()
         parts = [Part(found, number, len(ranges)) for number, found in enumerate(ranges)]
-        plan = Plan(str(version), now, options, parts)
-        fresh = path.with_name(f".{_PLAN}")
+        plan = Plan(str(version), files, now, options, parts)
+        fresh = self.unfinished / f".{_PLAN}"
         fresh.write_text(plan.to_json())
-        fresh.replace(path)
+        fresh.replace(self.unfinished / _PLAN)
         return plan
 
-    def _check_same(
-        self, plan: Plan, version: pathlib.Path, now: dict[str, tuple[int, int]], options: dict[str, int]
-    ) -> None:
-        if plan.version != str(version):
-            change = f"with model version {plan.version}, and now it would be {version}"
-        elif list(plan.states) != list(now):
-            change = f"of other files: {', '.join(sorted(set(plan.states) ^ set(now))) or 'in another order'}"
-        elif changed := [path for path, state in now.items() if plan.states[path] != state]:
-            change = f"before {', '.join(changed)} changed"
-        elif plan.options != options:
-            change = f"with other options: {plan.options}, and now {options}"
+    def _begun(self) -> Plan | None:
+        """The plan of which there is a part that need not be scored again."""
+        path = self.unfinished / _PLAN
+        if not path.exists():
+            return None
+        try:
+            plan = Plan.from_json(path.read_text())
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path}: cannot be read; remove {self.unfinished} and score again") from error
+        return plan if any(map(self.is_done, plan.parts)) else None
+
+    def _clear(self) -> None:
+        """Removes what belongs to parts that did not end."""
+        for left in self.unfinished.iterdir():
+            if left.name != _LOCK:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+        (self.unfinished / SAMPLE).mkdir()
+
+    def _check_same(self, begun: Plan, now: Plan) -> None:
+        changed = [
+            path for path in sorted({*begun.states, *now.states}) if begun.states.get(path) != now.states.get(path)
+        ]
+        if begun.version != now.version:
+            change = f"with model version {begun.version}, and now it would be {now.version}"
+        elif begun.files != now.files:
+            change = f"of {_some(begun.files)}, and now it would be of {_some(now.files)}"
+        elif changed:
+            change = f"before {_some(changed)} changed"
+        elif begun.options != now.options:
+            change = f"with other options, {begun.options}, and now it would be with {now.options}"
         else:
             return
         raise InputError(
@@ -192,6 +211,10 @@ class Folder:
                     source.replace(target / source.name)
         (self.output / SUMMARY).write_text(summary)
         (self.unfinished / _PLAN).unlink()
+
+
+def _some(paths: list[str]) -> str:
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
 
 
 def _remove_where_empty(*folders: pathlib.Path) -> None:
