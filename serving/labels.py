@@ -14,14 +14,11 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from google.protobuf import text_format
-from tensorflow_serving.config import model_server_config_pb2
+from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
 from serving.client import ModelClient
 from serving.layout import versions
 from transforms.errors import InputError
-
-ModelServerConfig = model_server_config_pb2.ModelServerConfig
-ModelConfig = model_server_config_pb2.ModelConfig
 
 PREVIOUS = ".previous"
 _POLL_SECONDS = 0.2
