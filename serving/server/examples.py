@@ -27,13 +27,16 @@ def classify(
     examples: Sequence[bytes],
     signature: str = "",
     timeout_seconds: float | None = None,
+    check_method: bool = False,
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Labels [N, C] of bytes and scores [N, C] of float32; None is what the signature does not give, never both.
+
+    `check_method` is --enable_signature_method_name_check (C6), here and in `regress`.
 
     Raises:
         ServingError: the signature is not one of a classifier, or its answer is not of that shape (C5).
     """
-    definition = _definition(version, signature)
+    definition = _definition(version, signature, "classify" if check_method else "")
     if len(definition.outputs) not in (1, 2):
         raise bad_request(f"Expected one or two output Tensors, found {len(definition.outputs)}")
     _check_input(definition, "classification")
@@ -62,13 +65,14 @@ def regress(
     examples: Sequence[bytes],
     signature: str = "",
     timeout_seconds: float | None = None,
+    check_method: bool = False,
 ) -> np.ndarray:
     """One float32 per example, [N].
 
     Raises:
         ServingError: the signature is not one of a regression, or its answer is not of that shape (C5).
     """
-    definition = _definition(version, signature)
+    definition = _definition(version, signature, "regress" if check_method else "")
     if len(definition.outputs) != 1:
         raise bad_request("Expected one output Tensor.")
     _check_input(definition, "regression")
@@ -86,11 +90,15 @@ def regress(
     return values.reshape(-1)
 
 
-def _definition(version: ServedVersion, signature: str) -> meta_graph_pb2.SignatureDef:
+def _definition(version: ServedVersion, signature: str, method: str) -> meta_graph_pb2.SignatureDef:
     name = signature or DEFAULT_SIGNATURE
     if name not in version.signatures:
         raise bad_request(f"No signature was found with the name: {name}")
     definition = version.signatures[name]
+    expected = f"tensorflow/serving/{method}"
+    if method and definition.method_name != expected:
+        kind = {"classify": "classification", "regress": "regression"}[method]
+        raise bad_request(f"Expected {kind} signature method_name to be {expected}. Was: {definition.method_name}")
     if len(definition.inputs) != 1:
         raise bad_request("Expected one input Tensor.")
     return definition

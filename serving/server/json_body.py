@@ -1,37 +1,43 @@
 """Request bodies, parsed as RapidJSON does in TF Serving (contract J1-J6): NaN and Infinity are numbers, what follows
-the first value is ignored, nesting has no limit."""
+the first value is ignored, nesting has no limit, and an error has RapidJSON's text and offset in bytes."""
 
 import json
+import math
 import re
 from typing import Any
 
 import orjson
 
-from serving.server.errors import bad_request
+from serving.server.errors import ServingError, bad_request
 
+ECHO_BYTES = 256
+_ECHO = json.JSONEncoder(indent=4, ensure_ascii=False)
 _SPACE = re.compile(r"[ \t\r\n]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
-_WORDS = {
-    "true": True,
-    "false": False,
-    "null": None,
-    "NaN": float("nan"),
-    "Infinity": float("inf"),
-    "Inf": float("inf"),
-    "-Infinity": float("-inf"),
-    "-Inf": float("-inf"),
-}
-_WORD = re.compile("|".join(sorted(_WORDS, key=len, reverse=True)))
+_INTEGER = re.compile(r"-?(?:0|[1-9]\d*)")
+_STRING = re.compile(r'[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*', re.DOTALL)
+_LONE_SURROGATE = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]")
+_WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None), "N": ("NaN", math.nan)}
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
-    """The request's top-level object. Raises ServingError with RapidJSON's text and offset."""
-    if not body.strip(b" \t\r\n"):
+    """The request's top-level object. Raises ServingError with RapidJSON's text and offset (J1-J3)."""
+    if not body:
         raise bad_request("JSON Parse error: The document is empty")
     value = _parse(body)
     if not isinstance(value, dict):
-        raise bad_request(f"JSON Value: {json.dumps(value, indent=4)[:256]} Is not object")
+        raise bad_request(f"JSON Value: {shown(value)} Is not object")
     return value
+
+
+def shown(value: Any) -> str:
+    """A value as errors echo it, pretty-printed and cut (J9)."""
+    parts, size = [], 0
+    for part in _ECHO.iterencode(value):  # lazily: the value may be the whole body
+        parts.append(part)
+        size += len(part)
+        if size > ECHO_BYTES:
+            break
+    return "".join(parts).encode("utf-8", "surrogateescape")[:ECHO_BYTES].decode("utf-8", "replace")
 
 
 def _parse(body: bytes) -> Any:
@@ -40,84 +46,177 @@ def _parse(body: bytes) -> Any:
     except orjson.JSONDecodeError:
         pass
     try:
+        # The standard library's C scanner takes NaN, Infinity and trailing bytes. It also takes lone surrogates and
+        # numbers that no double holds, which RapidJSON refuses.
         text = body.decode("utf-8")
-    except UnicodeDecodeError:
-        text = body.decode("utf-8", "surrogateescape")
-    start = _SPACE.match(text).end()  # type: ignore[union-attr]
-    try:
-        # The standard library's C scanner: NaN, Infinity and trailing bytes are fine with it.
-        return json.JSONDecoder().raw_decode(text, start)[0]
-    except (json.JSONDecodeError, RecursionError):
-        return _iterative(text, start)
+        if "\\u" not in text:
+            start = _SPACE.match(text).end()  # type: ignore[union-attr]
+            return json.JSONDecoder(parse_float=_finite, parse_int=_integer).raw_decode(text, start)[0]
+    except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        pass
+    return _Parser(body.decode("latin-1")).value()  # one character a byte: offsets are RapidJSON's
 
 
-def _iterative(text: str, at: int) -> Any:
-    """Without recursion, for what is left: Inf, very deep nesting, and errors with RapidJSON's texts."""
-    stack: list[tuple[Any, str | None]] = []
-    while True:
-        at = _skip(text, at)
-        if text[at : at + 1] in ("{", "["):
-            container: Any = {} if text[at] == "{" else []
-            at = _skip(text, at + 1)
-            if text[at : at + 1] == ("}" if isinstance(container, dict) else "]"):
-                value, at = container, at + 1
-            else:
-                key, at = _key(text, at) if isinstance(container, dict) else (None, at)
-                stack.append((container, key))
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(text)
+    return value
+
+
+def _integer(text: str) -> int | float:
+    value = int(text) if len(text) <= 20 else _finite(text)
+    return value if -(2**63) <= value < 2**64 else float(value)
+
+
+class _Parser:
+    """Without recursion, for what is left: unusual numbers, very deep nesting, bytes that are no UTF-8, errors."""
+
+    def __init__(self, text: str):
+        self._text = text
+        self._at = 0
+
+    def value(self) -> Any:
+        stack: list[tuple[Any, str]] = []  # the open containers, each with the key of its open member
+        while True:
+            value, opened = self._start(empty_is_document=not stack)
+            if opened:
+                stack.append((value, self._key() if isinstance(value, dict) else ""))
                 continue
-        else:
-            value, at = _scalar(text, at)
-        while stack:
-            container, key = stack.pop()
-            if isinstance(container, dict):
-                container[key] = value
+            while stack:
+                container, key = stack.pop()
+                if isinstance(container, dict):
+                    container.setdefault(key, value)
+                else:
+                    container.append(value)
+                if self._next_member(container):
+                    stack.append((container, self._key() if isinstance(container, dict) else ""))
+                    break
+                value = container
             else:
-                container.append(value)
-            at = _skip(text, at)
-            mark = text[at : at + 1]
-            if mark == ",":
-                key, at = _key(text, _skip(text, at + 1)) if isinstance(container, dict) else (None, at + 1)
-                stack.append((container, key))
-                break
-            if mark != ("}" if isinstance(container, dict) else "]"):
-                what = "object member" if isinstance(container, dict) else "array element"
-                raise _error(f"Missing a comma or {'}' if isinstance(container, dict) else ']'} after an {what}.", at)
-            value, at = container, at + 1
-        else:
+                return value
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _skip(self) -> str:
+        """Past white space; the character there, "" at the end."""
+        self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+        return self._peek()
+
+    def _start(self, empty_is_document: bool) -> tuple[Any, bool]:
+        """A whole scalar or empty container, or a container whose first member is next."""
+        mark = self._skip()
+        if not mark and empty_is_document:
+            raise self._error("The document is empty.")
+        if mark not in ("{", "["):
+            return self._scalar(mark), False
+        self._at += 1
+        if self._skip() == ("}" if mark == "{" else "]"):
+            self._at += 1
+            return ({} if mark == "{" else []), False
+        return ({}, True) if mark == "{" else ([], True)
+
+    def _next_member(self, container: Any) -> bool:
+        mark, is_object = self._skip(), isinstance(container, dict)
+        if mark not in (",", "}" if is_object else "]"):
+            raise self._error(
+                "Missing a comma or } after an object member."
+                if is_object
+                else "Missing a comma or ] after an array element."
+            )
+        self._at += 1
+        return mark == ","
+
+    def _key(self) -> str:
+        if self._skip() != '"':
+            raise self._error("Missing a name for object member.")
+        key = self._string()
+        if self._skip() != ":":
+            raise self._error("Missing a colon after a name of object member.")
+        self._at += 1
+        return key
+
+    def _scalar(self, mark: str) -> Any:
+        if mark == '"':
+            return self._string()
+        if mark in _WORDS:
+            text, value = _WORDS[mark]
+            self._word(text)
             return value
+        if mark in ("I", "-") or mark.isdecimal():
+            return self._number()
+        raise self._error("Invalid value.")
 
+    def _word(self, word: str) -> None:
+        for character in word:
+            if self._peek() != character:
+                raise self._error("Invalid value.")
+            self._at += 1
 
-def _skip(text: str, at: int) -> int:
-    return _SPACE.match(text, at).end()  # type: ignore[union-attr]
-
-
-def _key(text: str, at: int) -> tuple[str, int]:
-    if text[at : at + 1] != '"':
-        raise _error("Missing a name for object member.", at)
-    key, at = _scalar(text, at)
-    at = _skip(text, at)
-    if text[at : at + 1] != ":":
-        raise _error("Missing a colon after a name of object member.", at)
-    return key, at + 1
-
-
-def _scalar(text: str, at: int) -> tuple[Any, int]:
-    if text[at : at + 1] == '"':
+    def _number(self) -> Any:
+        start = self._at
+        sign = -1 if self._peek() == "-" else 1
+        self._at += sign < 0
+        if self._peek() == "N":
+            self._word("NaN")
+            return math.nan
+        if self._peek() == "I":
+            self._word("Inf")
+            if self._peek() == "i":
+                self._word("inity")
+            return sign * math.inf
+        found = _INTEGER.match(self._text, self._at)
+        if not found or self._peek() == "-":
+            raise self._error("Invalid value.")
+        self._at = found.end()
+        is_float = False
+        if self._peek() == ".":
+            is_float = True
+            self._at += 1
+            self._digits("Miss fraction part in number.")
+        if self._peek() in ("e", "E"):
+            is_float = True
+            self._at += 1
+            self._at += self._peek() in ("+", "-")
+            self._digits("Miss exponent in number.")
+        text = self._text[start : self._at]
         try:
-            return json.decoder.scanstring(text, at + 1, False)  # type: ignore[attr-defined]
+            return _finite(text) if is_float else _integer(text)
+        except ValueError as error:
+            self._at = start
+            raise self._error("Number too big to be stored in double.") from error
+
+    def _digits(self, missing: str) -> None:
+        start = self._at
+        while self._peek() in tuple("0123456789"):
+            self._at += 1
+        if self._at == start:
+            raise self._error(missing)
+
+    def _string(self) -> str:
+        start = self._at + 1
+        self._at = _STRING.match(self._text, start).end()  # type: ignore[union-attr]
+        if self._peek() != '"':
+            known = self._peek() not in ("", "\x00")
+            raise self._error("Invalid encoding in string." if known else "Missing a closing quotation mark in string.")
+        raw = self._text[start : self._at].encode("latin-1").decode("utf-8", "surrogateescape")
+        self._at += 1
+        if "\\" not in raw:
+            return raw
+        try:
+            value = json.loads(f'"{raw}"')
         except json.JSONDecodeError as error:
-            missing = "Unterminated" in error.msg
-            reason = "Missing a closing quotation mark in string." if missing else "Invalid escape character in string."
-            raise _error(reason, error.pos) from error
-    word = _WORD.match(text, at)
-    if word:
-        return _WORDS[word.group()], word.end()
-    number = _NUMBER.match(text, at)
-    if number:
-        is_float = number.group(1) or number.group(2)
-        return (float if is_float else int)(number.group()), number.end()
-    raise _error("Invalid value.", at)
+            self._at = start + len(raw[: error.pos - 1].encode("utf-8", "surrogateescape"))
+            is_hex = "uXXXX" in error.msg
+            reason = (
+                "Incorrect hex digit after \\u escape in string." if is_hex else "Invalid escape character in string."
+            )
+            raise self._error(reason) from error
+        if "\\u" in raw and _LONE_SURROGATE.search(value) and not _LONE_SURROGATE.search(raw):
+            self._at = start + raw.lower().index("\\ud")
+            raise self._error("The surrogate pair in string is invalid.")
+        return value
 
-
-def _error(reason: str, at: int):
-    return bad_request(f"JSON Parse error: {reason} at offset: {at}")
+    def _error(self, reason: str) -> ServingError:
+        return bad_request(f"JSON Parse error: {reason} at offset: {self._at}")

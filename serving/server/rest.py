@@ -1,185 +1,237 @@
-"""TF Serving's REST API as a raw ASGI application (contract sections 1 to 8)."""
+"""TF Serving's REST API (contract sections 1 to 8): routes, and what a request and a response mean."""
 
-import asyncio
-import concurrent.futures
-import gzip
+import functools
 import json
+import logging
 import re
+import time
 import urllib.parse
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
+import uvicorn
 from google.protobuf import json_format
 
-from serving.server.core import ServerCore
+from serving.server.core import ServedVersion, ServerCore
 from serving.server.errors import ServingError, bad_request
-from serving.server.json_body import parse_body
-from serving.server.tensors import format_predict, parse_predict
+from serving.server.examples import DEFAULT_SIGNATURE, classify, regress
+from serving.server.http_protocol import HTML, HttpServer, Limits, Request, Response, uvicorn_server
+from serving.server.json_body import parse_body, shown
+from serving.server.json_examples import format_classify, format_regress, parse_examples
+from serving.server.json_response import format_predict
+from serving.server.metrics import CONTENT_TYPE, Metrics
+from serving.server.monitoring_config import metrics_path
+from serving.server.options import ServerOptions
+from serving.server.tensors import parse_predict
 
-MAX_BODY_BYTES = 64 << 20
+log = logging.getLogger(__name__)
+
 # What libevent answers outside /v1/ (R5).
 _NOT_FOUND = b"<HTML><HEAD>\n<TITLE>404 Not Found</TITLE>\n</HEAD><BODY>\n<H1>Not Found</H1>\n</BODY></HTML>\n"
-_SUFFIX = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+_CORS = (
+    b"Access-Control-Allow-Origin: *\r\n"
+    b"Access-Control-Allow-Methods: POST, GET\r\n"
+    b"Access-Control-Allow-Headers: Content-Type\r\n"
+)
+_SUFFIX = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _POST = re.compile(rf"/v1/models/(?P<name>[^/:]+){_SUFFIX}:(?P<method>classify|regress|predict)", re.IGNORECASE)
 _GET = re.compile(rf"/v1/models(?:/(?P<name>[^/:]+))?{_SUFFIX}(?P<metadata>/metadata)?", re.IGNORECASE)
 
 
-class _NoPage(Exception):
-    """A path that is neither under /v1/ nor another page of the server (R5)."""
+class _Route(NamedTuple):
+    """What a path names; `method` is as it was typed, or `status` or `metadata`."""
+
+    name: str | None
+    version: str | None
+    label: str | None
+    method: str
+
+    @property
+    def number(self) -> int | None:
+        """Raises ServingError: above int64, where TF Serving answers without a body (R12)."""
+        if self.version is None:
+            return None
+        digits = self.version.lstrip("0") or "0"
+        if len(digits) > 19 or int(digits) >= 2**63:
+            raise ServingError("INVALID_ARGUMENT", None)
+        return int(digits)
 
 
-class RestApp:
+@functools.lru_cache(1024)
+def _route(method: str, target: str) -> _Route | None:
+    """None is a malformed request (R1-R7, R13)."""
+    found = _POST.fullmatch(target) if method == "POST" else _GET.fullmatch(target) if method == "GET" else None
+    if not found:
+        return None
+    name, label = found["name"], found["label"]
+    return _Route(
+        name and urllib.parse.unquote(name),
+        found["version"],
+        label and urllib.parse.unquote(label),
+        found["method"] if method == "POST" else "metadata" if found["metadata"] else "status",
+    )
+
+
+class RestApi:
     """The models behind TF Serving's URLs.
 
     Args:
         core: The models.
-        timeout_seconds: Limit of one request, answered with 504.
-        threads: Requests that run at the same time.
+        options: Timeout, threads, limits, CORS and the monitoring page.
+        metrics: What counts the requests.
+
+    Raises:
+        InputError: --monitoring_config_file cannot be read.
     """
 
-    def __init__(self, core: ServerCore, timeout_seconds: float = 30.0, threads: int = 4):
+    def __init__(self, core: ServerCore, options: ServerOptions, metrics: Metrics):
         self._core = core
-        self._timeout = timeout_seconds
-        self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="predict")
+        self._metrics = metrics
+        self._options = options
+        self._timeout = options.rest_api_timeout_in_ms / 1000
+        self._metrics_path = metrics_path(options.monitoring_config_file)
+        self._headers = _CORS if options.rest_api_enable_cors_support else b""
 
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
+    def server(self) -> uvicorn.Server:
+        """What serves it."""
+        limits = Limits(self._options.max_request_bytes, self._timeout)
+        return uvicorn_server(HttpServer(self.answer, self._refuse, self._options.rest_api_num_threads, limits))
+
+    def answer(self, request: Request) -> Response:
+        """From any thread; raises nothing."""
         try:
-            body = await self._answer(scope, receive)
-            await _send(send, 200, body)
-        except _NoPage:
-            await _send(send, 404, _NOT_FOUND, b"text/html")
+            return self._answer(request)
         except ServingError as error:
-            body = b"" if error.message is None else _pretty({"error": error.message})
-            await _send(send, error.http_status, body)
+            return Response(error.http_status, error_body(error.message), headers=self._headers)
+        except Exception as error:
+            log.exception("%s %s failed", request.method, request.target)
+            return self._refuse(500, f"{type(error).__name__}: {error}")
 
-    async def _answer(self, scope: dict[str, Any], receive: Any) -> bytes:
-        path = scope["raw_path"].decode("ascii", "replace")
-        query = scope["query_string"].decode("ascii", "replace")
-        target = f"{path}?{query}" if query else path  # the query is part of the matched path (R6)
-        method = scope["method"]
-        if not path.lower().startswith("/v1/"):
-            raise _NoPage()
+    def _refuse(self, status: int, message: str) -> Response:
+        return Response(status, error_body(message), headers=self._headers)
+
+    def _answer(self, request: Request) -> Response:
+        method, target = request.method, request.target
+        if target.partition("?")[0] == self._metrics_path:
+            return Response(200, self._metrics.page(), CONTENT_TYPE.encode())
+        if not target[:4].lower() == "/v1/":
+            return Response(404, _NOT_FOUND, HTML)
         if method == "OPTIONS":
-            origin = dict(scope["headers"]).get(b"origin", b"")
-            if not origin.startswith((b"http://", b"https://")):
-                raise ServingError("INVALID_ARGUMENT", None)
-            return b""
-        if method == "POST" and (found := _POST.fullmatch(target)):
-            body = await _read(scope, receive)
-            return await self._in_thread(self._predict, found, body)
-        if method == "GET" and (found := _GET.fullmatch(target)):
-            return await self._in_thread(self._metadata if found["metadata"] else self._status, found)
-        raise bad_request(f"Malformed request: {method} {target}")
+            allowed = request.headers.get(b"origin", b"").startswith((b"http://", b"https://"))
+            return Response(200 if allowed else 400, b"", headers=self._headers)
+        route = _route(method, target)
+        if not route:
+            raise bad_request(f"Malformed request: {method} {target}")
+        if method == "GET":
+            return Response(200, self._describe(route), headers=self._headers)
+        return Response(200, self._infer(route, request), headers=self._headers)
 
-    async def _in_thread(self, work: Any, *arguments: Any) -> bytes:
-        future = asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
-        try:
-            return await asyncio.wait_for(future, self._timeout)
-        except TimeoutError as error:
-            raise ServingError("DEADLINE_EXCEEDED", "Timed out") from error
-
-    # Requests ---------------------------------------------------------------------------------------------------
-
-    def _predict(self, found: re.Match[str], body: bytes) -> bytes:
-        number = _number(found["version"])
-        request = parse_body(body)
-        if found["method"].lower() != "predict":
-            raise ServingError("UNIMPLEMENTED", f"Method {found['method']} is not implemented by this server")
-        signature = request.get("signature_name", "serving_default")
-        if not isinstance(signature, str):
-            raise bad_request("Request not formatted correctly. 'signature_name' key must be a string value.")
-        with self._core.use(*_model(found, number)) as version:
-            if signature not in version.signatures:
-                raise bad_request(f'Serving signature name: "{signature}" not found in signature def')
-            definition = version.signatures[signature]
-            dtypes = {name: tf.as_dtype(info.dtype) for name, info in definition.inputs.items()}
-            inputs, by_row = parse_predict(request, dtypes)
-            outputs = version.run(signature, inputs, timeout_seconds=self._timeout)
-            return format_predict({name: np.asarray(value) for name, value in outputs.items()}, by_row)
-
-    def _status(self, found: re.Match[str]) -> bytes:
-        if not found["name"]:
+    def _describe(self, route: _Route) -> bytes:
+        number = route.number
+        if not route.name:
             raise bad_request("Missing model name in request.")
-        name, number = urllib.parse.unquote(found["name"]), _number(found["version"])
-        chosen = self._core.status(name, number)
+        if route.method == "status":
+            return self._status(route.name, number)
+        with self._core.use(route.name, number, route.label) as version:
+            return _metadata(version)
+
+    def _status(self, name: str, number: int | None) -> bytes:
         rows = []
-        for version in chosen:
+        for version in self._core.status(name, number):
             status = {"error_code": version.error_code, "error_message": version.error_message}
             rows.append({"version": str(version.number), "state": version.state, "status": status})
-        return _pretty({"model_version_status": rows})
+        return _json({"model_version_status": rows})
 
-    def _metadata(self, found: re.Match[str]) -> bytes:
-        if not found["name"]:
-            raise bad_request("Missing model name in request.")
-        number = _number(found["version"])
-        with self._core.use(*_model(found, number)) as version:
-            signatures = {name: _signature(value) for name, value in version.signatures.items()}
-            spec = {"name": version.name, "signature_name": "", "version": str(version.number)}
-            return _pretty({"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}})
+    def _infer(self, route: _Route, request: Request) -> bytes:
+        number = route.number
+        started = time.perf_counter()
+        code, examples = "OK", None
+        try:
+            body = _plain(request, self._options.max_request_bytes)
+            method = route.method.lower()
+            if method == "predict":
+                return self._predict(route, number, body)
+            parsed = parse_body(body)
+            signature = _signature_name(parsed)
+            batch = parse_examples(parsed)
+            with self._core.use(route.name or "", number, route.label) as version:
+                examples = len(batch)
+                check = self._options.enable_signature_method_name_check
+                if method == "classify":
+                    return format_classify(*classify(version, batch, signature, self._timeout, check))
+                return format_regress(regress(version, batch, signature, self._timeout, check))
+        except ServingError as error:
+            code = error.code
+            raise
+        except Exception:
+            code = "INTERNAL"
+            raise
+        finally:
+            seconds = time.perf_counter() - started
+            self._metrics.record_request(
+                route.name or "", route.method, "REST", code, seconds, examples if code == "OK" else None
+            )
 
-
-def _model(found: re.Match[str], number: int | None) -> tuple[str, int | None, str | None]:
-    label = found["label"]
-    return urllib.parse.unquote(found["name"] or ""), number, None if label is None else urllib.parse.unquote(label)
-
-
-def _signature(definition: Any) -> dict[str, Any]:
-    value = json_format.MessageToDict(
-        definition, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
-    for side in ("inputs", "outputs"):
-        for info in value[side].values():
-            shape = info.setdefault("tensor_shape", {"dim": [], "unknown_rank": False})
-            for dim in shape["dim"]:
-                dim.setdefault("name", "")
-    return value
-
-
-def _number(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if int(text) >= 2**63:
-        raise ServingError("INVALID_ARGUMENT", None)  # TF Serving returns before it writes the error (R12)
-    return int(text)
-
-
-def _pretty(value: Any) -> bytes:
-    return (json.dumps(value, indent=4) + "\n").encode()
-
-
-async def _read(scope: dict[str, Any], receive: Any) -> bytes:
-    parts, size, more = [], 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ServingError("CANCELLED", "The client closed the connection")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        more = message.get("more_body", False)
-        if size > MAX_BODY_BYTES:
-            raise bad_request(f"The request body is above the limit of {MAX_BODY_BYTES} bytes")
-    body = b"".join(parts)
-    if dict(scope["headers"]).get(b"content-encoding") == b"gzip":
-        return _decompress(body)
-    return body
+    def _predict(self, route: _Route, number: int | None, body: bytes) -> bytes:
+        request = parse_body(body)
+        signature = _signature_name(request) or DEFAULT_SIGNATURE
+        with self._core.use(route.name or "", number, route.label) as version:
+            if signature not in version.signatures:
+                raise bad_request(f'Serving signature name: "{signature}" not found in signature def')
+            dtypes = {name: tf.as_dtype(info.dtype) for name, info in version.signatures[signature].inputs.items()}
+            if not dtypes:
+                raise bad_request(
+                    f"Failed to get input map for signature: {request.get('signature_name') or 'DEFAULT'}"
+                )
+            has_booleans = b"true" in body or b"false" in body
+            inputs, by_row = parse_predict(request, dtypes, has_booleans)
+            outputs = version.run(signature, inputs, timeout_seconds=self._timeout)
+        return format_predict(outputs, by_row)
 
 
-def _decompress(body: bytes) -> bytes:
+def _signature_name(request: dict[str, Any]) -> str:
+    name = request.get("signature_name", "")
+    if not isinstance(name, str):
+        raise bad_request(
+            f"JSON Value: {shown(request)} not formatted correctly. 'signature_name' key must be a string value."
+        )
+    return name
+
+
+def _metadata(version: ServedVersion) -> bytes:
+    signatures = {}
+    for name, definition in version.signatures.items():
+        value = json_format.MessageToDict(
+            definition, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+        for info in (*value["inputs"].values(), *value["outputs"].values()):
+            info.setdefault("tensor_shape", {"dim": [], "unknown_rank": False})
+        signatures[name] = value
+    spec = {"name": version.name, "signature_name": "", "version": str(version.number)}
+    return _json({"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}})
+
+
+def error_body(message: str | None) -> bytes:
+    """None is a body without a byte."""
+    return b"" if message is None else _json({"error": message})
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=4, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+
+
+def _plain(request: Request, limit: int) -> bytes:
+    """The body, decompressed where it is gzip (R11)."""
+    if b"gzip" not in request.headers.get(b"content-encoding", b"").lower():
+        return request.body
     decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
-        plain = decompressor.decompress(body, MAX_BODY_BYTES + 1)
-    except (zlib.error, gzip.BadGzipFile) as error:
+        plain = decompressor.decompress(request.body, limit + 1)
+    except zlib.error as error:
         raise bad_request("Failed to decompress the request body") from error
-    if len(plain) > MAX_BODY_BYTES:
-        raise bad_request(f"The request body is above the limit of {MAX_BODY_BYTES} bytes")
+    if len(plain) > limit:
+        raise bad_request(f"The request's body is above the limit of {limit} bytes (--max_request_bytes)")
+    if not decompressor.eof:
+        raise bad_request("Failed to decompress the request body")
     return plain
-
-
-async def _send(send: Any, status: int, body: bytes, content_type: bytes = b"application/json") -> None:
-    headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import socket
 import threading
 import time
@@ -11,8 +10,9 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from serving.server.core import ServerCore
+from serving.server.metrics import Metrics
 from serving.server.options import ServerOptions
-from serving.server.rest import RestApp
+from serving.server.rest import RestApi
 from transforms.errors import InputError
 
 
@@ -37,11 +37,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _rest_server(core: ServerCore, options: ServerOptions) -> uvicorn.Server:
-    app = RestApp(core, options.rest_api_timeout_in_ms / 1000, threads=4 * (os.cpu_count() or 1))
-    config = uvicorn.Config(
-        app, http="httptools", loop="uvloop", lifespan="off", log_level="error", access_log=False, ws="none"
-    )
-    return uvicorn.Server(config)
+    return RestApi(core, options, Metrics()).server()
 
 
 def _addresses(listener: socket.socket) -> Addresses:

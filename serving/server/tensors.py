@@ -1,77 +1,255 @@
-"""JSON values <-> tensors, by the rules of TF Serving's json_tensor.cc (contract P5-P20, O1-O9)."""
+"""JSON values -> tensors, by the rules of TF Serving's json_tensor.cc (contract P5-P20).
+
+A request is first read in bulk, without a Python step per number. Whatever that does not expect is read again value by
+value, which finds the error that TF Serving finds first.
+"""
 
 import base64
 import binascii
-import json
+import itertools
+import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import types_pb2
 
 from serving.server.errors import ServingError, bad_request
+from serving.server.json_body import shown
 
+_INT32 = (-(2**31), 2**31 - 1)
+# What a JSON integer may be (P16); narrower types than int32 wrap, as C++ casts do.
 _INTEGER_LIMITS = {
-    tf.int8: (-(2**31), 2**31 - 1),
-    tf.int16: (-(2**31), 2**31 - 1),
-    tf.int32: (-(2**31), 2**31 - 1),
-    tf.uint8: (-(2**31), 2**31 - 1),
+    tf.int8: _INT32,
+    tf.int16: _INT32,
+    tf.int32: _INT32,
+    tf.uint8: _INT32,
     tf.int64: (-(2**63), 2**63 - 1),
     tf.uint32: (0, 2**32 - 1),
     tf.uint64: (0, 2**64 - 1),
 }
 _FLOATS = (tf.float32, tf.float64)
+# struct packs a list of numbers in a third of numpy's time, refuses other types and integers that do not fit.
+_PACKED = {
+    tf.int8: ("i", np.int32),
+    tf.int16: ("i", np.int32),
+    tf.int32: ("i", np.int32),
+    tf.uint8: ("i", np.int32),
+    tf.int64: ("q", np.int64),
+    tf.uint32: ("I", np.uint32),
+    tf.uint64: ("Q", np.uint64),
+    tf.float32: ("d", np.float64),
+    tf.float64: ("d", np.float64),
+}
+MAX_DIMENSIONS = 63  # of numpy, less the batch's
+Dtypes = dict[str, tf.DType]
 
 
-def shown(value: Any) -> str:
-    """A value as errors echo it, cut at 256 bytes (J9)."""
-    return json.dumps(value, indent=4)[:256]
+class _Unexpected(Exception):
+    """The bulk reader gives up; the careful one says why, or takes it."""
 
 
-def _json_type(value: Any) -> str:
-    if value is None:
-        return "Null"
-    if isinstance(value, bool):
-        return "Boolean"
-    if isinstance(value, int | float):
-        return "Number"
-    if isinstance(value, str):
-        return "String"
-    return "Array" if isinstance(value, list) else "Object"
+def parse_predict(
+    body: dict[str, Any], dtypes: Dtypes, has_booleans: bool = True
+) -> tuple[dict[str, np.ndarray], bool]:
+    """The inputs of a predict request, and whether it was in row format.
+
+    Args:
+        body: The request.
+        dtypes: The signature's inputs, at least one.
+        has_booleans: False where it is known that no value is true or false, which look like numbers otherwise.
+
+    Raises:
+        ServingError: P1, P5-P20.
+    """
+    if "instances" in body:
+        if "inputs" in body:
+            raise _malformed(
+                body, "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist "
+            )
+        instances = body["instances"]
+        if not isinstance(instances, list):
+            raise _malformed(body, "Expecting 'instances' to be an list/array")
+        if not instances:
+            raise _malformed(body, "No values in 'instances' array")
+        try:
+            return _rows_in_bulk(instances, dtypes, has_booleans), True
+        except _Unexpected:
+            return _rows(instances, dtypes), True
+    if "inputs" in body:
+        return _columns(body["inputs"], dtypes, has_booleans), False
+    raise bad_request("Missing 'inputs' or 'instances' key")
+
+
+def _malformed(body: dict[str, Any], reason: str) -> ServingError:
+    return bad_request(f"JSON Value: {shown(body)} {reason}")
+
+
+# In bulk -------------------------------------------------------------------------------------------------------------
+
+
+def _rows_in_bulk(instances: list[Any], dtypes: Dtypes, has_booleans: bool) -> dict[str, np.ndarray]:
+    if not _is_named(instances[0]):
+        if len(dtypes) > 1:
+            raise _Unexpected()
+        [(name, dtype)] = dtypes.items()
+        return {name: _bulk(instances, dtype, has_booleans)}
+    if set(map(type, instances)) != {dict} or set(map(len, instances)) != {len(dtypes)}:
+        raise _Unexpected()
+    try:
+        return {name: _bulk([row[name] for row in instances], dtype, has_booleans) for name, dtype in dtypes.items()}
+    except KeyError:
+        raise _Unexpected() from None
+
+
+def _bulk(values: list[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
+    """A list of at least one level, whatever the number of its levels."""
+    shape, level = [len(values)], values
+    while level and type(level[0]) is list:
+        if set(map(type, level)) != {list}:
+            raise _Unexpected()
+        sizes = set(map(len, level))
+        if len(sizes) != 1:
+            raise _Unexpected()
+        shape += sizes
+        level = list(itertools.chain.from_iterable(level))
+        if len(shape) > MAX_DIMENSIONS:
+            raise _Unexpected()
+    return _flat(level, dtype, has_booleans).reshape(shape)
+
+
+def _flat(values: list[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
+    """Scalars as a vector."""
+    if dtype == tf.string:
+        return _strings(values)
+    if dtype == tf.bool:
+        if not set(map(type, values)) <= {bool}:
+            raise _Unexpected()
+        return np.array(values, bool)
+    if dtype not in _PACKED or (has_booleans and bool in set(map(type, values))):
+        raise _Unexpected()
+    code, packed = _PACKED[dtype]
+    try:
+        array = np.frombuffer(struct.pack(f"{len(values)}{code}", *values), packed)
+    except (struct.error, OverflowError):
+        raise _Unexpected() from None
+    return _cast(array, dtype)
+
+
+def _strings(values: list[Any]) -> np.ndarray:
+    array = np.empty(len(values), object)
+    try:
+        if values and type(values[0]) is dict:
+            if set(map(len, values)) != {1}:
+                raise _Unexpected()
+            array[:] = [base64.b64decode(value["b64"], validate=True) for value in values]
+        else:
+            array[:] = list(map(str.encode, values))
+    except (TypeError, KeyError, ValueError):  # not a str, no b64, surrogates or bad base64
+        raise _Unexpected() from None
+    return array
+
+
+def _cast(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
+    with np.errstate(over="ignore"):  # a double out of float's range is an infinity (P15)
+        return array.astype(dtype.as_numpy_dtype, copy=False)
+
+
+# Value by value ------------------------------------------------------------------------------------------------------
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, dict) and not _is_b64(value)
 
 
 def _is_b64(value: Any) -> bool:
-    return isinstance(value, dict) and list(value) == ["b64"]
+    return isinstance(value, dict) and list(value) == ["b64"] and isinstance(value["b64"], str)
 
 
-def to_tensor(value: Any, dtype: tf.DType) -> np.ndarray:
-    """One JSON value, scalar or nested list, as a tensor."""
-    if dtype in _FLOATS:
-        fast = _fast_floats(value, dtype)
-        if fast is not None:
-            return fast
-    elif dtype == tf.string and isinstance(value, list) and all(type(item) is str for item in value):
-        return np.array([item.encode() for item in value], object)
-    flat: list[Any] = []
+def _rows(instances: list[Any], dtypes: Dtypes) -> dict[str, np.ndarray]:
+    named = _is_named(instances[0])
+    if not isinstance(instances[0], dict) and len(dtypes) > 1:
+        raise bad_request(
+            "instances is a plain list, but expecting list of objects as multiple input tensors required as per "
+            "tensorinfo_map"
+        )
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
+    for index, row in enumerate(instances):
+        if named != _is_named(row):
+            what = ("object", "list") if named else ("value/list", "object")
+            raise bad_request(f"Expecting {what[0]} but got {what[1]} at item {index} of input list")
+        for name, value in (row if named else {next(iter(dtypes)): row}).items():
+            key = f" key: {name}" if named else ""
+            try:
+                _add(parts, name, value, dtypes)
+            except ServingError as error:
+                raise bad_request(
+                    f"Failed to process element: {index}{key} of 'instances' list. Error: {error.code}: {error.message}"
+                ) from error
+        if named and row.keys() != dtypes.keys():
+            raise bad_request(
+                f"Failed to process element: {index} of 'instances' list. JSON object: {shown(row)} "
+                f"keys must be equal to: {','.join(sorted(dtypes))}"
+            )
+    return {name: np.stack(values) for name, values in parts.items()}
+
+
+def _add(parts: dict[str, list[np.ndarray]], name: str, value: Any, dtypes: Dtypes) -> None:
+    if name not in dtypes:
+        raise bad_request(f"JSON object: does not have named input: {name}")
+    part = to_tensor(value, dtypes[name])
+    parts[name].append(part)
+    first = parts[name][0]
+    if part.size != first.size:
+        raise bad_request(f"Expecting tensor size: {first.size} but got: {part.size}")
+    if part.shape != first.shape:
+        raise bad_request(f"Expecting shape {_shape_text(first)} but got: {_shape_text(part)}")
+
+
+def _shape_text(array: np.ndarray) -> str:
+    return f"[{','.join(map(str, array.shape))}]"
+
+
+def _columns(inputs: Any, dtypes: Dtypes, has_booleans: bool) -> dict[str, np.ndarray]:
+    if not _is_named(inputs):
+        if len(dtypes) > 1:
+            raise bad_request(
+                "inputs is a plain value/list, but expecting an object as multiple input tensors required as per "
+                "tensorinfo_map"
+            )
+        inputs = {next(iter(dtypes)): inputs}
+    tensors = {}
+    for name, dtype in dtypes.items():
+        if name not in inputs:
+            raise bad_request(f"Missing named input: {name} in 'inputs' object.")
+        tensors[name] = to_tensor(inputs[name], dtype, has_booleans)
+    return tensors
+
+
+def to_tensor(value: Any, dtype: tf.DType, has_booleans: bool = True) -> np.ndarray:
+    """One JSON value, a scalar or a list of any number of levels, as a tensor. Raises ServingError (P15-P20)."""
+    if isinstance(value, list):
+        try:
+            return _bulk(value, dtype, has_booleans)
+        except _Unexpected:
+            pass
     shape = _shape(value)
-    _fill(value, dtype, shape, 0, flat)
+    if len(shape) > MAX_DIMENSIONS:
+        raise bad_request(f"Lists are nested in {len(shape)} levels; a tensor has at most {MAX_DIMENSIONS} dimensions")
+    flat = _leaves(value, dtype, shape)
     if dtype == tf.string:
         array = np.empty(len(flat), object)
         array[:] = flat
+    elif dtype == tf.bool or not flat:
+        array = np.array(flat, dtype.as_numpy_dtype)
     else:
-        with np.errstate(over="ignore"):
-            array = np.array(flat, dtype.as_numpy_dtype)
+        array = _cast(np.array(flat, _PACKED[dtype][1]), dtype)
     return array.reshape(shape)
 
 
-def _fast_floats(value: Any, dtype: tf.DType) -> np.ndarray | None:
-    """A flat list of floats, the common case; anything else takes the careful path."""
-    if isinstance(value, list) and all(type(item) is float for item in value):
-        with np.errstate(over="ignore"):
-            return np.array(value, np.float64).astype(dtype.as_numpy_dtype)
-    return None
-
-
 def _shape(value: Any) -> list[int]:
+    """By the first element of each level, as TF Serving takes it."""
     shape = []
     while isinstance(value, list):
         shape.append(len(value))
@@ -81,203 +259,89 @@ def _shape(value: Any) -> list[int]:
     return shape
 
 
-def _fill(value: Any, dtype: tf.DType, shape: list[int], level: int, flat: list[Any]) -> None:
-    if not isinstance(value, list):
-        if level != len(shape):
+def _leaves(value: Any, dtype: tf.DType, shape: Sequence[int]) -> list[Any]:
+    """All scalars in order, without recursion: a body may be nested very deep."""
+    flat: list[Any] = []
+    rank = len(shape)
+    stack = [iter([value])]
+    while stack:
+        level = len(stack) - 1
+        try:
+            item = next(stack[-1])
+        except StopIteration:
+            stack.pop()
+            continue
+        if isinstance(item, list):
+            if level >= rank:
+                raise bad_request(f"Encountered list at unexpected level: {level} expected < {rank}")
+            if len(item) != shape[level]:
+                raise bad_request(
+                    f"Encountered list at unexpected size: {len(item)} at level: {level} expected size: {shape[level]}"
+                )
+            stack.append(iter(item))
+            continue
+        if level != rank:
             raise bad_request(
-                f"JSON Value: {shown(value)} found at incorrect level: {level} in the JSON DOM. "
-                f"Expected at level: {len(shape)}"
+                f"JSON Value: {shown(item)} found at incorrect level: {level + 1} in the JSON DOM. "
+                f"Expected at level: {rank}"
             )
-        flat.append(_scalar(value, dtype))
-        return
-    if level >= len(shape):
-        raise bad_request(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
-    if len(value) != shape[level]:
-        raise bad_request(
-            f"Encountered list at unexpected size: {len(value)} at level: {level} expected size: {shape[level]}"
-        )
-    for item in value:
-        _fill(item, dtype, shape, level + 1, flat)
+        flat.append(_scalar(item, dtype))
+    return flat
 
 
 def _scalar(value: Any, dtype: tf.DType) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if dtype in _FLOATS and is_number:
-        return float(value)
-    if dtype in _INTEGER_LIMITS and isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, dict):
+        if dtype == tf.string:
+            return _base64(value)
+    elif dtype in _FLOATS:
+        if is_number:
+            return float(value)
+    elif dtype in _INTEGER_LIMITS:
         low, high = _INTEGER_LIMITS[dtype]
-        if low <= value <= high:
-            info = np.iinfo(dtype.as_numpy_dtype)
-            span = int(info.max) - int(info.min) + 1
-            return (value - int(info.min)) % span + int(info.min)  # narrow types wrap, as a C++ cast does
-    if dtype == tf.bool and isinstance(value, bool):
-        return value
-    if dtype == tf.string and isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    if dtype == tf.string and isinstance(value, dict):
-        return _base64(value)
-    if dtype not in _FLOATS and dtype not in _INTEGER_LIMITS and dtype not in (tf.bool, tf.string):
-        raise ServingError("UNIMPLEMENTED", f"Conversion of JSON Value: {shown(value)} to type: {dtype.name}")
-    name = {tf.float32: "float", tf.float64: "double"}.get(dtype, dtype.name)
-    raise bad_request(f"JSON Value: {shown(value)} Type: {_json_type(value)} is not of expected type: {name}")
+        if is_number and isinstance(value, int) and low <= value <= high:
+            return value
+    elif dtype == tf.bool:
+        if isinstance(value, bool):
+            return value
+    elif dtype == tf.string:
+        if isinstance(value, str):
+            return value.encode("utf-8", "surrogateescape")
+    else:
+        raise ServingError("UNIMPLEMENTED", f"Conversion of JSON Value: {shown(value)} to type: {dtype_name(dtype)}")
+    name = dtype_name(dtype)
+    raise bad_request(f"JSON Value: {shown(value)} Type: {json_type(value)} is not of expected type: {name}")
+
+
+def dtype_name(dtype: tf.DType) -> str:
+    """As C++ prints it: float, double, half, int32."""
+    return types_pb2.DataType.Name(dtype.as_datatype_enum).removeprefix("DT_").lower()
+
+
+def json_type(value: Any) -> str:
+    """The type's name in errors."""
+    if value is None:
+        return "Null"
+    if isinstance(value, bool):
+        return "True" if value else "False"
+    if isinstance(value, int | float):
+        return "Number"
+    if isinstance(value, str):
+        return "String"
+    return "Array" if isinstance(value, list) else "Object"
 
 
 def _base64(value: dict[str, Any]) -> bytes:
-    if not _is_b64(value) or not isinstance(value["b64"], str):
+    if not _is_b64(value):
         raise bad_request(f"JSON Value: {shown(value)} not formatted correctly for base64 data")
+    return decode_base64(value["b64"])
+
+
+def decode_base64(text: str) -> bytes:
+    """White space is ignored and the padding may be left out, as in Abseil. Raises ServingError (P18)."""
+    bare = "".join(text.split()).rstrip("=")
+    padding = "=" * (-len(bare) % 4)
     try:
-        return base64.b64decode(value["b64"], validate=True)
-    except binascii.Error as error:
+        return base64.b64decode(bare + padding, validate=True)
+    except (binascii.Error, ValueError) as error:
         raise bad_request("Unable to base64 decode") from error
-
-
-def parse_predict(body: dict[str, Any], dtypes: dict[str, tf.DType]) -> tuple[dict[str, np.ndarray], bool]:
-    """The inputs of a predict request, and whether it was in row format."""
-    if "instances" in body and "inputs" in body:
-        raise bad_request("Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist ")
-    if "instances" in body:
-        return _parse_rows(body["instances"], dtypes), True
-    if "inputs" in body:
-        return _parse_columns(body["inputs"], dtypes), False
-    raise bad_request("Missing 'inputs' or 'instances' key")
-
-
-def _parse_rows(instances: Any, dtypes: dict[str, tf.DType]) -> dict[str, np.ndarray]:
-    if not isinstance(instances, list):
-        raise bad_request("Expecting 'instances' to be an list/array")
-    if not instances:
-        raise bad_request("No values in 'instances' array")
-    named = isinstance(instances[0], dict) and not _is_b64(instances[0])
-    if not named:
-        if len(dtypes) > 1:
-            raise bad_request(
-                "instances is a plain list, but expecting list of objects as multiple input tensors required as per "
-                "tensorinfo_map"
-            )
-        for index, item in enumerate(instances):
-            if isinstance(item, dict) and not _is_b64(item):
-                raise bad_request(f"Expecting value/list but got object at item {index} of input list")
-        [(name, dtype)] = dtypes.items()
-        return {name: _batch(instances, dtype)}
-    columns: dict[str, list[Any]] = {name: [] for name in dtypes}
-    for index, item in enumerate(instances):
-        if not isinstance(item, dict) or _is_b64(item):
-            raise bad_request(f"Expecting object but got list at item {index} of input list")
-        for key in item:
-            if key not in dtypes:
-                raise bad_request(
-                    f"Failed to process element: {index} key: {key} of 'instances' list. "
-                    f"Error: INVALID_ARGUMENT: JSON object: does not have named input: {key}"
-                )
-        if len(item) != len(dtypes):
-            raise bad_request(
-                f"Failed to process element: {index} of 'instances' list. JSON object: {shown(item)} "
-                f"keys must be equal to: {','.join(sorted(dtypes))}"
-            )
-        for key, value in item.items():
-            columns[key].append(value)
-    return {name: _batch(values, dtypes[name]) for name, values in columns.items()}
-
-
-def _batch(values: list[Any], dtype: tf.DType) -> np.ndarray:
-    if not any(isinstance(value, list) for value in values):
-        return to_tensor(values, dtype)
-    parts = [to_tensor(value, dtype) for value in values]
-    for part in parts:
-        if part.size != parts[0].size:
-            raise bad_request(f"Expecting tensor size: {parts[0].size} but got: {part.size}")
-        if part.shape != parts[0].shape:
-            raise bad_request(f"Expecting shape {list(parts[0].shape)} but got: {list(part.shape)}")
-    return np.stack(parts)
-
-
-def _parse_columns(inputs: Any, dtypes: dict[str, tf.DType]) -> dict[str, np.ndarray]:
-    named = isinstance(inputs, dict) and not _is_b64(inputs)
-    if not named:
-        if len(dtypes) > 1:
-            raise bad_request(
-                "inputs is a plain value/list, but expecting an object as multiple input tensors required as per "
-                "tensorinfo_map"
-            )
-        [(name, dtype)] = dtypes.items()
-        return {name: to_tensor(inputs, dtype)}
-    for name in dtypes:
-        if name not in inputs:
-            raise bad_request(f"Missing named input: {name} in 'inputs' object.")
-    return {name: to_tensor(inputs[name], dtype) for name, dtype in dtypes.items()}
-
-
-# Responses -----------------------------------------------------------------------------------------------------------
-
-
-def format_predict(outputs: dict[str, np.ndarray], by_row: bool) -> bytes:
-    """The body of a predict response (O1-O9)."""
-    texts = {name: _to_json(name, np.asarray(value)) for name, value in outputs.items()}
-    if not by_row:
-        if len(texts) == 1:
-            return b'{"outputs": ' + _join(next(iter(texts.values()))) + b"\n}"
-        pairs = (json.dumps(name).encode() + b": " + _join(value) for name, value in texts.items())
-        return b'{"outputs": {' + b", ".join(pairs) + b"}\n}"
-    size = None
-    for name, value in outputs.items():
-        if not np.ndim(value):
-            raise bad_request(f"Tensor name: {name} has no shape information ")
-        size = len(value) if size is None else size
-        if len(value) != size:
-            raise bad_request(f"Tensor name: {name} has inconsistent batch size: {len(value)} expecting: {size}")
-    if len(texts) == 1:
-        return b'{"predictions": ' + _join(next(iter(texts.values()))) + b"\n}"
-    names = [json.dumps(name).encode() + b": " for name in texts]
-    rows = zip(*texts.values(), strict=True)
-    objects = (b"{" + b", ".join(n + _join(v) for n, v in zip(names, row, strict=True)) + b"}" for row in rows)
-    return b'{"predictions": [' + b", ".join(objects) + b"]\n}"
-
-
-def _join(value: bytes | list) -> bytes:
-    return value if isinstance(value, bytes) else b"[" + b", ".join(map(_join, value)) + b"]"
-
-
-def _to_json(name: str, array: np.ndarray) -> bytes | list:
-    """A tensor as nested lists of JSON texts."""
-    kind = array.dtype.kind
-    if kind == "f" and array.dtype.itemsize >= 4:
-        texts = [_float(value) for value in array.reshape(-1)]
-    elif kind in "iu":
-        texts = [b"%d" % value for value in array.reshape(-1).tolist()]
-    elif kind == "b":
-        texts = [b"true" if value else b"false" for value in array.reshape(-1).tolist()]
-    elif kind in "OSU":
-        texts = [_string(name, value) for value in array.reshape(-1).tolist()]
-    else:
-        raise bad_request(f"Failed to write JSON value for tensor type: {tf.as_dtype(array.dtype).name}")
-    return _nest(texts, array.shape)
-
-
-def _nest(texts: list[bytes], shape: tuple[int, ...]) -> bytes | list:
-    if not shape:
-        return texts[0]
-    if len(shape) == 1:
-        return list(texts)
-    step = len(texts) // shape[0] if shape[0] else 0
-    return [_nest(texts[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]
-
-
-def _float(value: np.floating) -> bytes:
-    """Shortest text that reads back as the same value of its own width (O5)."""
-    if np.isnan(value):
-        return b"NaN"
-    if np.isinf(value):
-        return b"Infinity" if value > 0 else b"-Infinity"
-    if value == 0:
-        return b"-0.0" if np.signbit(value) else b"0.0"
-    if 1e-4 <= abs(value) < 1e6:
-        return np.format_float_positional(value, unique=True, trim="0").encode()
-    return np.format_float_scientific(value, unique=True, trim="-", exp_digits=2).encode()
-
-
-def _string(name: str, value: Any) -> bytes:
-    raw = value.encode() if isinstance(value, str) else value
-    if name.endswith("_bytes"):
-        return b'{"b64": "' + base64.b64encode(raw) + b'"}'
-    # TF Serving writes strings without a UTF-8 check.
-    return json.dumps(raw.decode("utf-8", "surrogateescape"), ensure_ascii=False).encode("utf-8", "surrogateescape")

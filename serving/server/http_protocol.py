@@ -1,0 +1,386 @@
+"""HTTP/1.1 on uvicorn's server and httptools' parser, without ASGI: its calls cost as much as a request of one row."""
+
+import asyncio
+import concurrent.futures
+import dataclasses
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+import httptools
+import uvicorn
+
+log = logging.getLogger(__name__)
+
+MAX_HEADER_BYTES = 64 << 10
+MAX_PIPELINED = 16
+JSON = b"application/json"
+HTML = b"text/html"
+# A request like the one before that took less than this runs on the loop's thread, if nobody else asks.
+_SHORT_SECONDS = 0.005
+
+
+@dataclasses.dataclass(slots=True)
+class Request:
+    """A request whose body has arrived; header names are in lower case."""
+
+    method: str
+    target: str
+    headers: dict[bytes, bytes]
+    body: bytes
+    keep_alive: bool = True
+    abandoned: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Response:
+    """What is sent back; `headers` are whole lines."""
+
+    status: int
+    body: bytes
+    content_type: bytes = JSON
+    headers: bytes = b""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a client may ask of a connection, in bytes and seconds."""
+
+    max_request_bytes: int
+    request_timeout: float
+    headers_timeout: float = 10.0  # from a request's first byte to the end of its headers
+    body_timeout: float = 60.0  # from a request's first byte to its last
+    idle_timeout: float = 50.0  # between requests, and for a response that the client does not take
+
+
+class HttpServer:
+    """Hands requests to `answer`, in threads.
+
+    Args:
+        answer: Called from any thread; it raises nothing.
+        refuse: The response to what never becomes a request, of a status and a message.
+        threads: Requests that are answered at the same time.
+        limits: Of each connection.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[Request], Response],
+        refuse: Callable[[int, str], Response],
+        threads: int,
+        limits: Limits,
+    ):
+        self.answer = answer
+        self.refuse = refuse
+        self.limits = limits
+        self.pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="rest")
+        self.running = 0
+        self.latest: HttpProtocol | None = None
+        self.connections: set[HttpProtocol] = set()
+        self._sweeping = False
+
+    async def __call__(self, *_: Any) -> None:
+        raise NotImplementedError("HttpProtocol answers; uvicorn wants an application to be callable")
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Closes connections that took too long; a look a second costs less than a timer a request."""
+        if self.connections and not self._sweeping:
+            self._sweeping = True
+            loop.call_later(1.0, self._sweep, loop)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._sweeping = False
+        now = loop.time()
+        for connection in list(self.connections):
+            connection.check(now)
+        self.watch(loop)
+
+
+def uvicorn_server(server: HttpServer) -> uvicorn.Server:
+    """uvicorn's sockets, signals and shutdown around the protocol below."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            server,
+            interface="asgi3",
+            http=HttpProtocol,
+            loop="uvloop",
+            ws="none",
+            lifespan="off",
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=max(1, int(server.limits.request_timeout) + 1),
+        )
+    )
+
+
+class HttpProtocol(asyncio.Protocol):
+    """A connection. Its requests are answered one after the other, in their order.
+
+    Args:
+        config, server_state, app_state, _loop: As uvicorn gives them.
+    """
+
+    def __init__(self, config: Any, server_state: Any, app_state: Any = None, _loop: Any = None):
+        if not config.loaded:
+            config.load()
+        self._server: HttpServer = config.loaded_app
+        self._uvicorn_connections = server_state.connections
+        self._loop: asyncio.AbstractEventLoop = _loop or asyncio.get_event_loop()
+        self._limits = self._server.limits
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]
+        self._waiting: deque[Request | Response] = deque()
+        self._current: Request | None = None
+        self._closing = False  # after the current responses
+        self._ignoring = False  # what still arrives, after a refusal
+        self._paused_since: float | None = None
+        self._since = 0.0  # when the connection became idle, or its request began
+        self._in_headers = self._in_body = False
+        self._previous: tuple[str, int, float] = ("", 0, 1.0)  # target, bytes and seconds of the last request
+        self._clear()
+
+    def _clear(self) -> None:
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._parts: list[bytes] = []
+        self._header_bytes = self._body_bytes = 0
+
+    # Of the transport ------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._since = self._loop.time()
+        self._uvicorn_connections.add(self)
+        self._server.connections.add(self)
+        self._server.watch(self._loop)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._uvicorn_connections.discard(self)
+        self._server.connections.discard(self)
+        self._closing = self._ignoring = True
+        self._waiting.clear()
+        if self._current:
+            self._current.abandoned = True
+        if self._server.latest is self:
+            self._server.latest = None
+
+    def eof_received(self) -> bool:
+        self._closing = True
+        self._close_if_done()
+        return True  # half-closed: what was asked is still answered
+
+    def pause_writing(self) -> None:
+        self._paused_since = self._loop.time()
+
+    def resume_writing(self) -> None:
+        self._paused_since = None
+        self._next()
+
+    def data_received(self, data: bytes) -> None:
+        if self._ignoring:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._closing = True  # only HTTP/1.1 is spoken here; the request itself was complete
+        except httptools.HttpParserError:
+            self._refuse(HTTPStatus.BAD_REQUEST, "Malformed HTTP request")
+        if self._in_headers:
+            self._header_bytes += len(data)
+            if self._header_bytes > MAX_HEADER_BYTES:
+                self._refuse_headers()
+
+    # Of the parser ---------------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._clear()
+        self._in_headers = True
+        if not self._current:
+            self._since = self._loop.time()
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        self._in_headers, self._in_body = False, True
+        if sum(map(len, self._headers.values())) + len(self._target) > MAX_HEADER_BYTES:
+            return self._refuse_headers()
+        length = self._headers.get(b"content-length", b"")
+        if length.isdigit() and int(length) > self._limits.max_request_bytes:
+            return self._refuse_body()
+        if self._headers.get(b"expect", b"").lower() == b"100-continue" and not (self._current or self._waiting):
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        if self._ignoring:
+            return
+        self._parts.append(body)
+        self._body_bytes += len(body)
+        if self._body_bytes > self._limits.max_request_bytes:
+            self._refuse_body()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        if self._ignoring:
+            return
+        request = Request(
+            self._parser.get_method().decode("ascii"),
+            _path(self._target),
+            self._headers,
+            self._parts[0] if len(self._parts) == 1 else b"".join(self._parts),
+            self._parser.should_keep_alive(),
+        )
+        self._clear()
+        self._waiting.append(request)
+        if len(self._waiting) > MAX_PIPELINED:
+            self._transport.pause_reading()
+        self._next()
+
+    # Requests --------------------------------------------------------------------------------------------------------
+
+    def _next(self) -> None:
+        """Starts the next request, unless one runs or the client does not take what it asked for."""
+        while self._waiting and not self._current and self._paused_since is None:
+            item = self._waiting.popleft()
+            if len(self._waiting) == MAX_PIPELINED:
+                self._transport.resume_reading()
+            if isinstance(item, Response):
+                self._send(item, None)
+            else:
+                self._start(item)
+        self._close_if_done()
+
+    def _start(self, request: Request) -> None:
+        self._current = request
+        server = self._server
+        target, size, seconds = self._previous
+        alone = server.latest is self and not server.running
+        server.latest = self
+        like_before = request.target == target and len(request.body) <= 2 * size + 1024
+        # The way to a thread and back costs a tenth of a millisecond. A GET needs no model.
+        if request.method != "POST" or (alone and like_before and seconds < _SHORT_SECONDS):
+            started = time.perf_counter()
+            response = server.answer(request)
+            self._previous = (request.target, len(request.body), time.perf_counter() - started)
+            self._finish(request, response)
+            return
+        server.running += 1
+        timer = self._loop.call_later(self._limits.request_timeout, self._time_out, request)
+        server.pool.submit(self._work, request, timer)
+
+    def _work(self, request: Request, timer: asyncio.TimerHandle) -> None:
+        """In a thread."""
+        started = time.perf_counter()
+        response = None if request.abandoned else self._server.answer(request)
+        seconds = time.perf_counter() - started
+        try:
+            self._loop.call_soon_threadsafe(self._done, request, response, seconds, timer)
+        except RuntimeError:
+            log.debug("The loop was closed before an answer to %s", request.target)
+
+    def _done(self, request: Request, response: Response | None, seconds: float, timer: asyncio.TimerHandle) -> None:
+        timer.cancel()
+        self._server.running -= 1
+        self._previous = (request.target, len(request.body), seconds)
+        if response and not request.abandoned:
+            self._finish(request, response)
+            self._next()
+
+    def _time_out(self, request: Request) -> None:
+        if self._current is request:
+            request.abandoned = True
+            self._finish(request, self._server.refuse(HTTPStatus.GATEWAY_TIMEOUT, "Timed out"))
+            self._next()
+
+    def _finish(self, request: Request, response: Response) -> None:
+        self._current = None
+        self._since = self._loop.time()
+        self._send(response, request)
+
+    def _send(self, response: Response, request: Request | None) -> None:
+        if self._transport.is_closing():
+            return
+        keep_alive = request is not None and request.keep_alive and not self._closing
+        if not keep_alive:
+            self._closing = True
+        head = b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%sConnection: %s\r\n\r\n" % (
+            response.status,
+            _PHRASES.get(response.status, b"Unknown"),
+            response.content_type,
+            len(response.body),
+            response.headers,
+            b"keep-alive" if keep_alive else b"close",
+        )
+        self._transport.write(head if request and request.method == "HEAD" else head + response.body)
+
+    # The end ---------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answers what never becomes a request, once those before it are answered, and ends the connection."""
+        if not self._ignoring:
+            self._ignoring = True
+            self._in_headers = self._in_body = False
+            self._waiting.append(self._server.refuse(status, message))
+            self._next()
+
+    def _refuse_headers(self) -> None:
+        self._refuse(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"The request's headers are above {MAX_HEADER_BYTES} bytes"
+        )
+
+    def _refuse_body(self) -> None:
+        self._refuse(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"The request's body is above the limit of {self._limits.max_request_bytes} bytes (--max_request_bytes)",
+        )
+
+    def _close_if_done(self) -> None:
+        if not self._closing or self._current or self._waiting or self._transport.is_closing():
+            return
+        if self._ignoring and self._transport.can_write_eof():
+            # A client that is still sending would lose the answer to a reset: let it read first.
+            self._transport.write_eof()
+            self._loop.call_later(2.0, self._transport.close)
+        else:
+            self._transport.close()
+
+    def check(self, now: float) -> None:
+        """Ends the connection if it is idle, or its client slow, for too long."""
+        limits, waited = self._limits, now - self._since
+        if self._paused_since is not None:
+            if now - self._paused_since > limits.idle_timeout:
+                self._transport.abort()
+        elif self._current or self._ignoring:
+            return
+        elif self._in_headers or self._in_body:
+            if waited > (limits.headers_timeout if self._in_headers else limits.body_timeout):
+                self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time")
+        elif waited > limits.idle_timeout:
+            self._transport.close()
+
+    def shutdown(self) -> None:
+        """uvicorn stops: what is running is answered first."""
+        self._closing = True
+        if not self._current:
+            self._transport.close()
+
+
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus} | {499: b"Client Closed Request"}
+
+
+def _path(target: bytes) -> str:
+    """Path and query; a proxy may send a whole URL."""
+    if not target.startswith(b"/"):
+        try:
+            url = httptools.parse_url(target)
+        except httptools.HttpParserInvalidURLError:
+            return target.decode("latin-1")
+        target = (url.path or b"/") + (b"?" + url.query if url.query else b"")
+    return target.decode("latin-1")

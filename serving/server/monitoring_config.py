@@ -1,0 +1,51 @@
+"""--monitoring_config_file: a text proto that the tensorflow-serving-api package has no class for (contract X1)."""
+
+import pathlib
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+from serving.server.metrics import METRICS_PATH
+from transforms.errors import InputError
+
+_PACKAGE = "ctrpipe.monitoring"
+
+
+def _message_class() -> Any:
+    """TF Serving's MonitoringConfig, as far as text needs it: names and types of the fields."""
+    file = descriptor_pb2.FileDescriptorProto(name="ctrpipe/monitoring_config.proto", package=_PACKAGE)
+    field = descriptor_pb2.FieldDescriptorProto
+    prometheus = file.message_type.add(name="PrometheusConfig")
+    prometheus.field.add(name="enable", number=1, type=field.TYPE_BOOL, label=field.LABEL_OPTIONAL)
+    prometheus.field.add(name="path", number=2, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    config = file.message_type.add(name="MonitoringConfig")
+    config.field.add(
+        name="prometheus_config",
+        number=1,
+        type=field.TYPE_MESSAGE,
+        type_name=f".{_PACKAGE}.PrometheusConfig",
+        label=field.LABEL_OPTIONAL,
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.MonitoringConfig"))
+
+
+def metrics_path(file: pathlib.Path | None) -> str | None:
+    """Where the Prometheus page is; None if it is off.
+
+    Raises:
+        InputError: the file cannot be read, or is no MonitoringConfig.
+    """
+    if file is None:
+        return None
+    try:
+        config = text_format.Parse(file.read_text(), _message_class()())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: cannot read --monitoring_config_file: {error}") from error
+    except text_format.ParseError as error:
+        raise InputError(
+            f"{file}: {error}; a monitoring configuration is, for example, prometheus_config {{ enable: true }}"
+        ) from error
+    prometheus = config.prometheus_config
+    return (prometheus.path or METRICS_PATH) if prometheus.enable else None
