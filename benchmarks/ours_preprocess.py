@@ -12,13 +12,11 @@ import sys
 from typing import Any
 
 from pipeline.config import RunConfig
-from pipeline.quiet import load_tensorflow
 from pipeline.runner import check_output, one_run_at_a_time, transform
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
     config, folder = RunConfig.model_validate(request["config"]), pathlib.Path(request["folder"])
-    load_tensorflow()
     check_output(folder)
     with one_run_at_a_time(folder):
         done = transform(config, [request["file"]], folder)

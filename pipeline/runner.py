@@ -16,9 +16,10 @@ import numpy as np
 from models.feature_map import FeatureMap
 from pipeline.config import Monitoring, RunConfig
 from pipeline.progress import announce
-from pipeline.quiet import load_tensorflow
+from pipeline.quiet import importing, load_tensorflow
 from transforms.errors import InputError
-from transforms.readers import find_files
+from transforms.parallel import cores, warm
+from transforms.readers import RANGE_BYTES, find_files
 
 CODE_FOLDERS = ("models", "transforms", "serving", "pipeline")
 MONITORED = ("previous", "serving")
@@ -45,6 +46,7 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
         InputError: the data, the configuration or the output folder cannot be used.
     """
     found = find_files(files)
+    warm_workers(config, found)
     load_tensorflow()
     _check_model(config)
     check_output(output)
@@ -53,6 +55,13 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
     monitored = _find_monitored(config.monitoring)
     with one_run_at_a_time(output):
         return _run_pipeline(config, found, data, monitored, output.resolve())
+
+
+def warm_workers(config: RunConfig, files: list[str]) -> None:
+    """Lets processes get ready while this one loads TensorFlow, where a log is large enough for more than one."""
+    crew = config.crew()
+    if not crew.beam_args and min(crew.most or cores(), cores()) > 1 and sum(map(os.path.getsize, files)) > RANGE_BYTES:
+        warm("pipeline.worker_modules")
 
 
 def _find_monitored(monitoring: Monitoring) -> dict[str, Any]:
@@ -74,9 +83,10 @@ def _run_pipeline(
     config: RunConfig, files: list[str], data: list[dict[str, Any]], monitored: dict[str, Any], output: pathlib.Path
 ) -> dict:
     announce("Loading TFX")
-    from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+    with importing():
+        from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
-    from pipeline.graph import create_pipeline
+        from pipeline.graph import create_pipeline
 
     inputs = _run_inputs(files, data, output)
     push_folder = output / "models" / config.serving.model_name
@@ -112,13 +122,16 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
         InputError: the data or the configuration cannot be used.
     """
     found = find_files(files)
+    warm_workers(config, found)
+    load_tensorflow()
     announce("Loading TFX")
-    import tensorflow_transform as tft
-    from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+    with importing():
+        import tensorflow_transform as tft
+        from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
-    from pipeline.artifacts import Artifacts
-    from pipeline.graph import create_data_pipeline
-    from transforms.preprocessing import feature_map
+        from pipeline.artifacts import Artifacts
+        from pipeline.graph import create_data_pipeline
+        from transforms.preprocessing import feature_map
 
     inputs = _run_inputs(found, [_describe_file(path) for path in found], output.resolve())
     with _announced_stages():

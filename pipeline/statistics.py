@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
-from pipeline.quiet import load_tensorflow
+from pipeline.quiet import import_tensorflow
 from transforms.parallel import Workers
 from transforms.payload import ROW_GROUP_ROWS, payload_files, payload_rows, plain, read_payload
 from transforms.spec import LogSpec
 
-load_tensorflow()  # a worker's process begins here: without TensorFlow's start-up lines
+import_tensorflow()  # a worker's process begins here: without TensorFlow's start-up lines
 import tfx  # noqa: E402, F401  TFDV needs a module that tfx-bsl no longer has; tfx puts a stand-in there
 
 # isort: split

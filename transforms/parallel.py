@@ -4,16 +4,23 @@ import concurrent.futures
 import dataclasses
 import json
 import multiprocessing
+import multiprocessing.connection
+import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
 import pathlib
 import pickle
 import signal
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from transforms.errors import InputError
+
+WARM_SECONDS = 0.2  # of a new process that is a copy of a warm one
+_warm = False
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -60,7 +67,7 @@ class Workers:
             function: Pickles, as do items and results; writes what is large to files.
             items: The parts.
             seconds: What all of them take in one process, about. Decides how many processes pay.
-            start_seconds: What a new process takes before its first item.
+            start_seconds: What a new process takes before its first item, where `warm` was not called.
             progress: Told how many items are done.
 
         Raises:
@@ -69,7 +76,7 @@ class Workers:
         if self.beam_args:
             return _by_beam(function, items, self.beam_args, self.scratch)
         most = min(len(items), self.most or cores())
-        processes = min(len(items), self.processes or _paying(most, seconds, start_seconds))
+        processes = min(len(items), self.processes or _paying(most, seconds, WARM_SECONDS if _warm else start_seconds))
         if processes <= 1:
             results = []
             for item in items:
@@ -77,6 +84,23 @@ class Workers:
                 progress(len(results))
             return results
         return _by_pool(function, items, processes, progress)
+
+
+def warm(module: str) -> None:
+    """Starts a process that imports a module; all later processes are copies of it, and start at once.
+
+    Returns while it imports. The module must start no thread, which a copy would lack.
+    """
+    global _warm
+    multiprocessing.forkserver.set_forkserver_preload([module])
+    multiprocessing.resource_tracker.ensure_running()  # it lifts the block where it starts
+    # What is blocked here stays blocked there: Ctrl-C is for this process, which then ends the others.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    _warm = True
 
 
 def cores() -> int:
@@ -92,9 +116,9 @@ def _paying(most: int, seconds: float, start_seconds: float) -> int:
 def _by_pool(
     function: Callable[[Item], Result], items: Sequence[Item], processes: int, progress: Callable[[int], None]
 ) -> list[Result]:
-    # Spawned, not forked: this process may have loaded TensorFlow, whose threads a fork does not copy.
-    context = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_leave_interrupts_to_parent)
+    # Never forked from here: this process may have loaded TensorFlow, whose threads a fork does not copy.
+    context = multiprocessing.get_context("forkserver" if _warm else "spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_obey_parent)
     try:
         futures = [pool.submit(function, item) for item in items]
         for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
@@ -109,8 +133,17 @@ def _by_pool(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _leave_interrupts_to_parent() -> None:
+def _obey_parent() -> None:
+    """Leaves Ctrl-C to the parent, and ends when it has ended, however."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _by_beam(

@@ -1,5 +1,10 @@
 import functools
 import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -45,3 +50,63 @@ def test_progress_counts_the_items_that_are_done():
     seen: list[int] = []
     Workers(processes=2).map(square, range(4), seconds=0, progress=seen.append)
     assert seen == [1, 2, 3, 4]
+
+
+SCRIPT = """
+import os, sys, time
+from transforms.errors import InputError
+from transforms.parallel import Workers, warm
+
+def imported(_number):
+    return "colorsys" in sys.modules
+
+def refuse(number):
+    raise InputError(f"part {number}: broken; write it again")
+
+def report_and_sleep(_number):
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts Python code in a process of its own, in which nothing is warm yet."""
+
+    def start(code: str) -> subprocess.Popen:
+        (tmp_path / "script.py").write_text(SCRIPT + f"    {code}\n")
+        pipe = subprocess.PIPE
+        command = [sys.executable, tmp_path / "script.py"]
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+
+    return start
+
+
+def test_only_copies_of_a_warm_process_have_what_it_imported(start):
+    assert start("warm('colorsys'); print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == (
+        "[True, True]\n"
+    )
+    assert start("print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == "[False, False]\n"
+
+
+def test_a_mistake_in_a_copy_is_raised_as_it_was(start):
+    _, said = start("warm('colorsys'); Workers(processes=2).map(refuse, [3], 0)").communicate()
+    assert said.endswith("InputError: part 3: broken; write it again\n")
+
+
+@pytest.mark.parametrize("warm", ["", "warm('colorsys'); "])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nobody_outlives_the_process_that_is_stopped(start, warm, number):
+    process = start(f"{warm}Workers(processes=2).map(report_and_sleep, [1, 2], 0)")
+    workers = [int(process.stdout.readline()) for _ in range(2)]
+    # A terminal interrupts the whole group.
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    process.wait()
+    end = time.monotonic() + 10
+    while any(pathlib.Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    if number == signal.SIGINT:
+        assert process.stderr.read().count("Traceback") == 1  # that of the process itself
