@@ -60,12 +60,16 @@ def _from_arrow(values: pa.Array) -> np.ndarray:
 
 
 def _from_list(values: Sequence[Any]) -> np.ndarray:
-    first = next((value for value in values if value is not None), None)
-    if first is None and len(values):
-        raise ValueError("only None; write NaN for a missing number, '' for a missing text")
-    if isinstance(first, str | bytes):
+    kinds = set(map(type, values))
+    if kinds == {bytes}:
+        return np.array(values, object)
+    if any(issubclass(kind, str | bytes) for kind in kinds):
         return np.array([_bytes(value) for value in values], object)
-    return np.array([float("nan") if value is None else value for value in values], np.float32)
+    if kinds == {type(None)}:
+        raise ValueError("only None; write NaN for a missing number, '' for a missing text")
+    if type(None) in kinds:
+        values = [float("nan") if value is None else value for value in values]
+    return np.array(values, np.float32)
 
 
 def _bytes(value: Any) -> bytes:
@@ -78,19 +82,21 @@ def _bytes(value: Any) -> bytes:
 
 def predict_body(signature_name: str, arrays: Mapping[str, np.ndarray]) -> bytes:
     """The body of a columnar predict request; NaN and Infinity travel as tokens (contract J4)."""
-    inputs = {name: orjson.Fragment(_column(values)) for name, values in arrays.items()}
-    return orjson.dumps({"signature_name": signature_name, "inputs": inputs})
+    body = {"signature_name": signature_name, "inputs": {name: _column(values) for name, values in arrays.items()}}
+    return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _column(values: np.ndarray) -> bytes:
+def _column(values: np.ndarray) -> Any:
+    """What orjson writes as the column."""
     if values.dtype == object:
-        return orjson.dumps(_texts(values.tolist()))
-    text = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)
+        return _texts(values.tolist())
+    values = np.ascontiguousarray(values)
     if values.dtype.kind != "f" or np.isfinite(values).all():
-        return text
+        return values
     if np.isinf(values).any():
-        return json.dumps(values.tolist()).encode()
-    return text.replace(b"null", b"NaN")  # which orjson writes for NaN, and only for it
+        return orjson.Fragment(json.dumps(values.tolist()))
+    text = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.Fragment(text.replace(b"null", b"NaN"))  # which orjson writes for NaN, and only for it
 
 
 def _texts(values: list[bytes]) -> list[Any]:
