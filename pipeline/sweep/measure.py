@@ -12,9 +12,9 @@ from pipeline.config import Training
 from pipeline.runner import TransformedLog
 from pipeline.training.data import packed_batches
 from pipeline.training.learner import Learner
+from serving.latency.papers import HIFORMER_BATCHES, HIFORMER_ROWS, batch_seconds
 
 PREDICTION_ROWS = 8192
-LATENCY_BATCHES, LATENCY_ROWS = 20, 1024  # Hiformer, section 4.1.2
 SPEED_STEPS, SPEED_REPEATS = 10, 3
 
 
@@ -53,16 +53,11 @@ def count_parameters(network: Any) -> tuple[int, int]:
 
 
 def latency_seconds(learner: Learner, log: TransformedLog, test_rows: int) -> float:
-    """The median time of a prediction over 20 batches of 1024 test rows, after two batches that are not counted."""
-    repeats = math.ceil(LATENCY_BATCHES * LATENCY_ROWS / test_rows)  # a short log's rows come again
-    batches = list(packed_batches(log.test * repeats, log.feature_map, LATENCY_ROWS, take=LATENCY_BATCHES))
-    learner.predict(batches[:2])
-    times = []
-    for batch in batches:
-        started = time.perf_counter()
-        learner.predict([batch])
-        times.append(time.perf_counter() - started)
-    return statistics.median(times)
+    """Hiformer's method on the test rows: the median time of a prediction over 20 batches of 1024."""
+    repeats = math.ceil(HIFORMER_BATCHES * HIFORMER_ROWS / test_rows)  # a short log's rows come again
+    batches = list(packed_batches(log.test * repeats, log.feature_map, HIFORMER_ROWS, take=HIFORMER_BATCHES))
+    seconds = batch_seconds({"model": (lambda batch: learner.predict([batch]), batches)})
+    return statistics.median(seconds["model"])
 
 
 def training_speed(learner: Learner, training: Training, log: TransformedLog) -> float | None:

@@ -64,20 +64,21 @@ def measure_latency(
         "papers": {},
     }
     progress("loading the models")
-    loaded = [Model(path, log, max(settings.rows)) for path in models]
+    loaded = [Model(path, log, max(settings.rows)) for path in [*models, *([baseline] if baseline else [])]]
+    _tell_apart(loaded)
     running: list[Benchmark] = []
     try:
         with Generators(settings.generators or max(1, cores() // 2), settings.seed) as generators:
             progress("the generators' own ceiling")
             report["ceiling"] = ceilings(loaded[0], settings, generators)
-            for index, model in enumerate(loaded[:1] if there else loaded):
+            for index, model in enumerate(loaded[: 1 if there else len(models)]):
                 with _server(model, there, command, flags, progress) as server:
                     report["target"] = report["target"] or server.describe()
                     running.append(Benchmark(model, server, settings, generators, index == 0, progress))
                     running[-1].run()
         if settings.papers:
             progress("Hiformer's and BERT4CTR's methods")
-            report["papers"] = _papers(loaded, Model(baseline, log, 1) if baseline else None, log)
+            report["papers"] = _papers(loaded, loaded[-1].name if baseline else None)
         report["busy"]["after"] = busy()
     except KeyboardInterrupt:
         report["interrupted"] = True
@@ -102,26 +103,31 @@ def _server(
         yield server
 
 
-def _papers(models: Sequence[Model], baseline: Model | None, log: pathlib.Path | None) -> dict[str, Any]:
+def _tell_apart(models: Sequence[Model]) -> None:
+    """Numbers the models of one name."""
+    for index, model in enumerate(models):
+        count = sum(other.name == model.name for other in models[:index])
+        if count:
+            model.name = f"{model.name}-{count + 1}"
+
+
+def _papers(models: Sequence[Model], baseline: str | None) -> dict[str, Any]:
     """Both methods on packed tensors, in this process, all models in turn."""
-    every = {model.name: model for model in [*models, *([baseline] if baseline else [])]}
 
     def calls(rows: int, batches: int) -> dict[str, tuple[papers.Predict, list[Any]]]:
         found = {}
-        for name, model in every.items():
+        for model in models:
             inputs = model.rows.inputs("serving_packed", rows)
             repeated = [inputs[index % len(inputs)] for index in range(batches)]
-            found[name] = (session_call(model.servable, "serving_packed"), repeated)
+            found[model.name] = (session_call(model.servable, "serving_packed"), repeated)
         return found
 
     return {
         "hiformer": {
             "batches": papers.HIFORMER_BATCHES,
             "rows": papers.HIFORMER_ROWS,
-            "baseline": baseline.name if baseline else None,
-            "models": papers.hiformer(
-                calls(papers.HIFORMER_ROWS, papers.HIFORMER_BATCHES), baseline.name if baseline else None
-            ),
+            "baseline": baseline,
+            "models": papers.hiformer(calls(papers.HIFORMER_ROWS, papers.HIFORMER_BATCHES), baseline),
         },
         "bert4ctr": {
             "batches": papers.BERT4CTR_BATCHES,
