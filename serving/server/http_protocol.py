@@ -82,7 +82,7 @@ class HttpServer:
         self.connections: set[HttpProtocol] = set()
         self._sweeping = False
 
-    async def __call__(self, *_: Any) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         raise NotImplementedError("HttpProtocol answers; uvicorn wants an application to be callable")
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
