@@ -1,19 +1,23 @@
 """Batch scoring against probabilities worked out by hand, on every kind of log, and what it leaves when it fails."""
 
+import dataclasses
 import gzip
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from serving import score as score_module
-from serving.score import score
+from serving import score_folder, score_part
+from serving.score import quantile, score
 from tests.e2e.small_run import call, one_line, start
 from tests.serving.small_servable import probability, save, spec
 from transforms.errors import InputError
@@ -68,20 +72,89 @@ def test_each_kind_of_log_labelled_or_not(models, tmp_path, kind, labelled):
     assert {(row["file"], row["model_version"]) for row in found} == {(str(log), "3")}
 
 
-def test_several_files_by_glob_and_gzip_keep_every_row_in_order(models, tmp_path, monkeypatch):
-    monkeypatch.setattr(score_module, "CHUNK_ROWS", 7)  # several requests to the model per range
-    monkeypatch.setattr("transforms.lines.CHUNK_BYTES", 100)
+@pytest.fixture
+def small_pieces(monkeypatch) -> None:
+    """Several parts of a file, several blocks of a part, several requests to the model of a block."""
+    for module in ("transforms.lines", "serving.score"):
+        monkeypatch.setattr(f"{module}.CHUNK_BYTES", 100)
+    monkeypatch.setattr("transforms.readers.RANGE_BYTES", 500)
+    monkeypatch.setattr("serving.score_part.BLOCK_BYTES", 200)
+    monkeypatch.setattr("serving.score_rows.MODEL_ROWS", 7)
+
+
+def test_several_files_by_glob_and_gzip_keep_every_row_in_order(models, tmp_path, small_pieces):
     lines = [(0, float(row), "x" * (row % 5)) for row in range(300)]
     (tmp_path / "b.tsv").write_text(text(lines[:120], labelled=False))
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(text(lines[120:299]).encode()))
     (tmp_path / "c.txt").write_text(text(lines[299:]).rstrip("\n"))
     result = score(models / "tsv", [f"{tmp_path}/*.tsv*", f"{tmp_path}/c.txt"], tmp_path / "out")
     assert (result.rows, result.scored, result.rejected) == (300, 300, 0)
+    assert result.parts == len(list((tmp_path / "out").glob("part-*"))) == 4  # b.tsv is two
     found = read(tmp_path / "out")
     order = [("a.tsv.gz", row) for row in range(179)] + [("b.tsv", row) for row in range(120)] + [("c.txt", 0)]
     assert [(pathlib.Path(row["file"]).name, row["row"]) for row in found] == order
     expected = [probability(number, c) for _, number, c in lines[120:299] + lines[:120] + lines[299:]]
     assert [row["ctr"] for row in found] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("others", [{"workers": 3}, {"beam_args": ["--direct_num_workers=1"]}])
+def test_who_scores_does_not_change_the_result(models, tmp_path, small_pieces, others):
+    lines = [(0, float(row), "x" * (row % 5)) for row in range(300)]
+    (tmp_path / "log.tsv").write_text(text(lines).replace("\t77.0\t", "\tmany\t"))
+    one = score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "one", workers=1)
+    other = score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "other", **others)
+    assert one.parts == other.parts > 3 and one.scores == other.scores
+    assert names(tmp_path / "one") == names(tmp_path / "other")
+    for name in names(tmp_path / "one"):
+        if name != "_summary.json":  # which has seconds
+            assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+
+
+def test_the_summary_counts_rows_and_scores(models, tmp_path):
+    (tmp_path / "log.tsv").write_text(text() + "1\tmany\ta\n")
+    score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out")
+    summary = json.loads((tmp_path / "out" / "_summary.json").read_text())
+    assert (summary["rows"], summary["scored"], summary["rejected"], summary["parts"]) == (6, 5, 1, 1)
+    found = summary["scores"]["ctr"]
+    assert found["mean"] == pytest.approx(np.mean(EXPECTED), abs=1e-6)
+    bins = {int(value * 1000) for value in EXPECTED}  # none is within 1e-6 of a bin's end
+    assert {index for index, count in enumerate(found["histogram"]) if count} == bins
+    assert sum(found["histogram"]) == 5 and found["not_finite"] == 0
+    assert quantile(found, 0.5) == pytest.approx(sorted(EXPECTED)[2], abs=0.001)
+    assert summary["rows_per_s"] == pytest.approx(6 / summary["seconds"])
+
+
+def test_a_log_of_malformed_lines_only_has_rows_without_scores(models, tmp_path):
+    (tmp_path / "log.tsv").write_text("1\tmany\ta\n" * 3)
+    result = score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out", sample_rows=10)
+    assert (result.rows, result.scored, result.rejected, result.scores["ctr"]["mean"]) == (3, 0, 3, None)
+    assert [row["ctr"] for row in read(tmp_path / "out")] == [None] * 3
+
+
+def test_scores_that_are_no_numbers_are_counted_apart():
+    counts = score_part._count({"ctr": np.array([0.25, np.nan, 1.0, np.inf], np.float32)}, 2)
+    found = counts.tasks["ctr"]
+    assert (counts.scored, counts.rejected, found["not_finite"], found["sum"]) == (4, 2, 2, 1.25)
+    assert found["histogram"][250] == found["histogram"][-1] == 1 and sum(found["histogram"]) == 2
+
+
+def test_a_comparison_gets_a_sample_of_the_good_rows(models, tmp_path, small_pieces):
+    lines = [(0, float(row), f"x{row}") for row in range(1000)]
+    (tmp_path / "log.tsv").write_text(text(lines) + "0\tmany\tx\n")
+
+    def compare(version, files, rows, rejected):
+        drawn = pa.concat_tables(map(pa.parquet.read_table, files))
+        drawn = [(row["n"], row["c"].decode()) for row in drawn.to_pylist()]
+        return {"version": version.name, "rows": rows, "rejected": rejected, "drawn": drawn}
+
+    result = score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out", sample_rows=200, compare=compare)
+    found = result.drift
+    assert (found["version"], found["rows"], found["rejected"]) == ("3", 1000, 1)
+    assert 120 < len(found["drawn"]) < 280  # 200 by a rate: 5 standard deviations are 63
+    assert all(c == f"x{n:.0f}" for n, c in found["drawn"])
+    numbers = [n for n, _ in found["drawn"]]
+    assert numbers == sorted(set(numbers)) and numbers[0] < 100 and numbers[-1] > 900
+    assert not (tmp_path / "out" / "_unfinished").exists()
 
 
 def test_malformed_lines_keep_their_place_without_a_score(models, tmp_path):
@@ -114,70 +187,186 @@ def test_the_newest_version_scores_unless_one_is_named(tmp_path):
     assert score(tmp_path / "m" / "9", [str(tmp_path / "log.tsv")], tmp_path / "named").model_version == "9"
 
 
-def test_a_file_that_cannot_be_read_to_its_end_leaves_no_result(models, tmp_path):
-    (tmp_path / "a.tsv").write_text(text())
-    whole = gzip.compress("".join(f"1\t{row * 7919 % 10007}\tv{row}\n" for row in range(3000)).encode())
-    (tmp_path / "b.tsv.gz").write_bytes(whole[:-100])
-    output = tmp_path / "out"
-    found = call("score", "--model", models / "tsv", "--input", f"{tmp_path}/[ab].tsv*", "--output", output)
-    one_line(*found, "b.tsv.gz: the gzip file is cut short")
-    assert names(output) == []
-    (tmp_path / "b.tsv.gz").write_bytes(whole)
-    code, printed = call("score", "--model", models / "tsv", "--input", f"{tmp_path}/[ab].tsv*", "--output", output)
+# Interrupted --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_chunks(monkeypatch) -> None:
+    """The end of a gzip file is not yet seen when the log is planned."""
+    monkeypatch.setattr("transforms.lines.CHUNK_BYTES", 1000)
+
+
+def unfinished(models: pathlib.Path, folder: pathlib.Path) -> list[str]:
+    """A scoring of a.tsv and b.tsv.gz, of which b cannot be read to its end; what of it is there."""
+    (folder / "a.tsv").write_text(text())
+    (folder / "b.tsv.gz").write_bytes(WHOLE[:-100])
+    paths = ["--model", models / "tsv", "--input", f"{folder}/[ab].tsv*", "--output", folder / "out"]
+    one_line(*call("score", "--workers", 1, *paths), "b.tsv.gz: the gzip file is cut short")
+    return names(folder / "out")
+
+
+WHOLE = gzip.compress("".join(f"1\t{row * 7919 % 10007}\tv{row}\n" for row in range(3000)).encode())
+
+
+def test_a_file_that_cannot_be_read_to_its_end_leaves_no_result(models, tmp_path, small_chunks):
+    left = unfinished(models, tmp_path)
+    assert "_unfinished/part-00000-of-00002.parquet" in left
+    assert all(name.startswith("_unfinished/") for name in left)
+    (tmp_path / "b.tsv.gz").write_bytes(WHOLE)
+
+    def score_both(output):
+        return call("score", "--model", models / "tsv", "--input", f"{tmp_path}/[ab].tsv*", "--output", output)
+
+    one_line(*score_both(tmp_path / "out"), "was begun here before")
+    shutil.rmtree(tmp_path / "out" / "_unfinished")  # as that line says
+    code, printed = score_both(tmp_path / "out")
     assert code == 0 and "3,005 rows in, 3,005 scored, 0 malformed" in printed
-    assert len(read(output)) == 3005
-    assert [name for name in names(output) if not name.startswith("_dead_letter")] == [
-        "part-00000-of-00002.parquet",
-        "part-00001-of-00002.parquet",
-    ]
+    assert len(read(tmp_path / "out")) == 3005
 
 
-def wait_for_part(process: subprocess.Popen, output: pathlib.Path) -> None:
-    """Until the second part has been begun."""
+def test_where_nothing_is_done_nothing_is_left(models, tmp_path, small_chunks):
+    (tmp_path / "b.tsv.gz").write_bytes(WHOLE[:-100])
+    with pytest.raises(InputError, match="cut short"):
+        score(models / "tsv", [str(tmp_path / "b.tsv.gz")], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def wait_for(path: pathlib.Path, process: subprocess.Popen) -> None:
     end = time.monotonic() + 120
-    while not list((output / "_unfinished").glob(".part-00001*")):
+    while not path.exists():
         assert process.poll() is None and time.monotonic() < end, process.stderr.read()
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_scoring_leaves_nothing_that_looks_complete(models, tmp_path, number):
-    (tmp_path / "a.tsv").write_text(text())
-    slow, output = tmp_path / "b.tsv", tmp_path / "out"
-    slow.write_text("1\t5\ta\n" * 3_000_000)  # seconds of work
-    arguments = ["score", "--model", models / "tsv", "--input", tmp_path / "a.tsv", "--input", slow, "--output", output]
-    process = start(*arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+def test_a_stopped_scoring_goes_on_where_it_was(models, tmp_path, number):
+    inputs = []
+    for name in "ab":
+        (tmp_path / name).write_text(text())
+        inputs += ["--input", tmp_path / name]
+    (tmp_path / "slow").write_text("1\t5\ta\n" * 3_000_000)  # seconds of work
+    arguments = [
+        "score",
+        "--model",
+        models / "tsv",
+        *inputs,
+        "--input",
+        tmp_path / "slow",
+        "--output",
+        tmp_path / "out",
+    ]
+    process = start(*arguments, "--workers", 1, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    done = tmp_path / "out" / "_unfinished" / "part-00001-of-00003.parquet"
     try:
-        wait_for_part(process, output)
+        wait_for(done, process)
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert not list(output.glob("part-*"))
     if number == signal.SIGINT:
         assert process.returncode == 130 and "ctrpipe: interrupted" in said and "Traceback" not in said
-        assert names(output) == []
-    (tmp_path / "b2.tsv").write_text(text())
-    result = score(models / "tsv", [str(tmp_path / "a.tsv"), str(tmp_path / "b2.tsv")], output)
-    assert result.rows == 10 and len(read(output)) == 10
-    assert not (output / "_unfinished").exists()
+    assert not list((tmp_path / "out").glob("part-*")) and not done.with_name("part-00002-of-00003.parquet").exists()
+    written = done.stat().st_mtime_ns
+    code, printed = call(*arguments)
+    assert code == 0 and "3 parts, 2 of them by an earlier try" in printed, printed
+    assert "3,000,010 rows in, 3,000,010 scored, 0 malformed" in printed
+    assert (tmp_path / "out" / done.name).stat().st_mtime_ns == written
+    table = pyarrow.parquet.read_table(sorted((tmp_path / "out").glob("part-*")))
+    rows = [np.arange(5), np.arange(5), np.arange(3_000_000)]
+    assert np.array_equal(table["row"].to_numpy(), np.concatenate(rows))
+    assert table["file"].value_counts().field("counts").to_pylist() == [5, 5, 3_000_000]
+    assert table["ctr"].null_count == 0
+    assert not (tmp_path / "out" / "_unfinished").exists()
+
+
+def test_a_scoring_of_something_else_does_not_go_on(models, tmp_path, small_chunks):
+    shutil.copytree(models / "tsv", tmp_path / "models")
+    (tmp_path / "a.tsv").write_text(text())
+    (tmp_path / "b.tsv.gz").write_bytes(WHOLE[:-100])
+
+    def refused(message, files=("a.tsv", "b.tsv.gz"), **options):
+        with pytest.raises(InputError, match=message) as caught:
+            inputs = [str(tmp_path / name) for name in files]
+            score(tmp_path / "models", inputs, tmp_path / "out", workers=1, **options)
+        assert "\n" not in str(caught.value)
+
+    refused("cut short")
+    refused("cut short")  # the same goes on, as far as it can
+    refused("with other options", sample_rows=5)
+    refused("and now it would be of .*a.tsv;", files=("a.tsv",))
+    refused("and now it would be of .*b.tsv.gz, .*a.tsv;", files=("b.tsv.gz", "a.tsv"))
+    (tmp_path / "a.tsv").write_text(text(ROWS[::-1]))
+    refused("begun here before .*a.tsv changed")
+    plan = tmp_path / "out" / "_unfinished" / "plan.json"
+    save(tmp_path / "models" / "4", spec())
+    refused("with model version .*3, and now it would be .*4")
+    shutil.rmtree(tmp_path / "models" / "4")
+    plan.write_text("{")
+    refused("plan.json: cannot be read")
+
+
+def test_a_model_that_changed_in_its_place_does_not_go_on(models, tmp_path, small_chunks):
+    shutil.copytree(models / "tsv", tmp_path / "tsv")
+    unfinished(tmp_path, tmp_path)
+    os.utime(tmp_path / "tsv" / "3" / "saved_model.pb", ns=(1, 1))
+    found = call("score", "--model", tmp_path / "tsv", "--input", f"{tmp_path}/[ab].tsv*", "--output", tmp_path / "out")
+    one_line(*found, "saved_model.pb changed")
+
+
+def test_two_scorings_at_once_need_two_folders(models, tmp_path):
+    (tmp_path / "log.tsv").write_text(text())
+    with score_folder.Folder(tmp_path / "out").opened(), pytest.raises(InputError, match="another scoring is at work"):
+        score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out")
+
+
+def test_a_scoring_that_was_stopped_while_it_moved_its_parts_only_moves_the_others(models, tmp_path, monkeypatch):
+    (tmp_path / "log.tsv").write_text("".join(f"1\t{row}\ta\n" for row in range(99)) + "1\tmany\ta\n")
+    monkeypatch.setattr("transforms.readers.RANGE_BYTES", 300)
+    moved = []
+
+    def replace(path, target, kept=pathlib.Path.replace):
+        if path.parent.name == "_unfinished" and path.name.startswith("part-"):
+            moved.append(path.name)
+            if len(moved) == 2:
+                raise KeyboardInterrupt
+        return kept(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out")
+    assert len(list((tmp_path / "out").glob("part-*"))) == 1
+    monkeypatch.setattr(score_module, "score_part", None)  # nothing is scored again
+    result = score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out")
+    assert (result.parts, result.parts_before, result.rows, result.rejected) == (3, 3, 100, 1)
+    assert [row["row"] for row in read(tmp_path / "out")] == list(range(100))
+    assert "_dead_letter/part-00002-of-00003.jsonl" in names(tmp_path / "out")
 
 
 def test_a_result_that_lacks_rows_is_not_published(models, tmp_path, monkeypatch):
     (tmp_path / "log.tsv").write_text(text())
-    monkeypatch.setattr(score_module, "_run", lambda *arguments: {"scored": 5, "rejected": 0})
-    with pytest.raises(RuntimeError, match="5 rows of 1 files read, but 0 written in 0 files"):
+    whole = score_part._table
+    monkeypatch.setattr(score_part, "_table", lambda *arguments: whole(*arguments).slice(1))
+    with pytest.raises(RuntimeError, match="5 lines read, but 4 rows written"):
         score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out")
-    assert names(tmp_path / "out") == []
+    assert not list((tmp_path / "out").glob("part-*"))
 
 
-def test_parts_moved_by_a_scoring_that_was_killed_meanwhile_are_no_result(models, tmp_path):
-    output = tmp_path / "out"
-    (output / "_unfinished").mkdir(parents=True)
-    (output / "part-00000-of-00009.parquet").write_bytes(b"cut")
-    (tmp_path / "log.tsv").write_text(text())
-    assert score(models / "tsv", [str(tmp_path / "log.tsv")], output).rows == 5
-    assert len(read(output)) == 5
+def test_lines_between_two_parts_are_not_lost(models, tmp_path, monkeypatch, small_pieces):
+    (tmp_path / "log.tsv").write_text(text(ROWS * 20))
+    cut = score_module.plan
+
+    def shifted(*arguments, **options):
+        first, *others = cut(*arguments, **options)
+        return [first, *(dataclasses.replace(part, line=part.line + 1) for part in others)]
+
+    monkeypatch.setattr(score_module, "plan", shifted)
+    with pytest.raises(RuntimeError, match="rows of the lines 0 to"):
+        score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out")
+    assert not list((tmp_path / "out").glob("part-*"))
+
+
+# Bad input ----------------------------------------------------------------------------------------------------------
 
 
 def test_what_cannot_be_used_is_one_line(models, tmp_path):

@@ -1,0 +1,77 @@
+"""A servable as ctrpipe exports it, for a log with every kind of column and two tasks, in a few seconds."""
+
+import pathlib
+
+import numpy as np
+import pyarrow as pa
+import tensorflow_transform as tft
+
+from pipeline.config import Model, Training
+from pipeline.training.tensorflow_learner import make_learner
+from serving.export import export
+from transforms.parallel import Workers
+from transforms.payload import PayloadWriter, payload_files, payload_schema
+from transforms.preprocessing import feature_map
+from transforms.spec import LogSpec
+from transforms.transform import analyze
+
+SPEC = LogSpec.model_validate(
+    {
+        "data": {
+            "columns": ["click", "buy", "n1", "n2", "n3", "c1", "c2", "c3", "tags", "hour"],
+            "labels": {"ctr": "click", "cvr": "buy"},
+        },
+        "features": [
+            {"kind": "numeric", "columns": ["n1"]},
+            {"kind": "categorical", "columns": ["c1", "c2"], "min_count": 2, "oov_buckets": 3},
+            {"kind": "numeric", "columns": ["n2"], "transform": "standardize"},
+            {"kind": "multivalent", "columns": ["tags"], "max_length": 3},
+            {"kind": "numeric", "columns": ["n3"], "transform": "quantile_normalize"},
+            {"kind": "time", "columns": ["hour"]},
+            {"kind": "categorical", "columns": ["c3"], "transform": "hash", "buckets": 50},
+        ],
+    }
+)
+
+
+def rows(count: int, seed: int) -> pa.RecordBatch:
+    """Rows of the log, labels included; a tenth of the values is missing."""
+    random = np.random.default_rng(seed)
+    days = random.integers(1, 29, count)
+    values = {
+        "click": random.integers(0, 2, count).astype(np.float32),
+        "buy": random.integers(0, 2, count).astype(np.float32),
+        "n1": np.floor(random.exponential(50, count)).astype(np.float32) - 2,
+        "n2": random.normal(5, 3, count).astype(np.float32),
+        "n3": random.exponential(1, count).astype(np.float32),
+        "c1": [f"v{value}" for value in random.zipf(1.5, count) % 500],
+        "c2": [f"é{value}" for value in random.integers(0, 20, count)],
+        "c3": [f"{value:x}" for value in random.integers(0, 1 << 20, count)],
+        "tags": ["|".join(f"t{tag}" for tag in random.integers(0, 9, random.integers(1, 6))) for _ in range(count)],
+        "hour": [f"2511{day:02d}{hour:02d}" for day, hour in zip(days, random.integers(0, 26, count), strict=True)],
+    }
+    schema = payload_schema(SPEC)
+    columns = []
+    for field in schema:
+        mask = np.zeros(count, bool) if field.name in SPEC.label_columns else random.random(count) < 0.1
+        found = values[field.name]
+        found = [value.encode() for value in found] if pa.types.is_binary(field.type) else found
+        columns.append(pa.array(found, field.type, mask=mask))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def save(folder: pathlib.Path) -> pathlib.Path:
+    """Exports an untrained model on what is learned from some rows; returns the version's folder."""
+    payload = folder / "payload"
+    payload.mkdir(parents=True)
+    train = rows(2000, 1)
+    with PayloadWriter(payload, "train", payload_schema(SPEC)) as writer:
+        writer.write(train)
+    analyze(SPEC, payload_files(payload), folder / "graph", Workers(processes=1))
+    transform = tft.TFTransformOutput(str(folder / "graph"))
+    fields = feature_map(SPEC, transform)
+    model = Model(name="mlp", embedding_dim=4, hidden_units=[8], embedding_stddev=1.0)
+    learner = make_learner(model, Training(batch_size=64, distribution="one_device"), fields, 1)
+    version = folder / "models" / "1"
+    export(learner.network, transform, SPEC, fields, train.slice(0, 3), version, {})
+    return version

@@ -1,0 +1,97 @@
+"""Packing the different values of a column against packing every row, by a servable with every kind of column."""
+
+import pathlib
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from serving.loader import Servable
+from serving.score import score
+from serving.score_rows import Scorer
+from tests.serving.packed_servable import SPEC, rows, save
+from transforms.raw import raw_arrays
+
+
+@pytest.fixture(scope="module")
+def version(tmp_path_factory) -> pathlib.Path:
+    return save(tmp_path_factory.mktemp("packed"))
+
+
+def by_raw(version: pathlib.Path, batch: pa.RecordBatch) -> dict[str, np.ndarray]:
+    """What the signature serving_raw answers to all rows at once."""
+    servable = Servable(version)
+    try:
+        return servable.run("serving_raw", raw_arrays(batch, SPEC))
+    finally:
+        servable.close()
+
+
+@pytest.fixture
+def scorer(version):
+    scorer = Scorer(version)
+    assert scorer.packs
+    yield scorer
+    scorer.close()
+
+
+@pytest.mark.parametrize("count", [1, 6, 7, 500])
+def test_scores_are_those_of_serving_raw(version, scorer, monkeypatch, count):
+    monkeypatch.setattr("serving.score_rows.MODEL_ROWS", 7)
+    monkeypatch.setattr("serving.score_rows.TRANSFORM_ROWS", 10)
+    batch = rows(count, seed=2)
+    # As the reader gives them: in several chunks, of which one may have no row and one values of its own.
+    chunks = [batch.slice(0, count // 3), batch.slice(0, 0), batch.slice(count // 3)]
+    found, expected = scorer(pa.Table.from_batches(chunks)), by_raw(version, batch)
+    assert list(found) == ["ctr", "cvr"]
+    for task in found:
+        assert found[task].dtype == np.float32
+        np.testing.assert_allclose(found[task], expected[task], atol=1e-6)
+        assert count < 100 or np.std(found[task]) > 0.05  # the rows are not all alike to the model
+
+
+def test_rows_without_any_value(version, scorer):
+    batch = rows(4, seed=3)
+    empty = pa.RecordBatch.from_arrays([pa.nulls(4, field.type) for field in batch.schema], schema=batch.schema)
+    found, expected = scorer(pa.Table.from_batches([empty])), by_raw(version, empty)
+    np.testing.assert_allclose(found["ctr"], expected["ctr"], atol=1e-6)
+
+
+def test_no_rows(scorer):
+    found = scorer(pa.Table.from_batches([rows(4, seed=3).slice(0, 0)]))
+    assert {task: values.shape for task, values in found.items()} == {"ctr": (0,), "cvr": (0,)}
+
+
+def test_a_check_ends_the_work_between_two_batches(scorer, monkeypatch):
+    monkeypatch.setattr("serving.score_rows.MODEL_ROWS", 7)
+    calls = []
+
+    def check():
+        calls.append(1)
+        if len(calls) == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        scorer(pa.Table.from_batches([rows(100, seed=4)]), check)
+
+
+def test_each_task_has_a_column_of_the_file(version, tmp_path, monkeypatch):
+    monkeypatch.setattr("transforms.readers.RANGE_BYTES", 5000)
+    batch = rows(300, seed=5)
+    text = pa.Table.from_batches([batch]).cast(
+        pa.schema([(name, pa.string() if name in SPEC.text_columns else pa.float32()) for name in batch.schema.names])
+    )
+    text = text.select(SPEC.data.columns)
+    lines = [["" if value is None else str(value) for value in row.values()] for row in text.to_pylist()]
+    lines = [[str(int(float(row[0]))), str(int(float(row[1]))), *row[2:]] for row in lines]
+    (tmp_path / "log.tsv").write_text("".join("\t".join(row) + "\n" for row in lines))
+    result = score(version, [str(tmp_path / "log.tsv")], tmp_path / "out")
+    assert result.parts > 1 and (result.scored, result.rejected) == (300, 0)
+    table = pyarrow.parquet.read_table(sorted((tmp_path / "out").glob("part-*")))
+    assert table.schema.names == ["file", "row", "ctr", "cvr", "model_version"]
+    expected = by_raw(version, batch)
+    for task in ("ctr", "cvr"):
+        np.testing.assert_allclose(table[task].to_numpy(), expected[task], atol=1e-6)
+        assert result.scores[task]["mean"] == pytest.approx(expected[task].mean(), abs=1e-6)
