@@ -43,9 +43,12 @@ def _array(values: Column) -> np.ndarray:
         return _from_list(values)
     if values.dtype.kind == "f":
         return values.astype(np.float32, copy=False)
-    if values.dtype.kind in "OSU":
-        return _from_list(values.tolist())
-    return values
+    if values.dtype.kind in "iub":
+        return values
+    if values.dtype.kind not in "OSU":
+        raise ValueError(f"{values.dtype} is no type that a server takes")
+    items = values.tolist()
+    return values if set(map(type, items)) == {bytes} and values.dtype == object else _from_list(items)
 
 
 def _from_arrow(values: pa.Array) -> np.ndarray:

@@ -131,10 +131,11 @@ class GrpcClient(ModelClient):
     def _predict(self, arrays: dict[str, np.ndarray], signature_name: str, target: Target) -> Answer:
         request = predict_pb2.PredictRequest(model_spec=self._spec(target, signature_name))
         for name, values in arrays.items():
-            request.inputs[name].CopyFrom(_tensor(values))
+            _fill(request.inputs[name], values)
         answer = self._call(self._predictions.Predict, request)
         outputs = {name: tf.make_ndarray(tensor) for name, tensor in answer.outputs.items()}
-        return Answer(outputs, target.label, answer.model_spec.version.value)
+        version = answer.model_spec.version.value if answer.model_spec.HasField("version") else None
+        return Answer(outputs, target.label, version)
 
     def _spec(self, target: Target, signature_name: str = "") -> model_pb2.ModelSpec:
         spec = model_pb2.ModelSpec(name=self.model, signature_name=signature_name)
@@ -178,13 +179,12 @@ def _channel_options(retries: int) -> list[tuple[str, Any]]:
     ]
 
 
-def _tensor(values: np.ndarray) -> tensor_pb2.TensorProto:
+def _fill(tensor: tensor_pb2.TensorProto, values: np.ndarray) -> None:
     """As tf.make_tensor_proto, which looks at each text several times: 1,000 of them take 20 us here, and 470 there."""
-    tensor = tensor_pb2.TensorProto(dtype=tf.as_dtype(values.dtype).as_datatype_enum)
+    tensor.dtype = tf.as_dtype(values.dtype).as_datatype_enum
     for size in values.shape:
         tensor.tensor_shape.dim.add(size=size)
     if values.dtype == object:
         tensor.string_val.extend(values.reshape(-1).tolist())
     else:
         tensor.tensor_content = values.tobytes()
-    return tensor

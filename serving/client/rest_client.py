@@ -8,14 +8,7 @@ from typing import Any
 
 import numpy as np
 import urllib3
-from urllib3.exceptions import (
-    HTTPError,
-    InvalidHeader,
-    LocationValueError,
-    NewConnectionError,
-    ProtocolError,
-    TimeoutError,
-)
+from urllib3 import exceptions
 
 from serving.client.columns import is_named, predict_body, read_json, read_output
 from serving.client.label_split import LabelSplit
@@ -70,9 +63,9 @@ class RestClient(ModelClient):
         try:
             parsed = urllib3.util.parse_url(parts["model"] if parts else "")
             if parts is None or parsed.scheme not in ("http", "https"):
-                raise LocationValueError(url)
+                raise exceptions.LocationValueError(url)
             self._pool = urllib3.connection_from_url(parsed.url, maxsize=_IDLE_CONNECTIONS)
-        except (HTTPError, LocationValueError) as error:
+        except (exceptions.HTTPError, exceptions.LocationValueError) as error:
             raise InputError(f"{url}: not a URL like http://127.0.0.1:8501/v1/models/ctr") from error
         if (label or split) and (parts["version"] or parts["label"]):
             raise InputError(f"{url}: it names a version or a label already; leave that out of the URL")
@@ -147,12 +140,12 @@ class RestClient(ModelClient):
             wait = random.uniform(0.5, 1.0) * min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempt)
             try:
                 response, content = self._try(method, path, body, deadline)
-            except (NewConnectionError, ProtocolError) as error:
+            except (exceptions.NewConnectionError, exceptions.ProtocolError) as error:
                 failure = InputError(f"{self.address}: no answer ({one_line(error)}); is the server running?")
                 failure.__cause__ = error
-            except TimeoutError as error:
+            except exceptions.TimeoutError as error:
                 raise InputError(f"{self.address}: no answer in {self._timeout:g} s") from error
-            except HTTPError as error:
+            except exceptions.HTTPError as error:
                 raise InputError(f"{self.address}: the request failed ({one_line(error)})") from error
             else:
                 if response.status == 200:
@@ -179,7 +172,7 @@ class RestClient(ModelClient):
             pieces.append(piece)
             if time.monotonic() > deadline:
                 response.close()
-                raise TimeoutError
+                raise exceptions.TimeoutError
         return response, b"".join(pieces)
 
     def _read(self, content: bytes) -> dict[str, Any]:
@@ -205,5 +198,5 @@ def _retry_after(response: urllib3.BaseHTTPResponse) -> float:
     """The seconds that the server asks to wait, 0 where it does not say."""
     try:
         return urllib3.Retry().get_retry_after(response) or 0.0
-    except InvalidHeader:
+    except exceptions.InvalidHeader:
         return 0.0

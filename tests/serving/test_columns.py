@@ -65,7 +65,10 @@ def test_a_record_batch_is_its_columns():
     assert to_arrays(batch.slice(0, 0))["c"].shape == (0,)
 
 
-@pytest.mark.parametrize("values", [[None], [1.0, "x"], ["a", 1.0], ["\udcff"], [[1], [2, 3]], pa.nulls(2), [{}]])
+@pytest.mark.parametrize(
+    "values",
+    [[None], [1.0, "x"], ["a", 1.0], ["\udcff"], [[1], [2, 3]], pa.nulls(2), [{}], np.array([1], "M8[s]")],
+)
 def test_a_column_of_something_else_is_one_line_with_its_name(values):
     with pytest.raises(InputError, match="^column 'I1': [^\n]+$"):
         to_arrays({"I1": values})
