@@ -71,10 +71,14 @@ def generate_statistics(
         workers: Where the files are read.
     """
     parts = {name: _parts(files, max_rows, seed) for name, files in splits.items()}
-    todo = [part for found in parts.values() for part in found]
-    costs = (payload_rows([part.file]) * (part.rate / ROWS_PER_SECOND + 1 / ROWS_READ_PER_SECOND) for part in todo)
-    done = iter(workers.map(_summarise, todo, sum(costs), START_SECONDS))
-    return {name: Sampled(_merge([next(done) for _ in found]), found[0].rate) for name, found in parts.items()}
+    costs = {part: _seconds(part) for found in parts.values() for part in found}
+    todo = sorted(costs, key=costs.__getitem__, reverse=True)  # so that all workers end at about the same time
+    done = dict(zip(todo, workers.map(_summarise, todo, sum(costs.values()), START_SECONDS), strict=True))
+    return {name: Sampled(_merge([done[part] for part in found]), found[0].rate) for name, found in parts.items()}
+
+
+def _seconds(part: _Part) -> float:
+    return payload_rows([part.file]) * (part.rate / ROWS_PER_SECOND + 1 / ROWS_READ_PER_SECOND)
 
 
 def _parts(files: Sequence[pathlib.Path], max_rows: int, seed: int) -> list[_Part]:

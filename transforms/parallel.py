@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from transforms.errors import InputError
 
-WARM_SECONDS = 0.2  # of a new process that is a copy of a warm one
+WARM_SECONDS = 0.5  # what a copy of a warm process takes to start and to be fast
 _warm = False
 
 Item = TypeVar("Item")

@@ -13,8 +13,9 @@ from tensorflow_transform.analyzers import sanitized_vocab_filename
 
 from models.feature_map import RESERVED_IDS
 from transforms.fused_analyzers import vocabulary_name
+from transforms.pack_rows import pack_rows
 from transforms.parallel import Workers
-from transforms.payload import PayloadWriter, payload_files, payload_schema
+from transforms.payload import PayloadWriter, payload_files, payload_schema, read_payload
 from transforms.preprocessing import (
     MISSING,
     UNKNOWN,
@@ -188,8 +189,8 @@ def training_rows() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory):
-    """The training rows, the feature map, and the graph as a function of raw rows that gives ids and dense by name."""
+def analyzed(tmp_path_factory):
+    """The training rows, and the folder with their payload and in it the graph's."""
     folder, rows = tmp_path_factory.mktemp("every"), training_rows()
     columns = {name: pa.array(values, from_pandas=True) for name, values in rows.items() if values.dtype != object}
     columns |= {
@@ -200,6 +201,13 @@ def graph(tmp_path_factory):
     with PayloadWriter(folder, "part", payload_schema(SPEC)) as writer:
         writer.write(pa.RecordBatch.from_pydict(columns))
     analyze(SPEC, payload_files(folder), folder / "graph", Workers(processes=1))
+    return rows, folder
+
+
+@pytest.fixture(scope="module")
+def graph(analyzed):
+    """The training rows, the feature map, and the graph as a function of raw rows that gives ids and dense by name."""
+    rows, folder = analyzed
     fields = feature_map(SPEC, tft.TFTransformOutput(str(folder / "graph")))
     run = load_graph(folder / "graph")
 
@@ -322,3 +330,37 @@ def test_with_a_missing_rate_a_new_value_is_missing(graph):
 def test_a_transform_with_keys_of_another_is_a_mistake(feature, message):
     with pytest.raises(pydantic.ValidationError, match=message):
         LogSpec.model_validate({"data": SPEC.data.model_dump(), "features": [{"columns": ["ad"], **feature}]})
+
+
+@pytest.mark.parametrize("as_dictionaries", [True, False])
+def test_packing_by_different_values_gives_what_the_graph_gives_by_rows(analyzed, as_dictionaries):
+    rows, folder = analyzed
+    run = load_graph(folder / "graph")
+    expected = run(rows)
+    start = 0
+    for batch in read_payload(payload_files(folder), batch_rows=700, as_dictionaries=as_dictionaries):
+        packed = pack_rows(batch, SPEC, run)
+        assert packed.keys() == expected.keys() and len(packed["ids"]) == batch.num_rows
+        for name, values in packed.items():
+            assert values.dtype == expected[name].dtype
+            np.testing.assert_array_equal(values, expected[name][start : start + batch.num_rows], name)
+        start += batch.num_rows
+    assert start == TRAIN
+
+
+def test_the_graph_sees_each_different_value_of_a_column_once():
+    features = [{"kind": "numeric", "columns": ["n"]}, {"kind": "categorical", "columns": ["c"]}]
+    spec = LogSpec.model_validate({"data": {"columns": ["y", "n", "c"], "labels": {"ctr": "y"}}, "features": features})
+    seen: dict[str, list] = {}
+
+    def graph(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        seen.update({name: values.tolist() for name, values in columns.items()})
+        lengths = [len(value) for value in columns["c"]]
+        return {"ids": np.stack([np.nan_to_num(columns["n"], nan=-1), lengths], axis=1).astype(np.int32)}
+
+    values = {"n": pa.array([5, None, 5, 7] * 100, pa.float32()), "c": pa.array([b"a", b"bcd", None, b"a"] * 100)}
+    rows = pa.RecordBatch.from_pydict(values | {"y": pa.array([0, 1, 1, 0] * 100, pa.float32())})
+    packed = pack_rows(rows, spec, graph)
+    assert packed["ids"].tolist() == [[5, 1], [-1, 3], [5, 0], [7, 1]] * 100
+    assert packed["label"].tolist() == [[0], [1], [1], [0]] * 100
+    assert seen["n"][:2] == [5, 7] and seen["c"] == [b"a", b"bcd", b""]
