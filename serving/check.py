@@ -45,4 +45,4 @@ def check_servable(version: pathlib.Path) -> float:
 
 
 def _tensor(values: np.ndarray) -> np.ndarray:
-    return values.astype(object) if values.dtype.kind == "S" else values
+    return values.astype(object if values.dtype.kind == "S" else np.float32)

@@ -1,12 +1,13 @@
 """Runs a SavedModel as TF Serving does: the TF1/C++ loader, one session, one callable per signature."""
 
+import dataclasses
 import pathlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from transforms.errors import InputError
@@ -14,45 +15,89 @@ from transforms.errors import InputError
 MAX_WARMUP_RECORDS = 1000
 
 
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """A run of the graph: which inputs it is given, in which order, and which outputs come back."""
+
+    inputs: list[str]
+    outputs: list[str]
+    run: Callable[..., list[np.ndarray]]
+
+
 class Servable:
     """A loaded version of a model; `run` may be called from several threads.
 
+    All sessions of a process share one pool of intra-op threads, which the first session sizes.
+
     Args:
         path: The version's folder.
-        threads: Intra- and inter-op threads, 0 = one per processor.
+        threads: Intra- and inter-op threads, 0 = one per processor; not read where there is a `config`.
+        config: The session's settings.
+        limit_seconds: A run that takes longer is cancelled; None = never.
+        tags: Of the graph to load.
 
     Raises:
         InputError: the folder holds no SavedModel.
     """
 
-    def __init__(self, path: pathlib.Path, threads: int = 0):
+    def __init__(
+        self,
+        path: pathlib.Path,
+        threads: int = 0,
+        config: config_pb2.ConfigProto | None = None,
+        limit_seconds: float | None = None,
+        tags: Sequence[str] = ("serve",),
+    ):
         if not (path / "saved_model.pb").exists():
             raise InputError(f"{path}: no SavedModel here (saved_model.pb is absent)")
         self.path = path
-        config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)
+        if config is None:
+            config = config_pb2.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)
+        self._limit_ms = 0 if limit_seconds is None else max(1, round(1000 * limit_seconds))
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         with self._session.graph.as_default():
-            graph = tf.compat.v1.saved_model.load(self._session, ["serve"], str(path))
+            graph = tf.compat.v1.saved_model.load(self._session, list(tags), str(path))
         self.signatures: dict[str, meta_graph_pb2.SignatureDef] = dict(graph.signature_def)
-        self._callables: dict[tuple[str, tuple[str, ...]], Callable[..., list[np.ndarray]]] = {}
+        self._calls: dict[tuple[str, ...], _Call] = {}
         self._lock = threading.Lock()
 
-    def run(self, signature: str, inputs: dict[str, np.ndarray], outputs: list[str] | None = None) -> dict:
-        """The signature's outputs by alias. Raises KeyError for an unknown alias and TensorFlow's own errors."""
-        names = tuple(sorted(outputs or self.signatures[signature].outputs))
-        order = sorted(self.signatures[signature].inputs)
-        call = self._callable(signature, names)
-        return dict(zip(names, call(*[inputs[name] for name in order]), strict=True))
+    def run(
+        self, signature: str, inputs: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        """The signature's outputs by alias, all of them or those named.
 
-    def _callable(self, signature: str, outputs: tuple[str, ...]) -> Callable[..., list[np.ndarray]]:
-        key = (signature, outputs)
-        with self._lock:
-            if key not in self._callables:
+        An input that is absent has the signature's default, where there is one. An array has its input's type: nothing
+        is cast, as TF Serving casts nothing.
+
+        Raises:
+            KeyError: an unknown alias, or no value for an input.
+            tf.errors.OpError: TensorFlow's own.
+        """
+        key = (signature, *outputs) if outputs else (signature,)
+        call = self._calls.get(key) or self._make_call(key)
+        if len(inputs) < len(call.inputs):
+            inputs = {**self._defaults(signature), **inputs}
+        return dict(zip(call.outputs, call.run(*[inputs[name] for name in call.inputs]), strict=True))
+
+    def _make_call(self, key: tuple[str, ...]) -> _Call:
+        with self._lock:  # TensorFlow optimises the graph for each: not twice
+            if key not in self._calls:
+                signature, *outputs = key
                 definition = self.signatures[signature]
-                fetches = [definition.outputs[name].name for name in outputs]
-                feeds = [definition.inputs[name].name for name in sorted(definition.inputs)]
-                self._callables[key] = self._session.make_callable(fetches, feeds)
-            return self._callables[key]
+                inputs = sorted(definition.inputs)
+                outputs = outputs or sorted(definition.outputs)
+                options = config_pb2.CallableOptions(
+                    feed=[definition.inputs[name].name for name in inputs],
+                    fetch=[definition.outputs[name].name for name in outputs],
+                    run_options=config_pb2.RunOptions(timeout_in_ms=self._limit_ms),
+                )
+                # C++'s Session::MakeCallable. The public make_callable is Session.run where there are feeds, whose
+                # Python costs more than a small model.
+                self._calls[key] = _Call(inputs, outputs, self._session._make_callable_from_options(options))
+            return self._calls[key]
+
+    def _defaults(self, signature: str) -> dict[str, np.ndarray]:
+        return {name: tf.make_ndarray(value) for name, value in self.signatures[signature].defaults.items()}
 
     def close(self) -> None:
         self._session.close()
