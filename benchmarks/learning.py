@@ -49,6 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ffm": {**FACTORS, "embedding_dim": 4},
     "afm": FACTORS,
     "mlp": DEEP,
+    "features_only": {**DEEP, "token_dim": 64},
     "fnn": DEEP,
     "ccpm": DEEP,
     "pnn": DEEP,

@@ -4,6 +4,7 @@ import inspect
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from models.feature_map import FeatureMap
@@ -33,10 +34,12 @@ class CTRModel(keras.Model):
     # Whether dense features become rows x_d v_d beside the fields, as in a factorisation machine. Otherwise they join
     # the flattened rows as they are.
     embeds_dense = False
+    # Whether the data must have a text.
+    needs_text = False
     # Whether the linear part is a part of the logit, as in all models but one.
     adds_linear = True
-    # The model whose trained weights this one starts from (see `take_weights`), by its registry name.
-    pretraining: str | None = None
+    # The models whose trained weights this one starts from (see `take_weights`), by their registry names.
+    pretraining: tuple[str, ...] = ()
 
     def __new__(cls, *args, **hyperparameters):
         model = super().__new__(cls, *args, **hyperparameters)
@@ -129,7 +132,7 @@ class CTRModel(keras.Model):
         return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
     def take_weights(self, pretrained: "CTRModel") -> None:
-        """Starts from a trained model named by `pretraining`: the weights that both have."""
+        """Starts from a trained model that `pretraining` names: the weights that both have."""
         for mine, theirs in ((self.table, pretrained.table), (self.linear, pretrained.linear)):
             if mine is not None and theirs is not None:
                 mine.table.assign(theirs.table)
@@ -141,12 +144,7 @@ class CTRModel(keras.Model):
 
     def build_from_config(self, config):
         # From shapes alone Keras would try ids of type float, fail, and load a .keras file without its weights.
-        inputs = {}
-        if self.feature_map.fields:
-            inputs["ids"] = ops.zeros((1, self.feature_map.total_slots), "int32")
-        if self.feature_map.dense:
-            inputs["dense"] = ops.zeros((1, len(self.feature_map.dense)))
-        self(inputs)
+        self(empty_row(self.feature_map))
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -168,7 +166,19 @@ class CTRModel(keras.Model):
 
 def batch_size(inputs):
     """The number of rows of packed tensors, whichever of them there are."""
-    return ops.shape(inputs["ids" if "ids" in inputs else "dense"])[0]
+    return ops.shape(next(inputs[name] for name in ("ids", "dense", "tokens") if name in inputs))[0]
+
+
+def empty_row(feature_map: FeatureMap) -> dict[str, np.ndarray]:
+    """One row of packed tensors, all zero: it builds a model."""
+    inputs: dict[str, np.ndarray] = {}
+    if feature_map.fields:
+        inputs["ids"] = np.zeros((1, feature_map.total_slots), np.int32)
+    if feature_map.dense:
+        inputs["dense"] = np.zeros((1, len(feature_map.dense)), np.float32)
+    if feature_map.text:
+        inputs |= {name: np.zeros((1, feature_map.text.length), np.int32) for name in ("tokens", "segments")}
+    return inputs
 
 
 def attention_of(layers, rows) -> list:

@@ -21,6 +21,7 @@ RESERVED_IDS = 2  # unknown and missing, ahead of every field's vocabulary
 MAX_IDS = 2**31 - 1  # ids are int32
 KINDS = ("numeric", "categorical", "multivalent", "time")
 ROLES = ("feature", "position")
+NUMBER_TOKENS = 100  # the numbers 0 to 99, each a token of its own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +56,38 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """The text part: ``length`` tokens from a vocabulary of ``vocabulary_size``."""
+    """The text part: ``length`` tokens of a vocabulary, padded behind.
+
+    Args:
+        length: T.
+        vocabulary_size: Tokens are below it.
+        padding_id, unknown_id, classify_id, separator_id, mask_id: The tokens that are no words ([PAD], [UNK], [CLS],
+            [SEP], [MASK]).
+        number_ids: The tokens of the numbers 0 to 99; empty where the vocabulary does not have them all.
+    """
 
     length: int
     vocabulary_size: int
+    padding_id: int = 0
+    unknown_id: int = 1
+    classify_id: int = 2
+    separator_id: int = 3
+    mask_id: int = 4
+    number_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise ValueError(f"The text's length should be positive. Received: length={self.length}")
+        if len(self.number_ids) not in (0, NUMBER_TOKENS):
+            raise ValueError(f"There are tokens of {NUMBER_TOKENS} numbers or of none. Received: {self.number_ids}")
+        for token in (*self.special_ids, *self.number_ids):
+            if not 0 <= token < self.vocabulary_size:
+                size = self.vocabulary_size
+                raise ValueError(f"A token should be in [0, vocabulary_size = {size}). Received: {token}")
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        return (self.padding_id, self.unknown_id, self.classify_id, self.separator_id, self.mask_id)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +159,7 @@ class FeatureMap:
                 fields=tuple(Field(**field) for field in value["fields"]),
                 dense=tuple(value["dense"]),
                 tasks=tuple(value["tasks"]),
-                text=Text(**value["text"]) if value["text"] else None,
+                text=_text(value["text"]) if value["text"] else None,
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"Not a feature map: {error}") from error
@@ -141,3 +170,7 @@ class FeatureMap:
     @classmethod
     def load(cls, path: pathlib.Path) -> "FeatureMap":
         return cls.from_json(path.read_text())
+
+
+def _text(value: dict) -> Text:
+    return Text(**{**value, "number_ids": tuple(value["number_ids"])})

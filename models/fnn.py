@@ -31,7 +31,7 @@ class FNN(CTRModel):
 
     embeds_dense = True
     adds_linear = False  # the weights w are inputs of the MLP
-    pretraining = "fm"
+    pretraining = ("fm",)
 
     def __init__(
         self,

@@ -31,6 +31,21 @@ _MODELS = {
     "transformer_pe": ("models.transformer_pe", "TransformerPE", "Hiformer, section 4"),
     "hetero_att": ("models.hetero_att", "HeteroAtt", "Hiformer, section 3.3"),
     "hiformer": ("models.hiformer", "Hiformer", "Gui 2023 (Hiformer)"),
+    "features_only": ("models.features_only", "FeaturesOnly", "BERT4CTR, section 3.2.4"),
+    "text_only": ("models.text_only", "TextOnly", "BERT4CTR, section 4.2.1"),
+    "numbert": ("models.numbert", "NumBERT", "Zhang 2020; BERT4CTR, section 3.2.1"),
+    "numbert_uni_attention": ("models.numbert", "NumBERTUniAttention", "BERT4CTR, section 3.2.2"),
+    "numbert_uni_attention_reduced": (
+        "models.bert4ctr",
+        "NumBERTUniAttentionReduced",
+        "BERT4CTR, section 4.2.3",
+    ),
+    "bert4ctr": ("models.bert4ctr", "BERT4CTR", "Wang 2023 (BERT4CTR)"),
+    "shallow_interaction_1": ("models.shallow_interaction", "ShallowInteraction1", "BERT4CTR, section 4.1.3"),
+    "shallow_interaction_n": ("models.shallow_interaction", "ShallowInteractionN", "BERT4CTR, section 4.1.3"),
+    "cascading_wide_deep": ("models.cascading", "CascadingWideDeep", "BERT4CTR, section 4.1.3"),
+    "cascading_deepfm": ("models.cascading", "CascadingDeepFM", "BERT4CTR, section 4.1.3"),
+    "cascading_nn_gbdt": ("models.cascading", "CascadingNNGBDT", "BERT4CTR, section 4.1.3; Ling 2017"),
 }
 # Hyperparameters that may also be None.
 _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
@@ -38,12 +53,14 @@ _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
 
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
-    """A model of the registry: its name, where it comes from, what it is, its options with their defaults."""
+    """A model of the registry: its name, where it comes from, what it is, its options with their defaults, and whether it
+    reads a text."""
 
     name: str
     paper: str
     description: str
     options: dict[str, Any]
+    needs_text: bool
 
 
 def create(name: str, feature_map: FeatureMap, **hyperparameters: Any):
@@ -82,7 +99,9 @@ def available() -> tuple[ModelInfo, ...]:
     found = []
     for name, (_, _, paper) in sorted(_MODELS.items()):
         model = model_class(name)
-        found.append(ModelInfo(name, paper, str(inspect.getdoc(model)).splitlines()[0], model.options()))
+        found.append(
+            ModelInfo(name, paper, str(inspect.getdoc(model)).splitlines()[0], model.options(), model.needs_text)
+        )
     return tuple(found)
 
 

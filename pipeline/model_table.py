@@ -1,5 +1,6 @@
 """`ctrpipe models`: every model with its paper, its size and its options."""
 
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -8,7 +9,7 @@ import rich.markup
 import rich.table
 
 from models.ctr_model import CTRModel
-from models.feature_map import RESERVED_IDS, FeatureMap
+from models.feature_map import RESERVED_IDS, FeatureMap, Text
 from models.registry import ModelInfo, available
 from pipeline.config import Model, RunConfig, load_config
 from pipeline.training.network import build_network
@@ -17,6 +18,7 @@ from transforms.preprocessing import layout
 from transforms.spec import Categorical, Multivalent
 
 REFERENCE_FIELDS, REFERENCE_IDS = 39, 5000
+REFERENCE_TEXT = 64, 30522  # BERT4CTR's length, BERT's vocabulary
 TABLE_WIDTH = 160  # where the output is no terminal
 
 
@@ -36,7 +38,10 @@ def describe_models(config: pathlib.Path | None = None) -> tuple[str, list[dict[
             (f"field_{i}", "categorical", REFERENCE_IDS - RESERVED_IDS, 1, "feature") for i in range(REFERENCE_FIELDS)
         ]
         where = f"{REFERENCE_FIELDS} fields of {REFERENCE_IDS:,} ids"
-        return where, [_describe(info, FeatureMap.from_sizes(fields), {}) for info in available()]
+        features = FeatureMap.from_sizes(fields)
+        with_text = dataclasses.replace(features, text=Text(*REFERENCE_TEXT))
+        where = f"{where}; a text of {REFERENCE_TEXT[0]} tokens of {REFERENCE_TEXT[1]:,}, through BERT-Base"
+        return where, [_describe(info, with_text if info.needs_text else features, {}) for info in available()]
     loaded = load_config(config)
     features = _full_vocabularies(config, loaded)
     where = (

@@ -1,9 +1,8 @@
 """What both backends need before the first step: the model with its weights, the loss's weights, the schedule."""
 
 import keras
-import numpy as np
 
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, empty_row
 from models.feature_map import FeatureMap
 from models.registry import create
 from pipeline.config import Model
@@ -13,12 +12,7 @@ def build_network(model: Model, feature_map: FeatureMap, seed: int) -> CTRModel:
     """The model with its weights; the same seed gives the same weights on the same backend."""
     keras.utils.set_random_seed(seed)
     network = create(model.name, feature_map, **model.hyperparameters)
-    inputs: dict[str, np.ndarray] = {}
-    if feature_map.fields:
-        inputs["ids"] = np.zeros((1, feature_map.total_slots), np.int32)
-    if feature_map.dense:
-        inputs["dense"] = np.zeros((1, len(feature_map.dense)), np.float32)
-    network(inputs)
+    network(empty_row(feature_map))
     return network
 
 

@@ -173,15 +173,16 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
 
 
 def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
-    """The first stage of a model in two: the model it names is trained in the same way, and its weights taken over."""
-    name = learner.network.pretraining
-    if name is None:
-        return
-    options = {key: value for key, value in task.model.hyperparameters.items() if key in model_class(name).options()}
-    check_hyperparameters(name, **options)
-    first = dataclasses.replace(task, model=Model(name=name, **options))
-    result = _train_here(first, work / f"pretrained-{name}", report)
-    learner.network.take_weights(result.model)
+    """The first stages of a model in several: the models it names are trained in the same way, each from its own first
+    stages, and their weights taken over."""
+    for name in learner.network.pretraining:
+        options = {
+            key: value for key, value in task.model.hyperparameters.items() if key in model_class(name).options()
+        }
+        check_hyperparameters(name, **options)
+        first = dataclasses.replace(task, model=Model(name=name, **options))
+        result = _train_here(first, work / f"pretrained-{name}", report)
+        learner.network.take_weights(result.model)
 
 
 def _refit(task: Task, learner: Learner, progress: Progress) -> None:

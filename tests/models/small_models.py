@@ -4,10 +4,20 @@ import keras
 import numpy as np
 
 from models import FeatureMap, create
+from models.feature_map import Text
 
 BASE = {"embedding_dim": 4, "embedding_stddev": 0.5}
 MLP = {**BASE, "hidden_units": (8,)}
 TOKENS = {**MLP, "layers": 2, "heads": 2, "key_dim": 3, "value_dim": 2, "ffn_dim": 6, "dense_units": (5,)}
+ENCODER = {
+    "encoder_layers": 2,
+    "encoder_width": 6,
+    "encoder_heads": 2,
+    "encoder_ffn": 8,
+    "encoder_positions": 40,
+    "encoder_dropout": 0.0,
+}
+UNI = {"token_dim": 6, "token_ffn": 5, "attention_dim": 3, "hidden_units": (8,)}
 SMALL = {
     "lr": {"l2": 0.01},
     "fm": BASE,
@@ -31,12 +41,53 @@ SMALL = {
     "transformer_pe": TOKENS,
     "hetero_att": TOKENS,
     "hiformer": {**TOKENS, "qk_rank": 3, "v_rank": 5},
+    "features_only": {**MLP, "token_dim": 6},
+    "text_only": ENCODER,
+    "numbert": ENCODER,
+    "numbert_uni_attention": {**ENCODER, **UNI},
+    "numbert_uni_attention_reduced": {**ENCODER, **UNI, **BASE},
+    "bert4ctr": {**ENCODER, **UNI, **BASE, "feature_tokens": 2},
+    "shallow_interaction_1": {**ENCODER, **MLP, "token_dim": 6},
+    "shallow_interaction_n": {**ENCODER, **MLP, "token_dim": 6, "token_ffn": 5},
+    "cascading_wide_deep": {**ENCODER, **MLP},
+    "cascading_deepfm": {**ENCODER, **MLP},
+    "cascading_nn_gbdt": {**ENCODER, **MLP, "trees": 3, "leaves": 4, "depth": 3},
 }
+WITH_TEXT = tuple(name for name, options in SMALL.items() if "encoder_layers" in options)
 
 
 def feature_map(dense=("x", "z")) -> FeatureMap:
     fields = [(f"f{index}", "categorical", 5 + index, 1, "feature") for index in range(5)]
     return FeatureMap.from_sizes([*fields, ("m", "multivalent", 6, 3, "feature")], dense)
+
+
+def text_map(dense=(), tasks=("ctr",), **text) -> FeatureMap:
+    """A text of eight tokens, three fields, of which the second is a position."""
+    fields = [("a", "categorical", 400, 1, "feature"), ("p", "categorical", 3, 1, "position")]
+    fields.append(("b", "numeric", 101, 1, "feature"))
+    return FeatureMap.from_sizes(fields, dense, tasks, Text(8, 130, **{"number_ids": tuple(range(20, 120)), **text}))
+
+
+def map_of(name: str) -> FeatureMap:
+    """The small data of a model."""
+    return text_map() if name in WITH_TEXT else feature_map()
+
+
+def batch_of(name: str, rows=7, seed=0) -> dict[str, np.ndarray]:
+    return text_batch(rows, seed) if name in WITH_TEXT else batch(rows, seed)
+
+
+def text_batch(rows=7, seed=0) -> dict[str, np.ndarray]:
+    """Texts of 3 to 8 tokens."""
+    random = np.random.default_rng(seed)
+    tokens = random.integers(5, 130, (rows, 8))
+    tokens[np.arange(8) >= random.integers(3, 9, (rows, 1))] = 0
+    ids = [random.integers(field.offset, field.offset + field.size, rows) for field in text_map().fields]
+    return {
+        "ids": np.stack(ids, axis=1).astype(np.int32),
+        "tokens": tokens.astype(np.int32),
+        "segments": ((np.arange(8) >= 4) & (tokens > 0)).astype(np.int32),
+    }
 
 
 def batch(rows=7, seed=0) -> dict[str, np.ndarray]:
@@ -54,8 +105,8 @@ def batch(rows=7, seed=0) -> dict[str, np.ndarray]:
 
 def randomised(name: str, data: FeatureMap | None = None, **changes):
     keras.utils.set_random_seed(3)
-    model = create(name, data or feature_map(), **{**SMALL[name], **changes})
-    model(batch())
+    model = create(name, data or map_of(name), **{**SMALL[name], **changes})
+    model(batch_of(name))
     random = np.random.default_rng(5)
     # With small weights the layer norms of an encoder leave of the fields less than a test's tolerance.
     scale = 0.8 if "key_dim" in SMALL[name] else 0.4

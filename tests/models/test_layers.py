@@ -20,9 +20,13 @@ from models.layers.inner_product import InnerProduct
 from models.layers.interacting_layer import InteractingLayer
 from models.layers.k_max_convolution import KMaxConvolution
 from models.layers.kernel_product import KernelProduct
+from models.layers.number_tokens import NumberTokens
 from models.layers.outer_product import OuterProduct
+from models.layers.text_encoder import FeedForward, SelfAttention, TextEncoder
 from models.layers.top_k_self_attention import TopKSelfAttention
 from models.layers.tower import Tower
+from models.layers.tree_ensemble import TreeEnsemble
+from models.layers.uni_attention import UniAttention, UniAttentionLayer
 from models.layers.vector_cross import VectorCross
 from tests.models.layer_harness import check_layer
 from tests.models.small_models import batch, feature_map
@@ -61,6 +65,7 @@ CASES = {
         2 * (2 * (F * D + F * 3) * 2 + (F * D + F * 2) * 5) + F * FFN + NORMS,
     ),
     "factorization_machine": (FactorizationMachine, {}, (N, F, D), (N, 1), 0),
+    "feed_forward": (FeedForward, {"ffn_dim": 5}, (N, F, D), (N, F, D), 2 * D * 5 + 5 + 3 * D),
     "field_aware_interaction": (FieldAwareInteraction, {}, (N, F, F * D), (N, 1), 0),
     "inner_product": (InnerProduct, {}, (N, F, D), (N, 6), 0),
     "interacting_layer": (InteractingLayer, {"dim": 8, "heads": 2}, (N, F, D), (N, F, 8), 4 * D * 8),
@@ -107,7 +112,9 @@ def test_l2_of_a_cin_is_half_lambda_times_the_squares_of_its_weights():
 
 def test_every_layer_is_tested():
     folder = str(pathlib.Path(models.layers.__file__).parent)
-    tested = {case[0] for case in CASES.values()} | {FieldEmbedding}
+    # Those of several inputs, or of inputs that are no floats, are in test_text_models.py.
+    with_text = {NumberTokens, SelfAttention, TextEncoder, TreeEnsemble, UniAttention, UniAttentionLayer}
+    tested = {case[0] for case in CASES.values()} | {FieldEmbedding} | with_text
     for module in pkgutil.iter_modules([folder]):
         found = importlib.import_module(f"models.layers.{module.name}")
         layers = [item for item in vars(found).values() if isinstance(item, type) and item.__module__ == found.__name__]

@@ -13,12 +13,12 @@ import tensorflow as tf
 
 from models import available, create
 from models.losses import BinaryCrossEntropy
-from tests.models.small_models import SMALL, batch, feature_map, randomised
+from tests.models.small_models import SMALL, batch_of, feature_map, map_of, randomised
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_every_weight_gets_a_gradient(name):
-    model, inputs = randomised(name), batch(64)
+    model, inputs = randomised(name), batch_of(name, 64)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.sin(model(inputs)))
     gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
@@ -29,7 +29,7 @@ def test_every_weight_gets_a_gradient(name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_row_does_not_depend_on_other_rows(name):
-    model, inputs = randomised(name), batch()
+    model, inputs = randomised(name), batch_of(name)
     one = {key: value[2:3] for key, value in inputs.items()}
     np.testing.assert_allclose(model(one), model(inputs)[2:3], rtol=1e-5, atol=1e-6)
 
@@ -37,7 +37,7 @@ def test_a_row_does_not_depend_on_other_rows(name):
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("jit", [False, True])
 def test_compiled_equals_eager(name, jit):
-    model, inputs = randomised(name), batch()
+    model, inputs = randomised(name), batch_of(name)
     compiled = tf.function(lambda values: model(values), jit_compile=jit)
     np.testing.assert_allclose(compiled(inputs), model(inputs), rtol=1e-4, atol=1e-5)
 
@@ -48,12 +48,12 @@ def test_one_training_step_under_every_policy_gives_float32_logits(name, policy)
     before = keras.mixed_precision.dtype_policy()
     keras.mixed_precision.set_dtype_policy(policy)
     try:
-        model = create(name, feature_map(), **SMALL[name])
+        model = create(name, map_of(name), **SMALL[name])
         model.compile("adam", BinaryCrossEntropy(), jit_compile=False)
         labels = np.ones((7, 1), np.float32)
-        history = model.fit(batch(), labels, verbose=0)
+        history = model.fit(batch_of(name), labels, verbose=0)
         assert np.isfinite(history.history["loss"][0])
-        assert model(batch()).dtype == tf.float32
+        assert model(batch_of(name)).dtype == tf.float32
     finally:
         keras.mixed_precision.set_dtype_policy(before)
 
@@ -88,22 +88,21 @@ from models import FeatureMap, create
 import keras
 assert keras.backend.backend() == "jax" and "tensorflow" not in sys.modules
 task = json.load(open(sys.argv[1]))
-inputs = {key: np.array(value, "int32" if key == "ids" else "float32") for key, value in task["inputs"].items()}
+inputs = {key: np.array(value, "float32" if key == "dense" else "int32") for key, value in task["inputs"].items()}
 model = create(task["name"], FeatureMap.from_json(task["map"]), **task["options"])
 model(inputs)
-for weight, value in zip(model.trainable_variables, task["weights"], strict=True):
-    weight.assign(np.array(value, "float32"))
+model.set_weights([np.array(value) for value in task["weights"]])
 print(json.dumps(np.asarray(model(inputs)).tolist()))
 """
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_jax_gives_the_same(name, tmp_path):
-    model, inputs = randomised(name), batch()
-    weights = [weight.numpy().tolist() for weight in model.trainable_variables]
+    model, inputs = randomised(name), batch_of(name)
+    weights = [value.tolist() for value in model.get_weights()]
     task = {
         "name": name,
-        "map": feature_map().to_json(),
+        "map": map_of(name).to_json(),
         "options": SMALL[name],
         "inputs": {key: value.tolist() for key, value in inputs.items()},
         "weights": weights,
@@ -131,8 +130,8 @@ def test_wrong_names_and_values_say_what_exists():
 def test_no_part_of_a_model_is_left_without_weights(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Keras warns of a layer that was never called
-        model = create(name, feature_map(), **SMALL[name])
-        model(batch())
+        model = create(name, map_of(name), **SMALL[name])
+        model(batch_of(name))
     assert all(layer.built for layer in model._flatten_layers())
 
 

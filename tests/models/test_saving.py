@@ -1,5 +1,6 @@
 """Every model through every way in which Keras and TensorFlow store it."""
 
+import dataclasses
 import json
 
 import keras
@@ -7,13 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import FeatureMap, available
+from models import available
 from models.losses import BinaryCrossEntropy
 from serving.loader import Servable
-from tests.models.small_models import SMALL, batch, feature_map, randomised
+from tests.models.small_models import SMALL, batch_of, map_of, randomised
 
 NAMES = [model.name for model in available()]
-ONE_TASK = ("fm", "ffm", "afm", "fnn", "deepfm")
+ONE_TASK = ("fm", "ffm", "afm", "fnn", "deepfm", "cascading_deepfm", "cascading_nn_gbdt")
 
 
 def equal(found, expected) -> None:
@@ -22,9 +23,11 @@ def equal(found, expected) -> None:
 
 def model_and_logits(name: str):
     """With two tasks where the model has several."""
-    data = feature_map() if name in ONE_TASK else FeatureMap(feature_map().fields, feature_map().dense, ("ctr", "cvr"))
+    data = map_of(name)
+    if name not in ONE_TASK:
+        data = dataclasses.replace(data, tasks=("ctr", "cvr"))
     model = randomised(name, data)
-    logits = np.asarray(model(batch()))
+    logits = np.asarray(model(batch_of(name)))
     assert logits.shape == (7, len(data.tasks)) and np.ptp(logits, axis=0).min() > 0
     return model, logits
 
@@ -36,11 +39,11 @@ def test_config_round_trip(name):
     for key, value in SMALL[name].items():
         assert config[key] == (list(value) if isinstance(value, tuple) else value), key
     copy = type(model).from_config(config)
-    copy(batch())
+    copy(batch_of(name))
     assert json.loads(json.dumps(copy.get_config())) == config
     assert [tuple(weight.shape) for weight in copy.weights] == [tuple(weight.shape) for weight in model.weights]
     copy.set_weights(model.get_weights())
-    equal(copy(batch()), logits)
+    equal(copy(batch_of(name)), logits)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,11 +52,11 @@ def test_keras_file_round_trip(name, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert type(loaded) is type(model) and loaded.feature_map == model.feature_map
-    equal(loaded(batch()), logits)
+    equal(loaded(batch_of(name)), logits)
     loaded.compile("adam", BinaryCrossEntropy(), jit_compile=False)
-    history = loaded.fit(batch(), np.ones_like(logits), verbose=0)  # what was loaded can be trained further
+    history = loaded.fit(batch_of(name), np.ones_like(logits), verbose=0)  # what was loaded can be trained further
     assert np.isfinite(history.history["loss"][0])
-    assert np.abs(np.asarray(loaded(batch())) - logits).max() > 0
+    assert np.abs(np.asarray(loaded(batch_of(name))) - logits).max() > 0
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -61,14 +64,15 @@ def test_saved_model_through_the_loader_of_tf_serving(name, tmp_path):
     model, logits = model_and_logits(name)
     module = tf.Module()
     module.kept = [weight.value for weight in model.weights]
-    packed = {key: tf.TensorSpec([None, value.shape[1]], value.dtype, name=key) for key, value in batch().items()}
+    values = batch_of(name)
+    packed = {key: tf.TensorSpec([None, value.shape[1]], value.dtype, name=key) for key, value in values.items()}
     call = tf.function(lambda **tensors: {"logits": model(tensors, training=False)})
     signature = call.get_concrete_function(**packed)
     tf.saved_model.save(module, str(tmp_path), signatures={"serving_packed": signature})
     servable = Servable(tmp_path, threads=1)
     try:
         for rows in (1, 7):
-            inputs = {key: value[:rows] for key, value in batch().items()}
+            inputs = {key: value[:rows] for key, value in batch_of(name).items()}
             equal(servable.run("serving_packed", inputs)["logits"], logits[:rows])
     finally:
         servable.close()
@@ -77,7 +81,7 @@ def test_saved_model_through_the_loader_of_tf_serving(name, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_keras_export(name, tmp_path):
     model, logits = model_and_logits(name)
-    signature = {key: keras.InputSpec(value.dtype, (None, value.shape[1])) for key, value in batch().items()}
+    signature = {key: keras.InputSpec(value.dtype, (None, value.shape[1])) for key, value in batch_of(name).items()}
     model.export(tmp_path / "export", verbose=False, input_signature=[signature])
     loaded = tf.saved_model.load(str(tmp_path / "export"))
-    equal(loaded.serve(batch()), logits)
+    equal(loaded.serve(batch_of(name)), logits)

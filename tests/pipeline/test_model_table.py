@@ -24,7 +24,8 @@ CONFIG = {
 
 def test_sizes_of_the_reference_are_those_of_the_equations():
     where, found = describe_models()
-    assert where == "39 fields of 5,000 ids" and [row["name"] for row in found] == [info.name for info in available()]
+    assert where.startswith("39 fields of 5,000 ids; a text of 64")
+    assert [row["name"] for row in found] == [info.name for info in available()]
     sizes = {row["name"]: (row["parameters"], row["parameters_without_embeddings"]) for row in found}
     ids = 39 * 5000 + 1
     d, m, mlp = 32, 39, (600, 400)
@@ -32,6 +33,9 @@ def test_sizes_of_the_reference_are_those_of_the_equations():
     dense = m * d * mlp[0] + mlp[0] + mlp[0] * mlp[1] + mlp[1] + mlp[1] + 1
     assert sizes["attention_net"] == (ids * d + attention + dense, attention + dense)
     cin = 200 * m * m + 2 * 200 * 200 * m + 3 * 200 + 1  # Σ H_k H_{k-1} m and the weights of the pools
+    layer = 4 * (768 * 768 + 768) + 2 * 768 * 3072 + 3072 + 768 + 4 * 768
+    encoder = (30522 + 512 + 2 + 2) * 768 + 12 * layer  # tables and their normalisation; attention, feed-forward, norms
+    assert sizes["text_only"] == (encoder + 768 * 768 + 768 + 768 + 1,) * 2
     assert sizes["cin"] == (ids * 16 + cin, cin)
 
 

@@ -1,0 +1,78 @@
+"""Features written as numbers in a text, as NumBERT reads them."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from models.feature_map import NUMBER_TOKENS, FeatureMap
+
+TOKENS_PER_FEATURE = 4
+_SIGNIFICANT = 100  # a significand has two digits, so that it is one token
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class NumberTokens(keras.layers.Layer):
+    """Each feature as `significand [EXP] exponent [SEP]`: 35 is "35 [EXP] 1", 1234 is "12 [EXP] 3".
+
+    Features are the fields but for the positions. A field's number is its ordinal: 0 for unknown and missing, then 1, 2
+    and so on in the order of its buckets or of its vocabulary. The significand is rounded to two digits.
+
+    Args:
+        feature_map: Fields of one slot, and the text's tokens of the numbers 0 to 99. Where the vocabulary has none,
+            they are new tokens behind it, as [EXP] is.
+
+    References:
+        Wang et al., "BERT4CTR", 2023, section 3.2.1; Zhang et al., "Do Language Embeddings Capture Scales?", 2020.
+    """
+
+    def __init__(self, feature_map: FeatureMap, **kwargs):
+        super().__init__(**kwargs)
+        features = [field for field in feature_map.fields if field.role == "feature"]
+        multivalent = [field.name for field in feature_map.fields if field.slots > 1]
+        if multivalent:
+            raise ValueError(f"A feature with several values cannot be written as one number. Received: {multivalent}")
+        if not features:
+            raise ValueError("There is no field to write as a number")
+        self.feature_map = feature_map
+        text = feature_map.text
+        self.exponent_mark = text.vocabulary_size
+        new = range(text.vocabulary_size + 1, text.vocabulary_size + 1 + NUMBER_TOKENS)
+        self.numbers = np.array(text.number_ids or new, np.int32)
+        self.offsets = np.array([field.offset for field in features], np.int32)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The text's vocabulary with the tokens that are new."""
+        return self.feature_map.text.vocabulary_size + 1 + (0 if self.feature_map.text.number_ids else NUMBER_TOKENS)
+
+    @property
+    def length(self) -> int:
+        """Tokens that a row's features are written in."""
+        return TOKENS_PER_FEATURE * len(self.offsets)
+
+    def call(self, ids):
+        """The features' ids, int32 (batch_size, features) -> int32 (batch_size, 4 features)."""
+        number = ops.cast(ops.maximum(ids - self.offsets - 1, 0), "int32")
+        # Integer thresholds: a logarithm of floats would be off by one at some powers of ten.
+        exponent = sum(ops.cast(number >= 10**power, "int32") for power in range(1, 10))
+        divisor = ops.take(np.array([1, 1, *(10**power for power in range(1, 9))], np.int32), exponent, axis=0)
+        significand = number // divisor + ops.cast(2 * (number % divisor) >= divisor, "int32") * ops.cast(
+            divisor > 1, "int32"
+        )
+        carried = significand >= _SIGNIFICANT  # 996 is 10 [EXP] 3
+        significand = ops.where(carried, significand // 10, significand)
+        exponent = exponent + ops.cast(carried, "int32")
+        mark = ops.full_like(number, self.exponent_mark)
+        separator = ops.full_like(number, self.feature_map.text.separator_id)
+        words = [ops.take(self.numbers, significand, axis=0), mark, ops.take(self.numbers, exponent, axis=0), separator]
+        return ops.reshape(ops.stack(words, axis=2), (-1, self.length))
+
+    def compute_output_spec(self, ids):
+        return keras.KerasTensor((ids.shape[0], self.length), "int32")
+
+    def get_config(self):
+        return {**super().get_config(), "feature_map": self.feature_map.to_json()}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "feature_map": FeatureMap.from_json(config["feature_map"])})

@@ -1,0 +1,133 @@
+"""Uni-attention: non-textual tokens attend to the text, which never attends to them."""
+
+import keras
+from keras import ops
+
+from models.layers.text_encoder import FeedForward
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class UniAttention(keras.layers.Layer):
+    """U = V softmax(v_aᵀ tanh(W_a [Q; K])) for every query (equation 3 and Algorithm 1).
+
+    Q = W_q x + b_q, K = W_k Y + b_k, V = W_v Y + b_v. Two exact changes of order make it cheap: W_a's two halves are
+    multiplied with W_q and W_k first, so that no state is projected to its full width; and because a query's weights
+    sum to one, the states are pooled first and W_v is applied once. Algorithm 1's b_i is left out: it shifts all scores
+    of a query alike, which the softmax removes.
+
+    Args:
+        attention_dim: d_a (paper: 64).
+
+    References:
+        Wang et al., "BERT4CTR", 2023, section 3.2.3 and appendix A.4.
+    """
+
+    def __init__(self, attention_dim: int = 64, **kwargs):
+        super().__init__(**kwargs)
+        if attention_dim < 1:
+            raise ValueError(f"`attention_dim` should be positive. Received: attention_dim={attention_dim}")
+        self.attention_dim = attention_dim
+
+    def build(self, queries_shape, states_shape):
+        query_dim, state_dim = queries_shape[-1], states_shape[-1]
+        shapes = {
+            "query": (query_dim, query_dim),
+            "key": (state_dim, state_dim),
+            "value": (state_dim, query_dim),
+            "align": (query_dim + state_dim, self.attention_dim),
+        }
+        for name, shape in shapes.items():
+            setattr(self, f"{name}_kernel", self.add_weight(name=f"{name}_kernel", shape=shape))
+            setattr(self, f"{name}_bias", self.add_weight(name=f"{name}_bias", shape=shape[1:], initializer="zeros"))
+        self.score = self.add_weight(name="score", shape=(self.attention_dim,), initializer=_score_initializer())
+        self.query_dim = query_dim
+        self.folded = None
+
+    def fold(self) -> None:
+        """Multiplies W_q and W_k with W_a once and for all: for a model whose weights no longer change."""
+        self.folded = [ops.convert_to_tensor(value) for value in self._fold()]
+
+    def _fold(self):
+        from_query, from_key = self.align_kernel[: self.query_dim], self.align_kernel[self.query_dim :]
+        query = ops.matmul(self.query_kernel, from_query)
+        key = ops.matmul(self.key_kernel, from_key)
+        bias = ops.matmul(self.query_bias[None], from_query) + ops.matmul(self.key_bias[None], from_key)
+        return query, key, bias[0] + self.align_bias
+
+    def call(self, queries, states, mask, return_attention=False):
+        """Uni-attention of all queries, shaped as they are.
+
+        Args:
+            queries: (batch_size, queries, d_X).
+            states: (batch_size, tokens, d_Y).
+            mask: bool (batch_size, tokens), false for padding.
+
+        With return_attention also the weights, float32 (batch_size, queries, tokens).
+        """
+        query, key, bias = (ops.cast(value, self.compute_dtype) for value in self.folded or self._fold())
+        hidden = ops.matmul(queries, query)[:, :, None, :] + (ops.matmul(states, key) + bias)[:, None, :, :]
+        scores = ops.cast(ops.matmul(ops.tanh(hidden), ops.cast(self.score, hidden.dtype)[:, None]), "float32")[..., 0]
+        attention = ops.softmax(ops.where(mask[:, None, :], scores, -1e9), axis=-1)
+        attention = ops.where(mask[:, None, :], attention, 0.0)
+        pooled = ops.matmul(ops.cast(attention, states.dtype), states)
+        outputs = ops.matmul(pooled, ops.cast(self.value_kernel, pooled.dtype)) + ops.cast(
+            self.value_bias, pooled.dtype
+        )
+        return (outputs, attention) if return_attention else outputs
+
+    def get_config(self):
+        return {**super().get_config(), "attention_dim": self.attention_dim}
+
+
+def _score_initializer():
+    return keras.initializers.RandomNormal(stddev=0.02)
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class UniAttentionLayer(keras.layers.Layer):
+    """u = LayerNorm(x + UniAttention(x, Y)); FeedForward(u): the non-textual side of one encoder layer.
+
+    Args:
+        attention_dim: d_a.
+        ffn_dim: Width of the feed-forward network.
+        activation: HuggingFace's name, as in the encoder.
+        epsilon: Of the normalisations.
+        dropout: Rate on both outputs.
+    """
+
+    def __init__(
+        self,
+        attention_dim: int = 64,
+        ffn_dim: int = 2048,
+        activation: str = "gelu",
+        epsilon: float = 1e-12,
+        dropout: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.attention_dim = attention_dim
+        self.ffn_dim = ffn_dim
+        self.activation = activation
+        self.epsilon = epsilon
+        self.dropout = dropout
+        policy = self.dtype_policy
+        self.attention = UniAttention(attention_dim, dtype=policy, name="attention")
+        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name="norm")
+        self.drop = keras.layers.Dropout(dropout, dtype=policy)
+        self.feed_forward = FeedForward(ffn_dim, activation, epsilon, dropout, dtype=policy, name="feed_forward")
+
+    def build(self, queries_shape, states_shape):
+        self.attention.build(queries_shape, states_shape)
+        self.norm.build(queries_shape)
+        self.feed_forward.build(queries_shape)
+
+    def call(self, queries, states, mask, training=None):
+        """See UniAttention."""
+        attended = self.drop(self.attention(queries, states, mask), training=training)
+        return self.feed_forward(self.norm(queries + attended), training=training)
+
+    def get_config(self):
+        config = super().get_config()
+        names = ("attention_dim", "ffn_dim", "activation", "epsilon", "dropout")
+        config.update({name: getattr(self, name) for name in names})
+        return config

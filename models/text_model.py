@@ -1,0 +1,125 @@
+"""What the models with a text share: the encoder, its pooled state, the non-textual token, the position."""
+
+import keras
+from keras import ops
+
+from models.ctr_model import CTRModel
+from models.feature_map import FeatureMap
+from models.layers.text_encoder import TextEncoder
+
+# What a model takes over from one that was trained before it, where both have it.
+_SHARED = ("encoder", "pooler", "table", "reduce")
+
+
+class TextModel(CTRModel):
+    """Text through BERT's or RoBERTa's encoder; features through a table.
+
+    The position at which an ad was shown (a field of the role `position`) is no feature: it has a term of its own in
+    the logit, so that serving can fix it.
+
+    Args:
+        feature_map: The description of the packed tensors, with a text.
+        encoder_layers, encoder_width, encoder_heads, encoder_ffn, encoder_positions, encoder_segments,
+            encoder_first_position, encoder_activation, encoder_epsilon, encoder_dropout: See TextEncoder; a
+            checkpoint's configuration sets them.
+        embedding_dim: N, the width of a feature's vector (paper: 32).
+        **options: See CTRModel.
+
+    References:
+        Wang et al., "BERT4CTR", 2023, section 3.
+    """
+
+    needs_text = True
+
+    def __init__(
+        self,
+        feature_map: FeatureMap,
+        *,
+        encoder_layers: int = 12,
+        encoder_width: int = 768,
+        encoder_heads: int = 12,
+        encoder_ffn: int = 3072,
+        encoder_positions: int = 512,
+        encoder_segments: int = 2,
+        encoder_first_position: int = 0,
+        encoder_activation: str = "gelu",
+        encoder_epsilon: float = 1e-12,
+        encoder_dropout: float = 0.1,
+        embedding_dim: int = 32,
+        **options,
+    ):
+        if feature_map.text is None:
+            raise ValueError(f"{type(self).__name__} needs a text; the data has none")
+        super().__init__(feature_map, embedding_dim=embedding_dim, **options)
+        self.encoder = TextEncoder(
+            vocabulary_size=feature_map.text.vocabulary_size + self.extra_tokens(feature_map),
+            layers=encoder_layers,
+            width=encoder_width,
+            heads=encoder_heads,
+            ffn_dim=encoder_ffn,
+            positions=encoder_positions,
+            segments=encoder_segments,
+            padding_id=feature_map.text.padding_id,
+            first_position=encoder_first_position,
+            activation=encoder_activation,
+            epsilon=encoder_epsilon,
+            dropout=encoder_dropout,
+            name="encoder",
+        )
+        self.pooler = keras.layers.Dense(encoder_width, activation="tanh", name="pooler")
+        self.pooled_drop = keras.layers.Dropout(encoder_dropout)
+        self.position = position_term(feature_map, self.tasks)
+
+    @classmethod
+    def extra_tokens(cls, feature_map: FeatureMap) -> int:
+        """Rows of the token table beyond the text's vocabulary."""
+        return 0
+
+    def states(self, inputs, training=None):
+        """The text's states, embeddings first: layers + 1 tensors (batch_size, T, width)."""
+        return self.encoder(inputs["tokens"], inputs.get("segments"), training=training)
+
+    def pooled(self, states, training=None):
+        """tanh(W h_[CLS] + b) of the last layer, (batch_size, width)."""
+        return self.pooled_drop(self.pooler(states[-1][:, 0]), training=training)
+
+    def position_logits(self, rows):
+        """The position's term of the logits; 0 where no field is a position."""
+        return 0.0 if self.position is None else self.position(position_rows(rows, self.feature_map))
+
+    def take_weights(self, pretrained: CTRModel) -> None:
+        take_layers(self, pretrained)
+
+
+def take_layers(model: CTRModel, pretrained: CTRModel) -> None:
+    """Copies the weights of the layers that both models have."""
+    for name in _SHARED:
+        mine, theirs = getattr(model, name, None), getattr(pretrained, name, None)
+        if mine is not None and theirs is not None:
+            mine.set_weights(theirs.get_weights())
+
+
+def position_term(feature_map: FeatureMap, tasks: int) -> keras.layers.Layer | None:
+    """The position's layer: starts from zero, so that it explains nothing before it has learned something."""
+    if all(field.role != "position" for field in feature_map.fields):
+        return None
+    return keras.layers.Dense(tasks, use_bias=False, kernel_initializer="zeros", name="position")
+
+
+def position_rows(rows, feature_map: FeatureMap):
+    """The positions' rows side by side, (batch_size, positions * embedding_dim)."""
+    return _side_by_side([rows[:, i] for i, field in enumerate(feature_map.fields) if field.role == "position"])
+
+
+def feature_rows(rows, inputs, feature_map: FeatureMap):
+    """The features' rows, without positions, and the dense features side by side, (batch_size, width)."""
+    parts = [rows[:, i] for i, field in enumerate(feature_map.fields) if field.role == "feature"]
+    if "dense" in inputs:
+        parts.append(ops.cast(inputs["dense"], parts[0].dtype if parts else "float32"))
+    if not parts:
+        raise ValueError("There is no feature beside the text and the position")
+    return _side_by_side(parts)
+
+
+def _side_by_side(parts):
+    return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]

@@ -1,0 +1,429 @@
+"""The models with a text: against loops in numpy, by hand, and what must hold between them."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import FeatureMap, create
+from models.feature_map import Text
+from models.layers.number_tokens import NumberTokens
+from models.layers.text_encoder import TextEncoder, activation_of
+from models.layers.tree_ensemble import TreeEnsemble
+from models.layers.uni_attention import UniAttention
+from tests.models.small_models import SMALL, WITH_TEXT, randomised, text_batch, text_map
+
+CROSS_ATTENTION = ("bert4ctr", "numbert_uni_attention", "numbert_uni_attention_reduced")
+
+
+def value(weight) -> np.ndarray:
+    return np.asarray(weight, np.float64)
+
+
+def softmax(x):
+    e = np.exp(x - np.max(x))
+    return e / e.sum()
+
+
+def gelu(x):
+    return np.array([0.5 * v * (1 + math.erf(v / math.sqrt(2))) for v in x.reshape(-1)]).reshape(x.shape)
+
+
+def dense(layer, x):
+    return x @ value(layer.kernel) + value(layer.bias)
+
+
+def normalised(layer, x):
+    mean, variance = x.mean(axis=-1, keepdims=True), x.var(axis=-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + layer.epsilon) * value(layer.gamma) + value(layer.beta)
+
+
+def feed_forward(layer, x):
+    return normalised(layer.norm, x + dense(layer.narrow, gelu(dense(layer.widen, x))))
+
+
+def encode(encoder, tokens, segments) -> list[np.ndarray]:
+    """The states of one row, token by token and head by head."""
+    table, positions, kinds = (value(getattr(encoder, f"{name}_table")) for name in ("token", "position", "segment"))
+    rows = [table[t] + positions[i] + kinds[s] for i, (t, s) in enumerate(zip(tokens, segments, strict=True))]
+    states = [normalised(encoder.norm, np.array(rows))]
+    for attention, ffn in zip(encoder.attention, encoder.feed_forward, strict=True):
+        x = states[-1]
+        query, key, content = np.split(dense(attention.qkv, x), 3, axis=1)
+        mixed = np.zeros_like(x)
+        width = x.shape[1] // attention.heads
+        for head in range(attention.heads):
+            part = slice(head * width, (head + 1) * width)
+            for i in range(len(x)):
+                scores = [query[i, part] @ key[j, part] / math.sqrt(width) for j in range(len(x))]
+                weights = softmax(np.where(tokens > 0, scores, -np.inf))
+                mixed[i, part] = sum(w * content[j, part] for j, w in enumerate(weights))
+        u = normalised(attention.norm, x + dense(attention.out, mixed))
+        states.append(feed_forward(ffn, u))
+    return states
+
+
+def algorithm_1(layer, x, y, mask):
+    """Algorithm 1 line by line, columns and all; b_i is any number."""
+    w_a, b_i = value(layer.align_kernel).T, 0.7
+    q = value(layer.query_kernel).T @ x[:, None] + value(layer.query_bias)[:, None]
+    k = value(layer.key_kernel).T @ y.T + value(layer.key_bias)[:, None]
+    v = value(layer.value_kernel).T @ y.T + value(layer.value_bias)[:, None]
+    m = np.concatenate([np.repeat(q, len(y), axis=1), k])
+    h = np.tanh(w_a @ m + value(layer.align_bias)[:, None])
+    s = value(layer.score)[None] @ h + b_i
+    return (v @ softmax(np.where(mask, s[0], -np.inf))[:, None])[:, 0]
+
+
+def uni_attention_layer(layer, tokens, y, mask):
+    attended = np.array([algorithm_1(layer.attention, x, y, mask) for x in tokens])
+    return feed_forward(layer.feed_forward, normalised(layer.norm, tokens + attended))
+
+
+def tower(layer, x):
+    for hidden in layer.hidden:
+        x = np.maximum(dense(hidden, x), 0)
+    return dense(layer.logits, x)
+
+
+def features(model, ids):
+    table = value(model.table.table)
+    return np.concatenate([table[ids[0]], table[ids[2]]])
+
+
+def position(model, ids):
+    return value(model.table.table)[ids[1]] @ value(model.position.kernel)
+
+
+def check(name, expected_of_row, **changes):
+    model, inputs = randomised(name, **changes), text_batch()
+    expected = [expected_of_row(model, *row) for row in zip(*inputs.values(), strict=True)]
+    np.testing.assert_allclose(model(inputs), np.array(expected), rtol=2e-4, atol=2e-4)
+
+
+def pooled(model, states):
+    return np.tanh(dense(model.pooler, states[-1][0]))
+
+
+def test_text_only():
+    def logit(model, ids, tokens, segments):
+        states = encode(model.encoder, tokens, segments)
+        return dense(model.head.logits, pooled(model, states)) + position(model, ids)
+
+    check("text_only", logit)
+
+
+def test_features_only():
+    model, inputs = create("features_only", text_map(), embedding_dim=4, token_dim=6, hidden_units=(5,)), text_batch()
+    model(inputs)
+    for weight in model.trainable_variables:
+        weight.assign(np.random.default_rng(len(weight.shape)).normal(size=weight.shape))
+    expected = [
+        tower(model.tower, np.maximum(dense(model.reduce, features(model, ids)), 0)) + position(model, ids)
+        for ids in inputs["ids"]
+    ]
+    np.testing.assert_allclose(model(inputs), np.array(expected), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["shallow_interaction_1", "shallow_interaction_n"])
+def test_shallow_interaction(name):
+    def logit(model, ids, tokens, segments):
+        x = np.maximum(dense(model.reduce, features(model, ids)), 0)
+        for layer in getattr(model, "layers_of_features", ()):
+            x = feed_forward(layer, x)
+        states = encode(model.encoder, tokens, segments)
+        return tower(model.tower, np.concatenate([x, pooled(model, states)])) + position(model, ids)
+
+    check(name, logit)
+
+
+@pytest.mark.parametrize("name", ["bert4ctr", "numbert_uni_attention_reduced"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_bert4ctr(name, count):
+    def logit(model, ids, tokens, segments):
+        states = encode(model.encoder, tokens, segments)
+        x = np.maximum(dense(model.reduce, features(model, ids)), 0).reshape(count, -1)
+        for layer, y in zip(model.uni_attention, states[1:], strict=True):
+            x = uni_attention_layer(layer, x, y, tokens > 0)
+        return tower(model.tower, np.concatenate([x.reshape(-1), pooled(model, states)])) + position(model, ids)
+
+    check(name, logit, feature_tokens=count)
+
+
+def written(ids) -> list[int]:
+    """The two features as numbers, by text formatting."""
+    tokens = []
+    for id_, offset in ((ids[0], text_map().fields[0].offset), (ids[2], text_map().fields[2].offset)):
+        number = max(id_ - offset - 1, 0)
+        significand, exponent = (number, 0 if number < 10 else 1)
+        if number >= 100:
+            rounded = int(float(f"{number / 100:.20f}") * 10 + 0.5)
+            significand, exponent = (rounded, 2) if rounded < 100 else (10, 3)
+        tokens += [20 + significand, 130, 20 + exponent, text_map().text.separator_id]
+    return tokens
+
+
+def test_numbert():
+    def logit(model, ids, tokens, segments):
+        numbers = written(ids)
+        states = encode(model.encoder, np.array([*tokens, *numbers]), [*segments, *[1] * len(numbers)])
+        return dense(model.head.logits, pooled(model, states)) + position(model, ids)
+
+    check("numbert", logit)
+
+
+def test_numbert_with_uni_attention():
+    def logit(model, ids, tokens, segments):
+        states = encode(model.encoder, tokens, segments)
+        x = value(model.encoder.token_table)[written(ids)]
+        for layer, y in zip(model.uni_attention, states[1:], strict=True):
+            x = uni_attention_layer(layer, x, y, tokens > 0)
+        side = np.concatenate([dense(model.project, x).reshape(-1), pooled(model, states)])
+        return tower(model.tower, side) + position(model, ids)
+
+    check("numbert_uni_attention", logit)
+
+
+# By hand
+
+
+def test_uni_attention_of_one_token_is_its_value():
+    layer = UniAttention(2)
+    y = np.array([[[1.0, 2.0]]], np.float32)
+    layer(np.zeros((1, 1, 3), np.float32), y, np.array([[True]]))
+    layer.value_kernel.assign([[1, 0, 2], [0, 1, 1]])
+    layer.value_bias.assign([0, 0, 10])
+    found = layer(np.ones((1, 1, 3), np.float32), y, np.array([[True]]))
+    np.testing.assert_allclose(found, [[[1, 2, 14]]], rtol=1e-6)
+
+
+def test_uni_attention_of_two_tokens_by_hand():
+    layer = UniAttention(1)
+    y = np.array([[[0.0], [1.0], [5.0]]], np.float32)
+    mask = np.array([[True, True, False]])
+    layer(np.zeros((1, 1, 1), np.float32), y, mask)
+    for weight in (layer.query_kernel, layer.key_kernel, layer.value_kernel):
+        weight.assign([[1.0]])
+    layer.align_kernel.assign([[1.0], [1.0]])
+    layer.score.assign([2.0])
+    # Scores 2 tanh(0.5 + 0) and 2 tanh(0.5 + 1); the third token is masked.
+    first, second = math.exp(2 * math.tanh(0.5)), math.exp(2 * math.tanh(1.5))
+    found, attention = layer(np.full((1, 1, 1), 0.5, np.float32), y, mask, return_attention=True)
+    assert float(found[0, 0, 0]) == pytest.approx(second / (first + second), rel=1e-6)
+    np.testing.assert_allclose(attention[0, 0], [first / (first + second), second / (first + second), 0], rtol=1e-6)
+    assert float(attention[0, 0, 2]) == 0
+
+
+def test_folded_weights_give_the_same():
+    random = np.random.default_rng(1)
+    layer = UniAttention(3)
+    x, y = random.normal(size=(4, 2, 5)).astype(np.float32), random.normal(size=(4, 6, 7)).astype(np.float32)
+    mask = np.arange(6) < random.integers(1, 7, (4, 1))
+    before = np.asarray(layer(x, y, mask))
+    layer.fold()
+    np.testing.assert_array_equal(layer(x, y, mask), before)
+    layer.key_kernel.assign(0 * layer.key_kernel)  # what was folded stays
+    np.testing.assert_array_equal(layer(x, y, mask), before)
+
+
+@pytest.mark.parametrize(
+    ("number", "significand", "exponent"),
+    [(0, 0, 0), (7, 7, 0), (10, 10, 1), (35, 35, 1), (99, 99, 1), (100, 10, 2), (994, 99, 2), (995, 10, 3)]
+    + [(1234, 12, 3), (1250, 13, 3), (99_499, 99, 4), (99_500, 10, 5), (2_000_000_000, 20, 9), (1_999_999_999, 20, 9)],
+)
+def test_numbers_become_four_tokens(number, significand, exponent):
+    data = FeatureMap.from_sizes([("a", "categorical", 2**31 - 5, 1, "feature")], text=Text(4, 10))
+    layer = NumberTokens(data)
+    assert (layer.vocabulary_size, layer.length) == (111, 4)
+    ids = np.array([[number + 2]], np.int32)  # offset 1 is unknown, 2 is missing: both are 0
+    np.testing.assert_array_equal(layer(ids), [[11 + significand, 10, 11 + exponent, data.text.separator_id]])
+    np.testing.assert_array_equal(layer(np.array([[1]], np.int32)), layer(np.array([[2]], np.int32)))
+
+
+def test_numbers_that_are_words_keep_their_tokens():
+    layer = NumberTokens(text_map())
+    assert (layer.vocabulary_size, layer.length) == (131, 8)
+    found = layer(np.array([[1 + 36, 403 + 2 + 2 + 1]], np.int32))  # 35, and the first of the second feature's
+    assert found[0, :4].numpy().tolist() == [20 + 35, 130, 20 + 1, 3]
+
+
+def test_trees_fall_to_their_leaves():
+    layer = TreeEnsemble(trees=2, leaves=3, depth=2)
+    layer.build()
+    layer.assign(
+        feature=np.array([[0, 1, 0, 0, 0], [1, 0, 0, 0, 0]]),
+        threshold=np.array([[0.5, 2.0, 0, 0, 0], [1.0, 0, 0, 0, 0]]),
+        left=np.array([[1, 3, 2, 3, 4], [1, 1, 2, 3, 4]]),
+        right=np.array([[2, 4, 2, 3, 4], [2, 1, 2, 3, 4]]),
+        value=np.array([[9, 9, 1.0, 2.0, 4.0], [9, 10.0, 20.0, 9, 9]]),
+    )
+    rows = np.array([[0.5, 2.0], [0.5, 2.1], [0.6, 0.0], [0.6, 1.0]], np.float32)
+    np.testing.assert_array_equal(layer(rows), [[2 + 20], [4 + 20], [1 + 10], [1 + 10]])
+
+
+def test_a_threshold_between_two_floats_is_rounded_down():
+    layer = TreeEnsemble(trees=1, leaves=2, depth=1)
+    layer.build()
+    just_below = np.nextafter(np.float32(0.1), np.float32(0))
+    threshold = (float(np.float32(0.1)) + float(just_below)) / 2 + 1e-12  # in float32 this is 0.1
+    assert np.float32(threshold) == np.float32(0.1)
+    columns = [np.array([row]) for row in ([0, 0, 0], [threshold, 0, 0], [1, 1, 2], [2, 1, 2], [0, -1.0, 1.0])]
+    layer.assign(*columns)
+    assert layer(np.array([[0.1]], np.float32)).numpy()[0, 0] == 1
+
+
+# What must hold
+
+
+@pytest.mark.parametrize("name", CROSS_ATTENTION)
+def test_the_text_never_sees_the_features(name):
+    model, inputs = randomised(name), text_batch()
+    other = {**inputs, "ids": text_batch(seed=9)["ids"]}
+    assert np.abs(np.asarray(model(inputs)) - model(other)).max() > 1e-3
+    for before, after in zip(model.states(inputs), model.states(other), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_TEXT if name != "numbert"])
+def test_padding_does_not_change_an_answer(name):
+    model, inputs = randomised(name), text_batch()
+    encoder = getattr(model, "encoder", None) or model.text.encoder
+    before = np.asarray(model(inputs))
+    table = encoder.token_table.numpy()
+    table[0] += 5.0  # what padding looks like
+    encoder.token_table.assign(table)
+    np.testing.assert_allclose(model(inputs), before, rtol=1e-5, atol=1e-6)
+
+
+def test_masked_tokens_have_exactly_no_weight():
+    random = np.random.default_rng(2)
+    layer = UniAttention(3)
+    x, y = random.normal(size=(4, 2, 5)).astype(np.float32), random.normal(size=(4, 6, 7)).astype(np.float32)
+    mask = np.arange(6) < np.array([[1], [3], [5], [6]])
+    attention = np.asarray(layer(x, y, mask, return_attention=True)[1])
+    assert (attention[~np.broadcast_to(mask[:, None], attention.shape)] == 0).all()
+    np.testing.assert_allclose(attention.sum(axis=2), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", WITH_TEXT)
+def test_a_position_adds_a_term_that_starts_from_zero(name):
+    model, inputs = create(name, text_map(), **SMALL[name]), text_batch()
+    elsewhere = {**inputs, "ids": inputs["ids"].copy()}
+    field = text_map().fields[1]
+    elsewhere["ids"][:, 1] = field.offset + (inputs["ids"][:, 1] - field.offset + 1) % field.size
+    if not name.startswith("cascading"):
+        np.testing.assert_array_equal(model(inputs), model(elsewhere))
+        model.position.kernel.assign(model.position.kernel + 1)
+    assert np.abs(np.asarray(model(inputs)) - model(elsewhere)).max() > 0
+
+
+def test_only_the_downstream_model_of_a_cascade_is_trained():
+    model = randomised("cascading_deepfm")
+    assert not model.text.trainable_variables
+    assert {id(v) for v in model.trainable_variables} == {id(v) for v in model.downstream.trainable_variables}
+    inputs = text_batch(64)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.square(model(inputs)))
+    assert all(g is not None for g in tape.gradient(loss, [v.value for v in model.trainable_variables]))
+
+
+def test_the_score_of_a_cascade_is_the_texts_logit_without_the_position():
+    text, model = randomised("text_only"), randomised("cascading_wide_deep")
+    model.take_weights(text)
+    inputs = text_batch()
+    score = np.asarray(model.with_score(inputs)["dense"])
+    table = value(text.table.table)
+    expected = value(text(inputs)) - table[inputs["ids"][:, 1]] @ value(text.position.kernel)
+    np.testing.assert_allclose(score, expected, rtol=1e-5, atol=1e-5)
+    described = FeatureMap(text_map().fields, ("text_score_ctr",))
+    alone = create("wide_deep", described, **{k: v for k, v in SMALL["wide_deep"].items()})
+    alone({"ids": inputs["ids"], "dense": score})
+    alone.set_weights(model.downstream.get_weights())
+    np.testing.assert_allclose(model(inputs), alone({"ids": inputs["ids"], "dense": score}), rtol=1e-5, atol=1e-6)
+
+
+def test_trees_start_from_the_networks_logit_and_split_score_and_ordinals():
+    model, inputs = randomised("cascading_nn_gbdt"), text_batch()
+    values, logits = (np.asarray(part) for part in model.boost(inputs))
+    np.testing.assert_array_equal(model(inputs), logits)  # trees that were not learned say nothing
+    offsets = [field.offset for field in text_map().fields]
+    np.testing.assert_array_equal(values[:, 1:], inputs["ids"] - offsets)
+    np.testing.assert_array_equal(values[:, :1], model.with_score(inputs)["dense"])
+    cut = float(np.median(values[:, 3]))
+    columns = [np.zeros((3, 7)) for _ in range(5)]
+    columns[0][0], columns[1][0, 0] = 3, cut
+    columns[2][:], columns[3][:] = np.arange(7), np.arange(7)  # every node its own child, but for one root
+    columns[2][0, 0], columns[3][0, 0] = 1, 2
+    columns[4][0, 1:3] = [0.25, -0.5]
+    model.trees.assign(*columns)
+    expected = logits[:, 0] + np.where(values[:, 3] <= cut, 0.25, -0.5)
+    np.testing.assert_allclose(np.asarray(model(inputs))[:, 0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bert4ctr", "shallow_interaction_1", "shallow_interaction_n"])
+def test_joint_training_starts_from_both_warm_ups(name):
+    model = randomised(name)
+    options = {"embedding_dim": SMALL[name]["embedding_dim"]}
+    width = {"token_dim": model.reduce.units}
+    text = randomised("text_only", **options)
+    plain = create("features_only", text_map(), **options, **width)
+    plain(text_batch())
+    for first in (text, plain):
+        model.take_weights(first)
+    for mine, theirs in ((model.encoder, text.encoder), (model.pooler, text.pooler), (model.reduce, plain.reduce)):
+        for a, b in zip(mine.get_weights(), theirs.get_weights(), strict=True):
+            np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(model.table.table, plain.table.table)
+
+
+def test_the_two_orders_of_roberta_and_bert_positions():
+    tokens = np.array([[5, 6, 7, 1, 1]], np.int32)
+    encoder = TextEncoder(9, 1, 4, 2, 8, positions=8, segments=1, padding_id=1, first_position=2, dropout=0.0)
+    encoder(tokens)
+    encoder.position_table.assign(np.arange(8)[:, None] * np.array([[1.0, -1.0, 2.0, 0.5]]))
+    encoder.token_table.assign(np.zeros((9, 4)))
+    found = np.asarray(encoder.embed(tokens))
+    rows = value(encoder.position_table)[[2, 3, 4, 1, 1]] + value(encoder.segment_table)[0]
+    np.testing.assert_allclose(found[0], normalised(encoder.norm, rows), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TextEncoder(9, heads=5, width=12)(np.ones((1, 3), np.int32)), "heads=5"),
+        (lambda: TextEncoder(9, layers=0), "layers=0"),
+        (lambda: TextEncoder(9, 1, 4, 2, 8, positions=4)(np.ones((1, 5), np.int32)), "positions for 4 tokens"),
+        (lambda: activation_of("gelu_tanh"), "activation='gelu_tanh'"),
+        (lambda: UniAttention(0), "attention_dim=0"),
+        (lambda: TreeEnsemble(0), "trees=0"),
+        (lambda: create("bert4ctr", FeatureMap.from_sizes([("a", "categorical", 3, 1, "feature")])), "needs a text"),
+        (lambda: create("bert4ctr", text_map(), feature_tokens=0), "feature_tokens=0"),
+        (lambda: create("numbert", FeatureMap((), text=Text(8, 130))), "no field to write"),
+        (
+            lambda: create(
+                "numbert", FeatureMap.from_sizes([("m", "multivalent", 6, 3, "feature")], text=Text(8, 130))
+            ),
+            r"several values.*\['m'\]",
+        ),
+        (lambda: Text(0, 10), "length=0"),
+        (lambda: Text(4, 10, mask_id=10), "Received: 10"),
+        (lambda: Text(4, 10, number_ids=(1, 2)), "100 numbers"),
+    ],
+)
+def test_impossible_arguments_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_mixed_precision_stays_near():
+    model, inputs = randomised("bert4ctr"), text_batch()
+    before = keras.mixed_precision.dtype_policy()
+    keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
+    try:
+        low = randomised("bert4ctr")
+    finally:
+        keras.mixed_precision.set_dtype_policy(before)
+    low.set_weights(model.get_weights())
+    np.testing.assert_allclose(low(inputs), model(inputs), atol=0.2)
