@@ -7,7 +7,7 @@ export TF_CPP_MIN_LOG_LEVEL := 2
 unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
 check_python = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "ctrpipe needs Python 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
 
-.PHONY: help install demo test lint lock peers clean
+.PHONY: help install demo test contract lint lock peers clean
 help:           ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/:/'
 
@@ -26,6 +26,15 @@ demo: install   ## the main job: a generated log, trained, gated, served, asked
 
 test: install   ## all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile
+
+# URL=http://HOST:PORT GRPC=HOST:PORT: a server that serves the folder of `python -m tests.contract.models FOLDER`.
+# SERVER=/usr/bin/tensorflow_model_server: that binary, started with the tests' flags.
+contract: export CTRPIPE_CONTRACT_URL := $(URL)
+contract: export CTRPIPE_CONTRACT_GRPC := $(GRPC)
+contract: export CTRPIPE_CONTRACT_SERVER := $(SERVER)
+contract: export CTRPIPE_CONTRACT_TABLE := 1
+contract: install  ## TF Serving's contract, item by item; also of another server: URL=... GRPC=..., or SERVER=...
+	$(BIN)/python -m pytest tests/contract
 
 lint: install   ## ruff and mypy
 	$(BIN)/ruff check .

@@ -1,80 +1,93 @@
-"""A small model behind a server. With CTRPIPE_CONTRACT_URL the same tests run against another server that serves the
-folder in CTRPIPE_CONTRACT_MODEL as `m` (make it with `python -m tests.contract.conftest FOLDER`)."""
+"""A small model behind a server, the calls to it, and at the end of `make contract` the table of items."""
 
+import collections
+import json
 import os
-import pathlib
-import sys
 
 import httpx
 import pytest
-import tensorflow as tf
 
+from tests.contract import models, servers
+from tests.contract.items import ALL, ITEMS, items_of
 
-class Small(tf.Module):
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
-    def half_plus_two(self, x):
-        return {"y": x / 2 + 2}
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None], tf.float32, name="f"),
-            tf.TensorSpec([None], tf.int32, name="i"),
-            tf.TensorSpec([None], tf.string, name="s"),
-            tf.TensorSpec([None], tf.bool, name="b"),
-        ]
-    )
-    def mixed(self, f, i, s, b):
-        return {"sum": f + tf.cast(i, tf.float32), "s_bytes": s, "text": s, "flag": b}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
-    def odd(self, x):
-        return {"scalar": tf.reduce_sum(x), "y": x}
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, name="x")])
-    def matrix(self, x):
-        return {"y": x[:, :1]}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
-    def failing(self, x):
-        with tf.control_dependencies([tf.debugging.assert_positive(x, message="not positive")]):
-            return {"y": tf.identity(x)}
-
-
-def save(path: pathlib.Path) -> None:
-    model = Small()
-    signatures = {name: getattr(model, name) for name in ("half_plus_two", "mixed", "odd", "matrix", "failing")}
-    tf.saved_model.save(model, str(path), {"serving_default": model.half_plus_two, **signatures})
+MODEL = f"/v1/models/{models.NAME}"
 
 
 @pytest.fixture(scope="session")
-def base_url(tmp_path_factory):
-    """The server's address; the model is /v1/models/m, version 123."""
-    if "CTRPIPE_CONTRACT_URL" in os.environ:
-        yield os.environ["CTRPIPE_CONTRACT_URL"].rstrip("/")
-        return
-    from serving.server import ServerOptions, running_server
+def addresses(tmp_path_factory):
+    """The shared server: /v1/models/m, version 123."""
+    flags = [] if servers.URL else models.save_all(tmp_path_factory.mktemp("contract"))
+    with servers.shared(flags) as found:
+        yield found
 
-    folder = tmp_path_factory.mktemp("model")
-    save(folder / "00000123")
-    (folder / "not-a-version").mkdir()
-    with running_server(ServerOptions(folder, "m")) as addresses:
-        yield addresses.rest
+
+@pytest.fixture(scope="session")
+def base_url(addresses):
+    return addresses.rest
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    """A base path with version 123, for servers with flags of their own."""
+    folder = tmp_path_factory.mktemp("base") / models.NAME
+    models.save(folder / models.FOLDER)
+    return folder
+
+
+def caller(url):
+    """call(method, path, body) -> (status, JSON or text); and the client to close."""
+    client = httpx.Client(base_url=url, trust_env=False, timeout=60)
+
+    def call(method, path, body=None, **headers):
+        answer = client.request(method, path, content=body, headers=headers)
+        try:
+            return answer.status_code, answer.json()
+        except ValueError:
+            return answer.status_code, answer.text
+
+    return call, client
 
 
 @pytest.fixture(scope="session")
 def call(base_url):
-    """call(method, path, body) -> (status, JSON or text)."""
-    with httpx.Client(base_url=base_url, trust_env=False) as client:
-
-        def request(method, path, body=None, **headers):
-            answer = client.request(method, path, content=body, headers=headers)
-            try:
-                return answer.status_code, answer.json()
-            except ValueError:
-                return answer.status_code, answer.text
-
-        yield request
+    call, client = caller(base_url)
+    with client:
+        yield call
 
 
-if __name__ == "__main__":
-    save(pathlib.Path(sys.argv[1]))
+@pytest.fixture(scope="session")
+def predict(call):
+    """predict(body, suffix) -> (status, JSON)."""
+
+    def predict(body, suffix=":predict"):
+        return call("POST", MODEL + suffix, body if isinstance(body, str | bytes) else json.dumps(body))
+
+    return predict
+
+
+@pytest.fixture(scope="session")
+def error(predict):
+    """error(body, suffix) -> (status, message)."""
+
+    def error(body, suffix=":predict"):
+        status, answer = predict(body, suffix)
+        assert status != 200 and set(answer) == {"error"}, answer
+        return status, answer["error"]
+
+    return error
+
+
+def pytest_terminal_summary(terminalreporter):
+    if not os.environ.get("CTRPIPE_CONTRACT_TABLE"):
+        return
+    outcomes = collections.defaultdict(collections.Counter)
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for item in items_of(report.nodeid.rpartition("::")[2]):
+                outcomes[item][outcome] += 1
+    terminalreporter.section("contract")
+    for item in ALL:
+        found = outcomes[item]
+        verdict = next((name for name in ("failed", "error", "passed", "skipped") if found[name]), "no test")
+        counts = ", ".join(f"{count} {name}" for name, count in found.items())
+        terminalreporter.write_line(f"{item:<4} {ITEMS[item[0]][0]:<32} {verdict:<8} {counts}")

@@ -1,0 +1,162 @@
+"""Routes and HTTP (R1-R15)."""
+
+import gzip
+import http.client
+import socket
+import urllib.parse
+
+import pytest
+
+from tests.contract import servers
+from tests.contract.conftest import MODEL
+from tests.contract.models import NAME
+
+BODY = '{"instances": [1.0, 5.0]}'
+ANSWER = (200, {"predictions": [2.5, 4.5]})
+NOT_CONVERTED = (400, "")
+
+
+@pytest.mark.parametrize("suffix", [":predict", "/versions/123:predict", "/versions/00123:predict", ":PREDICT"])
+def test_R1_predict_by_name_and_version_in_any_case(call, suffix):
+    assert call("POST", MODEL + suffix, BODY) == ANSWER
+    assert call("POST", MODEL.replace("/v1/models", "/V1/Models") + suffix, BODY) == ANSWER
+
+
+def test_R2_status_and_metadata_by_name_and_version(call):
+    for path in (MODEL, f"{MODEL}/versions/123"):
+        assert "model_version_status" in call("GET", path)[1]
+        assert "model_spec" in call("GET", f"{path}/metadata")[1]
+
+
+def test_R3_names_are_decoded_after_matching(call):
+    assert call("POST", f"/v1/models/%{ord(NAME):x}:predict", BODY) == ANSWER
+    found = call("POST", "/v1/models/a%2Fb%3A:predict", BODY)
+    assert found == (404, {"error": "Servable not found for request: Latest(a/b:)"})
+    found = call("POST", f"{MODEL}/labels/a%20b:predict", BODY)
+    assert found == (400, {"error": "Unrecognized servable version label: a b"})
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/"), ("GET", "/v1/other"), ("POST", "/v1/models/")])
+def test_R4_what_matches_no_route_is_malformed(call, method, path):
+    assert call(method, path, "{}") == (400, {"error": f"Malformed request: {method} {path}"})
+
+
+@pytest.mark.parametrize("path", ["/", "/v2/models/m", "/v1", "/favicon.ico"])
+def test_R5_other_paths_are_no_json(call, path):
+    status, answer = call("GET", path)
+    assert status == 404 and isinstance(answer, str) and "404 Not Found" in answer
+
+
+def test_R6_the_query_is_part_of_the_path(call):
+    found = call("POST", f"{MODEL}:predict?x=1", BODY)
+    assert found == (400, {"error": f"Malformed request: POST {MODEL}:predict?x=1"})
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
+def test_R7_other_methods_are_malformed(call, method):
+    assert call(method, f"{MODEL}:predict", "{}") == (400, {"error": f"Malformed request: {method} {MODEL}:predict"})
+
+
+def test_R7_head_is_malformed_and_has_no_body(call):
+    assert call("HEAD", MODEL) == (400, "")
+
+
+def test_R8_a_preflight_needs_an_origin(call):
+    assert call("OPTIONS", MODEL, Origin="http://a.b") == (200, "")
+    assert call("OPTIONS", MODEL, Origin="https://a.b") == (200, "")
+    assert call("OPTIONS", MODEL, Origin="a.b") == (400, "")
+    assert call("OPTIONS", MODEL) == (400, "")
+
+
+def test_R9_cors_headers_only_with_the_flag(model_folder, base_url):
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(base_url).netloc)
+    connection.request("GET", MODEL)
+    assert not [name for name, _ in connection.getresponse().getheaders() if name.lower().startswith("access-control")]
+    connection.close()
+    flags = [f"--model_base_path={model_folder}", f"--model_name={NAME}", "--rest_api_enable_cors_support"]
+    with servers.start(flags) as addresses:
+        connection = http.client.HTTPConnection(urllib.parse.urlsplit(addresses.rest).netloc)
+        connection.request("OPTIONS", MODEL, headers={"Origin": "http://a.b"})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert answer.headers["Access-Control-Allow-Origin"] == "*"
+        assert answer.headers["Access-Control-Allow-Methods"] == "POST, GET"
+        assert answer.headers["Access-Control-Allow-Headers"] == "Content-Type"
+        connection.close()
+
+
+def test_R10_json_whatever_the_request_says_it_is(base_url):
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(base_url).netloc)
+    for body, status in ((BODY, 200), ("{", 400)):
+        connection.request("POST", f"{MODEL}:predict", body, {"Content-Type": "text/html"})
+        answer = connection.getresponse()
+        answer.read()
+        assert (answer.status, answer.headers["Content-Type"]) == (status, "application/json")
+    connection.close()
+
+
+def test_R11_gzip_bodies(base_url):
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(base_url).netloc)
+    headers = {"Content-Encoding": "gzip", "Accept-Encoding": "gzip"}
+    connection.request("POST", f"{MODEL}:predict", gzip.compress(BODY.encode()), headers)
+    answer = connection.getresponse()
+    assert b"4.5" in answer.read() and answer.headers["Content-Encoding"] is None
+    connection.close()
+
+
+def test_R12_versions_over_int64_have_an_empty_body(call):
+    for version in (2**63, "9" * 5000):
+        assert call("POST", f"{MODEL}/versions/{version}:predict", BODY) == NOT_CONVERTED
+    assert call("GET", f"{MODEL}/versions/{2**63}") == NOT_CONVERTED
+    assert call("GET", f"{MODEL}/versions/{2**63}/metadata") == NOT_CONVERTED
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", f"{MODEL}/versions/abc:predict"),
+        ("POST", f"{MODEL}/version/1:predict"),
+        ("POST", f"{MODEL}/label/x:predict"),
+        ("POST", f"{MODEL}/versions/1/labels/x:predict"),
+        ("GET", f"{MODEL}:predict"),
+        ("POST", f"{MODEL}/metadata"),
+        ("POST", "/v1/models"),
+    ],
+)
+def test_R13_near_misses_are_malformed(call, method, path):
+    assert call(method, path, "{}") == (400, {"error": f"Malformed request: {method} {path}"})
+
+
+def test_R14_no_list_of_models(call):
+    assert call("GET", "/v1/models") == (400, {"error": "Missing model name in request."})
+
+
+def test_requests_in_one_connection_are_answered_in_their_order(base_url):
+    url = urllib.parse.urlsplit(base_url)
+    request = "POST {}:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}"
+    bodies = [f'{{"instances": [{number}]}}' for number in range(40)]
+    with socket.create_connection((url.hostname, url.port), 10) as connection:
+        connection.sendall("".join(request.format(MODEL, len(body), body) for body in bodies).encode())
+        received = b""
+        while received.count(b"predictions") < 40:
+            part = connection.recv(1 << 16)
+            assert part
+            received += part
+    positions = [received.index(f"[{number / 2 + 2}]".encode()) for number in range(40)]
+    assert positions == sorted(positions)
+
+
+def test_chunked_bodies(call):
+    def parts():
+        yield b'{"instances": '
+        yield b"[1.0, 5.0]}"
+
+    assert call("POST", f"{MODEL}:predict", parts()) == ANSWER
+
+
+def test_an_unexpected_client_does_not_stop_the_server(base_url, call):
+    url = urllib.parse.urlsplit(base_url)
+    for raw in (b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n", b"POST /v1/models/m:predict HTTP/1.1\r\nHost: x\r\n"):
+        with socket.create_connection((url.hostname, url.port), 10) as connection:
+            connection.sendall(raw)
+    assert call("POST", f"{MODEL}:predict", BODY) == ANSWER
