@@ -53,8 +53,8 @@ _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
 
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
-    """A model of the registry: its name, where it comes from, what it is, its options with their defaults, and whether it
-    reads a text."""
+    """A model of the registry: its name, where it comes from, what it is, its options with their defaults, and whether
+    it reads a text."""
 
     name: str
     paper: str
