@@ -5,7 +5,9 @@ import pathlib
 import numpy as np
 
 from serving.export import ASSETS, GOLDEN, read_assets
-from serving.loader import Servable, replay_warmup
+from serving.loader import Servable
+from serving.server.served import ServedVersion
+from serving.warmup import replay_warmup
 from transforms.errors import InputError
 
 TOLERANCE = 1e-6
@@ -23,7 +25,7 @@ def check_servable(version: pathlib.Path) -> float:
     _, feature_map = read_assets(version)
     try:
         servable = Servable(version)
-        replay_warmup(servable, version)
+        replay_warmup(ServedVersion("", 0, servable), version)
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"{version}: the export does not run in TF Serving's loader: {reason}") from error

@@ -8,11 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
-from tensorflow_serving.apis import prediction_log_pb2
 
 from transforms.errors import InputError
-
-MAX_WARMUP_RECORDS = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,32 +98,3 @@ class Servable:
 
     def close(self) -> None:
         self._session.close()
-
-
-def replay_warmup(servable: Servable, path: pathlib.Path) -> int:
-    """Runs the recorded requests of assets.extra; returns how many. Raises what a failing record raises."""
-    file = path / "assets.extra" / "tf_serving_warmup_requests"
-    if not file.exists():
-        return 0
-    done = 0
-    for record in tf.compat.v1.io.tf_record_iterator(str(file)):
-        if done == MAX_WARMUP_RECORDS:
-            raise ValueError(f"Number of warmup records exceeds the maximum ({MAX_WARMUP_RECORDS})")
-        _replay(servable, prediction_log_pb2.PredictionLog.FromString(record))
-        done += 1
-    return done
-
-
-def _replay(servable: Servable, log: prediction_log_pb2.PredictionLog) -> None:
-    kind = log.WhichOneof("log_type")
-    if kind == "predict_log":
-        request = log.predict_log.request
-        inputs = {name: tf.make_ndarray(value) for name, value in request.inputs.items()}
-        servable.run(request.model_spec.signature_name or "serving_default", inputs, list(request.output_filter))
-    elif kind in ("regress_log", "classify_log"):
-        request = getattr(log, kind).request
-        examples = [example.SerializeToString() for example in request.input.example_list.examples]
-        signature = request.model_spec.signature_name or "serving_default"
-        servable.run(signature, {"inputs": np.array(examples, object)})
-    else:
-        raise NotImplementedError(f"Unsupported log_type for warmup: {kind}")

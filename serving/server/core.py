@@ -1,89 +1,114 @@
 """The models of a server, their versions and labels: what REST and gRPC stand before."""
 
+import concurrent.futures
 import contextlib
+import logging
+import pathlib
+import sys
+import threading
+import time
 from collections.abc import Iterator
 
-import numpy as np
-import tensorflow as tf
-from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow_serving.config import model_server_config_pb2
 
 from serving.loader import Servable
-from serving.server.errors import ServingError, bad_request, from_tensorflow
+from serving.server import model_config
+from serving.server.errors import ServingError, bad_request
+from serving.server.metrics import Metrics
 from serving.server.options import ServerOptions
-from serving.versions import Version, VersionManager
+from serving.server.served import ServedVersion
+from serving.versions import Version, VersionManager, Workers
+from serving.warmup import FILE, replay_warmup
 from transforms.errors import InputError
 
+log = logging.getLogger(__name__)
 
-class ServedVersion:
-    """A loaded version for the length of a request.
+__all__ = ["ServedVersion", "ServerCore"]
 
-    Attributes:
-        name: The model's name.
-        number: The version.
-        signatures: What it can be asked.
-    """
-
-    def __init__(self, name: str, number: int, servable: Servable):
-        self.name = name
-        self.number = number
-        self.signatures: dict[str, meta_graph_pb2.SignatureDef] = servable.signatures
-        self._servable = servable
-
-    def run(
-        self,
-        signature: str,
-        inputs: dict[str, np.ndarray],
-        outputs: list[str] | None = None,
-        timeout_seconds: float | None = None,
-    ) -> dict[str, np.ndarray]:
-        """The signature's outputs by alias, all of them or those named.
-
-        Raises:
-            ServingError: TensorFlow's own code and message.
-        """
-        try:
-            return self._servable.run(signature, inputs, outputs)
-        except tf.errors.OpError as error:
-            raise from_tensorflow(error) from error
-        except ValueError as error:  # the session's own check of a feed's shape
-            raise bad_request(str(error)) from error
+_MLMD_UUID = pathlib.Path("assets.extra") / "mlmd_uuid"
+# How long a thread may keep the interpreter while others wait. At Python's 5 ms, the Python that builds a graph makes a
+# request wait for it each time that it comes back from TensorFlow.
+_SWITCH_SECONDS = 0.0005
 
 
 class ServerCore:
     """The served models.
 
+    Attributes:
+        metrics: What the server counts.
+
     Raises:
-        InputError: the options name a folder that does not exist.
+        InputError: a folder does not exist, or the config file has a mistake.
     """
 
     def __init__(self, options: ServerOptions):
-        base = options.model_base_path
+        self.metrics = Metrics()
+        self._options = options
+        self._models: dict[str, VersionManager] = {}
+        self._config = self._read_config()
+        try:
+            model_config.check_models(self._config)
+            self._labels = self._new_labels(self._config, {})
+        except ServingError as error:
+            raise InputError(f"{options.model_config_file or options.model_base_path}: {error.message}") from error
+        self._reloading = threading.Lock()
+        self._workers = Workers(
+            concurrent.futures.ThreadPoolExecutor(max(options.num_load_threads, 1), "load"),
+            concurrent.futures.ThreadPoolExecutor(max(options.num_unload_threads, 1), "unload"),
+            options.max_num_load_retries,
+            options.load_retry_interval_micros / 1e6,
+        )
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def _read_config(self) -> model_server_config_pb2.ModelServerConfig:
+        if self._options.model_config_file is not None:
+            return model_config.read_model_config(self._options.model_config_file)
+        base = self._options.model_base_path
         if base is None or not base.is_dir():
             raise InputError(f"{base}: no such folder; --model_base_path is the folder of a model's versions")
-        self._name = options.model_name
-        self._manager = VersionManager(base, options.file_system_poll_wait_seconds)
+        return model_config.single_model(self._options.model_name, base)
 
     def start(self) -> None:
-        """Loads what is there, then follows the file system."""
-        self._manager.start()
+        """Loads what is there, then follows the file system and the config file."""
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        with self._reloading:
+            self._apply(self._config)
+        if self._options.file_system_poll_wait_seconds > 0:
+            self._repeat("versions", self._options.file_system_poll_wait_seconds, self._poll)
+        if self._options.model_config_file is not None and self._options.model_config_file_poll_wait_seconds > 0:
+            self._repeat("config", self._options.model_config_file_poll_wait_seconds, self._poll_config)
 
     def stop(self) -> None:
-        self._manager.stop()
+        """Unloads every version, those in use after their last request."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+        for manager in self._models.values():
+            manager.stop()
+        self._workers.load.shutdown(cancel_futures=True)
+        self._workers.unload.shutdown()
+
+    # Requests ---------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def use(self, name: str, number: int | None = None, label: str | None = None) -> Iterator[ServedVersion]:
-        """The newest available version of a model, a given one or a labelled one; it stays loaded while in use.
+        """The highest available version of a model, a given one or a labelled one; it stays loaded while in use.
 
         Raises:
             ServingError: there is none (P3, P4).
         """
-        if name == self._name and label is not None:
-            raise bad_request(f"Unrecognized servable version label: {label}")
-        wanted = f"Latest({name})" if number is None else f"Specific({name}, {number})"
-        with self._manager.use(number) as version:
-            if version is None or version.servable is None or name != self._name:
-                raise ServingError("NOT_FOUND", f"Servable not found for request: {wanted}")
-            yield ServedVersion(name, version.number, version.servable)
+        if label is not None:
+            number = self._labels.get(name, {}).get(label)
+            if number is None:
+                raise bad_request(f"Unrecognized servable version label: {label}")
+        manager = self._models.get(name)
+        if manager is None:
+            raise _not_found(name, number)
+        with manager.use(number) as found:
+            if found is None:
+                raise _not_found(name, number)
+            yield ServedVersion(name, *found)
 
     def status(self, name: str, number: int | None = None) -> list[Version]:
         """All versions seen of a model, or one of them; highest first.
@@ -91,10 +116,147 @@ class ServerCore:
         Raises:
             ServingError: there is none (S3).
         """
-        versions = self._manager.status() if name == self._name else []
+        manager = self._models.get(name)
+        versions = manager.status() if manager else []
+        if number is not None:
+            versions = [version for version in versions if version.number == number]
+            if not versions:
+                raise ServingError("NOT_FOUND", f"Could not find version {number} of model {name}")
         if not versions:
             raise ServingError("NOT_FOUND", f"Could not find any versions of model {name}")
-        chosen = [version for version in versions if number in (None, version.number)]
-        if not chosen:
-            raise ServingError("NOT_FOUND", f"Could not find version {number} of model {name}")
-        return chosen
+        return versions
+
+    # Configuration ----------------------------------------------------------------------------------------------------
+
+    def reload(self, config: model_server_config_pb2.ModelServerConfig) -> None:
+        """Serves the models of a new config in place of those of the old one; waits for the new ones to load.
+
+        Raises:
+            ServingError: the config is refused (V6), a label points at a version that is not available (V7), or a new
+                model did not become available.
+        """
+        if not config.WhichOneof("config"):
+            log.info("Taking no action for empty config.")
+            return
+        with self._reloading:
+            model_config.check_models(config)
+            self._labels = self._new_labels(config, self._labels)
+            new = {model.name for model in config.model_config_list.config} - set(self._models)
+            self._apply(config)
+            self._config = config
+            self._check_available(sorted(new))
+
+    def _apply(self, config: model_server_config_pb2.ModelServerConfig) -> None:
+        models = dict(self._models)
+        for name in set(models) - {model.name for model in config.model_config_list.config}:
+            models.pop(name).retire()
+        loads = []
+        for model in config.model_config_list.config:
+            base, policy = model_config.base_path(model), model_config.policy(model)
+            manager = models.get(model.name)
+            if manager is None:
+                manager = models[model.name] = self._manager(model.name, base)
+            manager.base_path, manager.policy = base, policy
+            loads += manager.poll() if self._options.file_system_poll_wait_seconds >= 0 else []
+        self._models = models
+        concurrent.futures.wait(loads)
+
+    def _manager(self, name: str, base: pathlib.Path) -> VersionManager:
+        def load(number: int, path: pathlib.Path) -> Servable:
+            return self._load(name, number, path)
+
+        return VersionManager(name, base, load, self._workers)
+
+    def _new_labels(
+        self, config: model_server_config_pb2.ModelServerConfig, old: dict[str, dict[str, int]]
+    ) -> dict[str, dict[str, int]]:
+        labels: dict[str, dict[str, int]] = {}
+        for model in config.model_config_list.config:
+            for label, number in model.version_labels.items():
+                moved = old.get(model.name, {}).get(label, number) != number
+                allowed = self._options.force_allow_any_version_labels_for_unavailable_models or (
+                    self._options.allow_version_labels_for_unavailable_models and not moved
+                )
+                if not allowed and not self._is_available(model.name, number):
+                    raise ServingError(
+                        "FAILED_PRECONDITION",
+                        f"Request to assign label to version {number} of model {model.name}, which is not currently "
+                        "available for inference",
+                    )
+                labels.setdefault(model.name, {})[label] = number
+        return labels
+
+    def _is_available(self, name: str, number: int) -> bool:
+        manager = self._models.get(name)
+        return manager is not None and any(v.number == number and v.state == "AVAILABLE" for v in manager.status())
+
+    def _check_available(self, names: list[str]) -> None:
+        missing = []
+        for name in names:
+            versions = self._models[name].status()
+            if not any(version.state == "AVAILABLE" for version in versions):
+                missing += [_with_error(name, version) for version in versions] or [f"{{name: {name}}}"]
+        if missing:
+            joined = "".join(f"{{{text}}}, " for text in missing)
+            raise ServingError("UNKNOWN", f"{len(missing)} model(s) did not become available: {{{joined}}}")
+
+    # In the background ------------------------------------------------------------------------------------------------
+
+    def _repeat(self, name: str, seconds: float, work) -> None:
+        def follow() -> None:
+            while not self._stopping.wait(seconds):
+                try:
+                    work()
+                except Exception:
+                    log.exception("Following the %s failed", name)
+
+        thread = threading.Thread(target=follow, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _poll(self) -> None:
+        for manager in list(self._models.values()):
+            manager.poll()
+
+    def _poll_config(self) -> None:
+        try:
+            config = self._read_config()
+            if config != self._config:
+                self.reload(config)
+        except (InputError, ServingError) as error:  # the old config stays (V9)
+            log.error("The model config file was not taken over: %s", error)
+
+    def _load(self, name: str, number: int, path: pathlib.Path) -> Servable:
+        servable = Servable(path)
+        try:
+            if self._options.enable_model_warmup:
+                self._warm_up(ServedVersion(name, number, servable), path)
+        except Exception:
+            servable.close()
+            raise
+        uuid = path / _MLMD_UUID
+        if uuid.is_file():
+            self.metrics.set_mlmd(name, number, uuid.read_text(errors="replace").strip())
+        return servable
+
+    def _warm_up(self, version: ServedVersion, path: pathlib.Path) -> None:
+        if not (path / FILE).exists():
+            return
+        began, status, records = time.perf_counter(), "OK", 0
+        try:
+            records = replay_warmup(version, path, self._options.num_request_iterations_for_warmup)
+        except ServingError as error:
+            status = error.code
+            raise
+        finally:
+            self.metrics.record_warmup(str(path), status, time.perf_counter() - began, records)
+
+
+def _not_found(name: str, number: int | None) -> ServingError:
+    wanted = f"Latest({name})" if number is None else f"Specific({name}, {number})"
+    return ServingError("NOT_FOUND", f"Servable not found for request: {wanted}")
+
+
+def _with_error(name: str, version: Version) -> str:
+    error = "" if version.error_code == "OK" else f" due to error: {version.error_code}: {version.error_message}"
+    return f"{{name: {name} version: {version.number}}}{error}"

@@ -51,3 +51,8 @@ def bad_request(message: str) -> ServingError:
 
 def from_tensorflow(error: tf.errors.OpError) -> ServingError:
     return ServingError(_NAMES.get(error.error_code, "UNKNOWN"), error.message)
+
+
+def number_of(code: str) -> int:
+    """The number of a code in TensorFlow's and gRPC's protos."""
+    return grpc.StatusCode[code].value[0]

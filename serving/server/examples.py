@@ -7,8 +7,8 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from serving.server.core import ServedVersion
 from serving.server.errors import ServingError, bad_request
+from serving.server.served import ServedVersion
 
 DEFAULT_SIGNATURE = "serving_default"
 INPUTS = "inputs"

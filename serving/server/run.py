@@ -1,7 +1,9 @@
-"""Starts the server: bound ports, models, uvicorn."""
+"""Starts the server: bound ports, models, REST and gRPC."""
 
 import contextlib
 import dataclasses
+import logging
+import signal
 import socket
 import threading
 import time
@@ -10,10 +12,12 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from serving.server.core import ServerCore
-from serving.server.metrics import Metrics
+from serving.server.grpc_server import GrpcServer
 from serving.server.options import ServerOptions
 from serving.server.rest import RestApi
 from transforms.errors import InputError
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,49 +40,76 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _rest_server(core: ServerCore, options: ServerOptions) -> uvicorn.Server:
-    return RestApi(core, options, Metrics()).server()
+def _rest_port(options: ServerOptions) -> int | None:
+    if options.rest_api_port and options.rest_api_port == options.port:
+        log.error("--rest_api_port cannot be same as --port. Skipped exporting HTTP/REST API.")  # R15
+        return None
+    return options.rest_api_port or None
 
 
-def _addresses(listener: socket.socket) -> Addresses:
+@contextlib.contextmanager
+def _serving(options: ServerOptions, rest_port: int | None, grpc_port: int | None) -> Iterator[Addresses]:
+    """A server in threads; port 0 = a free one, None = not at all."""
+    with contextlib.ExitStack() as stack:
+        core = ServerCore(options)
+        stack.callback(core.stop)
+        listener = (
+            None if rest_port is None else stack.enter_context(contextlib.closing(_bind(options.host, rest_port)))
+        )
+        grpc = GrpcServer(core, options, grpc_port)
+        stack.callback(grpc.stop)
+        core.start()
+        grpc.start()
+        if listener:
+            stack.enter_context(_rest(RestApi(core, options, core.metrics).server(), listener))
+        yield Addresses(_url(listener) if listener else None, grpc.address)
+
+
+@contextlib.contextmanager
+def _rest(server: uvicorn.Server, listener: socket.socket) -> Iterator[None]:
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="rest", daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    return Addresses(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", None)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = None) -> None:
     """Serves until SIGINT or SIGTERM; `ready` is told where.
 
     Raises:
-        InputError: the folder does not exist, or the port is in use.
+        InputError: the folder does not exist, a port is in use, or there is nothing to listen on.
     """
-    core = ServerCore(options)
-    with contextlib.closing(_bind(options.host, options.rest_api_port or 0)) as listener:
-        core.start()
+    rest_port, grpc_port = _rest_port(options), options.port or None
+    if grpc_port is None and not options.grpc_socket_path and rest_port is None:
+        raise InputError("--port and --rest_api_port are both 0: give a port for gRPC, for REST, or for both")
+    with contextlib.suppress(KeyboardInterrupt), _terminating(), _serving(options, rest_port, grpc_port) as addresses:
         if ready:
-            ready(_addresses(listener))
-        try:
-            _rest_server(core, options).run(sockets=[listener])
-        except KeyboardInterrupt:
-            pass
-        finally:
-            core.stop()
+            ready(addresses)
+        threading.Event().wait()
+
+
+@contextlib.contextmanager
+def _terminating() -> Iterator[None]:
+    """SIGTERM does what Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
 def running_server(options: ServerOptions) -> Iterator[Addresses]:
     """A server in threads of this process, on free ports, whatever ports the options name."""
-    core = ServerCore(options)
-    with contextlib.closing(_bind(options.host, 0)) as listener:
-        core.start()
-        server = _rest_server(core, options)
-        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        try:
-            yield _addresses(listener)
-        finally:
-            server.should_exit = True
-            thread.join(10)
-            core.stop()
+    with _serving(options, 0, 0) as addresses:
+        yield addresses

@@ -1,0 +1,240 @@
+"""What PredictionService answers, given a loaded version (contract section 10). The warm-up replays the same calls."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from tensorflow.core.framework import tensor_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    inference_pb2,
+    input_pb2,
+    model_pb2,
+    predict_pb2,
+    regression_pb2,
+)
+
+from serving.server import examples
+from serving.server.errors import ServingError, bad_request
+from serving.server.grpc_tensors import to_array, to_proto
+from serving.server.served import ServedVersion
+
+CLASSIFY = "tensorflow/serving/classify"
+REGRESS = "tensorflow/serving/regress"
+_METHODS = ("tensorflow/serving/predict", CLASSIFY, REGRESS)
+SIGNATURE_DEF = "signature_def"
+
+
+def predict(
+    version: ServedVersion,
+    request: predict_pb2.PredictRequest,
+    timeout_seconds: float | None = None,
+    as_content: bool = False,
+    check_method: bool = False,
+) -> predict_pb2.PredictResponse:
+    """Raises ServingError: G4 to G6, and what the session raises."""
+    signature = request.model_spec.signature_name or examples.DEFAULT_SIGNATURE
+    definition = version.signatures.get(signature)
+    if definition is None:
+        raise ServingError("FAILED_PRECONDITION", f'Serving signature key "{signature}" not found.')
+    if check_method and definition.method_name not in _METHODS:
+        raise ServingError(
+            "INTERNAL",
+            f"Expected prediction signature method_name to be one of {{{', '.join(_METHODS)}}}. "
+            f"Was: {definition.method_name}",
+        )
+    inputs = _inputs(definition, request.inputs)
+    outputs = _outputs(definition, request.output_filter)
+    found = version.run(signature, inputs, outputs, timeout_seconds)
+    response = predict_pb2.PredictResponse()
+    _set_spec(response.model_spec, version, signature)
+    for name, value in found.items():
+        response.outputs[name].CopyFrom(to_proto(np.asarray(value), as_content))
+    return response
+
+
+def _inputs(
+    definition: meta_graph_pb2.SignatureDef, sent: Mapping[str, tensor_pb2.TensorProto]
+) -> dict[str, np.ndarray]:
+    if len(sent) > len(definition.inputs) or (len(sent) < len(definition.inputs) and not definition.defaults):
+        raise bad_request(
+            f"input size does not match signature: {len(sent)}!={len(definition.inputs)} "
+            f"len({_braces(sent)}) != len({_braces(definition.inputs)}). "
+            f"Sent extra: {_braces(set(sent) - set(definition.inputs))}. "
+            f"Missing but required: {_braces(set(definition.inputs) - set(sent))}."
+        )
+    arrays, used = {}, []
+    for alias, info in definition.inputs.items():
+        if alias in sent:
+            proto = sent[alias]
+            used.append(alias)
+        elif alias in definition.defaults:
+            proto = definition.defaults[alias]
+        else:
+            raise bad_request(
+                f"Signature input alias: {alias}(feed name: {info.name}) not found in request and no default value "
+                f"provided. Inputs expected to be in the request {_braces(sent)}, or default input alias set: "
+                f"{','.join(sorted(definition.defaults))}"
+            )
+        try:
+            arrays[alias] = to_array(proto)
+        except ValueError as error:
+            raise bad_request(f"tensor parsing error: {alias}") from error
+    if len(used) != len(sent):
+        raise bad_request(
+            f"Inputs contains invalid name. Used request inputs: {','.join(sorted(used))}, "
+            f"request input: {','.join(sorted(sent))}"
+        )
+    return arrays
+
+
+def _outputs(definition: meta_graph_pb2.SignatureDef, wanted: Iterable[str]) -> list[str] | None:
+    outputs: list[str] = []
+    for alias in wanted:
+        if alias not in definition.outputs:
+            raise bad_request(
+                f"output tensor alias not found in signature: {alias} Outputs expected to be in the set "
+                f"{_braces(definition.outputs)}."
+            )
+        if alias in outputs:
+            raise bad_request(f"duplicate output tensor alias: {alias}")
+        outputs.append(alias)
+    return outputs or None
+
+
+def classify(
+    version: ServedVersion,
+    request: classification_pb2.ClassificationRequest,
+    timeout_seconds: float | None = None,
+    check_method: bool = False,
+) -> classification_pb2.ClassificationResponse:
+    """Raises ServingError: C5, and what the session raises."""
+    signature = request.model_spec.signature_name or examples.DEFAULT_SIGNATURE
+    classes, scores = examples.classify(version, serialized(request.input), signature, timeout_seconds, check_method)
+    response = classification_pb2.ClassificationResponse()
+    _set_spec(response.model_spec, version, signature)
+    _fill_classes(response.result, classes, scores)
+    return response
+
+
+def regress(
+    version: ServedVersion,
+    request: regression_pb2.RegressionRequest,
+    timeout_seconds: float | None = None,
+    check_method: bool = False,
+) -> regression_pb2.RegressionResponse:
+    """Raises ServingError: C5, and what the session raises."""
+    signature = request.model_spec.signature_name or examples.DEFAULT_SIGNATURE
+    values = examples.regress(version, serialized(request.input), signature, timeout_seconds, check_method)
+    response = regression_pb2.RegressionResponse()
+    _set_spec(response.model_spec, version, signature)
+    _fill_values(response.result, values)
+    return response
+
+
+def multi_inference(
+    version: ServedVersion,
+    request: inference_pb2.MultiInferenceRequest,
+    timeout_seconds: float | None = None,
+    check_method: bool = False,
+) -> inference_pb2.MultiInferenceResponse:
+    """Several signatures of one model on the same examples. Raises ServingError."""
+    _check_tasks(version, request)
+    batch = serialized(request.input)
+    response = inference_pb2.MultiInferenceResponse()
+    for task in request.tasks:
+        result = response.results.add()
+        _set_spec(result.model_spec, version, task.model_spec.signature_name)
+        signature = task.model_spec.signature_name or examples.DEFAULT_SIGNATURE
+        if task.method_name == CLASSIFY:
+            found = examples.classify(version, batch, signature, timeout_seconds, check_method)
+            _fill_classes(result.classification_result, *found)
+        else:
+            values = examples.regress(version, batch, signature, timeout_seconds, check_method)
+            _fill_values(result.regression_result, values)
+    return response
+
+
+def _check_tasks(version: ServedVersion, request: inference_pb2.MultiInferenceRequest) -> None:
+    names, signatures, feeds = set(), set(), set()
+    for task in request.tasks:
+        if not task.model_spec.name:
+            raise bad_request("Found ModelSpec with an empty model name.")
+        names.add(task.model_spec.name)
+        if len(names) > 1:
+            raise bad_request("All ModelSpecs in a MultiInferenceRequest must access the same model name.")
+        signature = task.model_spec.signature_name or examples.DEFAULT_SIGNATURE
+        if signature in signatures:
+            raise bad_request(f"Duplicate evaluation of signature: {signature}")
+        signatures.add(signature)
+        if signature not in version.signatures:
+            raise bad_request(f"Requested signature not found in model graph: {signature}")
+        if task.method_name not in (CLASSIFY, REGRESS):
+            raise ServingError("UNIMPLEMENTED", f"Unsupported signature method_name: {task.method_name}")
+        feeds.add(version.signatures[signature].inputs[examples.INPUTS].name)
+        if len(feeds) > 1:
+            raise bad_request("Input tensor must be the same for all Signatures.")
+
+
+def metadata(version: ServedVersion) -> get_model_metadata_pb2.GetModelMetadataResponse:
+    """The signatures of a version (G9); `check_metadata` comes first."""
+    response = get_model_metadata_pb2.GetModelMetadataResponse()
+    _set_spec(response.model_spec, version, "")
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    for name, definition in version.signatures.items():
+        signatures.signature_def[name].CopyFrom(definition)
+    response.metadata[SIGNATURE_DEF].Pack(signatures)
+    return response
+
+
+def check_metadata(request: get_model_metadata_pb2.GetModelMetadataRequest) -> None:
+    """Raises ServingError: it asks for nothing, or for another field than the signatures (G9)."""
+    if not request.metadata_field:
+        raise bad_request("GetModelMetadataRequest must specify at least one metadata_field")
+    for field in request.metadata_field:
+        if field != SIGNATURE_DEF:
+            raise bad_request(f"Metadata field {field} is not supported")
+
+
+def serialized(sent: input_pb2.Input) -> list[bytes]:
+    """The examples of an Input, each behind its context where there is one (C4)."""
+    if sent.WhichOneof("kind") == "example_list_with_context":
+        context = sent.example_list_with_context.context.SerializeToString()
+        found = [example.SerializeToString() for example in sent.example_list_with_context.examples]
+        return examples.with_context(context, found)
+    return [example.SerializeToString() for example in sent.example_list.examples]
+
+
+def count(sent: input_pb2.Input) -> int:
+    """How many examples an Input holds."""
+    kind = sent.WhichOneof("kind")
+    return len(getattr(sent, kind).examples) if kind else 0
+
+
+def _set_spec(spec: model_pb2.ModelSpec, version: ServedVersion, signature: str) -> None:
+    spec.name = version.name
+    spec.signature_name = signature
+    spec.version.value = version.number
+
+
+def _fill_classes(
+    result: classification_pb2.ClassificationResult, classes: np.ndarray | None, scores: np.ndarray | None
+) -> None:
+    labels = None if classes is None else classes.tolist()
+    values = None if scores is None else scores.tolist()
+    for row in range(len(labels if labels is not None else values or [])):
+        added = result.classifications.add().classes
+        row_labels = labels[row] if labels is not None else [""] * len((values or [])[row])
+        row_values = values[row] if values is not None else [0.0] * len(row_labels)
+        for label, value in zip(row_labels, row_values, strict=True):
+            added.add(label=label, score=value)
+
+
+def _fill_values(result: regression_pb2.RegressionResult, values: np.ndarray) -> None:
+    for value in values.tolist():
+        result.regressions.add(value=value)
+
+
+def _braces(names: Iterable[str]) -> str:
+    return "{" + ",".join(sorted(names)) + "}"

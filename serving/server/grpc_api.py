@@ -1,0 +1,146 @@
+"""PredictionService and ModelService over the models: a request proto in, a response proto or a ServingError out."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import Message
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    inference_pb2,
+    input_pb2,
+    model_management_pb2,
+    model_pb2,
+    predict_pb2,
+    regression_pb2,
+)
+
+from serving.server import grpc_answers
+from serving.server.core import ServerCore
+from serving.server.errors import ServingError, bad_request, number_of
+from serving.server.options import ServerOptions
+from serving.server.served import ServedVersion
+
+log = logging.getLogger(__name__)
+
+PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
+MODEL_SERVICE = "tensorflow.serving.ModelService"
+
+
+class GrpcApi:
+    """The methods of both services.
+
+    Attributes:
+        methods: Service -> method -> (class of the request, answer(request, timeout in seconds or None)).
+    """
+
+    def __init__(self, core: ServerCore, options: ServerOptions):
+        self._core = core
+        self._as_content = options.enable_serialization_as_tensor_content
+        self._check_method = options.enable_signature_method_name_check
+        self.methods: dict[str, dict[str, tuple[type, Callable[[Any, float | None], Message]]]] = {
+            PREDICTION_SERVICE: {
+                "Predict": (predict_pb2.PredictRequest, self._predict),
+                "Classify": (classification_pb2.ClassificationRequest, self._classify),
+                "Regress": (regression_pb2.RegressionRequest, self._regress),
+                "MultiInference": (inference_pb2.MultiInferenceRequest, self._multi_inference),
+                "GetModelMetadata": (get_model_metadata_pb2.GetModelMetadataRequest, self._metadata),
+            },
+            MODEL_SERVICE: {
+                "GetModelStatus": (get_model_status_pb2.GetModelStatusRequest, self._status),
+                "HandleReloadConfigRequest": (model_management_pb2.ReloadConfigRequest, self._reload),
+            },
+        }
+
+    def _predict(self, request: predict_pb2.PredictRequest, timeout: float | None) -> Message:
+        def answer(version: ServedVersion) -> Message:
+            return grpc_answers.predict(version, request, timeout, self._as_content, self._check_method)
+
+        return self._infer("Predict", _spec(request), None, answer)
+
+    def _classify(self, request: classification_pb2.ClassificationRequest, timeout: float | None) -> Message:
+        def answer(version: ServedVersion) -> Message:
+            return grpc_answers.classify(version, request, timeout, self._check_method)
+
+        return self._infer("Classify", _spec(request), request.input, answer)
+
+    def _regress(self, request: regression_pb2.RegressionRequest, timeout: float | None) -> Message:
+        def answer(version: ServedVersion) -> Message:
+            return grpc_answers.regress(version, request, timeout, self._check_method)
+
+        return self._infer("Regress", _spec(request), request.input, answer)
+
+    def _multi_inference(self, request: inference_pb2.MultiInferenceRequest, timeout: float | None) -> Message:
+        def answer(version: ServedVersion) -> Message:
+            return grpc_answers.multi_inference(version, request, timeout, self._check_method)
+
+        spec = request.tasks[0].model_spec if request.tasks else model_pb2.ModelSpec()
+        return self._infer("MultiInference", spec, request.input, answer)
+
+    def _infer(
+        self,
+        api: str,
+        spec: model_pb2.ModelSpec,
+        sent: input_pb2.Input | None,
+        answer: Callable[[ServedVersion], Message],
+    ) -> Message:
+        """Answers a request of the model's and counts it, with its examples if it was answered."""
+        began, status = time.perf_counter(), "OK"
+        try:
+            with self._core.use(*_target(spec)) as version:
+                return answer(version)
+        except ServingError as error:
+            status = error.code
+            raise
+        except Exception:
+            status = "INTERNAL"
+            raise
+        finally:
+            examples = None if sent is None or status != "OK" else grpc_answers.count(sent)
+            seconds = time.perf_counter() - began
+            self._core.metrics.record_request(spec.name, api, "GRPC", status, seconds, examples)
+
+    def _metadata(self, request: get_model_metadata_pb2.GetModelMetadataRequest, timeout: float | None) -> Message:
+        spec = _spec(request)
+        grpc_answers.check_metadata(request)
+        with self._core.use(*_target(spec)) as version:
+            return grpc_answers.metadata(version)
+
+    def _status(self, request: get_model_status_pb2.GetModelStatusRequest, timeout: float | None) -> Message:
+        spec = _spec(request)
+        response = get_model_status_pb2.GetModelStatusResponse()
+        for version in self._core.status(spec.name, spec.version.value if spec.HasField("version") else None):
+            state = get_model_status_pb2.ModelVersionStatus.State.Value(version.state)
+            row = response.model_version_status.add(version=version.number, state=state)
+            row.status.error_code = number_of(version.error_code)
+            row.status.error_message = version.error_message
+        return response
+
+    def _reload(self, request: model_management_pb2.ReloadConfigRequest, timeout: float | None) -> Message:
+        if request.config.WhichOneof("config") != "model_config_list":
+            raise bad_request(
+                "ServerModelConfig type not supported by HandleReloadConfigRequest. Only ModelConfigList is currently "
+                "supported"
+            )
+        self._core.reload(request.config)
+        response = model_management_pb2.ReloadConfigResponse()
+        response.status.error_code = 0
+        return response
+
+
+def _spec(request: Any) -> model_pb2.ModelSpec:
+    if not request.HasField("model_spec"):
+        raise bad_request("Missing ModelSpec")
+    return request.model_spec
+
+
+def _target(spec: model_pb2.ModelSpec) -> tuple[str, int | None, str | None]:
+    """Name, version and label as `ServerCore.use` takes them."""
+    if not spec.name:
+        raise bad_request("ModelSpec has no name specified.")
+    choice = spec.WhichOneof("version_choice")
+    number = spec.version.value if choice == "version" else None
+    return spec.name, number, spec.version_label if choice == "version_label" else None

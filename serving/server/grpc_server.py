@@ -1,0 +1,147 @@
+"""The gRPC server: its ports, credentials, threads and limits (contract G1)."""
+
+import concurrent.futures
+import logging
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError, Message
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from serving.server.core import ServerCore
+from serving.server.errors import ServingError
+from serving.server.grpc_api import GrpcApi
+from serving.server.model_config import read_text_proto
+from serving.server.options import ServerOptions
+from transforms.errors import InputError
+
+log = logging.getLogger(__name__)
+
+_NO_LIMIT = 2**31 - 1
+# A client without a deadline; gRPC names the end of time.
+_FOREVER_SECONDS = 10 * 365 * 86400
+
+
+class GrpcServer:
+    """Listens from the start, answers from `start` on.
+
+    Args:
+        core: The models.
+        options: The flags.
+        port: Where to listen on `options.host`; 0 = a free port, None = only on the socket of the options.
+
+    Attributes:
+        address: HOST:PORT; None where it listens only on a socket.
+
+    Raises:
+        InputError: the port is in use, or the TLS configuration has a mistake.
+    """
+
+    def __init__(self, core: ServerCore, options: ServerOptions, port: int | None):
+        api = GrpcApi(core, options)
+        self._pool = concurrent.futures.ThreadPoolExecutor(options.grpc_max_threads, "grpc")
+        self._server = grpc.server(self._pool, options=_channel_arguments(options.grpc_channel_arguments))
+        for service, methods in api.methods.items():
+            handlers = {name: _handler(*method) for name, method in methods.items()}
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        if options.enable_grpc_healthcheck_service:
+            self._add_health(["", *api.methods])
+        self.address = None if port is None else self._listen(options, port)
+        if options.grpc_socket_path:
+            self._bind(f"unix:{options.grpc_socket_path}", None, "choose another --grpc_socket_path")
+
+    def _add_health(self, services: list[str]) -> None:
+        servicer = health.HealthServicer()
+        for service in services:
+            servicer.set(service, health_pb2.HealthCheckResponse.SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, self._server)
+
+    def _listen(self, options: ServerOptions, port: int) -> str:
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        bound = self._bind(f"{host}:{port}", _credentials(options.ssl_config_file), "choose another --port")
+        return f"{host}:{bound}"
+
+    def _bind(self, address: str, credentials: grpc.ServerCredentials | None, advice: str) -> int:
+        try:
+            if credentials is None:
+                return self._server.add_insecure_port(address)
+            return self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise InputError(f"Cannot listen on {address} for gRPC; {advice}") from error
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self, grace_seconds: float = 5.0) -> None:
+        """Takes no more requests, and waits so long for those that it has."""
+        self._server.stop(grace_seconds).wait()
+        self._pool.shutdown()
+
+
+def _handler(request_class: Any, answer: Callable[[Any, float | None], Message]) -> grpc.RpcMethodHandler:
+    def respond(body: bytes, context: grpc.ServicerContext) -> bytes:
+        try:
+            return answer(request_class.FromString(body), _seconds_left(context)).SerializeToString()
+        except ServingError as error:
+            failure = grpc.StatusCode[error.code], error.message or ""
+        except DecodeError as error:
+            failure = grpc.StatusCode.INTERNAL, f"The request is no {request_class.__name__}: {error}"
+        except Exception as error:
+            log.exception("%s failed", request_class.__name__)
+            failure = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
+        context.abort(*failure)
+        raise AssertionError("abort raises")
+
+    return grpc.unary_unary_rpc_method_handler(respond)
+
+
+def _seconds_left(context: grpc.ServicerContext) -> float | None:
+    left = context.time_remaining()
+    return None if left is None or left > _FOREVER_SECONDS else left
+
+
+def _channel_arguments(flag: str) -> list[tuple[str, Any]]:
+    """No limit of a message's size, and a port is not shared with another server.
+
+    Raises:
+        InputError: the flag is not KEY=VALUE,...
+    """
+    arguments: list[tuple[str, Any]] = [
+        ("grpc.max_receive_message_length", _NO_LIMIT),
+        ("grpc.max_send_message_length", _NO_LIMIT),
+        ("grpc.so_reuseport", 0),
+    ]
+    for pair in filter(None, flag.split(",")):
+        key, separator, value = pair.partition("=")
+        if not separator:
+            raise InputError(f"--grpc_channel_arguments: {pair} is not KEY=VALUE")
+        arguments.append((key, int(value) if value.lstrip("-").isdecimal() else value))
+    return arguments
+
+
+def _ssl_config() -> Any:
+    """TF Serving's SSLConfig, which the tensorflow-serving-api package has no class for."""
+    file = descriptor_pb2.FileDescriptorProto(name="ctrpipe/ssl_config.proto", package="ctrpipe.ssl")
+    message, field = file.message_type.add(name="SSLConfig"), descriptor_pb2.FieldDescriptorProto
+    for number, name in enumerate(("server_key", "server_cert", "custom_ca"), 1):
+        message.field.add(name=name, number=number, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    message.field.add(name="client_verify", number=4, type=field.TYPE_BOOL, label=field.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("ctrpipe.ssl.SSLConfig"))()
+
+
+def _credentials(file: pathlib.Path | None) -> grpc.ServerCredentials | None:
+    if file is None:
+        return None
+    config = read_text_proto(file, _ssl_config())
+    if not config.server_key or not config.server_cert:
+        raise InputError(f"{file}: server_key and server_cert hold PEM texts; one is empty")
+    return grpc.ssl_server_credentials(
+        [(config.server_key.encode(), config.server_cert.encode())],
+        root_certificates=config.custom_ca.encode() or None,
+        require_client_auth=config.client_verify,
+    )

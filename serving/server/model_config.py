@@ -1,0 +1,101 @@
+"""Which models are served: ModelServerConfig as a text proto, its checks and what it means (contract V2, V6)."""
+
+import pathlib
+import urllib.parse
+from typing import Any
+
+from google.protobuf import text_format
+from tensorflow_serving.config import model_server_config_pb2
+
+from serving.server.errors import ServingError, bad_request
+from serving.versions import Policy
+from transforms.errors import InputError
+
+PLATFORM = "tensorflow"
+
+
+def read_text_proto(path: pathlib.Path, message: Any) -> Any:
+    """Fills the message from a text proto.
+
+    Raises:
+        InputError: the file cannot be read, or has a mistake, whose line is named.
+    """
+    try:
+        return text_format.Parse(path.read_text(), message)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    except text_format.ParseError as error:
+        raise InputError(f"{path}: no text proto of {message.DESCRIPTOR.name}: line {error}") from error
+
+
+def read_model_config(path: pathlib.Path) -> model_server_config_pb2.ModelServerConfig:
+    """Reads --model_config_file. Raises InputError as `read_text_proto`."""
+    return read_text_proto(path, model_server_config_pb2.ModelServerConfig())
+
+
+def single_model(name: str, base_path: pathlib.Path) -> model_server_config_pb2.ModelServerConfig:
+    """The config of one model with the default policy."""
+    config = model_server_config_pb2.ModelServerConfig()
+    config.model_config_list.config.add(name=name, base_path=str(base_path.absolute()), model_platform=PLATFORM)
+    return config
+
+
+def check_models(config: model_server_config_pb2.ModelServerConfig) -> None:
+    """Refuses what TF Serving refuses.
+
+    Raises:
+        ServingError: a model twice, a relative base path, another platform than TensorFlow, or no list of models.
+    """
+    if config.WhichOneof("config") == "custom_model_config":
+        raise bad_request("ModelServer does not yet support custom model config.")
+    seen = set()
+    for model in config.model_config_list.config:
+        if model.name in seen:
+            raise bad_request(f"Illegal to list model {model.name} multiple times in config list")
+        seen.add(model.name)
+        if not model.base_path.startswith(("/", "file:///")):
+            raise bad_request(
+                f"Expected model {model.name} to have an absolute path or URI; got base_path()={model.base_path}"
+            )
+        _check_platform(model)
+
+
+def _check_platform(model: model_server_config_pb2.ModelConfig) -> None:
+    if model.model_type and model.model_platform:
+        raise bad_request(
+            "Illegal setting both ModelServerConfig::model_type (deprecated) and ModelServerConfig::model_platform."
+        )
+    if not model.model_type and not model.model_platform:
+        raise bad_request(
+            "Illegal setting neither ModelServerConfig::model_type (deprecated) nor ModelServerConfig::model_platform."
+        )
+    if model.model_type not in (0, model_server_config_pb2.TENSORFLOW):
+        raise bad_request(f"ModelServerConfig::model_type choice {model.model_type} not supported.")
+    if model.model_platform not in ("", PLATFORM):
+        raise bad_request(f"Model {model.name} requests unsupported platform {model.model_platform}")
+
+
+def base_path(model: model_server_config_pb2.ModelConfig) -> pathlib.Path:
+    """The folder of its versions, given as a path or as file:///path."""
+    return pathlib.Path(
+        urllib.parse.unquote(urllib.parse.urlsplit(model.base_path).path)
+        if model.base_path.startswith("file:")
+        else model.base_path
+    )
+
+
+def policy(model: model_server_config_pb2.ModelConfig) -> Policy:
+    """Which versions it serves; the default is the latest one.
+
+    Raises:
+        ServingError: `specific` without a version.
+    """
+    choice = model.model_version_policy
+    kind = choice.WhichOneof("policy_choice")
+    if kind == "all":
+        return Policy(all=True)
+    if kind == "specific":
+        if not choice.specific.versions:
+            raise ServingError("INVALID_ARGUMENT", f"Model {model.name}: policy specific names no version")
+        return Policy(specific=frozenset(choice.specific.versions))
+    return Policy(latest=choice.latest.num_versions or 1)

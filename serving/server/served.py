@@ -1,0 +1,43 @@
+"""One version of a model for the length of a request: what REST, gRPC and the warm-up ask."""
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
+
+from serving.loader import Servable
+from serving.server.errors import bad_request, from_tensorflow
+
+
+class ServedVersion:
+    """A loaded version for the length of a request.
+
+    Attributes:
+        name: The model's name.
+        number: The version.
+        signatures: What it can be asked.
+    """
+
+    def __init__(self, name: str, number: int, servable: Servable):
+        self.name = name
+        self.number = number
+        self.signatures: dict[str, meta_graph_pb2.SignatureDef] = servable.signatures
+        self._servable = servable
+
+    def run(
+        self,
+        signature: str,
+        inputs: dict[str, np.ndarray],
+        outputs: list[str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> dict[str, np.ndarray]:
+        """The signature's outputs by alias, all of them or those named.
+
+        Raises:
+            ServingError: TensorFlow's own code and message.
+        """
+        try:
+            return self._servable.run(signature, inputs, outputs)
+        except tf.errors.OpError as error:
+            raise from_tensorflow(error) from error
+        except (ValueError, TypeError) as error:  # the session's own checks of a feed
+            raise bad_request(str(error)) from error

@@ -1,0 +1,78 @@
+"""Replays the requests recorded in a version's folder before it is used (contract W1-W3)."""
+
+import logging
+import pathlib
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis import prediction_log_pb2
+
+from serving.server import grpc_answers
+from serving.server.errors import ServingError, bad_request, from_tensorflow
+from serving.server.served import ServedVersion
+
+log = logging.getLogger(__name__)
+
+FILE = pathlib.Path("assets.extra") / "tf_serving_warmup_requests"
+MAX_RECORDS = 1000
+
+
+def replay_warmup(version: ServedVersion, path: pathlib.Path, iterations: int = 1) -> int:
+    """Answers each recorded request `iterations` times.
+
+    The model's name and version in a record are not read: the version asked is this one.
+
+    Args:
+        version: The version to warm up.
+        path: Its folder.
+        iterations: Read if above 0.
+
+    Returns:
+        How many records there are; 0 where there is no file.
+
+    Raises:
+        ServingError: a record cannot be read or answered, or there are over 1000 (W2).
+    """
+    file = path / FILE
+    if not file.exists():
+        return 0
+    done = 0
+    try:
+        for record in tf.compat.v1.io.tf_record_iterator(str(file)):
+            request = _parse(record, file)
+            for _ in range(max(iterations, 1)):
+                _replay(version, request)
+            done += 1
+            if done > MAX_RECORDS:
+                raise bad_request(f"Number of warmup records exceeds the maximum ({MAX_RECORDS}) at {file}")
+    except tf.errors.DataLossError as error:
+        message = f"{error.message}. Please verify your warmup data is in TFRecord format."
+        raise ServingError("DATA_LOSS", message) from error
+    except tf.errors.OpError as error:
+        raise from_tensorflow(error) from error
+    log.info("Finished reading warmup data at %s. Number of warmup records read: %d.", file, done)
+    return done
+
+
+def _parse(record: bytes, file: pathlib.Path) -> prediction_log_pb2.PredictionLog:
+    try:
+        return prediction_log_pb2.PredictionLog.FromString(record)
+    except DecodeError as error:
+        raise bad_request(f"Failed to parse warmup record: {record!r} from {file}") from error
+
+
+def _replay(version: ServedVersion, log: prediction_log_pb2.PredictionLog) -> None:
+    match log.WhichOneof("log_type"):
+        case "predict_log":
+            grpc_answers.predict(version, log.predict_log.request)
+        case "classify_log":
+            grpc_answers.classify(version, log.classify_log.request)
+        case "regress_log":
+            grpc_answers.regress(version, log.regress_log.request)
+        case "multi_inference_log":
+            grpc_answers.multi_inference(version, log.multi_inference_log.request)
+        case None:
+            return
+        case _ as kind:
+            number = log.DESCRIPTOR.fields_by_name[kind].number
+            raise ServingError("UNIMPLEMENTED", f"Unsupported log_type for warmup: {number}")
