@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from serving.latency.generators import Generators
-from serving.latency.in_process import measure_calls, saved_model_call, session_call
+from serving.latency.in_process import Session, loader_call, measure_calls, saved_model_call
 from serving.latency.requests import BODIES, KINDS, Rows, read_rows
-from serving.latency.responder import responder
+from serving.latency.responder import responder, sized
 from serving.latency.sample import Sample, summarise
 from serving.latency.settings import Settings
 from serving.latency.target import Target, compare
@@ -20,15 +20,14 @@ from transforms.errors import InputError
 
 Progress = Callable[[str], None]
 CEILING_SECONDS, WARM_SECONDS = 0.4, 0.1
-# What a call in this process is called in a table, by signature.
-FLOORS = {
-    "serving_packed": "in_process_packed",
-    "serving_default": "in_process_examples",
-    "serving_raw": "in_process_raw",
-}
-SAVED_MODEL = "saved_model_packed"
+ANSWER_BYTES = 12  # of a row's probability
+# Calls in this process, by what they are called in a table: by `Session.make_callable`, by the server's loader, and by
+# `tf.saved_model.load`.
+CALLS = {"call_packed": "serving_packed", "call_examples": "serving_default", "call_raw": "serving_raw"}
+LOADER, SAVED_MODEL = "loader_packed", "saved_model_packed"
 # What the ratios are made of; all that is measured of a second model.
 RATIO_KINDS = ("rest_columnar", "grpc_packed")
+RATIO_CALLS = ("call_packed", LOADER)
 RATIO_CLIENTS, RATIO_ROWS = 8, 100
 
 
@@ -161,17 +160,18 @@ class Benchmark:
 
     def _closed_cells(self, kinds: Sequence[str]) -> Iterator[Cell]:
         """Call, then request, of the same rows and clients: what is compared lies close in time."""
-        saved_model = saved_model_call(str(self._model.version), "serving_packed") if self._whole else None
+        session = Session(self._model.version)
+        calls = {name: (session.call(signature), signature) for name, signature in CALLS.items()}
+        calls[LOADER] = loader_call(self._model.servable, "serving_packed"), "serving_packed"
+        if self._whole:
+            calls[SAVED_MODEL] = saved_model_call(str(self._model.version), "serving_packed"), "serving_packed"
         for rows in self._settings.rows:
             for clients in self._settings.concurrency:
                 if not self._whole and clients > 1 and (rows, clients) != (RATIO_ROWS, RATIO_CLIENTS):
                     continue
-                for signature, name in FLOORS.items():
-                    if signature == "serving_packed" or (self._whole and clients == 1):
-                        call = session_call(self._model.servable, signature)
+                for name, (call, signature) in calls.items():
+                    if name in RATIO_CALLS or (self._whole and clients == 1):
                         yield Cell(name, rows, clients, self._call(call, signature, rows, clients))
-                if saved_model and clients == 1:
-                    yield Cell(SAVED_MODEL, rows, clients, self._call(saved_model, "serving_packed", rows, clients))
                 for kind in kinds:
                     yield Cell(kind, rows, clients, self._requests(kind, rows, clients))
 
@@ -224,11 +224,11 @@ def ceilings(model: Model, settings: Settings, generators: Generators) -> list[d
     """What the generators reach with a server that does nothing: requests and answers as long as real ones."""
     found = []
     for kind in [kind for kind in RATIO_KINDS if kind in settings.kinds]:
-        for rows in settings.rows:
-            bodies = model.rows.bodies(kind, rows, model.name)
-            with responder(KINDS[kind].protocol, b"0.12345678, " * rows) as endpoint:
+        with responder(KINDS[kind].protocol) as endpoint:
+            for rows in settings.rows:
+                bodies, answers = model.rows.bodies(kind, rows, model.name), sized(endpoint, ANSWER_BYTES * rows)
                 for clients in settings.concurrency:
-                    sample = generators.closed(endpoint, bodies, clients, settings.warm_up, CEILING_SECONDS)
+                    sample = generators.closed(answers, bodies, clients, settings.warm_up, CEILING_SECONDS)
                     about = {"kind": kind, "rows": rows, "concurrency": clients, "loop": "closed"}
                     found.append(about | summarise([sample], rows))
     return found

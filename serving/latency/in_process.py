@@ -1,6 +1,7 @@
 """The floor: the model called in this process, with no server before it."""
 
 import gc
+import pathlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
 
 from serving.latency.sample import Recorder, Sample
 from serving.loader import Servable
@@ -16,8 +18,31 @@ Arrays = dict[str, np.ndarray]
 Call = Callable[[Arrays], Any]
 
 
-def session_call(servable: Servable, signature: str) -> Call:
-    """TF Serving's way: a function made by `Session.make_callable` in the loader that the server uses."""
+class Session:
+    """The version in the TF1/C++ loader, called by the public `Session.make_callable`.
+
+    Args:
+        version: Its folder.
+        config: The session's settings, as of the server.
+    """
+
+    def __init__(self, version: pathlib.Path, config: config_pb2.ConfigProto | None = None):
+        self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+        with self._session.graph.as_default():
+            graph = tf.compat.v1.saved_model.load(self._session, ["serve"], str(version))
+        self._signatures = graph.signature_def
+
+    def call(self, signature: str) -> Call:
+        """A function of the signature's inputs by name; all of its outputs, in the order of their names."""
+        definition = self._signatures[signature]
+        names = sorted(definition.inputs)
+        fetches = [definition.outputs[name].name for name in sorted(definition.outputs)]
+        run = self._session.make_callable(fetches, [definition.inputs[name].name for name in names])
+        return lambda inputs: run(*[inputs[name] for name in names])
+
+
+def loader_call(servable: Servable, signature: str) -> Call:
+    """What the server itself calls, which is faster than the public function."""
     return lambda inputs: servable.run(signature, inputs)
 
 

@@ -17,21 +17,23 @@ def ratios(cells: Cells) -> dict[str, Any]:
     """The ratios of a model's closed-loop cells, each the median over the rounds; what was not measured is absent.
 
     Returns:
-        `rest_packed_over_call` and `grpc_packed_over_rest` (p50, one client, by rows), `rest_fixed_ms` and
+        `rest_packed_over_call`, `rest_packed_over_loader`, `grpc_packed_over_call` and `grpc_packed_over_rest` (p50,
+        one client, by rows; a call is one by `Session.make_callable`, the loader's own is faster), `rest_fixed_ms` and
         `grpc_fixed_ms` (p50 above that of the call, with the fewest rows), `rest_share_of_calls` and
         `grpc_share_of_calls` (rows/s, 8 clients of 100 rows over 8 threads that call).
     """
     rows = sorted({cell["rows"] for cell in cells})
     found: dict[str, Any] = {
-        "rest_packed_over_call": _by_rows(cells, rows, "rest_columnar", "in_process_packed"),
-        "grpc_packed_over_call": _by_rows(cells, rows, "grpc_packed", "in_process_packed"),
+        "rest_packed_over_call": _by_rows(cells, rows, "rest_columnar", "call_packed"),
+        "rest_packed_over_loader": _by_rows(cells, rows, "rest_columnar", "loader_packed"),
+        "grpc_packed_over_call": _by_rows(cells, rows, "grpc_packed", "call_packed"),
         "grpc_packed_over_rest": _by_rows(cells, rows, "grpc_packed", "rest_columnar"),
     }
     for name, kind in (("rest", "rest_columnar"), ("grpc", "grpc_packed")):
         if rows:
             found[f"{name}_fixed_ms"] = _difference(cells, rows[0], kind)
         place = (THROUGHPUT_ROWS, THROUGHPUT_CLIENTS)
-        found[f"{name}_share_of_calls"] = _ratio(cells, place, kind, "in_process_packed", "rows_per_s")
+        found[f"{name}_share_of_calls"] = _ratio(cells, place, kind, "call_packed", "rows_per_s")
     return {name: value for name, value in found.items() if value not in (None, {})}
 
 
@@ -55,7 +57,7 @@ def _ratio(cells: Cells, place: tuple[int, int], kind: str, base: str, what: str
 
 
 def _difference(cells: Cells, rows: int, kind: str) -> float | None:
-    asked, called = (_rounds(cells, (rows, 1), name, "p50_ms") for name in (kind, "in_process_packed"))
+    asked, called = (_rounds(cells, (rows, 1), name, "p50_ms") for name in (kind, "call_packed"))
     pairs = zip(asked, called, strict=False)
     values = [value - unit for value, unit in pairs if value is not None and unit is not None]
     return statistics.median(values) if values else None
@@ -66,10 +68,10 @@ def targets(found: dict[str, Any]) -> list[dict[str, Any]]:
     checks: list[tuple[str, float | None, float, bool]] = []
     for rows, limit in REST_OVER_CALL.items():
         value = found.get("rest_packed_over_call", {}).get(str(rows))
-        checks.append((f"REST packed p50 / call, {rows} rows", value, limit, True))
+        checks.append((f"REST packed p50 / call, rows: {rows}", value, limit, True))
     for rows, value in found.get("grpc_packed_over_rest", {}).items():
         if int(rows) >= GRPC_FROM_ROWS:
-            checks.append((f"gRPC packed p50 / REST, {rows} rows", value, GRPC_OVER_REST, True))
+            checks.append((f"gRPC packed p50 / REST, rows: {rows}", value, GRPC_OVER_REST, True))
     name = f"REST rows/s / calls, {THROUGHPUT_CLIENTS} x {THROUGHPUT_ROWS} rows"
     checks.append((name, found.get("rest_share_of_calls"), THROUGHPUT_SHARE, False))
     return [
@@ -94,5 +96,5 @@ def near_ceiling(cells: Cells, ceiling: Cells) -> list[str]:
         kind = protocol.get(cell["kind"].partition("_")[0])
         limit = limits.get((kind, cell["rows"], cell["concurrency"]))
         if cell["loop"] == "closed" and limit and cell["requests_per_s"] > NEAR_CEILING * limit:
-            found.append(f"{cell['kind']}, {cell['rows']} rows, {cell['concurrency']} clients")
+            found.append(f"{cell['kind']} rows: {cell['rows']} clients: {cell['concurrency']}")
     return found

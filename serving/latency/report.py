@@ -61,7 +61,7 @@ def show(report: dict[str, Any]) -> None:
     for table in tables(report):
         console.print(table)
     for line in remarks(report):
-        console.print(line, markup=False, highlight=False)
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def tables(report: dict[str, Any]) -> Iterable[Table]:

@@ -1,42 +1,58 @@
-"""Servers that do nothing but answer: what a generator reaches with them is its own ceiling."""
+"""Servers that do nothing but answer, as long as the path says: what a generator reaches is its own ceiling."""
 
 import asyncio
 import contextlib
+import dataclasses
+import functools
 import multiprocessing
 import signal
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from typing import Any
 
 from serving.latency.load import Endpoint
 
-PATH = "/anything"
-
 
 @contextlib.contextmanager
-def responder(protocol: str, answer: bytes) -> Iterator[Endpoint]:
-    """A server in a process of its own, on a free port, that answers every request with `answer`."""
+def responder(protocol: str) -> Iterator[Endpoint]:
+    """A server in a process of its own, on a free port; answers of no bytes, see `sized`."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(protocol, answer, theirs), daemon=True)
+    process = context.Process(target=_serve, args=(protocol, theirs), daemon=True)
     process.start()
     try:
-        yield Endpoint(protocol, f"127.0.0.1:{ours.recv()}", PATH)
+        yield sized(Endpoint(protocol, f"127.0.0.1:{ours.recv()}", ""), 0)
     finally:
         process.terminate()
         process.join()
 
 
-def _serve(protocol: str, answer: bytes, pipe: Connection) -> None:
+def sized(endpoint: Endpoint, length: int) -> Endpoint:
+    """The responder where it answers with so many bytes."""
+    return dataclasses.replace(endpoint, path=f"/answer/{length}")
+
+
+def _serve(protocol: str, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import uvloop
 
-    uvloop.run({"rest": _serve_rest, "grpc": _serve_grpc}[protocol](answer, pipe))
+    uvloop.run({"rest": _serve_rest, "grpc": _serve_grpc}[protocol](pipe))
 
 
-async def _serve_rest(answer: bytes, pipe: Connection) -> None:
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(answer)}\r\n\r\n"
-    whole = head.encode() + answer
-    server = await asyncio.get_running_loop().create_server(lambda: _Answer(whole), "127.0.0.1", 0)
+@functools.cache
+def _body(path: str) -> bytes:
+    return b"x" * int(path.rpartition("/")[2])
+
+
+@functools.cache
+def _response(path: str) -> bytes:
+    body = _body(path)
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+async def _serve_rest(pipe: Connection) -> None:
+    server = await asyncio.get_running_loop().create_server(_Answer, "127.0.0.1", 0)
     pipe.send(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
@@ -44,9 +60,8 @@ async def _serve_rest(answer: bytes, pipe: Connection) -> None:
 class _Answer(asyncio.Protocol):
     """Counts bytes up to a request's end, nothing more."""
 
-    def __init__(self, answer: bytes):
-        self._answer = answer
-        self._head = b""
+    def __init__(self) -> None:
+        self._response = self._head = b""
         self._left = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -60,25 +75,31 @@ class _Answer(asyncio.Protocol):
                 return
             length = int(self._head[:end].lower().rpartition(b"content-length:")[2].split(b"\r\n")[0])
             self._left = end + 4 + length
+            self._response = _response(self._head.split(b" ", 2)[1].decode())
             data, self._head = self._head, b""
         self._left -= len(data)
         if self._left == 0:
-            self._write(self._answer)
+            self._write(self._response)
 
 
-async def _serve_grpc(answer: bytes, pipe: Connection) -> None:
+@functools.cache
+def _method(path: str) -> Any:
+    import grpc
+
+    async def call(request: bytes, context: Any) -> bytes:
+        return _body(path)
+
+    return grpc.unary_unary_rpc_method_handler(call)
+
+
+async def _serve_grpc(pipe: Connection) -> None:
     import grpc
 
     from serving.latency.grpc_load import OPTIONS
 
-    async def call(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        return answer
-
-    method = grpc.unary_unary_rpc_method_handler(call)
-
     class Handler(grpc.GenericRpcHandler):
         def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-            return method
+            return _method(details.method)
 
     server = grpc.aio.server(handlers=(Handler(),), options=OPTIONS[1:])
     port = server.add_insecure_port("127.0.0.1:0")

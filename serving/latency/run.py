@@ -9,7 +9,7 @@ from typing import Any
 from serving.latency import papers
 from serving.latency.benchmark import Benchmark, Model, Progress, ceilings
 from serving.latency.generators import Generators
-from serving.latency.in_process import session_call
+from serving.latency.in_process import loader_call
 from serving.latency.machine import busy, cores, machine, software
 from serving.latency.ratios import near_ceiling, ratios, targets
 from serving.latency.settings import Settings
@@ -119,7 +119,7 @@ def _papers(models: Sequence[Model], baseline: str | None) -> dict[str, Any]:
         for model in models:
             inputs = model.rows.inputs("serving_packed", rows)
             repeated = [inputs[index % len(inputs)] for index in range(batches)]
-            found[model.name] = (session_call(model.servable, "serving_packed"), repeated)
+            found[model.name] = (loader_call(model.servable, "serving_packed"), repeated)
         return found
 
     return {

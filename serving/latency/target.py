@@ -61,7 +61,8 @@ class Target:
         """What the report says of the server: its address, its Server header, flags where known."""
         response, _ = request(self.address, "GET", self.path)
         url = f"http://{self.address}{self.path}"
-        return {"url": url, "grpc": self.grpc, "server": response.getheader("server"), "flags": self.flags}
+        server = response.getheader("server", "").strip() or None
+        return {"url": url, "grpc": self.grpc, "server": server, "flags": self.flags}
 
 
 def request(address: str, method: str, path: str, body: bytes | None = None) -> tuple[http.client.HTTPResponse, bytes]:

@@ -13,7 +13,7 @@ import pytest
 
 from serving.latency.generators import Generators
 from serving.latency.load import Endpoint, Load, drive, poisson
-from serving.latency.responder import responder
+from serving.latency.responder import responder, sized
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -192,10 +192,10 @@ def test_poisson_arrivals_have_the_rate_and_exponential_gaps():
 
 @pytest.mark.parametrize("protocol", SERVERS)
 def test_generators_share_clients_and_rate(protocol):
-    with Generators(2) as generators, responder(protocol, b"{}") as endpoint:
+    with Generators(2) as generators, responder(protocol) as endpoint:
         one = generators.closed(endpoint, [b"{}"], 1, 0.05, 0.2)
         three = generators.closed(endpoint, [b"{}"], 3, 0.05, 0.2)
-        opened = generators.open(endpoint, [b"{}"], 8, 300, 0.05, 1.0)
+        opened = generators.open(sized(endpoint, 100_000), [b"{}"], 8, 300, 0.05, 1.0)
     assert not one.errors and not three.errors and not opened.errors
     assert one.completed == pytest.approx(len(one.latencies), abs=1)
     assert three.completed == pytest.approx(len(three.latencies), abs=3)

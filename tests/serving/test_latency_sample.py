@@ -83,17 +83,19 @@ def cell(kind: str, rows: int, concurrency: int, p50s: list, rates: list | None 
 
 def test_a_ratio_is_the_median_of_those_of_the_rounds():
     cells = [
-        cell("in_process_packed", 1, 1, [1.0, 2.0, 4.0]),
+        cell("call_packed", 1, 1, [1.0, 2.0, 4.0]),
         cell("rest_columnar", 1, 1, [1.5, 2.5, 8.0]),  # 1.5, 1.25, 2
         cell("grpc_packed", 1, 1, [3.0, 5.0, 8.0]),
-        cell("in_process_packed", 270, 1, [10.0]),
+        cell("call_packed", 270, 1, [10.0]),
         cell("rest_columnar", 270, 1, [12.0]),
         cell("grpc_packed", 270, 1, [9.0]),
-        cell("in_process_packed", 100, 8, [1.0, 1.0], [1000.0, 2000.0]),
+        cell("call_packed", 100, 8, [1.0, 1.0], [1000.0, 2000.0]),
         cell("rest_columnar", 100, 8, [1.0, 1.0], [800.0, 1200.0]),
         cell("rest_columnar", 1, 1, [99.0], loop="open"),
     ]
+    cells.append(cell("loader_packed", 1, 1, [1.0, 1.0, 2.0]))
     found = ratios(cells)
+    assert found["rest_packed_over_loader"] == {"1": 2.5}  # 1.5, 2.5, 4
     assert found["rest_packed_over_call"] == {"1": 1.5, "270": 1.2}
     assert found["grpc_packed_over_rest"] == {"1": 2.0, "270": 0.75}
     assert (found["rest_fixed_ms"], found["grpc_fixed_ms"]) == (0.5, 3.0)
@@ -101,8 +103,8 @@ def test_a_ratio_is_the_median_of_those_of_the_rounds():
     assert "grpc_share_of_calls" not in found  # not measured
     checks = {one["name"]: one["met"] for one in targets(found)}
     assert checks == {
-        "REST packed p50 / call, 1 rows": True,
-        "gRPC packed p50 / REST, 270 rows": True,
+        "REST packed p50 / call, rows: 1": True,
+        "gRPC packed p50 / REST, rows: 270": True,
         "REST rows/s / calls, 8 x 100 rows": True,
     }
     assert [one["met"] for one in targets({"rest_packed_over_call": {"1": 1.61}, "rest_share_of_calls": 0.69})] == [
@@ -112,7 +114,7 @@ def test_a_ratio_is_the_median_of_those_of_the_rounds():
 
 
 def test_ratios_of_an_interrupted_run_are_of_the_rounds_that_have_both():
-    cells = [cell("in_process_packed", 1, 1, [1.0, 2.0]), cell("rest_columnar", 1, 1, [3.0])]
+    cells = [cell("call_packed", 1, 1, [1.0, 2.0]), cell("rest_columnar", 1, 1, [3.0])]
     assert ratios(cells)["rest_packed_over_call"] == {"1": 3.0}
     assert ratios([]) == {} and targets({}) == []
 
@@ -121,7 +123,7 @@ def test_a_cell_near_the_generators_own_rate_is_named():
     limit = cell("rest_columnar", 1, 8, [1.0]) | {"requests_per_s": 120.0}
     other = cell("rest_columnar", 1, 1, [1.0]) | {"requests_per_s": 1000.0}
     cells = [cell("rest_row", 1, 8, [1.0]), cell("rest_row", 1, 1, [1.0]), cell("grpc_packed", 1, 8, [1.0])]
-    assert near_ceiling(cells, [limit, other]) == ["rest_row, 1 rows, 8 clients"]
+    assert near_ceiling(cells, [limit, other]) == ["rest_row rows: 1 clients: 8"]
 
 
 # The papers' methods --------------------------------------------------------------------------------------------------
