@@ -1,0 +1,70 @@
+"""A servable with an input of every kind, whose answers can be worked out by hand."""
+
+import pathlib
+
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+from serving.warmup import FILE
+
+NAME = "ctr"
+
+
+class _Model(tf.Module):
+    def __init__(self, bias: float):
+        super().__init__()
+        self.bias = bias
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def half(self, x):
+        """x / 2 + bias."""
+        return {"y": x / 2 + self.bias}
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.float32, name="f"),
+            tf.TensorSpec([None], tf.int32, name="i"),
+            tf.TensorSpec([None], tf.int64, name="l"),
+            tf.TensorSpec([None], tf.string, name="s"),
+            tf.TensorSpec([None], tf.bool, name="b"),
+            tf.TensorSpec([None, 2], tf.float32, name="m"),
+        ]
+    )
+    def mixed(self, f, i, l, s, b, m):  # noqa: E741
+        total = f + tf.cast(i, tf.float32) + tf.cast(l, tf.float32) + tf.reduce_sum(m, 1)
+        return {"sum": total, "s_bytes": s, "text": s, "flag": b}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
+    def regress(self, inputs):
+        parsed = tf.io.parse_example(inputs, {"x": tf.io.FixedLenFeature([], tf.float32, 0.0)})
+        return {"outputs": parsed["x"] / 2 + self.bias}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
+    def classify(self, inputs):
+        parsed = tf.io.parse_example(inputs, {"x": tf.io.FixedLenFeature([], tf.float32, 0.0)})
+        rows = tf.shape(inputs)[0]
+        return {
+            "classes": tf.tile([["no", "yes"]], [rows, 1]),
+            "scores": tf.stack([1 - parsed["x"], parsed["x"]], 1),
+        }
+
+
+def save(version: pathlib.Path, bias: float = 2.0) -> pathlib.Path:
+    """Writes a version with the signatures serving_default, mixed, regress and classify; returns its folder."""
+    model = _Model(bias)
+    signatures = {name: getattr(model, name) for name in ("mixed", "regress", "classify")}
+    tf.saved_model.save(model, str(version), {"serving_default": model.half, **signatures})
+    return version
+
+
+def record_warmup(version: pathlib.Path, input_name: str = "x", rows: int = 10) -> None:
+    """Adds a recorded request; one for an input that does not exist fails the load."""
+    log = prediction_log_pb2.PredictionLog()
+    request = log.predict_log.request
+    request.CopyFrom(predict_pb2.PredictRequest())
+    request.model_spec.name = NAME
+    request.inputs[input_name].CopyFrom(tf.make_tensor_proto([1.0] * rows, tf.float32))
+    file = version / FILE
+    file.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        writer.write(log.SerializeToString())

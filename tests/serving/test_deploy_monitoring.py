@@ -1,0 +1,205 @@
+"""Prometheus's rules and Grafana's dashboard: their syntax, and that the server exports all they ask for."""
+
+import concurrent.futures
+import json
+import re
+import shutil
+import subprocess
+
+import httpx
+import promql_parser
+import pydantic
+import pytest
+import yaml
+from grafana_foundation_sdk.cog import encoder, plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
+
+from serving.server import running_server
+from tests.fuzz.servable import record_warmup, save
+from tests.serving.deploy_files import FOLDER, flags, options
+
+MONITORING = FOLDER / "monitoring"
+FROM_PROMETHEUS = {"job", "instance", "le"}
+
+
+class _Strict(pydantic.BaseModel, extra="forbid", strict=True):
+    pass
+
+
+class _Rule(_Strict):
+    alert: str
+    expr: str
+    for_: str = pydantic.Field("0s", alias="for", pattern=r"^\d+[smh]$")
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+class _Group(_Strict):
+    name: str
+    rules: list[_Rule]
+
+
+class _Rules(_Strict):
+    groups: list[_Group]
+
+
+class _Discovery(_Strict):
+    role: str = pydantic.Field(pattern="^(pod|endpoints|service|node|ingress|endpointslice)$")
+
+
+class _Relabel(_Strict):
+    source_labels: list[str]
+    separator: str = ";"
+    regex: str = "(.*)"
+    target_label: str | None = None
+    action: str = pydantic.Field("replace", pattern="^(replace|keep|drop|labelmap)$")
+
+
+class _Static(_Strict):
+    targets: list[str]
+
+
+class _Scrape(_Strict):
+    job_name: str
+    metrics_path: str = "/metrics"
+    static_configs: list[_Static] = []
+    kubernetes_sd_configs: list[_Discovery] = []
+    relabel_configs: list[_Relabel] = []
+
+
+class _Global(_Strict):
+    scrape_interval: str
+
+
+class _Prometheus(_Strict):
+    global_: _Global = pydantic.Field(alias="global")
+    rule_files: list[str]
+    scrape_configs: list[_Scrape]
+
+
+def rules():
+    return _Rules.model_validate(yaml.safe_load((MONITORING / "rules.yaml").read_text())).groups[0].rules
+
+
+def dashboard():
+    return json.loads((MONITORING / "dashboard.json").read_text())
+
+
+def expressions():
+    """All of PromQL, Grafana's variables filled in."""
+    targets = [target["expr"] for panel in dashboard()["panels"] for target in panel["targets"]]
+    filled = [text.replace("$__rate_interval", "1m").replace("$model", "ctr") for text in targets]
+    return filled + [rule.expr for rule in rules()]
+
+
+def asked(node):
+    """(metric, labels) of every selector; an aggregation's labels count for what is below it."""
+    if isinstance(node, promql_parser.VectorSelector):
+        yield node.name, {matcher.name for matcher in node.matchers.matchers}
+    elif isinstance(node, promql_parser.MatrixSelector):
+        yield from asked(node.vector_selector)
+    elif isinstance(node, promql_parser.AggregateExpr):
+        labels = set(node.modifier.labels) if node.modifier else set()
+        yield from ((metric, found | labels) for metric, found in asked(node.expr))
+    elif isinstance(node, promql_parser.BinaryExpr):
+        yield from asked(node.lhs)
+        yield from asked(node.rhs)
+    elif isinstance(node, promql_parser.Call):
+        for argument in node.args:
+            yield from asked(argument)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """{metric: label names} that the server exports under load."""
+    models = tmp_path_factory.mktemp("models")
+    record_warmup(save(models / "ctr" / "1"))
+    examples = '{"examples": [{"x": 1.0}], "signature_name": "%s"}'
+    bodies = {"predict": '{"instances": [1, 2]}', "regress": examples % "regress", "classify": examples % "classify"}
+    with running_server(options(flags()["compose"], models)) as server:
+        with httpx.Client(base_url=server.rest, trust_env=False) as client:
+
+            def ask(method):
+                return client.post(f"/v1/models/ctr:{method}", content=bodies[method]).status_code
+
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                assert set(pool.map(ask, [*bodies] * 20)) == {200}
+            client.post("/v1/models/ctr:predict", content="{}")
+            page = client.get("/monitoring/prometheus/metrics").text
+    found: dict[str, set[str]] = {}
+    for name, labels in re.findall(r"^([:\w]+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):
+        found.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
+    return found
+
+
+def test_every_metric_and_label_is_one_that_the_server_exports(exported):
+    selectors = [selector for text in expressions() for selector in asked(promql_parser.parse(text))]
+    assert len(selectors) >= len(expressions())
+    for metric, labels in selectors:
+        if metric != "up":
+            assert metric in exported, metric
+            assert labels - FROM_PROMETHEUS <= exported[metric], metric
+
+
+def test_the_dashboards_variable_is_a_label_of_a_metric(exported):
+    query = next(one["query"] for one in dashboard()["templating"]["list"] if one["type"] == "query")
+    metric, label = re.fullmatch(r"label_values\((\S+), (\w+)\)", query).groups()
+    assert label in exported[metric]
+
+
+def test_every_alert_says_what_it_is_about():
+    for rule in rules():
+        labels = set().union(*(labels for _, labels in asked(promql_parser.parse(rule.expr))))
+        used = set(re.findall(r"\$labels\.(\w+)", rule.annotations["summary"]))
+        assert used and used <= labels | {"instance", "model_path"}
+        assert rule.labels["severity"] in ("warning", "critical")
+
+
+@pytest.mark.parametrize("name", ["prometheus.yaml", "kubernetes.yaml"])
+def test_prometheus_reads_the_page_and_the_rules(name):
+    config = _Prometheus.model_validate(yaml.safe_load((MONITORING / name).read_text()))
+    assert all((MONITORING / file).is_file() for file in config.rule_files)
+    (job,) = config.scrape_configs
+    assert f'job="{job.job_name}"' in next(rule.expr for rule in rules() if rule.alert == "CtrServingDown")
+    page = "/monitoring/prometheus/metrics"
+    relabelled = [one for one in job.relabel_configs if one.target_label == "__metrics_path__"]
+    assert job.metrics_path == page or relabelled
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
+def test_promtool_finds_no_mistake():
+    for command in (["check", "rules", "rules.yaml"], ["check", "config", "prometheus.yaml"]):
+        done = subprocess.run(["promtool", *command], cwd=MONITORING, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_dashboard_is_what_grafana_reads():
+    plugins.register_default_plugins()
+    ours = dashboard()
+    read = json.loads(encoder.JSONEncoder(sort_keys=True).encode(Dashboard.from_json(ours)))
+    assert list(lost(ours, read)) == []
+    ours["panels"][0]["targets"][0]["expresion"] = ours["panels"][0]["targets"][0].pop("expr")
+    read = json.loads(encoder.JSONEncoder(sort_keys=True).encode(Dashboard.from_json(ours)))
+    assert len(list(lost(ours, read))) == 1
+
+
+def test_the_panels_lie_beside_each_other():
+    cells = [
+        (x, y)
+        for panel in dashboard()["panels"]
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(cells) == len(set(cells)) and max(x for x, _ in cells) < 24
+
+
+def lost(ours, read, path=""):
+    """Where what Grafana's own types keep of the dashboard differs from it; what they add is their defaults."""
+    if isinstance(ours, dict) and isinstance(read, dict):
+        for key, value in ours.items():
+            yield from lost(value, read.get(key), f"{path}/{key}")
+    elif isinstance(ours, list) and isinstance(read, list) and len(ours) == len(read):
+        for index, (one, other) in enumerate(zip(ours, read, strict=True)):
+            yield from lost(one, other, f"{path}/{index}")
+    elif ours != read:
+        yield path
