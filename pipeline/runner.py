@@ -9,6 +9,8 @@ import json
 import os
 import pathlib
 import shutil
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -51,10 +53,9 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
     _check_model(config)
     check_output(output)
     announce(f"Run {config.name}: {len(found)} file(s), output in {output}")
-    data = [_describe_file(path) for path in found]
     monitored = _find_monitored(config.monitoring)
     with one_run_at_a_time(output):
-        return _run_pipeline(config, found, data, monitored, output.resolve())
+        return _run_pipeline(config, found, monitored, output.resolve())
 
 
 def warm_workers(config: RunConfig, files: list[str]) -> None:
@@ -79,15 +80,14 @@ def _find_monitored(monitoring: Monitoring) -> dict[str, Any]:
     }
 
 
-def _run_pipeline(
-    config: RunConfig, files: list[str], data: list[dict[str, Any]], monitored: dict[str, Any], output: pathlib.Path
-) -> dict:
+def _run_pipeline(config: RunConfig, files: list[str], monitored: dict[str, Any], output: pathlib.Path) -> dict:
     announce("Loading TFX")
-    with importing():
+    with importing(), _described(files) as described:
         from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
         from pipeline.graph import create_pipeline
 
+    data = described.result()
     inputs = _run_inputs(files, data, output)
     push_folder = output / "models" / config.serving.model_name
     newest = _version_to_beat(push_folder, inputs.training_fingerprint(config, config.model))
@@ -125,7 +125,7 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
     warm_workers(config, found)
     load_tensorflow()
     announce("Loading TFX")
-    with importing():
+    with importing(), _described(found) as described:
         import tensorflow_transform as tft
         from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
@@ -133,7 +133,7 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
         from pipeline.graph import create_data_pipeline
         from transforms.preprocessing import feature_map
 
-    inputs = _run_inputs(found, [_describe_file(path) for path in found], output.resolve())
+    inputs = _run_inputs(found, described.result(), output.resolve())
     with _announced_stages():
         LocalDagRunner().run(create_data_pipeline(config, inputs))
     artifacts = Artifacts(inputs.output / "tfx" / "metadata.sqlite", config.name)
@@ -174,6 +174,13 @@ def one_run_at_a_time(output: pathlib.Path):
         except OSError as error:
             raise InputError(f"{output}: another run works in this folder; wait, or choose another --output") from error
         yield
+
+
+@contextlib.contextmanager
+def _described(files: list[str]) -> Iterator[Future[list[dict[str, Any]]]]:
+    """What `_describe_file` says of the files, found out beside the block."""
+    with ThreadPoolExecutor(1) as thread:
+        yield thread.submit(lambda: [_describe_file(path) for path in files])
 
 
 def _describe_file(path: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from transforms.spec import LogSpec, Split
 
 SPLITS = ("train", "validation", "test")
 DEAD_LETTERS_KEPT = 100_000
+HOPELESS = 2.0
 SCRATCH = ".unfinished"
 _NOT_SPLIT = "log"
 _SHOWN_VALUE = re.compile(r" '.*' ", re.DOTALL)
@@ -77,7 +78,11 @@ def ingest(
         items = [_Item(number, files.index(part.path), part) for number, part in enumerate(ranges)]
         seconds = sum(part.size for part in ranges) / BYTES_PER_SECOND
         found = workers.map(
-            work, items, seconds, progress=lambda done: progress(f"{done:,} of {len(items):,} parts of the log read")
+            work,
+            items,
+            seconds,
+            progress=lambda done: progress(f"{done:,} of {len(items):,} parts of the log read"),
+            judge=lambda read: _stop_if_hopeless(ranges, read, spec.data.max_bad_row_rate, dead_letter),
         )
         rejected, reasons = _bury(ranges, found, spec.data.max_bad_row_rate, dead_letter)
         _place(spec, found, split_folders)
@@ -203,7 +208,7 @@ def _mixed(z: np.ndarray) -> np.ndarray:
 def _bury(
     ranges: Sequence[Range], found: Sequence[_Parsed], max_rate: float, dead_letter: pathlib.Path
 ) -> tuple[int, dict[str, int]]:
-    """Writes the dead letters; how many malformed rows there are, and of which kinds.
+    """Writes the dead letters of the ranges that are read; how many malformed rows there are, and of which kinds.
 
     Raises:
         InputError: there are too many.
@@ -215,12 +220,27 @@ def _bury(
     rejected, lines = sum(parsed.rejected for parsed in found), sum(parsed.lines for parsed in found)
     reasons = sum((parsed.reasons for parsed in found), Counter[str]())
     if rejected > max_rate * lines:
-        part, reject = next((part, p.first) for part, p in zip(ranges, found, strict=True) if p.first)
+        part, reject = next((part, p.first) for part, p in zip(ranges, found, strict=False) if p.first)
+        rows = f"{lines}" if len(found) == len(ranges) else f"the first {lines}"
         raise InputError(
-            f"{part.path}: {rejected} of {lines} rows are malformed, above data.max_bad_row_rate {max_rate}; "
+            f"{part.path}: {rejected} of {rows} rows are malformed, above data.max_bad_row_rate {max_rate}; "
             f"the first is line {reject.line + 1}: {reject.reason}; all are in {dead_letter}"
         )
     return rejected, dict(reasons)
+
+
+def _stop_if_hopeless(
+    ranges: Sequence[Range], found: Sequence[_Parsed], max_rate: float, dead_letter: pathlib.Path
+) -> None:
+    """Judges a log by its first ranges, with a margin, because how many lines there are is not known before the end.
+
+    Raises:
+        InputError: twice as many rows are malformed as the whole log may have, about.
+    """
+    lines = sum(parsed.lines for parsed in found)
+    share = sum(part.size for part in ranges[: len(found)]) / sum(part.size for part in ranges)
+    if sum(parsed.rejected for parsed in found) > HOPELESS * max_rate * lines / share and len(found) < len(ranges):
+        _bury(ranges, found, max_rate, dead_letter)
 
 
 def _lines(path: pathlib.Path) -> Iterator[str]:

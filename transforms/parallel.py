@@ -60,6 +60,7 @@ class Workers:
         seconds: float,
         start_seconds: float = 1.0,
         progress: Callable[[int], None] = lambda done: None,
+        judge: Callable[[list[Result]], None] = lambda results: None,
     ) -> list[Result]:
         """The function's result for each item, in the order of the items.
 
@@ -69,9 +70,11 @@ class Workers:
             seconds: What all of them take in one process, about. Decides how many processes pay.
             start_seconds: What a new process takes before its first item, where `warm` was not called.
             progress: Told how many items are done.
+            judge: Given the results so far, those of the first items, after each of them; it may raise InputError to
+                end the work. Not asked where Beam runs it, which hands back all of them at the end.
 
         Raises:
-            InputError: as the function raised it.
+            InputError: as the function or `judge` raised it.
         """
         if self.beam_args:
             return _by_beam(function, items, self.beam_args, self.scratch)
@@ -82,8 +85,9 @@ class Workers:
             for item in items:
                 results.append(function(item))
                 progress(len(results))
+                judge(results)
             return results
-        return _by_pool(function, items, processes, progress)
+        return _by_pool(function, items, processes, progress, judge)
 
 
 def warm(module: str) -> None:
@@ -114,17 +118,25 @@ def _paying(most: int, seconds: float, start_seconds: float) -> int:
 
 
 def _by_pool(
-    function: Callable[[Item], Result], items: Sequence[Item], processes: int, progress: Callable[[int], None]
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    processes: int,
+    progress: Callable[[int], None],
+    judge: Callable[[list[Result]], None],
 ) -> list[Result]:
     # Never forked from here: this process may have loaded TensorFlow, whose threads a fork does not copy.
     context = multiprocessing.get_context("forkserver" if _warm else "spawn")
     pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_obey_parent)
     try:
         futures = [pool.submit(function, item) for item in items]
+        results: list[Result] = []
         for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
             future.result()
             progress(done)
-        return [future.result() for future in futures]
+            while len(results) < len(items) and futures[len(results)].done():
+                results.append(futures[len(results)].result())
+                judge(results)
+        return results
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.terminate()

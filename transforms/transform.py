@@ -20,8 +20,8 @@ from transforms.spec import LogSpec
 
 # What a row takes in one process, measured on Criteo's 39 columns: to count its values, to transform it.
 COUNT_SECONDS, TRANSFORM_SECONDS = 1e-6, 2.5e-6
-# At most so many summaries, of 10 MB each for a log like Criteo's, are held to be merged.
-SUMMARIES = 64
+# At most so many summaries, of some 10 MB each for a log like Criteo's, are merged one by one.
+SUMMARIES = 16
 # What a new process takes to load TensorFlow.
 TENSORFLOW_SECONDS = 6.0
 

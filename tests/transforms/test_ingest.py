@@ -1,6 +1,7 @@
 import gzip
 import json
 import pathlib
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -222,6 +223,23 @@ def test_malformed_rows_go_to_the_dead_letters(tmp_path):
         "reason": "n: 'x' is not a number",
         "text": "1\tx\ty\t14102100",
     }
+
+
+@pytest.mark.parametrize("workers", [HERE, Workers(processes=2)])
+def test_a_hopeless_log_is_not_read_to_its_end(tmp_path, monkeypatch, workers):
+    in_many_ranges(monkeypatch, 200)
+    text, said = ["bad"] * 100 + lines(3000), []
+    with pytest.raises(InputError, match=r"log.tsv: \d+ of the first \d+ rows are malformed.*the first is line 1:"):
+        run(tmp_path, text, spec(max_bad_row_rate=0.01), workers=workers, progress=said.append)
+    read, all_parts = re.fullmatch(r"([\d,]+) of ([\d,]+) parts of the log read", said[-1]).groups()
+    assert int(read) < int(all_parts.replace(",", "")) / 2
+    assert letters(tmp_path)[0]["line"] == 0 and not list(tmp_path.rglob("*.parquet*"))
+
+
+def test_a_log_that_begins_badly_is_read_to_its_end(tmp_path, monkeypatch):
+    in_many_ranges(monkeypatch, 200)
+    result = run(tmp_path, ["bad"] * 30 + lines(3000), spec(max_bad_row_rate=0.01))
+    assert result.rejected == 30 and sum(result.rows.values()) == 3000
 
 
 def test_too_many_malformed_rows_stop_the_run(tmp_path):
