@@ -16,7 +16,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from google.protobuf import text_format
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
-from serving.client import ModelClient
+from serving.client import ModelClient, VersionStatus
+from serving.client.model_client import one_line
 from serving.layout import versions
 from transforms.errors import InputError
 
@@ -106,8 +107,9 @@ class ServedLabels:
             target = _with_loaded(target, needed | self._in_use(current))
         with self._undone_on_failure():
             if needed and self._client and not needed <= self._available():
+                before = self._client.status()
                 self._publish(_with_loaded(current, needed | self._loaded(current)))
-                self._await_versions(needed)
+                self._await_versions(needed, before)
             self._publish(target)
         self._keep(current)
         self._await_labels(target)
@@ -172,29 +174,26 @@ class ServedLabels:
         kept.model_config_list.config.extend([*others, entry])
         _write(self._previous, text_format.MessageToString(kept), like=self._file)
 
-    def _await_versions(self, needed: set[int]) -> None:
+    def _await_versions(self, needed: set[int], before: list[VersionStatus]) -> None:
         assert self._client
-        before = {one.version: one for one in self._client.status()}
         deadline = time.monotonic() + self._wait_seconds
         while True:
-            states = {one.version: one for one in self._client.status()}
-            left = {version for version in needed if version not in states or states[version].state != "AVAILABLE"}
+            found = self._client.status()
+            left = needed - {one.version for one in found if one.state == "AVAILABLE"}
             if not left:
                 return
-            failed = [
-                states[v] for v in left if v in states and states[v].error_code != "OK" and states[v] != before.get(v)
-            ]
-            if failed:
+            failed = [one for one in found if one.version in left and one.error_code != "OK"]
+            if any(one not in before for one in failed):  # an older failure may be overcome
                 raise InputError(
                     f"{self._client.address}: version {failed[0].version} of model {self._model} did not load "
-                    f"({failed[0].error_message}); no label has moved"
+                    f"({one_line(failed[0].error_message)}); no label has moved"
                 )
             if time.monotonic() > deadline:
-                version = min(left)
-                state = states[version].state if version in states else "not known"
+                states = {one.version: f"{one.state} {one_line(one.error_message)}".strip() for one in found}
                 raise InputError(
-                    f"{self._client.address}: version {version} of model {self._model} is {state} after "
-                    f"{self._wait_seconds:g} s, and a label may only point at one that is AVAILABLE; {self._advice()}"
+                    f"{self._client.address}: version {min(left)} of model {self._model} is "
+                    f"{states.get(min(left), 'not known')} after {self._wait_seconds:g} s, and a label may only point "
+                    f"at one that is AVAILABLE; {self._advice()}"
                 )
             time.sleep(_POLL_SECONDS)
 

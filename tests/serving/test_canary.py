@@ -15,7 +15,7 @@ from serving.client.grpc_client import GrpcClient
 from serving.server import ServerOptions, running_server
 from tests.e2e.small_run import call, one_line
 
-USERS = range(400)
+USERS = range(200)
 ROW = {"n": [1.0]}
 
 
@@ -161,7 +161,7 @@ def labels(*clients: ModelClient) -> set[str]:
 
 
 def test_a_version_that_does_not_load_gets_no_label(tmp_path):
-    with service(tmp_path) as server:
+    with service(tmp_path, max_num_load_retries=0) as server:
         assert server.label("stable=12", "--grpc", server.grpc)[0] == 0
         (server.base / "13").mkdir()
         (server.base / "13" / "saved_model.pb").write_bytes(b"no model")
