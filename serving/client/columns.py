@@ -45,10 +45,12 @@ def _array(values: Column) -> np.ndarray:
         return values.astype(np.float32, copy=False)
     if values.dtype.kind in "iub":
         return values
-    if values.dtype.kind not in "OSU":
+    if values.dtype.kind in "SU":
+        return np.array([_bytes(value) for value in values.tolist()], object)
+    if values.dtype != object:
         raise ValueError(f"{values.dtype} is no type that a server takes")
     items = values.tolist()
-    return values if set(map(type, items)) == {bytes} and values.dtype == object else _from_list(items)
+    return values if set(map(type, items)) <= {bytes} else _from_list(items)
 
 
 def _from_arrow(values: pa.Array) -> np.ndarray:

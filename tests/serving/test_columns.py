@@ -62,7 +62,9 @@ def test_a_record_batch_is_its_columns():
     batch = pa.record_batch({"n": pa.array([1.5]), "c": pa.array(["a"])})
     arrays = to_arrays(batch)
     assert {name: array.tolist() for name, array in arrays.items()} == {"n": [1.5], "c": [b"a"]}
-    assert to_arrays(batch.slice(0, 0))["c"].shape == (0,)
+    for nothing in (batch.slice(0, 0), {"c": np.array([], object)}, {"c": np.array([], "U1")}):
+        array = to_arrays(nothing)["c"]
+        assert array.shape == (0,) and array.dtype == object
 
 
 @pytest.mark.parametrize(
