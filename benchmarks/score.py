@@ -1,0 +1,258 @@
+"""Batch scoring beside TFX's BulkInferrer and beside the model alone: `python -m benchmarks.score`."""
+
+import dataclasses
+import pathlib
+import shutil
+import sys
+from typing import Any
+
+import click
+from rich.table import Table
+
+from benchmarks import measured
+from benchmarks.command import busy, busy_caption, command, cores, finish, machine, spread, write
+from benchmarks.exports import make_export
+from benchmarks.preprocess import numbers
+from benchmarks.preprocess_logs import raw_log
+from pipeline.progress import announce
+from pipeline.quiet import load_tensorflow
+from transforms.errors import InputError
+
+MODEL, EXPORT_ROWS = "dcn_v2", 200_000
+TARGETS = {"bulk_inferrer": 10.0, "model": 0.8}
+PEERS = ("bulk_inferrer", "none")
+MEAN_TOLERANCE = 1e-5  # between the sides' mean scores of the same rows
+ANNOUNCED = {"ours": "ctrpipe score", "bulk_inferrer": "BulkInferrer", "model": "the model alone"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One process that scored a log.
+
+    Args:
+        rows: How many it has scored.
+        usage: What the process took, imports and loading included.
+        answer: What it said.
+    """
+
+    rows: int
+    usage: measured.Usage
+    answer: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"rows": self.rows, **dataclasses.asdict(self.usage)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Two logs, scored by the same side: what the larger has more is left when the start is subtracted."""
+
+    small: Run
+    large: Run
+
+    @property
+    def rows_per_s(self) -> float:
+        return self._more_rows / (self.large.usage.seconds - self.small.usage.seconds)
+
+    @property
+    def cpu_us_per_row(self) -> float:
+        return (self.large.usage.cpu_seconds - self.small.usage.cpu_seconds) / self._more_rows * 1e6
+
+    @property
+    def start_seconds(self) -> float:
+        return self.small.usage.seconds - self.small.rows / self.rows_per_s
+
+    @property
+    def _more_rows(self) -> int:
+        return self.large.rows - self.small.rows
+
+    def as_json(self) -> dict[str, Any]:
+        found = {"rows_per_s": self.rows_per_s, "cpu_us_per_row": self.cpu_us_per_row}
+        return found | {"start_seconds": self.start_seconds, "runs": [self.small.as_json(), self.large.as_json()]}
+
+
+class Benchmark:
+    """Runs the sides, each time in a process of its own, into an empty folder.
+
+    Args:
+        folder: Logs and the model, kept for the next time.
+    """
+
+    def __init__(self, folder: pathlib.Path):
+        self._folder = folder
+        load_tensorflow()
+        self.version = make_export(MODEL, folder / "exports", EXPORT_ROWS)
+
+    def log(self, rows: int) -> pathlib.Path:
+        return raw_log(self._folder / "logs", rows)
+
+    def ours(self, rows: int) -> Run:
+        return self._run("ours", rows, self.version, self.log(rows), self._fresh())
+
+    def bulk_inferrer(self, rows: int, workers: int) -> Run:
+        examples = self._examples(rows)
+        return self._run("bulk_inferrer", rows, self.version, examples, self._fresh(), "--workers", workers)
+
+    def model(self, rows: int) -> dict[str, Any]:
+        return self._run("model", rows, self.version, self.log(EXPORT_ROWS), rows).answer
+
+    def _run(self, side: str, rows: int, *arguments: Any) -> Run:
+        command = [sys.executable, "-m", "benchmarks.score_sides", side.replace("_", "-"), *map(str, arguments)]
+        answer, usage = measured.run(f"{ANNOUNCED[side]}, {rows:,} rows", command)
+        announce(f"{ANNOUNCED[side]}: {rows:,} rows in {usage.seconds:.1f} s, {usage.cpu_seconds:.1f} s of CPU")
+        if answer["rows"] != rows:
+            raise RuntimeError(f"{ANNOUNCED[side]} answered {answer['rows']:,} of {rows:,} rows")
+        return Run(rows, usage, answer)
+
+    def _fresh(self) -> pathlib.Path:
+        shutil.rmtree(self._folder / "output", ignore_errors=True)
+        return self._folder / "output"
+
+    def _examples(self, rows: int) -> pathlib.Path:
+        """The log as tf.Examples, a file a core, as BulkInferrer reads it; making it is not counted."""
+        folder = self._folder / "examples" / str(rows)
+        split = folder / "Split-all"
+        if not split.exists():
+            fresh = split.with_name("unfinished")
+            shutil.rmtree(fresh, ignore_errors=True)
+            fresh.mkdir(parents=True)
+            _write_examples(self.log(rows), self.version, fresh, cores())
+            fresh.rename(split)
+        return folder
+
+
+def _write_examples(log: pathlib.Path, version: pathlib.Path, folder: pathlib.Path, files: int) -> None:
+    import tensorflow as tf
+
+    from serving.layout import read_log_spec
+    from transforms.ingest import to_examples
+    from transforms.readers import LogReader
+
+    options = tf.io.TFRecordOptions(compression_type="GZIP", compression_level=1)
+    names = [f"data_tfrecord-{index:05d}-of-{files:05d}.gz" for index in range(files)]
+    writers = [tf.io.TFRecordWriter(str(folder / name), options) for name in names]
+    for batch in LogReader(read_log_spec(version), labels=False).read(str(log)):
+        for index, example in enumerate(to_examples(batch.rows)):
+            writers[index % files].write(example)
+    for writer in writers:
+        writer.close()
+
+
+# What follows from the measurements ---------------------------------------------------------------------------------
+
+
+def claim(name: str, ratios: list[float]) -> dict[str, Any]:
+    """Our marginal rows a second over another side's, round by round."""
+    found = spread(ratios)
+    return {"against": name, "ratio": found, "target": TARGETS[name], "met": found["median"] >= TARGETS[name]}
+
+
+def report_of(
+    pairs: list[Pair], alone: list[dict[str, Any]], bulk: dict[int, Pair], mean_difference: float | None
+) -> dict[str, Any]:
+    """All numbers.
+
+    Args:
+        pairs: Ours, by round.
+        alone: The model alone, by round.
+        bulk: BulkInferrer's, by its number of workers; none where it was not asked for.
+        mean_difference: Between our mean score and BulkInferrer's, of the same rows.
+    """
+    ratios = [mine.rows_per_s / found["best"]["rows_per_s"] for mine, found in zip(pairs, alone, strict=True)]
+    cpu = [found["best"]["cpu_us_per_row"] / mine.cpu_us_per_row for mine, found in zip(pairs, alone, strict=True)]
+    claims = [claim("model", ratios) | {"cpu_ratio": spread(cpu)}]
+    if bulk:
+        fastest = max(pair.rows_per_s for pair in bulk.values())
+        claims.append(claim("bulk_inferrer", [mine.rows_per_s / fastest for mine in pairs]))
+    return {
+        "ours": [pair.as_json() for pair in pairs],
+        "model": alone,
+        "bulk_inferrer": {str(workers): pair.as_json() for workers, pair in bulk.items()},
+        "mean_difference": mean_difference,
+        "claims": claims,
+    }
+
+
+def table(report: dict[str, Any]) -> Table:
+    found = Table(title=f"{report['model_name']}, {report['machine']['cpu']}", caption=busy_caption(report["busy"]))
+    for name in ("side", "rows", "marginal rows/s", "CPU us a row", "start, s", "CPU s", "peak MiB"):
+        found.add_column(name, justify="left" if name == "side" else "right")
+
+    def add(side: str, pair: dict[str, Any]) -> None:
+        small, large = pair["runs"]
+        rates = (f"{pair['rows_per_s']:,.0f}", f"{pair['cpu_us_per_row']:.1f}", f"{pair['start_seconds']:.1f}")
+        rows = f"{small['rows']:,} and {large['rows']:,}"
+        found.add_row(side, rows, *rates, f"{large['cpu_seconds']:.1f}", f"{large['peak_bytes'] / 2**20:,.0f}")
+
+    for index, pair in enumerate(report["ours"]):
+        add(f"score, round {index + 1}", pair)
+    for index, alone in enumerate(report["model"]):
+        best = alone["best"]
+        side = f"model, round {index + 1}: {best['callers']} callers of {best['batch']:,}"
+        found.add_row(side, f"{alone['rows']:,}", f"{best['rows_per_s']:,.0f}", f"{best['cpu_us_per_row']:.1f}")
+    for workers, pair in report["bulk_inferrer"].items():
+        add(f"BulkInferrer, {workers} workers", pair)
+    for each in report["claims"]:
+        verdict = "met" if each["met"] else "missed"
+        found.add_row(
+            f"over {ANNOUNCED[each['against']]}", f">= {each['target']:g}", f"{each['ratio']['median']:.2f} {verdict}"
+        )
+    return found
+
+
+@command("benchmarks.score")
+@click.option("--rows", default="200000,1000000", help="Two sizes of the log.")
+@click.option("--against", type=click.Choice(PEERS), default="bulk_inferrer", help="Peer.")
+@click.option("--rows-bulk", default="10000,50000", help="Two sizes of the log for BulkInferrer.")
+@click.option("--rounds", type=click.IntRange(1), default=3, help="How often ours and the model alone alternate.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=pathlib.Path),
+    default="runs/benchmarks/score",
+    help="Logs and the model, kept for the next time.",
+)
+@click.option(
+    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/score.json", help="The JSON file."
+)
+def main(rows: str, against: str, rows_bulk: str, rounds: int, folder: pathlib.Path, output: pathlib.Path) -> None:
+    """Rows a second of `ctrpipe score` from a raw TSV log to Parquet, on a DCN-v2 (39 fields, width 16, MLP 400-400).
+
+    Beside it the model alone, on packed batches in memory, by its fastest batch size and number of callers, in turn
+    with ours; and TFX's BulkInferrer on the same SavedModel and rows, as tf.Examples: by one process of Beam's direct
+    runner and by one a core, the faster counts. Rows a second are marginal, between two sizes of the log, so that
+    starting is left out; it is a column of its own. BulkInferrer gets fewer rows, because it takes so much longer.
+    Prints a table, writes JSON, and prints it as the last line.
+    """
+    sizes, bulk_sizes = _two("--rows", rows), _two("--rows-bulk", rows_bulk)
+    report: dict[str, Any] = {"benchmark": "score", "model_name": MODEL, "machine": machine(), "busy": busy()}
+    benchmark = Benchmark(folder)
+    for size in sizes:
+        benchmark.log(size)
+    pairs: list[Pair] = []
+    alone: list[dict[str, Any]] = []
+    bulk: dict[int, Pair] = {}
+    difference = None
+    for _ in range(rounds):
+        alone.append(benchmark.model(sizes[0]))
+        pairs.append(Pair(*map(benchmark.ours, sizes)))
+        write(report | report_of(pairs, alone, bulk, difference), output)
+    if against == "bulk_inferrer":
+        for workers in sorted({1, cores()}):
+            bulk[workers] = Pair(*(benchmark.bulk_inferrer(size, workers) for size in bulk_sizes))
+        mine = benchmark.ours(bulk_sizes[1]).answer["mean"]
+        difference = max(abs(pair.large.answer["mean"] - mine) for pair in bulk.values())
+        if difference > MEAN_TOLERANCE:
+            raise RuntimeError(f"the mean scores of the same rows differ by {difference:.1e}")
+    report |= report_of(pairs, alone, bulk, difference)
+    finish(report, output, table(report))
+
+
+def _two(option: str, text: str) -> list[int]:
+    found = sorted(size for size in numbers(option, text) if size)
+    if len(found) != 2:
+        raise InputError(f"{option}: expected two sizes as in 200000,1000000. Received: {text!r}")
+    return found
+
+
+if __name__ == "__main__":
+    main()
