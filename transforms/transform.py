@@ -18,6 +18,7 @@ from transforms.payload import payload_files, payload_rows, read_payload
 from transforms.schema import raw_schema
 from transforms.spec import LogSpec
 
+GRAPH, METADATA = "transform_fn", "transformed_metadata"  # as TFT names them
 # What a row takes in one process, measured on Criteo's 39 columns: to count its values, to transform it.
 COUNT_SECONDS, TRANSFORM_SECONDS = 1e-6, 2.5e-6
 # At most so many summaries, of some 10 MB each for a log like Criteo's, are merged one by one.
@@ -65,7 +66,6 @@ class _Summarize:
 def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Path) -> None:
     """TFT traces the preprocessing function, which needs no analyzer, because the rows are summarized already."""
     import tensorflow as tf
-    from tensorflow_transform import TFTransformOutput
     from tensorflow_transform.impl_helper import analyze_in_place
     from tensorflow_transform.tf_metadata.schema_utils import schema_as_feature_spec
 
@@ -74,7 +74,7 @@ def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Pa
 
     features = schema_as_feature_spec(raw_schema(spec)).feature_spec
     types = {name: tf.TensorSpec([None], feature.dtype) for name, feature in features.items()}
-    for part in (TFTransformOutput.TRANSFORM_FN_DIR, TFTransformOutput.TRANSFORMED_METADATA_DIR):
+    for part in (GRAPH, METADATA):
         shutil.rmtree(folder / part, ignore_errors=True)
     with tempfile.TemporaryDirectory() as scratch:
         learned = Learned(summary, pathlib.Path(scratch))
@@ -92,10 +92,9 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
     Loaded once in a process.
     """
     import tensorflow as tf
-    from tensorflow_transform import TFTransformOutput
 
-    # TFT's own layer would trace the graph again.
-    loaded = tf.saved_model.load(str(folder / TFTransformOutput.TRANSFORM_FN_DIR))
+    # TFT's own layer would trace the graph again, and TFT itself is not needed to run it.
+    loaded = tf.saved_model.load(str(folder / GRAPH))
 
     def call(columns: dict[str, np.ndarray]) -> Rows:
         packed = loaded.transform_fn({name: tf.constant(values) for name, values in columns.items()})
