@@ -30,7 +30,6 @@ class Servable:
         path: The version's folder.
         threads: Intra- and inter-op threads, 0 = one per processor; not read where there is a `config`.
         config: The session's settings.
-        limit_seconds: A run that takes longer is cancelled; None = never.
         tags: Of the graph to load.
 
     Raises:
@@ -42,7 +41,6 @@ class Servable:
         path: pathlib.Path,
         threads: int = 0,
         config: config_pb2.ConfigProto | None = None,
-        limit_seconds: float | None = None,
         tags: Sequence[str] = ("serve",),
     ):
         if not (path / "saved_model.pb").exists():
@@ -50,7 +48,6 @@ class Servable:
         self.path = path
         if config is None:
             config = config_pb2.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)
-        self._limit_ms = 0 if limit_seconds is None else max(1, round(1000 * limit_seconds))
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         with self._session.graph.as_default():
             graph = tf.compat.v1.saved_model.load(self._session, list(tags), str(path))
@@ -59,22 +56,33 @@ class Servable:
         self._lock = threading.Lock()
 
     def run(
-        self, signature: str, inputs: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
+        self,
+        signature: str,
+        inputs: Mapping[str, np.ndarray],
+        outputs: Sequence[str] | None = None,
+        timeout_seconds: float | None = None,
     ) -> dict[str, np.ndarray]:
         """The signature's outputs by alias, all of them or those named.
 
         An input that is absent has the signature's default, where there is one. An array has its input's type: nothing
-        is cast, as TF Serving casts nothing.
+        is cast, as TF Serving casts nothing. What has no time left is not run; what runs is not interrupted.
 
         Raises:
             KeyError: an unknown alias, or no value for an input.
             tf.errors.OpError: TensorFlow's own.
         """
+        if timeout_seconds is not None and timeout_seconds <= 0:
+            raise tf.errors.DeadlineExceededError(None, None, "Timed out waiting for session run to begin.")
         key = (signature, *outputs) if outputs else (signature,)
         call = self._calls.get(key) or self._make_call(key)
         if len(inputs) < len(call.inputs):
-            inputs = {**self._defaults(signature), **inputs}
+            inputs = self.with_defaults(signature, inputs)
         return dict(zip(call.outputs, call.run(*[inputs[name] for name in call.inputs]), strict=True))
+
+    def with_defaults(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The inputs, and the signature's defaults for those that are absent."""
+        absent = {name: value for name, value in self.signatures[signature].defaults.items() if name not in inputs}
+        return {**inputs, **{name: tf.make_ndarray(value) for name, value in absent.items()}}
 
     def _make_call(self, key: tuple[str, ...]) -> _Call:
         with self._lock:  # TensorFlow optimises the graph for each: not twice
@@ -86,15 +94,11 @@ class Servable:
                 options = config_pb2.CallableOptions(
                     feed=[definition.inputs[name].name for name in inputs],
                     fetch=[definition.outputs[name].name for name in outputs],
-                    run_options=config_pb2.RunOptions(timeout_in_ms=self._limit_ms),
                 )
                 # C++'s Session::MakeCallable. The public make_callable is Session.run where there are feeds, whose
                 # Python costs more than a small model.
                 self._calls[key] = _Call(inputs, outputs, self._session._make_callable_from_options(options))
             return self._calls[key]
-
-    def _defaults(self, signature: str) -> dict[str, np.ndarray]:
-        return {name: tf.make_ndarray(value) for name, value in self.signatures[signature].defaults.items()}
 
     def close(self) -> None:
         self._session.close()

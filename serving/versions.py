@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from serving.loader import Servable
+from serving.server.batching import BatchingServable
 from serving.server.errors import ServingError, from_tensorflow
 from transforms.errors import InputError
 
@@ -43,7 +44,7 @@ class Version:
     state: str = "START"
     error_code: str = "OK"
     error_message: str = ""
-    servable: Servable | None = None
+    servable: Servable | BatchingServable | None = None
     wanted: bool = True
     users: int = 0
     tries: int = 0
@@ -101,7 +102,7 @@ class VersionManager:
         self,
         name: str,
         base_path: pathlib.Path,
-        load: Callable[[int, pathlib.Path], Servable],
+        load: Callable[[int, pathlib.Path], Servable | BatchingServable],
         workers: Workers,
     ):
         self.name = name
@@ -120,7 +121,7 @@ class VersionManager:
             return [self._versions[number] for number in sorted(self._versions, reverse=True)]
 
     @contextlib.contextmanager
-    def use(self, number: int | None = None) -> Iterator[tuple[int, Servable] | None]:
+    def use(self, number: int | None = None) -> Iterator[tuple[int, Servable | BatchingServable] | None]:
         """The highest available version, or a given one; None where there is none. It stays loaded while in use."""
         with self._lock:
             if number is None:

@@ -13,10 +13,12 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from serving.loader import Servable
 from serving.server import model_config
+from serving.server.batching import Batching, BatchingServable
 from serving.server.errors import ServingError, bad_request
 from serving.server.metrics import Metrics
 from serving.server.options import ServerOptions
 from serving.server.served import ServedVersion
+from serving.server.session_options import session_config
 from serving.versions import Version, VersionManager, Workers
 from serving.warmup import FILE, replay_warmup
 from transforms.errors import InputError
@@ -44,6 +46,8 @@ class ServerCore:
     def __init__(self, options: ServerOptions):
         self.metrics = Metrics()
         self._options = options
+        self._session_config = session_config(options)
+        self._batching = Batching(options, self.metrics)
         self._models: dict[str, VersionManager] = {}
         self._config = self._read_config()
         try:
@@ -88,6 +92,7 @@ class ServerCore:
             manager.stop()
         self._workers.load.shutdown(cancel_futures=True)
         self._workers.unload.shutdown()
+        self._batching.close()
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
@@ -162,7 +167,7 @@ class ServerCore:
         concurrent.futures.wait(loads)
 
     def _manager(self, name: str, base: pathlib.Path) -> VersionManager:
-        def load(number: int, path: pathlib.Path) -> Servable:
+        def load(number: int, path: pathlib.Path) -> Servable | BatchingServable:
             return self._load(name, number, path)
 
         return VersionManager(name, base, load, self._workers)
@@ -226,8 +231,9 @@ class ServerCore:
         except (InputError, ServingError) as error:  # the old config stays (V9)
             log.error("The model config file was not taken over: %s", error)
 
-    def _load(self, name: str, number: int, path: pathlib.Path) -> Servable:
-        servable = Servable(path)
+    def _load(self, name: str, number: int, path: pathlib.Path) -> Servable | BatchingServable:
+        tags = self._options.saved_model_tags.split(",")
+        servable = self._batching.wrap(Servable(path, config=self._session_config, tags=tags))
         try:
             if self._options.enable_model_warmup:
                 self._warm_up(ServedVersion(name, number, servable), path)

@@ -5,6 +5,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from serving.loader import Servable
+from serving.server.batching import BatchingServable
 from serving.server.errors import bad_request, from_tensorflow
 
 
@@ -17,7 +18,7 @@ class ServedVersion:
         signatures: What it can be asked.
     """
 
-    def __init__(self, name: str, number: int, servable: Servable):
+    def __init__(self, name: str, number: int, servable: Servable | BatchingServable):
         self.name = name
         self.number = number
         self.signatures: dict[str, meta_graph_pb2.SignatureDef] = servable.signatures
@@ -36,7 +37,7 @@ class ServedVersion:
             ServingError: TensorFlow's own code and message.
         """
         try:
-            return self._servable.run(signature, inputs, outputs)
+            return self._servable.run(signature, inputs, outputs, timeout_seconds)
         except tf.errors.OpError as error:
             raise from_tensorflow(error) from error
         except (ValueError, TypeError) as error:  # the session's own checks of a feed

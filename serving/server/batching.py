@@ -1,0 +1,492 @@
+"""TF Serving's batching session: requests that arrive together run as one (contract B1 to B5).
+
+A signature has a queue of batches, of which the last is open. A batch runs when it is full or has waited long enough,
+and a thread is free. The threads are shared by all queues of the server.
+"""
+
+import collections
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
+
+from serving.loader import Servable
+from serving.server.batching_parameters import PER_MODEL_FILE, BatchingParameters, read_parameters
+from serving.server.errors import ServingError, bad_request, from_tensorflow
+from serving.server.metrics import Metrics
+from serving.server.options import ServerOptions
+
+Arrays = dict[str, np.ndarray]
+_POOL_NAME = "model_server_batch_threads"  # TF Serving's, where no file names it
+
+
+class _Task:
+    """A request, or a piece of one: some rows that stay together."""
+
+    def __init__(self, inputs: Arrays, rows: int, deadline: float | None):
+        self.inputs = inputs
+        self.rows = rows
+        self.deadline = deadline
+        self.enqueued = time.monotonic()
+        self.outputs: Arrays = {}
+        self.error: Exception | None = None
+        self._done = threading.Lock()  # held until there is an answer: a fifth of an Event's cost
+        self._done.acquire()
+
+    def finish(self) -> None:
+        self._done.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether there is an answer."""
+        return self._done.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+
+
+@dataclasses.dataclass
+class _Batch:
+    tasks: list[_Task] = dataclasses.field(default_factory=list)
+    rows: int = 0
+    opened: float = 0.0
+
+    def add(self, task: _Task) -> None:
+        if not self.tasks:
+            self.opened = task.enqueued
+        self.tasks.append(task)
+        self.rows += task.rows
+
+
+class BatchQueue:
+    """The batches of one signature. Its methods are called with the scheduler's lock held.
+
+    Args:
+        parameters: How requests are joined.
+        run: Runs a batch's tasks, and gives each its outputs or error.
+    """
+
+    def __init__(self, parameters: BatchingParameters, run: Callable[[list[_Task]], None]):
+        self.parameters = parameters
+        self.run = run
+        self.batches = collections.deque([_Batch()])
+        self.closed = False
+        self.running = 0
+
+    def admit(self, inputs: Arrays, rows: int, deadline: float | None) -> list[_Task]:
+        """Queues a request, and returns the pieces that it was split into.
+
+        Raises:
+            ServingError: it is too large, or the queue is full (B3).
+        """
+        self._check(rows)
+        tasks = []
+        for start, end in self._pieces(rows):
+            whole = end - start == rows
+            part = inputs if whole else {name: value[start:end] for name, value in inputs.items()}
+            task = _Task(part, end - start, deadline)
+            if self.batches[-1].rows + task.rows > self.parameters.execution_size:
+                self.batches.append(_Batch())
+            self.batches[-1].add(task)
+            tasks.append(task)
+        return tasks
+
+    def _pieces(self, rows: int) -> list[tuple[int, int]]:
+        size = self.parameters.execution_size
+        room = size - self.batches[-1].rows
+        if rows <= room or not self.parameters.enable_large_batch_splitting:
+            return [(0, rows)]
+        starts = [0, *range(room, rows, size)] if room else [*range(0, rows, size)]
+        return list(zip(starts, [*starts[1:], rows], strict=True))
+
+    def _check(self, rows: int) -> None:
+        limits, last = self.parameters, self.batches[-1].rows
+        if rows > limits.max_batch_size:
+            raise bad_request(f"Task size {rows} is larger than maximum input batch size {limits.max_batch_size}")
+        full = "The batch scheduling queue to which this task was submitted is full; "
+        if limits.enable_large_batch_splitting:
+            size = limits.execution_size
+            capacity = (limits.max_enqueued_batches - len(self.batches)) * size + size - last
+            if rows > capacity:
+                raise ServingError(
+                    "UNAVAILABLE",
+                    f"{full}task size is {rows} but scheduling capacity is only {capacity} "
+                    f"(num_enqueued_batches={len(self.batches)}, max_enqueued_batches={limits.max_enqueued_batches}, "
+                    f"open_batch_size={last}, max_execution_batch_size={size})",
+                )
+        elif last + rows > limits.max_batch_size and len(self.batches) >= max(limits.max_enqueued_batches, 1):
+            raise ServingError(
+                "UNAVAILABLE",
+                f"{full}currently {len(self.batches)} batches enqueued and max_enqueued_batches is "
+                f"{limits.max_enqueued_batches}",
+            )
+
+    @property
+    def empty(self) -> bool:
+        return not self.batches[0].tasks and len(self.batches) == 1
+
+    def ready_at(self) -> float:
+        """When the first batch may run, on the monotonic clock; 0 = now. Not asked where the queue is empty."""
+        first = self.batches[0]
+        if self.closed or len(self.batches) > 1 or first.rows >= self.parameters.execution_size:
+            return 0
+        return first.opened + self.parameters.batch_timeout_micros / 1e6
+
+    def take(self) -> _Batch:
+        """The first batch, which is then no longer open."""
+        batch = self.batches.popleft()
+        if not self.batches:
+            self.batches.append(_Batch())
+        return batch
+
+    def withdraw(self, task: _Task) -> bool:
+        """Whether the task was still waiting, and no longer is."""
+        for batch in self.batches:
+            if task in batch.tasks:
+                batch.tasks.remove(task)
+                batch.rows -= task.rows
+                if not batch.tasks and batch is not self.batches[-1]:
+                    self.batches.remove(batch)
+                return True
+        return False
+
+
+class BatchScheduler:
+    """The batch threads of a server.
+
+    Args:
+        threads: Batches that run at the same time.
+        name: The threads' name, also in the metrics.
+        metrics: What the server counts.
+    """
+
+    def __init__(self, threads: int, name: str = "batch_threads", metrics: Metrics | None = None):
+        self._limit = threads
+        self._name = name
+        self._metrics = metrics
+        self._changed = threading.Condition()  # a batch may run, or a thread is free
+        self._drained = threading.Condition(self._changed._lock)  # type: ignore[attr-defined]
+        self._active: collections.OrderedDict[BatchQueue, None] = collections.OrderedDict()  # in turn
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._running = 0
+        self._stopped = False
+
+    def submit(self, queue: BatchQueue, inputs: Arrays, rows: int, deadline: float | None) -> list[_Task]:
+        """Queues a request; its tasks finish when their batches have run.
+
+        Raises:
+            ServingError: it is too large, or the queue is full (B3).
+        """
+        with self._changed:
+            if queue.closed:
+                raise ServingError("UNAVAILABLE", "The model is being unloaded")
+            alone = not self._active
+            tasks = queue.admit(inputs, rows, deadline)
+            batch = None
+            if alone and len(tasks) == 1 and self._running < self._limit and queue.ready_at() <= tasks[0].enqueued:
+                batch = self._start(queue)  # nobody waits and a thread is free: it is the caller's own
+            else:
+                self._active[queue] = None
+                self._wake()
+        if batch is not None:
+            self._run(queue, batch)
+        return tasks
+
+    def withdraw(self, queue: BatchQueue, task: _Task) -> bool:
+        """Whether the task had not begun to run, and now never will."""
+        with self._changed:
+            withdrawn = queue.withdraw(task)
+            if queue.empty:
+                self._active.pop(queue, None)
+                self._drained.notify_all()
+            return withdrawn
+
+    def close_queue(self, queue: BatchQueue) -> None:
+        """Runs what is queued, and returns when it has."""
+        with self._changed:
+            queue.closed = True
+            self._changed.notify_all()
+            self._drained.wait_for(lambda: queue.empty and not queue.running)
+
+    def close(self) -> None:
+        """Ends the threads; every queue is closed before."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _wake(self) -> None:
+        if self._idle == 0 and len(self._threads) < self._limit:
+            thread = threading.Thread(target=self._follow, name=self._name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        else:
+            self._changed.notify()
+
+    def _follow(self) -> None:
+        while True:
+            with self._changed:
+                queue = self._next()
+                while queue is None:
+                    if self._stopped and not self._active:
+                        return
+                    self._idle += 1
+                    self._changed.wait(self._pause())
+                    self._idle -= 1
+                    queue = self._next()
+                batch = self._start(queue)
+                if self._active:
+                    self._wake()
+            self._run(queue, batch)
+
+    def _next(self) -> BatchQueue | None:
+        """The next queue in turn whose first batch may run now."""
+        if self._running >= self._limit:
+            return None
+        now = time.monotonic()
+        return next((queue for queue in self._active if queue.ready_at() <= now), None)
+
+    def _pause(self) -> float | None:
+        """Seconds until a batch may run; None where something else has to happen first."""
+        if self._running >= self._limit or not self._active:
+            return None
+        return max(min(queue.ready_at() for queue in self._active) - time.monotonic(), 0)
+
+    def _start(self, queue: BatchQueue) -> _Batch:
+        batch = queue.take()
+        self._running += 1
+        queue.running += 1
+        self._active.pop(queue, None)
+        if not queue.empty:
+            self._active[queue] = None  # after the others
+        return batch
+
+    def _run(self, queue: BatchQueue, batch: _Batch) -> None:
+        if self._metrics:
+            now = time.monotonic()
+            for task in batch.tasks:
+                self._metrics.record_queuing(self._name, now - task.enqueued)
+            self._metrics.record_wrapped_run()
+        try:
+            queue.run(batch.tasks)
+        finally:
+            for task in batch.tasks:
+                task.finish()
+            with self._changed:
+                self._running -= 1
+                queue.running -= 1
+                if self._active:
+                    self._wake()
+                if queue.closed:
+                    self._drained.notify_all()
+
+
+class BatchingServable:
+    """A servable whose runs are joined into batches. It is asked as a Servable is.
+
+    Args:
+        servable: What runs the batches.
+        parameters: How they are made.
+        scheduler: The threads; its number of them holds, not that of the parameters.
+    """
+
+    def __init__(self, servable: Servable, parameters: BatchingParameters, scheduler: BatchScheduler):
+        self.path = servable.path
+        self.signatures = servable.signatures
+        self._servable = servable
+        self._parameters = parameters
+        self._scheduler = scheduler
+        self._types = {
+            signature: {
+                name: np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype) for name, info in definition.inputs.items()
+            }
+            for signature, definition in servable.signatures.items()
+        }
+        self._queues: dict[tuple[str, ...], BatchQueue] = {}
+        self._lock = threading.Lock()
+
+    def run(
+        self,
+        signature: str,
+        inputs: Mapping[str, np.ndarray],
+        outputs: Sequence[str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Arrays:
+        """The signature's outputs by alias, all of them or those named, for the rows of this request alone.
+
+        Raises:
+            ServingError: it cannot be in a batch, the queue is full, its time is up before its batch runs, or its batch
+                has failed.
+        """
+        arrays = self._servable.with_defaults(signature, inputs)
+        types = self._types[signature]
+        if any(array.dtype != types.get(name) for name, array in arrays.items()):
+            # It fails, and would take the others of its batch with it.
+            return self._servable.run(signature, arrays, outputs)
+        rows = _batch_size(arrays)
+        queue = self._queue((signature, *(outputs or ())))
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        tasks = self._scheduler.submit(queue, arrays, rows, deadline)
+        for task in tasks:
+            left = None if deadline is None else deadline - time.monotonic()
+            if not task.wait(left):
+                if self._scheduler.withdraw(queue, task):
+                    task.error = _too_late()
+                    task.finish()
+                task.wait()
+        for task in tasks:
+            if task.error is not None:
+                raise task.error
+        if len(tasks) == 1:
+            return tasks[0].outputs
+        return {name: np.concatenate([task.outputs[name] for task in tasks]) for name in tasks[0].outputs}
+
+    def close(self) -> None:
+        """Answers what is queued, then closes the servable."""
+        with self._lock:
+            queues = list(self._queues.values())
+        for queue in queues:
+            self._scheduler.close_queue(queue)
+        self._servable.close()
+
+    def _queue(self, key: tuple[str, ...]) -> BatchQueue:
+        queue = self._queues.get(key)
+        if queue is None:
+            signature, *outputs = key
+
+            def run(tasks: list[_Task]) -> None:
+                self._run_batch(signature, outputs, tasks)
+
+            with self._lock:
+                queue = self._queues.setdefault(key, BatchQueue(self._parameters, run))
+        return queue
+
+    def _run_batch(self, signature: str, outputs: list[str], tasks: list[_Task]) -> None:
+        now = time.monotonic()
+        live = [task for task in tasks if task.deadline is None or task.deadline > now]
+        for task in tasks:
+            if task not in live:
+                task.error = _too_late()
+        if not live:
+            return
+        try:
+            self._split(live, self._servable.run(signature, self._merge(signature, live), outputs))
+        except tf.errors.OpError as error:
+            for task in live:  # an error of its own each: several threads raise them
+                task.error = from_tensorflow(error)
+        except ServingError as error:
+            for task in live:
+                task.error = ServingError(error.code, error.message)
+        except Exception as error:  # whatever it is, it is the answer to these requests
+            for task in live:
+                task.error = error
+
+    def _merge(self, signature: str, tasks: list[_Task]) -> Arrays:
+        """The tasks' rows, and padding up to an allowed size: copies of the last task's first row."""
+        rows = sum(task.rows for task in tasks)
+        padding = self._parameters.padded_size(rows) - rows if tasks[-1].rows else 0
+        if len(tasks) == 1 and not padding:
+            return tasks[0].inputs
+        merged = {}
+        for name in tasks[0].inputs:
+            arrays = [task.inputs[name] for task in tasks]
+            if any(array.shape[1:] != arrays[0].shape[1:] for array in arrays):
+                arrays = self._same_shape(self.signatures[signature].inputs[name].name, arrays)
+            merged[name] = np.concatenate([*arrays, *[arrays[-1][:1]] * padding])
+        return merged
+
+    def _same_shape(self, tensor: str, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """The arrays with each dimension but the first padded to the largest, by a value of their own."""
+        if not self._parameters.pad_variable_length_inputs or len({array.ndim for array in arrays}) > 1:
+            raise ServingError(
+                "FAILED_PRECONDITION",
+                f"Tensors with name '{tensor}' from different tasks have different shapes and padding is turned off."
+                "Set pad_variable_length_inputs to true, or ensure that all tensors with the same name"
+                "have equal dimensions starting with the first dim.",
+            )
+        if any(array.size == 0 for array in arrays):
+            raise bad_request("Got empty tensor in batch of non-empty tensors.")
+        largest = np.max([array.shape[1:] for array in arrays], axis=0)
+        padded = []
+        for array in arrays:
+            missing = [(0, 0), *((0, size) for size in largest - array.shape[1:])]
+            padded.append(np.pad(array, missing, constant_values=array.flat[0]))
+        return padded
+
+    def _split(self, tasks: list[_Task], outputs: Arrays) -> None:
+        rows = sum(task.rows for task in tasks)
+        expected = self._parameters.padded_size(rows) if tasks[-1].rows else rows
+        for array in outputs.values():
+            if np.ndim(array) == 0:
+                raise ServingError("FAILED_PRECONDITION", "Batched output tensor has 0 dimensions")
+            if len(array) != expected:
+                raise ServingError(
+                    "FAILED_PRECONDITION",
+                    "Batched output tensor's 0th dimension does not equal the sum of the 0th dimension sizes of the "
+                    "input tensors",
+                )
+        start = 0
+        for task in tasks:
+            end = start + task.rows
+            task.outputs = {name: array[start:end] for name, array in outputs.items()}
+            start = end
+
+
+class Batching:
+    """What the flags say about batching: which versions are batched, and how.
+
+    Args:
+        options: The server's flags.
+        metrics: What the server counts.
+
+    Raises:
+        InputError: the parameters' file cannot be read, or has a mistake.
+    """
+
+    def __init__(self, options: ServerOptions, metrics: Metrics | None = None):
+        self._per_model = options.enable_per_model_batching_parameters
+        self._parameters: BatchingParameters | None = None
+        if options.enable_batching:
+            self._parameters = BatchingParameters(thread_pool_name=_POOL_NAME)
+            if options.batching_parameters_file is not None:
+                self._parameters = read_parameters(options.batching_parameters_file)
+            threads, name = self._parameters.num_batch_threads, self._parameters.thread_pool_name
+            self._scheduler = BatchScheduler(threads, name, metrics)
+
+    def wrap(self, servable: Servable) -> Servable | BatchingServable:
+        """The servable, batched where it is to be.
+
+        Raises:
+            InputError: the version's own file (B5) cannot be read, or has a mistake.
+        """
+        parameters = self._parameters
+        if parameters is not None and self._per_model:
+            file = servable.path / PER_MODEL_FILE
+            parameters = read_parameters(file) if file.is_file() else None
+        return servable if parameters is None else BatchingServable(servable, parameters, self._scheduler)
+
+    def close(self) -> None:
+        """Ends the threads; every version is closed before."""
+        if self._parameters is not None:
+            self._scheduler.close()
+
+
+def _types(inputs: Mapping[str, meta_graph_pb2.TensorInfo]) -> dict[str, np.dtype]:
+    return {name: np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype) for name, info in inputs.items()}
+
+
+def _batch_size(inputs: Arrays) -> int:
+    if not inputs:
+        raise bad_request("Batching Run() must have at least one input tensor")
+    if any(array.ndim == 0 for array in inputs.values()):
+        raise bad_request("Batching Run() input tensors must have at least one dimension")
+    sizes = {len(array) for array in inputs.values()}
+    if len(sizes) > 1:
+        raise bad_request("Batching Run() input tensors must have equal 0th-dimension size")
+    return sizes.pop()
+
+
+def _too_late() -> ServingError:
+    return ServingError("RESOURCE_EXHAUSTED", "Run() timeout exceeded while waiting in batching queue")

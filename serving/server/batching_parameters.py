@@ -1,0 +1,159 @@
+"""--batching_parameters_file and batching_params.pbtxt (contract B1, B2, B5)."""
+
+import dataclasses
+import functools
+import os
+import pathlib
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
+
+from transforms.errors import InputError
+
+PER_MODEL_FILE = "batching_params.pbtxt"
+_PACKAGE = "ctrpipe.batching"
+_WRAPPED = {
+    "max_batch_size": "Int64Value",
+    "batch_timeout_micros": "Int64Value",
+    "max_enqueued_batches": "Int64Value",
+    "num_batch_threads": "Int64Value",
+    "thread_pool_name": "StringValue",
+    "enable_large_batch_splitting": "BoolValue",
+    "max_execution_batch_size": "Int64Value",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchingParameters:
+    """How requests are joined; names and defaults are those of TF Serving's BatchingParameters and its scheduler.
+
+    Args:
+        max_batch_size: Rows of a request, and of a batch where requests are not split.
+        batch_timeout_micros: How long a batch that is not full waits for more requests.
+        max_enqueued_batches: Batches of a signature that wait for a thread.
+        num_batch_threads: Batches that run at the same time, of all signatures of all models.
+        thread_pool_name: Their threads' name.
+        allowed_batch_sizes: A batch gets padding rows up to the next of them.
+        pad_variable_length_inputs: Inputs of different shapes are padded to the largest.
+        enable_large_batch_splitting: A request may be spread over several batches.
+        max_execution_batch_size: Rows of a batch where requests are split; 0 = max_batch_size.
+
+    Raises:
+        InputError: values that TF Serving refuses.
+    """
+
+    max_batch_size: int = 1000
+    batch_timeout_micros: int = 0
+    max_enqueued_batches: int = 10
+    num_batch_threads: int = dataclasses.field(default_factory=lambda: os.cpu_count() or 1)
+    thread_pool_name: str = "batch_threads"
+    allowed_batch_sizes: tuple[int, ...] = ()
+    pad_variable_length_inputs: bool = False
+    enable_large_batch_splitting: bool = False
+    max_execution_batch_size: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_batch_threads < 1:
+            raise InputError(f"num_batch_threads must be positive; was {self.num_batch_threads}")
+        if self.max_batch_size < 1:
+            raise InputError(f"input_batch_size_limit must be positive; was {self.max_batch_size}")
+        if self.batch_timeout_micros < 0:
+            raise InputError(f"batch_timeout_micros must be non-negative; was {self.batch_timeout_micros}")
+        if self.max_enqueued_batches < (1 if self.enable_large_batch_splitting else 0):
+            raise InputError(f"max_enqueued_batches must be positive; was {self.max_enqueued_batches}")
+        if self.execution_size > self.max_batch_size or self.execution_size < 1:
+            raise InputError(
+                "When enable_large_batch_splitting is true, input_batch_size_limit must be greater than or equal to "
+                f"max_execution_batch_size; they are {self.max_batch_size} and {self.execution_size}"
+            )
+        self._check_allowed_sizes()
+
+    def _check_allowed_sizes(self) -> None:
+        sizes = self.allowed_batch_sizes
+        if not sizes:
+            return
+        if any(size < 1 for size in sizes) or any(b <= a for a, b in zip(sizes, sizes[1:], strict=False)):
+            raise InputError(f"allowed_batch_sizes entries must be monotonically increasing; they are {list(sizes)}")
+        if sizes[-1] != self.execution_size:
+            limit = "max_batch_size"
+            if self.enable_large_batch_splitting and self.max_execution_batch_size:
+                limit = "max_execution_batch_size"
+            raise InputError(
+                f"Last entry in allowed_batch_sizes must match {limit}; last entry was {sizes[-1]}; expected "
+                f"{self.execution_size}"
+            )
+
+    @property
+    def execution_size(self) -> int:
+        """Rows that a batch has at most."""
+        if self.enable_large_batch_splitting and self.max_execution_batch_size:
+            return self.max_execution_batch_size
+        return self.max_batch_size
+
+    def padded_size(self, rows: int) -> int:
+        """The next allowed size, or `rows` where any size is allowed."""
+        return next((size for size in self.allowed_batch_sizes if size >= rows), rows)
+
+
+@functools.cache
+def _message_class() -> Any:
+    """TF Serving's BatchingParameters, as far as text needs it: names and types of the fields.
+
+    The tensorflow-serving-api package has no class for it.
+    """
+    file = descriptor_pb2.FileDescriptorProto(name="ctrpipe/batching_parameters.proto", package=_PACKAGE)
+    file.dependency.append(wrappers_pb2.DESCRIPTOR.name)
+    field = descriptor_pb2.FieldDescriptorProto
+    message = file.message_type.add(name="BatchingParameters")
+    for number, (name, wrapper) in enumerate(_WRAPPED.items(), start=1):
+        message.field.add(
+            name=name,
+            number=number,
+            type=field.TYPE_MESSAGE,
+            type_name=f".google.protobuf.{wrapper}",
+            label=field.LABEL_OPTIONAL,
+        )
+    message.field.add(name="allowed_batch_sizes", number=100, type=field.TYPE_INT64, label=field.LABEL_REPEATED)
+    message.field.add(name="pad_variable_length_inputs", number=101, type=field.TYPE_BOOL, label=field.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(descriptor_pb2.FileDescriptorProto.FromString(wrappers_pb2.DESCRIPTOR.serialized_pb))
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.BatchingParameters"))
+
+
+def read_parameters(file: pathlib.Path) -> BatchingParameters:
+    """A text proto BatchingParameters.
+
+    Raises:
+        InputError: the file cannot be read, is no BatchingParameters, or TF Serving would refuse its values.
+    """
+    try:
+        message = text_format.Parse(file.read_text(), _message_class()())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: cannot read the batching parameters: {error}") from error
+    except text_format.ParseError as error:
+        raise InputError(f"{file}: {error}; for example, max_batch_size {{ value: 128 }} is right") from error
+    values = {name: getattr(message, name).value for name in _WRAPPED if message.HasField(name)}
+    try:
+        return BatchingParameters(
+            allowed_batch_sizes=tuple(message.allowed_batch_sizes),
+            pad_variable_length_inputs=message.pad_variable_length_inputs,
+            **values,
+        )
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+
+
+def write_parameters(parameters: BatchingParameters) -> str:
+    """The text proto, without what is at its default."""
+    defaults = BatchingParameters(num_batch_threads=1)
+    lines = []
+    for name in _WRAPPED:
+        value = getattr(parameters, name)
+        if name == "num_batch_threads" or value != getattr(defaults, name):
+            shown = str(value).lower() if isinstance(value, bool) else value
+            lines.append(f"{name} {{ value: {shown} }}")
+    lines += [f"allowed_batch_sizes: {size}" for size in parameters.allowed_batch_sizes]
+    if parameters.pad_variable_length_inputs:
+        lines.append("pad_variable_length_inputs: true")
+    return "\n".join(lines) + "\n"

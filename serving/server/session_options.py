@@ -1,0 +1,56 @@
+"""How the flags set TensorFlow's session: --tensorflow_*_parallelism, --tensorflow_session_config_file and others."""
+
+from google.protobuf import text_format
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+
+from serving.server.options import ServerOptions
+from transforms.errors import InputError
+
+# Operations run one after another in the request's own thread. To hand them to other threads takes longer than a click
+# model's operations, and a server has as many threads as requests. An operation still uses all processors.
+_IN_THE_CALLERS_THREAD = -1
+
+
+def session_config(options: ServerOptions) -> config_pb2.ConfigProto:
+    """The session of every version; a flag stands above the file.
+
+    Raises:
+        InputError: the file cannot be read or is no ConfigProto, or the flags contradict each other.
+    """
+    config = config_pb2.ConfigProto(inter_op_parallelism_threads=_IN_THE_CALLERS_THREAD)
+    if options.tensorflow_session_config_file is not None:
+        config = _read(options)
+    _set_threads(config, options)
+    if options.per_process_gpu_memory_fraction:
+        config.gpu_options.per_process_gpu_memory_fraction = options.per_process_gpu_memory_fraction
+    if options.mixed_precision == "bfloat16":
+        rewrites = config.graph_options.rewrite_options
+        rewrites.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
+    elif options.mixed_precision:
+        raise InputError(f'--mixed_precision={options.mixed_precision}: it is "bfloat16" or empty')
+    return config
+
+
+def _read(options: ServerOptions) -> config_pb2.ConfigProto:
+    file = options.tensorflow_session_config_file
+    assert file is not None
+    try:
+        return text_format.Parse(file.read_text(), config_pb2.ConfigProto())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: cannot read --tensorflow_session_config_file: {error}") from error
+    except text_format.ParseError as error:
+        raise InputError(f"{file}: {error}; intra_op_parallelism_threads: 4, for example, is right") from error
+
+
+def _set_threads(config: config_pb2.ConfigProto, options: ServerOptions) -> None:
+    intra, inter = options.tensorflow_intra_op_parallelism, options.tensorflow_inter_op_parallelism
+    both = options.tensorflow_session_parallelism
+    if intra > 0 and inter > 0 and both > 0:
+        raise InputError(
+            "Either set --tensorflow_session_parallelism or --tensorflow_intra_op_parallelism and "
+            "--tensorflow_inter_op_parallelism; not all of them"
+        )
+    if intra > 0 or inter > 0:
+        config.intra_op_parallelism_threads, config.inter_op_parallelism_threads = intra, inter
+    elif both > 0:
+        config.intra_op_parallelism_threads = config.inter_op_parallelism_threads = both
