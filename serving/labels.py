@@ -111,7 +111,8 @@ class ServedLabels:
                 self._publish(_with_loaded(current, needed | self._loaded(current)))
                 self._await_versions(needed, before)
             self._publish(target)
-        self._keep(current)
+        if target.version_labels != current.version_labels:  # the same command twice must not forget what was before
+            self._keep(current)
         self._await_labels(target)
         return target
 

@@ -84,10 +84,11 @@ class RestClient(ModelClient):
         found = self._call("GET", self._path)
         try:
             return [
-                VersionStatus(int(one["version"]), one["state"], *one["status"].values())
+                VersionStatus(int(one["version"]), one["state"], status["error_code"], status["error_message"])
                 for one in found["model_version_status"]
+                for status in [one["status"]]
             ]
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             raise InputError(f"{self.address}: the answer is no status; is this TF Serving's REST API?") from error
 
     def _metadata(self, target: Target) -> dict[str, Any]:

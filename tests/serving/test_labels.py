@@ -205,6 +205,17 @@ def test_each_model_has_a_past_of_its_own(tmp_path):
     assert labels_of(first) == {} and not first.HasField("model_version_policy")
 
 
+def test_the_same_change_twice_is_rolled_back_to_what_was_before_it(tmp_path):
+    file = write(tmp_path)
+    server = Server(file, [12, 13])
+    served = ServedLabels(file, "ctr", server, server.reload)
+    served.move({"stable": 12})
+    for _ in range(2):
+        served.move({"stable": 13})
+    served.roll_back()
+    assert server.labels == {"stable": 12}
+
+
 def test_the_file_keeps_its_permissions_and_everything_else(tmp_path):
     file = write(tmp_path)
     file.chmod(0o640)
