@@ -27,7 +27,6 @@ CALLS = {"call_packed": "serving_packed", "call_examples": "serving_default", "c
 LOADER, SAVED_MODEL = "loader_packed", "saved_model_packed"
 # What the ratios are made of; all that is measured of a second model.
 RATIO_KINDS = ("rest_columnar", "grpc_packed")
-RATIO_CALLS = ("call_packed", LOADER)
 RATIO_CLIENTS, RATIO_ROWS = 8, 100
 
 
@@ -169,8 +168,9 @@ class Benchmark:
             for clients in self._settings.concurrency:
                 if not self._whole and clients > 1 and (rows, clients) != (RATIO_ROWS, RATIO_CLIENTS):
                     continue
+                ratio = clients == 1 or (rows, clients) == (RATIO_ROWS, RATIO_CLIENTS)
                 for name, (call, signature) in calls.items():
-                    if name in RATIO_CALLS or (self._whole and clients == 1):
+                    if name == "call_packed" or (name == LOADER and ratio) or (self._whole and clients == 1):
                         yield Cell(name, rows, clients, self._call(call, signature, rows, clients))
                 for kind in kinds:
                     yield Cell(kind, rows, clients, self._requests(kind, rows, clients))

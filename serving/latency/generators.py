@@ -5,14 +5,13 @@ import gc
 import itertools
 import multiprocessing
 import signal
-import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from typing import Any
 
-from serving.latency.load import Endpoint, Load, drive, poisson
+from serving.latency.load import Endpoint, Load, drive, poisson, soon
 from serving.latency.sample import Sample, together
 
-LEAD = 0.05  # seconds for all generators to be told before the first request is due
 PATIENCE = 60.0  # seconds past the end of a load after which a generator is taken for dead
 
 
@@ -51,8 +50,7 @@ class Generators(contextlib.AbstractContextManager):
     ) -> Sample:
         """`clients` requests on their way at all times."""
         shares = [clients // len(self._pipes) + (i < clients % len(self._pipes)) for i in range(len(self._pipes))]
-        begin = time.perf_counter() + LEAD
-        return self._run(bodies, [Load(endpoint, share, begin, warm_up, seconds) for share in shares if share])
+        return self._run(bodies, [Load(endpoint, share, warm_up, seconds) for share in shares if share])
 
     def open(
         self,
@@ -66,20 +64,25 @@ class Generators(contextlib.AbstractContextManager):
     ) -> Sample:
         """Requests at `rate` a second on average, at Poisson times, whether the server keeps up or not."""
         count = min(len(self._pipes), connections)
-        begin = time.perf_counter() + LEAD
         loads = []
         for _ in range(count):
             arrivals = poisson(rate / count, warm_up + seconds, next(self._seeds))
-            loads.append(Load(endpoint, connections // count, begin, warm_up, seconds, arrivals, timeout))
+            loads.append(Load(endpoint, connections // count, warm_up, seconds, arrivals, timeout))
         return self._run(bodies, loads)
 
     def _run(self, bodies: Sequence[bytes], loads: list[Load]) -> Sample:
         pipes = self._pipes[: len(loads)]
         for pipe, load in zip(pipes, loads, strict=True):
             pipe.send((load, list(bodies)))
-        return together([self._answer(pipe, load.closes + load.timeout - time.perf_counter()) for pipe in pipes])
+        for pipe in pipes:
+            self._answer(pipe, PATIENCE)  # connected
+        begin = soon()
+        for pipe in pipes:
+            pipe.send(begin)
+        seconds = max(load.warm_up + load.seconds + load.timeout for load in loads)
+        return together([self._answer(pipe, seconds) for pipe in pipes])
 
-    def _answer(self, pipe: Connection, seconds: float) -> Sample:
+    def _answer(self, pipe: Connection, seconds: float) -> Any:
         if not pipe.poll(max(0.0, seconds) + PATIENCE):
             raise RuntimeError("a load generator does not end")
         found = pipe.recv()
@@ -98,9 +101,14 @@ def _work(pipe: Connection) -> None:
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             load, bodies = pipe.recv()
+
+            def start() -> float:
+                pipe.send(None)
+                return pipe.recv()
+
             gc.collect()
             gc.freeze()
             try:
-                pipe.send(drive(load, bodies))
+                pipe.send(drive(load, bodies, start))
             except Exception as error:
                 pipe.send(error)

@@ -1,11 +1,12 @@
 """gRPC load from one process: a channel per client, messages that were serialized before."""
 
+import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable
 
 import grpc
+import numpy as np
 
 from serving.latency.load import Load
 from serving.latency.sample import Recorder
@@ -18,66 +19,73 @@ OPTIONS = (
 )
 
 PAUSE = 0.05  # where nothing answers
+CONNECT_SECONDS = 2.0
 
 
-def drive(load: Load, bodies: list[bytes], recorder: Recorder) -> None:
-    """See load.drive."""
-    channels = [grpc.insecure_channel(load.endpoint.address, OPTIONS) for _ in range(load.connections)]
-    try:
-        calls = [channel.unary_unary(load.endpoint.path) for channel in channels]
-        if load.arrivals is None:
-            _closed(load, calls, bodies, recorder)
+class Driver:
+    """See load.drive; connects at once, where something listens."""
+
+    def __init__(self, load: Load):
+        self._load = load
+        self._channels = [grpc.insecure_channel(load.endpoint.address, OPTIONS) for _ in range(load.connections)]
+        end, ready = time.monotonic() + CONNECT_SECONDS, [grpc.channel_ready_future(c) for c in self._channels]
+        with contextlib.suppress(grpc.FutureTimeoutError):  # an error of the requests that need the connection
+            for future in ready:
+                future.result(max(0.0, end - time.monotonic()))
+        for future in ready:
+            future.cancel()
+        self._calls = [channel.unary_unary(load.endpoint.path) for channel in self._channels]
+
+    def run(self, bodies: list[bytes], begin: float, recorder: Recorder) -> None:
+        if self._load.arrivals is None:
+            self._run_closed(bodies, recorder)
         else:
-            _open(load, calls, bodies, recorder)
-    finally:
-        for channel in channels:
+            self._run_open(self._load.arrivals, bodies, begin, recorder)
+
+    def close(self) -> None:
+        for channel in self._channels:
             channel.close()
 
+    def _run_closed(self, bodies: list[bytes], recorder: Recorder) -> None:
+        def client(index: int) -> None:
+            first = index % len(bodies)
+            clock, requests = time.perf_counter, itertools.cycle(bodies[first:] + bodies[:first])
+            while (started := clock()) < recorder.closes:
+                try:
+                    self._calls[index](next(requests), timeout=self._load.timeout)
+                except grpc.RpcError as error:
+                    _note(error, started, clock(), recorder)
+                else:
+                    recorder.answered(started, clock())
 
-def _closed(load: Load, calls: list[Callable], bodies: list[bytes], recorder: Recorder) -> None:
-    def client(index: int) -> None:
-        clock, requests = (
-            time.perf_counter,
-            itertools.cycle(bodies[index % len(bodies) :] + bodies[: index % len(bodies)]),
-        )
-        while (started := clock()) < load.closes:
-            try:
-                calls[index](next(requests), timeout=load.timeout)
-            except grpc.RpcError as error:
-                _note(error, started, clock(), recorder)
-            else:
-                recorder.answered(started, clock())
+        threads = [threading.Thread(target=client, args=(index,), daemon=True) for index in range(1, len(self._calls))]
+        for thread in threads:
+            thread.start()
+        client(0)
+        for thread in threads:
+            thread.join()
 
-    threads = [threading.Thread(target=client, args=(index,), daemon=True) for index in range(1, len(calls))]
-    for thread in threads:
-        thread.start()
-    client(0)
-    for thread in threads:
-        thread.join()
+    def _run_open(self, arrivals: np.ndarray, bodies: list[bytes], begin: float, recorder: Recorder) -> None:
+        clock, ended = time.perf_counter, threading.Semaphore(0)
+        for index, after in enumerate(arrivals.tolist()):
+            intended = begin + after
+            while (early := intended - clock()) > 0:
+                time.sleep(early)
+            recorder.sent_late(intended, clock() - intended)
+            call = self._calls[index % len(self._calls)]
+            future = call.future(bodies[index % len(bodies)], timeout=self._load.timeout)
 
+            def done(answer: grpc.Future, intended: float = intended) -> None:
+                error = answer.exception()
+                if error is None:
+                    recorder.answered(intended, clock())
+                else:
+                    _note(error, intended, clock(), recorder)
+                ended.release()
 
-def _open(load: Load, calls: list[Callable], bodies: list[bytes], recorder: Recorder) -> None:
-    clock, left, none_left = time.perf_counter, threading.Semaphore(0), 0
-    assert load.arrivals is not None
-    for index, after in enumerate(load.arrivals.tolist()):
-        intended = load.begin + after
-        while (early := intended - clock()) > 0:
-            time.sleep(early)
-        recorder.sent_late(intended, clock() - intended)
-        future = calls[index % len(calls)].future(bodies[index % len(bodies)], timeout=load.timeout)  # type: ignore[attr-defined]
-
-        def done(answer: grpc.Future, intended: float = intended) -> None:
-            error = answer.exception()
-            if error is None:
-                recorder.answered(intended, clock())
-            else:
-                _note(error, intended, clock(), recorder)
-            left.release()
-
-        future.add_done_callback(done)
-        none_left += 1
-    for _ in range(none_left):
-        left.acquire()
+            future.add_done_callback(done)
+        for _ in arrivals:
+            ended.acquire()
 
 
 def _note(error: grpc.RpcError, intended: float, now: float, recorder: Recorder) -> None:

@@ -1,11 +1,15 @@
 """Load on a server: what one generator is told, and how it says hello. Imports nothing that takes long to load."""
 
+import contextlib
 import dataclasses
 import time
+from collections.abc import Callable
 
 import numpy as np
 
 from serving.latency.sample import Recorder, Sample
+
+LEAD = 0.05  # seconds for all generators to be told before the first request is due
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,29 +35,19 @@ class Load:
         endpoint: Where to.
         connections: Closed loop: as many clients, each with one request at a time. Open loop: at most so many requests
             on their way at once over REST; the others wait, and their latency runs.
-        begin: time.perf_counter() of the first request; the same clock in all processes of a machine.
-        warm_up: Seconds from there on that are not counted.
+        warm_up: Seconds from the first request on that are not counted.
         seconds: Length of the window that is.
-        arrivals: Open loop: seconds after `begin` at which requests are due, whatever became of those before
+        arrivals: Open loop: seconds after the begin at which requests are due, whatever became of those before
             (which is what coordinated omission leaves out). None: closed loop.
         timeout: Seconds after which a request is given up.
     """
 
     endpoint: Endpoint
     connections: int
-    begin: float
     warm_up: float
     seconds: float
     arrivals: np.ndarray | None = None
     timeout: float = 30.0
-
-    @property
-    def opens(self) -> float:
-        return self.begin + self.warm_up
-
-    @property
-    def closes(self) -> float:
-        return self.opens + self.seconds
 
 
 def poisson(rate: float, seconds: float, seed: int) -> np.ndarray:
@@ -62,18 +56,27 @@ def poisson(rate: float, seconds: float, seed: int) -> np.ndarray:
     return np.sort(random.uniform(0, seconds, random.poisson(rate * seconds)))
 
 
-def drive(load: Load, bodies: list[bytes]) -> Sample:
+def soon() -> float:
+    """A time.perf_counter() at which to begin; the same clock in all processes of a machine."""
+    return time.perf_counter() + LEAD
+
+
+def drive(load: Load, bodies: list[bytes], start: Callable[[], float] = soon) -> Sample:
     """Sends the bodies in turn, from this process, and measures.
 
     Args:
         load: How.
         bodies: Request bodies: JSON, or serialized messages.
+        start: Called once all is connected; when to begin.
     """
     from serving.latency import grpc_load, rest_load
 
-    drivers = {"rest": rest_load.drive, "grpc": grpc_load.drive}
-    recorder = Recorder(load.opens, load.closes)
-    time.sleep(max(0.0, load.begin - time.perf_counter()))
-    cpu = time.process_time()
-    drivers[load.endpoint.protocol](load, bodies, recorder)
-    return recorder.sample(time.process_time() - cpu)
+    driver = rest_load.Driver(load) if load.endpoint.protocol == "rest" else grpc_load.Driver(load)
+    with contextlib.closing(driver):
+        begin = start()
+        opens = begin + load.warm_up
+        recorder = Recorder(opens, opens + load.seconds)
+        time.sleep(max(0.0, begin - time.perf_counter()))
+        cpu = time.process_time()
+        driver.run(bodies, begin, recorder)
+        return recorder.sample(time.process_time() - cpu)

@@ -169,7 +169,7 @@ def _plots(report: dict[str, Any]) -> dict[str, str]:
     for count in clients:
         chosen = [cell for cell in closed if cell["concurrency"] == count]
         label = f"{count} client{'s' if count > 1 else ''}"
-        found[f"p50 (line) to p99 (shade), ms, {label}"] = _latency_plot(chosen)
+        found[f"p50 (line) and p99 (dotted), ms, {label}"] = _latency_plot(chosen)
         found[f"rows/s, {label}"] = _rate_plot(chosen)
     opened = [cell for cell in cells if cell["loop"] == "open"]
     if opened:
@@ -183,19 +183,18 @@ def _lines(cells: Cells) -> Iterable[tuple[str, Cells]]:
 
 
 def _latency_plot(cells: Cells) -> str:
-    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    figure, axis = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for kind, line in _lines(cells):
-        line = [cell for cell in line if cell["p50_ms"] is not None]
-        rows = [cell["rows"] for cell in line]
-        (drawn,) = axis.plot(rows, [cell["p50_ms"] for cell in line], "o-", label=kind)
-        upper = [cell["p99_ms"] or cell["max_ms"] for cell in line]
-        axis.fill_between(rows, [cell["p50_ms"] for cell in line], upper, alpha=0.12, color=drawn.get_color())
+        for name, style, label in (("p50_ms", "o-", kind), ("p99_ms", ":", None)):
+            known = [(cell["rows"], cell[name]) for cell in line if cell[name] is not None]
+            color = axis.lines[-1].get_color() if label is None else None
+            axis.plot([rows for rows, _ in known], [ms for _, ms in known], style, label=label, color=color)
     axis.set(xscale="log", yscale="log", xlabel="rows in a request", ylabel="ms")
     return _picture(figure, axis)
 
 
 def _rate_plot(cells: Cells) -> str:
-    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    figure, axis = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for kind, line in _lines(cells):
         axis.plot([cell["rows"] for cell in line], [cell["rows_per_s"] for cell in line], "o-", label=kind)
     axis.set(xscale="log", yscale="log", xlabel="rows in a request", ylabel="rows/s")
@@ -203,7 +202,7 @@ def _rate_plot(cells: Cells) -> str:
 
 
 def _open_plot(cells: Cells) -> str:
-    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    figure, axis = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for cell in cells:
         known = [(f"p{p:g}", cell[name_of(p)]) for p in PERCENTILES if cell[name_of(p)] is not None]
         label = f"{cell['kind']}, {cell['rows']} rows, {cell['rate_per_s']:,.0f}/s"
@@ -213,7 +212,7 @@ def _open_plot(cells: Cells) -> str:
 
 
 def _picture(figure: Any, axis: Any) -> str:
-    axis.legend(fontsize="small")
+    axis.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     axis.grid(alpha=0.3)
     data = io.BytesIO()
     figure.savefig(data, format="svg")

@@ -1,5 +1,6 @@
 """REST load from one thread: raw sockets, requests that were built before, httptools to find an answer's end."""
 
+import contextlib
 import itertools
 import select
 import socket
@@ -15,14 +16,23 @@ RECEIVE = 1 << 18
 PAUSE = 0.05  # after a connection that could not be made
 
 
-def drive(load: Load, bodies: list[bytes], recorder: Recorder) -> None:
-    """See load.drive."""
-    requests = itertools.cycle([message(load, body) for body in bodies])
-    loop = _Loop(load, requests, recorder)
-    try:
-        loop.run()
-    finally:
-        loop.close()
+class Driver:
+    """See load.drive; connects at once, where something listens."""
+
+    def __init__(self, load: Load):
+        self._load = load
+        self._connections = [_Connection(load.endpoint.address, load.timeout) for _ in range(load.connections)]
+        with contextlib.suppress(OSError):  # an error of the request that then needs the connection
+            for connection in self._connections:
+                connection.connect()
+
+    def run(self, bodies: list[bytes], begin: float, recorder: Recorder) -> None:
+        requests = itertools.cycle([message(self._load, body) for body in bodies])
+        _Loop(self._load, self._connections, requests, begin, recorder).run()
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
 
 
 def message(load: Load, body: bytes) -> bytes:
@@ -48,15 +58,19 @@ class _Connection:
         assert self.socket
         return self.socket.fileno()
 
+    def connect(self) -> None:
+        """Raises OSError."""
+        host, _, port = self._address.rpartition(":")
+        self.socket = socket.create_connection((host.strip("[]"), int(port)), self._timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self._parser = httptools.HttpResponseParser(self)
+
     def start(self, request: bytes, intended: float, now: float) -> None:
         """Raises OSError."""
         self.intended, self.started = intended, now
         if self.socket is None:
-            host, _, port = self._address.rpartition(":")
-            self.socket = socket.create_connection((host.strip("[]"), int(port)), self._timeout)
-            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.socket.setblocking(False)
-            self._parser = httptools.HttpResponseParser(self)
+            self.connect()
         self._complete = False
         self.unsent = memoryview(request)
         self.send()
@@ -97,11 +111,13 @@ class _Connection:
 class _Loop:
     """The load's requests on its connections."""
 
-    def __init__(self, load: Load, requests: Iterator[bytes], recorder: Recorder):
-        self._load = load
+    def __init__(
+        self, load: Load, connections: list[_Connection], requests: Iterator[bytes], begin: float, recorder: Recorder
+    ):
+        self._load, self._begin = load, begin
         self._requests = requests
         self._recorder = recorder
-        self._free = [_Connection(load.endpoint.address, load.timeout) for _ in range(load.connections)]
+        self._free = list(connections)
         self._busy: list[_Connection] = []
         self._due = None if load.arrivals is None else iter(load.arrivals.tolist())
         self._next = self._next_due()
@@ -117,7 +133,7 @@ class _Loop:
                 now = clock()
             if not self._busy and self._next is None:
                 return
-            if now > self._load.closes + self._load.timeout:
+            if now > self._recorder.closes + self._load.timeout:
                 self._give_up_all(now)
                 return
             wait = 0.1 if self._next is None or not self._free else min(0.1, max(0.0, self._next - now))
@@ -132,16 +148,12 @@ class _Loop:
                 self._look = now + 0.1
                 self._give_up_old(now)
 
-    def close(self) -> None:
-        for connection in self._free + self._busy:
-            connection.close()
-
     def _next_due(self) -> float | None:
         """When the next request should start; in a closed loop as soon as a connection is free."""
         if self._due is not None:
             after = next(self._due, None)
-            return None if after is None else self._load.begin + after
-        return 0.0 if time.perf_counter() < self._load.closes else None
+            return None if after is None else self._begin + after
+        return 0.0 if time.perf_counter() < self._recorder.closes else None
 
     def _start(self, now: float) -> bool:
         assert self._next is not None

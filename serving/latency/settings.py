@@ -38,8 +38,8 @@ class Settings(_Section):
     rows: tuple[Count, ...] = (1, 10, 100, 270, 1024)
     concurrency: tuple[Count, ...] = (1, 8, 32)
     rounds: Count = 3
-    seconds: Seconds = 0.7
-    warm_up: Annotated[float, pydantic.Field(ge=0)] = 0.15
+    seconds: Seconds = 0.5
+    warm_up: Annotated[float, pydantic.Field(ge=0)] = 0.1
     open_loop: OpenLoop | None = OpenLoop()
     generators: Count | None = None
     papers: bool = True

@@ -141,8 +141,8 @@ def no_ceiling(monkeypatch):
 @pytest.fixture(scope="module")
 def report(folder) -> dict:
     """A whole report, of all kinds."""
-    version = folder / "lr" / "1"
-    with serving(version) as (url, address):
+    with pytest.MonkeyPatch.context() as patch, serving(folder / "lr" / "1") as (url, address):
+        patch.setattr("serving.latency.papers.BERT4CTR_BATCHES", 3)
         return measure_latency([folder / "lr"], folder / LOG, SMALL, (), url, address, baseline=folder / "lr")
 
 
@@ -152,8 +152,8 @@ def test_every_cell_is_measured_and_whole(report):
     assert max(model["largest_difference"].values()) < 1e-6
     cells = {(cell["kind"], cell["rows"], cell["concurrency"], cell["loop"]): cell for cell in model["cells"]}
     closed = {(kind, rows, clients, "closed") for kind in KINDS for rows in (1, 3) for clients in (1, 2)}
-    calls = {(kind, rows, c, "closed") for kind in ("call_packed", "loader_packed") for rows in (1, 3) for c in (1, 2)}
-    single = ("call_examples", "call_raw", "saved_model_packed")
+    calls = {("call_packed", rows, clients, "closed") for rows in (1, 3) for clients in (1, 2)}
+    single = ("loader_packed", "call_examples", "call_raw", "saved_model_packed")
     calls |= {(kind, rows, 1, "closed") for kind in single for rows in (1, 3)}
     opened = {(kind, 1, 64, "open") for kind in ("rest_columnar", "grpc_packed")}
     assert set(cells) == closed | calls | opened

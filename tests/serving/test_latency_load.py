@@ -94,11 +94,15 @@ SERVERS = {"rest": rest_server, "grpc": grpc_server}
 
 def run(protocol: str, behaviour: Behaviour, seconds: float = 0.6, body: bytes = b"{}", **options):
     """A load of one generator in this process: warm-up 0.1 s, one connection unless told otherwise."""
-    begin = time.perf_counter() + 0.02
-    behaviour.begin(begin)
+
+    def start() -> float:
+        begin = time.perf_counter() + 0.02
+        behaviour.begin(begin)
+        return begin
+
     with SERVERS[protocol](behaviour) as endpoint:
         options = {"connections": 1, "warm_up": 0.1, **options}
-        return drive(Load(endpoint, begin=begin, seconds=seconds, **options), [body])
+        return drive(Load(endpoint, seconds=seconds, **options), [body], start)
 
 
 @pytest.mark.parametrize("protocol", SERVERS)
@@ -170,7 +174,7 @@ def test_a_port_where_nothing_listens_is_an_error_not_a_hang(protocol, reason):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         endpoint = Endpoint(protocol, f"127.0.0.1:{free.getsockname()[1]}", "/x")
-        found = drive(Load(endpoint, 1, time.perf_counter(), 0.0, 0.3), [b"{}"])
+        found = drive(Load(endpoint, 1, 0.0, 0.3), [b"{}"])
     assert set(found.errors) == {reason} and not len(found.latencies)
     assert found.errors[reason] < 20  # it does not hammer at a closed door
 
