@@ -60,6 +60,15 @@ def rows(count: int, seed: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def write_log(batch: pa.RecordBatch, path: pathlib.Path) -> None:
+    """As a TSV file without a header."""
+    columns = []
+    for name in SPEC.data.columns:
+        values = batch[name].cast(pa.string() if name in SPEC.text_columns else pa.float64()).to_pylist()
+        columns.append(["" if v is None else v if isinstance(v, str) else repr(v).removesuffix(".0") for v in values])
+    path.write_text("".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)))
+
+
 def save(folder: pathlib.Path) -> pathlib.Path:
     """Exports an untrained model on what is learned from some rows; returns the version's folder."""
     payload = folder / "payload"

@@ -4,14 +4,13 @@ import pathlib
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
 from serving.loader import Servable
 from serving.score import score
 from serving.score_rows import Scorer
-from tests.serving.packed_servable import SPEC, rows, save
+from tests.serving.packed_servable import SPEC, rows, save, write_log
 from transforms.raw import raw_arrays
 
 
@@ -80,13 +79,7 @@ def test_a_check_ends_the_work_between_two_batches(scorer, monkeypatch):
 def test_each_task_has_a_column_of_the_file(version, tmp_path, monkeypatch):
     monkeypatch.setattr("transforms.readers.RANGE_BYTES", 5000)
     batch = rows(300, seed=5)
-    text = pa.Table.from_batches([batch]).cast(
-        pa.schema([(name, pa.string() if name in SPEC.text_columns else pa.float32()) for name in batch.schema.names])
-    )
-    text = text.select(SPEC.data.columns)
-    lines = [["" if value is None else str(value) for value in row.values()] for row in text.to_pylist()]
-    lines = [[str(int(float(row[0]))), str(int(float(row[1]))), *row[2:]] for row in lines]
-    (tmp_path / "log.tsv").write_text("".join("\t".join(row) + "\n" for row in lines))
+    write_log(batch, tmp_path / "log.tsv")
     result = score(version, [str(tmp_path / "log.tsv")], tmp_path / "out")
     assert result.parts > 1 and (result.scored, result.rejected) == (300, 0)
     table = pyarrow.parquet.read_table(sorted((tmp_path / "out").glob("part-*")))

@@ -1,0 +1,74 @@
+"""What the benchmark of scoring computes and refuses, and that its sides answer the same."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import score, score_sides
+from benchmarks.measured import Usage
+from benchmarks.score import Pair, Run
+from tests.serving.packed_servable import SPEC, rows, save
+from transforms.errors import InputError
+
+
+def pair(seconds: float, more: float, cpu: float = 8.0) -> Pair:
+    """200 rows in `seconds`, and 800 rows more in `more`, which take `cpu` seconds of processor time."""
+    return Pair(Run(200, Usage(seconds, 1.0, 10, 1), {}), Run(1000, Usage(seconds + more, 1.0 + cpu, 20, 1), {}))
+
+
+def test_a_pair_leaves_out_the_start():
+    found = pair(seconds=5.0, more=4.0).as_json()
+    assert (found["rows_per_s"], found["cpu_us_per_row"], found["start_seconds"]) == (200.0, 10_000.0, 4.0)
+    assert [run["rows"] for run in found["runs"]] == [200, 1000]
+
+
+def alone(rows_per_s: float) -> dict:
+    return {"rows": 200, "best": {"rows_per_s": rows_per_s, "cpu_us_per_row": 8_000.0, "callers": 1, "batch": 64}}
+
+
+def test_claims_are_medians_of_the_rounds_and_the_faster_bulk_inferrer_counts():
+    pairs = [pair(5.0, 4.0), pair(5.0, 8.0), pair(5.0, 5.0)]  # 200, 100 and 160 rows/s
+    report = score.report_of(pairs, [alone(250), alone(250), alone(160)], {1: pair(9.0, 50.0), 4: pair(9.0, 80.0)}, 0.0)
+    model, bulk = report["claims"]
+    assert (model["ratio"], model["met"]) == ({"median": 0.8, "min": 0.4, "max": 1.0}, True)
+    assert model["cpu_ratio"]["median"] == pytest.approx(0.8)
+    assert (bulk["ratio"], bulk["met"]) == ({"median": 10.0, "min": 6.25, "max": 12.5}, True)
+    assert [claim["against"] for claim in score.report_of(pairs[:1], [alone(1)], {}, None)["claims"]] == ["model"]
+    report |= {"model_name": "m", "machine": {"cpu": "c"}, "busy": 0.0}
+    assert score.table(report).row_count == 3 + 3 + 2 + 2
+
+
+def test_two_sizes_are_needed():
+    assert score._two("--rows", "5,3") == [3, 5]
+    for text in ("5", "5,5", "1,2,3"):
+        with pytest.raises(InputError, match="expected two sizes"):
+            score._two("--rows", text)
+
+
+def answer(*arguments) -> dict:
+    result = CliRunner().invoke(score_sides.main, [str(argument) for argument in arguments], catch_exceptions=False)
+    return json.loads(result.output.splitlines()[-1])
+
+
+def test_the_sides_score_the_same_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(score_sides, "BATCHES", (32,))
+    monkeypatch.setattr(score_sides, "PACKED_ROWS", 100)
+    version, log = save(tmp_path), tmp_path / "log.tsv"
+    values = [
+        ["" if value is None else value for value in row.values()]
+        for row in rows(200, 2).select(SPEC.data.columns).to_pylist()
+    ]
+    text = [
+        [v.decode() if isinstance(v, bytes) else f"{v:.0f}" if isinstance(v, float) else "" for v in row]
+        for row in values
+    ]
+    log.write_text("".join("\t".join(row) + "\n" for row in text))
+    (tmp_path / "examples" / "Split-all").mkdir(parents=True)
+    score._write_examples(log, version, tmp_path / "examples" / "Split-all", 2)
+    ours = answer("ours", version, log, tmp_path / "ours")
+    bulk = answer("bulk-inferrer", version, tmp_path / "examples", tmp_path / "bulk", "--workers", 1)
+    assert ours["rows"] == bulk["rows"] == 200
+    assert ours["mean"] == pytest.approx(bulk["mean"], abs=1e-6)
+    model = answer("model", version, log, 320, "--rounds", 1)
+    assert model["best"]["batch"] == 32 and model["best"]["rows_per_s"] > 0
