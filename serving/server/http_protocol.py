@@ -21,6 +21,7 @@ JSON = b"application/json"
 HTML = b"text/html"
 # A request like the one before that took less than this runs on the loop's thread, if nobody else asks.
 _SHORT_SECONDS = 0.005
+_LINGER_SECONDS = 2.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -54,6 +55,7 @@ class Limits:
     headers_timeout: float = 10.0  # from a request's first byte to the end of its headers
     body_timeout: float = 60.0  # from a request's first byte to its last
     idle_timeout: float = 50.0  # between requests, and for a response that the client does not take
+    check_interval: float = 1.0  # how exactly these are kept
 
 
 class HttpServer:
@@ -86,10 +88,10 @@ class HttpServer:
         raise NotImplementedError("HttpProtocol answers; uvicorn wants an application to be callable")
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Closes connections that took too long; a look a second costs less than a timer a request."""
+        """Closes connections that took too long; one look at all costs less than a timer for each request."""
         if self.connections and not self._sweeping:
             self._sweeping = True
-            loop.call_later(1.0, self._sweep, loop)
+            loop.call_later(self.limits.check_interval, self._sweep, loop)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self._sweeping = False
@@ -120,6 +122,8 @@ def uvicorn_server(server: HttpServer) -> uvicorn.Server:
 class HttpProtocol(asyncio.Protocol):
     """A connection. Its requests are answered one after the other, in their order.
 
+    A client that has closed its side is taken as gone, as most proxies do: what it asked is not run any more.
+
     Args:
         config, server_state, app_state, _loop: As uvicorn gives them.
     """
@@ -136,7 +140,9 @@ class HttpProtocol(asyncio.Protocol):
         self._waiting: deque[Request | Response] = deque()
         self._current: Request | None = None
         self._closing = False  # after the current responses
-        self._ignoring = False  # what still arrives, after a refusal
+        self._ignoring = False  # what still arrives
+        self._refused = self._lingering = False
+        self._left = 0  # bytes of a body that the parser leaves to us
         self._paused_since: float | None = None
         self._since = 0.0  # when the connection became idle, or its request began
         self._in_headers = self._in_body = False
@@ -168,11 +174,6 @@ class HttpProtocol(asyncio.Protocol):
         if self._server.latest is self:
             self._server.latest = None
 
-    def eof_received(self) -> bool:
-        self._closing = True
-        self._close_if_done()
-        return True  # half-closed: what was asked is still answered
-
     def pause_writing(self) -> None:
         self._paused_since = self._loop.time()
 
@@ -183,16 +184,26 @@ class HttpProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._ignoring:
             return
+        if self._left:
+            return self._take_rest(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._closing = True  # only HTTP/1.1 is spoken here; the request itself was complete
+        except httptools.HttpParserUpgrade as upgrade:
+            self._take_rest(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self._refuse(HTTPStatus.BAD_REQUEST, "Malformed HTTP request")
         if self._in_headers:
             self._header_bytes += len(data)
             if self._header_bytes > MAX_HEADER_BYTES:
                 self._refuse_headers()
+
+    def _take_rest(self, data: bytes) -> None:
+        """The body of a request that offers another protocol, after which the parser stops; only HTTP/1.1 is spoken."""
+        taken = data[: self._left]
+        self._left -= len(taken)
+        self.on_body(taken)
+        if not self._left:
+            self._complete(keep_alive=False)
 
     # Of the parser ---------------------------------------------------------------------------------------------------
 
@@ -227,6 +238,12 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse_body()
 
     def on_message_complete(self) -> None:
+        if self._parser.should_upgrade():
+            self._left = int(self._headers.get(b"content-length", b"0"))
+        else:
+            self._complete(self._parser.should_keep_alive())
+
+    def _complete(self, keep_alive: bool) -> None:
         self._in_body = False
         if self._ignoring:
             return
@@ -235,11 +252,11 @@ class HttpProtocol(asyncio.Protocol):
             _path(self._target),
             self._headers,
             self._parts[0] if len(self._parts) == 1 else b"".join(self._parts),
-            self._parser.should_keep_alive(),
+            keep_alive,
         )
         self._clear()
         self._waiting.append(request)
-        if len(self._waiting) > MAX_PIPELINED:
+        if len(self._waiting) > MAX_PIPELINED and self._transport.is_reading():
             self._transport.pause_reading()
         self._next()
 
@@ -249,7 +266,7 @@ class HttpProtocol(asyncio.Protocol):
         """Starts the next request, unless one runs or the client does not take what it asked for."""
         while self._waiting and not self._current and self._paused_since is None:
             item = self._waiting.popleft()
-            if len(self._waiting) == MAX_PIPELINED:
+            if len(self._waiting) <= MAX_PIPELINED and not self._transport.is_reading():
                 self._transport.resume_reading()
             if isinstance(item, Response):
                 self._send(item, None)
@@ -296,7 +313,7 @@ class HttpProtocol(asyncio.Protocol):
     def _time_out(self, request: Request) -> None:
         if self._current is request:
             request.abandoned = True
-            self._finish(request, self._server.refuse(HTTPStatus.GATEWAY_TIMEOUT, "Timed out"))
+            self._finish(request, self._server.refuse(HTTPStatus.GATEWAY_TIMEOUT, "Timed out waiting for notification"))
             self._next()
 
     def _finish(self, request: Request, response: Response) -> None:
@@ -309,7 +326,8 @@ class HttpProtocol(asyncio.Protocol):
             return
         keep_alive = request is not None and request.keep_alive and not self._closing
         if not keep_alive:
-            self._closing = True
+            self._closing = self._ignoring = True
+            self._waiting.clear()
         head = b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%sConnection: %s\r\n\r\n" % (
             response.status,
             _PHRASES.get(response.status, b"Unknown"),
@@ -325,7 +343,7 @@ class HttpProtocol(asyncio.Protocol):
     def _refuse(self, status: int, message: str) -> None:
         """Answers what never becomes a request, once those before it are answered, and ends the connection."""
         if not self._ignoring:
-            self._ignoring = True
+            self._ignoring = self._refused = True
             self._in_headers = self._in_body = False
             self._waiting.append(self._server.refuse(status, message))
             self._next()
@@ -344,10 +362,11 @@ class HttpProtocol(asyncio.Protocol):
     def _close_if_done(self) -> None:
         if not self._closing or self._current or self._waiting or self._transport.is_closing():
             return
-        if self._ignoring and self._transport.can_write_eof():
+        if self._refused and not self._lingering and self._transport.can_write_eof():
             # A client that is still sending would lose the answer to a reset: let it read first.
+            self._lingering = True
             self._transport.write_eof()
-            self._loop.call_later(2.0, self._transport.close)
+            self._loop.call_later(_LINGER_SECONDS, self._transport.close)
         else:
             self._transport.close()
 

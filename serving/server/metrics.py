@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 METRICS_PATH = "/monitoring/prometheus/metrics"
 CONTENT_TYPE = "text/plain"
 
+MAX_SERIES = 1000  # label values of a metric: clients can make up names of models
+
 _MICROSECONDS = 1e6
 
 
@@ -51,7 +53,8 @@ class _Counter(_Metric):
 
     def add(self, labels: tuple[str, ...], amount: int = 1) -> None:
         with self._lock:
-            self._values[labels] = self._values.get(labels, 0) + amount
+            if labels in self._values or len(self._values) < MAX_SERIES:
+                self._values[labels] = self._values.get(labels, 0) + amount
 
     def lines(self) -> Iterator[str]:
         with self._lock:
@@ -81,6 +84,8 @@ class _Histogram(_Metric):
         with self._lock:
             cell = self._cells.get(labels)
             if cell is None:
+                if len(self._cells) == MAX_SERIES:
+                    return
                 cell = self._cells[labels] = [0] * (len(self._limits) + 2)
             cell[bucket] += 1
             cell[-1] += value

@@ -1,0 +1,268 @@
+"""The HTTP server below REST: what it does with clients that are slow, large, in a hurry or gone."""
+
+import contextlib
+import http.client
+import socket
+import threading
+import time
+
+import pytest
+
+from serving.server.http_protocol import MAX_HEADER_BYTES, HttpServer, Limits, Response, uvicorn_server
+
+LIMITS = {"max_request_bytes": 1000, "request_timeout": 5.0, "check_interval": 0.05}
+
+
+@contextlib.contextmanager
+def served(answer=None, threads=2, **limits):
+    """connect() for a server that echoes target and body."""
+
+    def echo(request):
+        return Response(200, request.target.encode() + b" " + request.body)
+
+    def refuse(status, message):
+        return Response(status, message.encode())
+
+    http_server = HttpServer(answer or echo, refuse, threads, Limits(**{**LIMITS, **limits}))
+    server = uvicorn_server(http_server)
+    server.install_signal_handlers = lambda: None
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        connections = []
+
+        def connect(text=""):
+            connections.append(socket.create_connection(listener.getsockname(), timeout=10))
+            connections[-1].sendall(text.encode())
+            return connections[-1]
+
+        connect.server = http_server
+        try:
+            yield connect
+        finally:
+            for connection in connections:
+                connection.close()
+            server.should_exit = True
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def read_all(connection):
+    parts = []
+    while part := connection.recv(1 << 16):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def post(body, path="/x", **headers):
+    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines) + "\r\n\r\n" + body
+
+
+def status_of(raw):
+    return [int(part[:3]) for part in raw.split(b"HTTP/1.1 ")[1:]]
+
+
+def test_a_connection_is_kept_until_it_is_idle_too_long():
+    with served(idle_timeout=0.3) as connect:
+        connection = connect(post("a"))
+        assert b"/x a" in connection.recv(1 << 16)
+        connection.sendall(post("b").encode())
+        assert b"/x b" in connection.recv(1 << 16)
+        started = time.monotonic()
+        assert read_all(connection) == b""
+        assert 0.1 < time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("head", ["Connection: close\r\n", "Connection: Upgrade\r\nUpgrade: h2c\r\n"])
+def test_a_connection_ends_when_asked_or_when_it_cannot_go_on(head):
+    with served() as connect:
+        raw = read_all(connect(f"POST /x HTTP/1.1\r\nHost: x\r\n{head}Content-Length: 1\r\n\r\na"))
+    assert status_of(raw) == [200] and b"Connection: close" in raw and raw.endswith(b"/x a")
+
+
+def test_http_1_0_ends_after_the_answer():
+    with served() as connect:
+        raw = read_all(connect("POST /x HTTP/1.0\r\nContent-Length: 1\r\n\r\na"))
+    assert raw.endswith(b"/x a")
+
+
+def test_headers_that_come_byte_by_byte_run_into_a_timeout():
+    with served(headers_timeout=0.3) as connect:
+        connection = connect("POST /x HTTP/1.1\r\nX-Slow: ")
+        started = time.monotonic()
+        with contextlib.suppress(OSError):
+            while time.monotonic() - started < 5:
+                connection.sendall(b"a")
+                connection.settimeout(0.05)
+                with contextlib.suppress(TimeoutError):
+                    received = connection.recv(1 << 16)
+                    break
+        assert time.monotonic() - started < 5
+    assert status_of(received) == [408]
+
+
+def test_a_body_that_does_not_come_runs_into_a_timeout():
+    with served(body_timeout=0.3) as connect:
+        assert status_of(read_all(connect("POST /x HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc"))) == [408]
+
+
+def test_a_slow_client_does_not_hold_up_others():
+    with served(threads=1) as connect:
+        for _ in range(50):
+            connect("POST /x HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc")
+        assert b"/x a" in connect(post("a")).recv(1 << 16)
+
+
+def test_a_large_body_is_refused_before_it_is_sent():
+    with served() as connect:
+        started = time.monotonic()
+        raw = read_all(connect("POST /x HTTP/1.1\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n"))
+        assert time.monotonic() - started < 1
+    assert status_of(raw) == [413] and b"1000 bytes (--max_request_bytes)" in raw
+
+
+def test_a_large_body_without_a_length_is_refused():
+    with served() as connect:
+        chunk = f"{600:x}\r\n{'a' * 600}\r\n"
+        raw = read_all(connect("POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + 2 * chunk))
+    assert status_of(raw) == [413]
+
+
+def test_a_client_that_sends_on_still_reads_the_refusal():
+    with served() as connect:
+        connection = connect("POST /x HTTP/1.1\r\nContent-Length: 5000000\r\n\r\n")
+        connection.sendall(b"a" * 5_000_000)
+        assert status_of(read_all(connection)) == [413]
+
+
+def test_a_body_of_the_limit_is_taken():
+    with served() as connect:
+        assert b"a" * 1000 in connect(post("a" * 1000)).recv(1 << 16)
+
+
+@pytest.mark.parametrize("headers", [{"X": "a" * MAX_HEADER_BYTES}, {f"X{i}": "a" * 1000 for i in range(70)}])
+def test_large_headers_are_refused(headers):
+    with served() as connect:
+        assert status_of(read_all(connect(post("a", **headers)))) == [431]
+
+
+def test_headers_without_an_end_are_refused():
+    with served() as connect:
+        connection = connect("POST /x HTTP/1.1\r\nX: " + "a" * (2 * MAX_HEADER_BYTES))
+        assert status_of(read_all(connection)) == [431]
+
+
+def test_expect_is_answered_with_continue():
+    with served() as connect:
+        connection = connect("POST /x HTTP/1.1\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n")
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b"a")
+        assert b"/x a" in connection.recv(1 << 16)
+
+
+def test_what_is_no_http_is_refused_after_what_was():
+    with served() as connect:
+        raw = read_all(connect(post("a") + "nonsense\r\n\r\n"))
+    assert status_of(raw) == [200, 400]
+
+
+def test_pipelined_requests_are_answered_in_order():
+    with served() as connect:
+        raw = read_all(connect("".join(post(str(number)) for number in range(100)) + post("end", Connection="close")))
+    assert status_of(raw) == [200] * 101
+    bodies = [part.partition(b"HTTP/1.1")[0] for part in raw.split(b"/x ")[1:]]
+    assert bodies == [str(number).encode() for number in range(100)] + [b"end"]
+
+
+def test_a_whole_url_is_its_path():
+    with served() as connect:
+        assert b"/v1/models/m?x=1 a" in connect(post("a", "http://host:1/v1/models/m?x=1")).recv(1 << 16)
+
+
+def test_a_request_that_takes_too_long_is_answered_and_its_result_dropped():
+    release = threading.Event()
+
+    def stuck(request):
+        release.wait(10)
+        return Response(200, b"late")
+
+    with served(stuck, request_timeout=0.2) as connect:
+        connection = connect(post("a"))
+        assert status_of(connection.recv(1 << 16)) == [504]
+        release.set()
+        connection.sendall(post("b", Connection="close").encode())
+        assert status_of(read_all(connection)) == [200]
+
+
+def test_requests_of_clients_that_are_gone_are_not_run():
+    release, seen = threading.Event(), []
+
+    def record(request):
+        seen.append(request.body)
+        release.wait(10)
+        return Response(200, b"")
+
+    with served(record, threads=1) as connect:
+        first, gone = connect(post("first")), connect(post("gone"))
+        end = time.monotonic() + 5
+        while connect.server.running < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        gone.close()
+        while len(connect.server.connections) > 1 and time.monotonic() < end:
+            time.sleep(0.01)
+        last = connect(post("last"))
+        while connect.server.running < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        release.set()
+        assert first.recv(1 << 16) and last.recv(1 << 16)
+    assert seen == [b"first", b"last"]
+
+
+def test_a_client_that_reads_nothing_is_dropped():
+    with served(lambda request: Response(200, b"a" * (64 << 20)), idle_timeout=0.3) as connect:
+        connect(post("a"))
+        end = time.monotonic() + 10
+        while not connect.server.connections and time.monotonic() < end:
+            time.sleep(0.01)
+        while connect.server.connections and time.monotonic() < end:
+            time.sleep(0.05)
+        assert not connect.server.connections
+
+
+def test_a_request_of_http_clients_library():
+    with served() as connect:
+        connection = http.client.HTTPConnection(*connect().getpeername())
+        for body in ("a", "b"):
+            connection.request("POST", "/x", body)
+            assert connection.getresponse().read() == f"/x {body}".encode()
+        connection.request("HEAD", "/x")
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"")
+        connection.close()
+
+
+def test_short_requests_of_one_client_stay_on_the_loops_thread():
+    threads = []
+
+    def where(request):
+        threads.append(threading.current_thread().name)
+        if request.target == "/slow":
+            time.sleep(0.02)
+        return Response(200, b"")
+
+    with served(where) as connect:
+        connection = connect()
+        for _ in range(5):
+            connection.sendall(post("a").encode())
+            connection.recv(1 << 16)
+        other = connect(post("a"))
+        other.recv(1 << 16)
+        for _ in range(3):
+            connection.sendall(post("a", "/slow").encode())
+            connection.recv(1 << 16)
+    pooled = [name.startswith("rest") for name in threads]
+    assert pooled[0] and not any(pooled[2:5]) and all(pooled[5:])

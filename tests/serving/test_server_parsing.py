@@ -1,0 +1,158 @@
+"""The fast ways of the server beside slow ones that are known to be right."""
+
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import monitoring
+
+from serving.server import tensors
+from serving.server.errors import ServingError
+from serving.server.json_body import _Parser, parse_body
+from serving.server.json_response import format_predict
+from serving.server.metrics import Metrics
+
+LEAVES = [
+    0,
+    1,
+    -1,
+    2**31,
+    -(2**31) - 1,
+    2**63,
+    2**64 - 1,
+    1.0,
+    -2.5,
+    1e300,
+    True,
+    False,
+    None,
+    "",
+    "é",
+    {"b64": "YQ=="},
+]
+DTYPES = [tf.int8, tf.int32, tf.int64, tf.uint8, tf.uint32, tf.uint64, tf.float32, tf.float64, tf.bool, tf.string]
+
+
+def random_value(chance, depth=0):
+    """Mostly rectangular lists of one type, with an odd one now and then."""
+    leaf = chance.choice(LEAVES)
+    size = [chance.randrange(1, 4) for _ in range(2)]
+    rows = [[leaf if chance.random() < 0.95 else chance.choice(LEAVES) for _ in range(size[1])] for _ in range(size[0])]
+    kind = chance.random()
+    if kind < 0.3:
+        return rows[0]
+    if kind < 0.4:
+        return [rows, rows]
+    if kind < 0.5:
+        return [rows[0], leaf]
+    if kind < 0.6:
+        return [rows[0], rows[0] + rows[0]]
+    return rows
+
+
+def outcome(value, dtype):
+    try:
+        found = tensors.to_tensor(value, dtype)
+    except ServingError as error:
+        return error.code, error.message
+    return found.dtype, found.shape, found.tolist()
+
+
+def test_values_read_in_bulk_are_those_read_one_by_one(monkeypatch):
+    chance = random.Random(0)
+    cases = [(random_value(chance), chance.choice(DTYPES)) for _ in range(5000)]
+
+    def no_bulk(*_):
+        raise tensors._Unexpected()
+
+    fast = [outcome(value, dtype) for value, dtype in cases]
+    monkeypatch.setattr(tensors, "_bulk", no_bulk)
+    slow = [outcome(value, dtype) for value, dtype in cases]
+    assert fast == slow
+    assert 1000 < sum(isinstance(found[0], np.dtype) for found in fast) < 4000
+
+
+def random_document(chance, depth=0):
+    kind = chance.random()
+    if kind < 0.2 and depth < 5:
+        return [random_document(chance, depth + 1) for _ in range(chance.randrange(4))]
+    if kind < 0.4 and depth < 5:
+        return {
+            str(key) + chance.choice('é"\\'): random_document(chance, depth + 1) for key in range(chance.randrange(4))
+        }
+    return chance.choice(
+        [1, -1, 0, 1.5, -2e-9, 1e22, True, False, None, "", 'é\n\t"\\/😀\x7f', 2**63, -(2**63), 2**64 - 1]
+    )
+
+
+def test_the_iterative_parser_agrees_with_json():
+    chance = random.Random(0)
+    for _ in range(1000):
+        document = {"k": random_document(chance)}
+        text = json.dumps(document, ensure_ascii=chance.random() < 0.5, indent=chance.choice([None, 2])).encode()
+        assert _Parser(text.decode("latin-1")).value() == document == parse_body(text)
+
+
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_a_cut_body_is_an_error_with_an_offset(cut):
+    body = '{"inputs": [1.5, -2e3, {"é": "\\u00e9"}]}'.encode()
+    with pytest.raises(ServingError, match=rf"JSON Parse error: .* at offset: ({'|'.join(map(str, range(cut + 1)))})$"):
+        parse_body(body[:cut])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_decimals_read_back_as_the_same_values(dtype):
+    values = (
+        np.random.default_rng(0).integers(0, 256, 8 * 20_000, np.uint8).view(dtype)
+    )  # every exponent, NaN, subnormal
+    found = json.loads(format_predict({"y": values}, by_row=False))["outputs"]
+    np.testing.assert_array_equal(np.array(found, dtype), values)
+
+
+def test_rows_of_many_outputs_are_the_columns_turned():
+    outputs = {"a": np.arange(6, dtype=np.float32).reshape(3, 2), "b": np.array([b"x", b"y", b"z"], object)}
+    found = json.loads(format_predict(outputs, by_row=True))["predictions"]
+    assert found == [{"a": [2.0 * row, 2.0 * row + 1], "b": "xyz"[row]} for row in range(3)]
+    empty = {name: value[:0] for name, value in outputs.items()}
+    assert json.loads(format_predict(empty, by_row=True)) == {"predictions": []}
+
+
+def test_histograms_count_as_tensorflows_do():
+    reference = monitoring.Sampler("/ctrpipe/test", monitoring.ExponentialBuckets(10, 1.8, 33), "for a test")
+    metrics = Metrics()
+    for micros in (0, 9, 10, 11, 18, 19, 1000, 1_500_000, 10**12):  # 10 and 18 are limits
+        reference.get_cell().add(micros)
+        metrics.record_request("m", "predict", "REST", "OK", micros / 1e6)
+    lines = metrics.page().decode().splitlines()
+    cumulative = [int(line.split()[-1]) for line in lines if "request_latency_bucket" in line]
+    counts = np.diff([0, *cumulative]).tolist()
+    expected = [int(count) for count in reference.get_cell().value().bucket]
+    assert counts == expected
+
+
+def test_label_values_are_escaped():
+    metrics = Metrics()
+    metrics.record_request('a"b\\c\nd', "predict", "REST", "OK", 0.001)
+    line = next(line for line in metrics.page().decode().splitlines() if "request_count{" in line)
+    assert line == r':tensorflow:serving:request_count{model_name="a\"b\\c\nd",status="OK"} 1'
+
+
+def test_names_that_clients_make_up_do_not_fill_the_memory():
+    metrics = Metrics()
+    for number in range(5000):
+        metrics.record_request(f"made-up-{number}", "predict", "REST", "NOT_FOUND", 0.001)
+    metrics.record_request("made-up-1", "predict", "REST", "NOT_FOUND", 0.001)
+    lines = metrics.page().decode().splitlines()
+    assert len(lines) < 3000
+    assert ':tensorflow:serving:request_count{model_name="made-up-1",status="NOT_FOUND"} 2' in lines
+
+
+def test_numbers_that_no_double_holds_are_an_error():
+    for text in ("1e999", "1" * 400, "1" * 5000, "-1e999"):
+        with pytest.raises(ServingError, match="Number too big to be stored in double. at offset: 5"):
+            parse_body(b'{"a":%s}' % text.encode())
+    assert parse_body(b'{"a": NaN, "b": 100000000000000000000000}')["b"] == 1e23
+    assert math.isnan(parse_body(b'{"a": NaN}')["a"])
