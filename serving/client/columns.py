@@ -12,8 +12,8 @@ import pyarrow as pa
 from transforms.errors import InputError
 from transforms.raw import number_array, text_array
 
-Column: TypeAlias = Sequence[Any] | np.ndarray | pa.Array
-Inputs: TypeAlias = Mapping[str, Column] | pa.RecordBatch
+Column: TypeAlias = Sequence[Any] | np.ndarray | pa.Array | pa.ChunkedArray
+Inputs: TypeAlias = Mapping[str, Column] | pa.RecordBatch | pa.Table
 
 
 def to_arrays(inputs: Inputs) -> dict[str, np.ndarray]:
@@ -25,7 +25,7 @@ def to_arrays(inputs: Inputs) -> dict[str, np.ndarray]:
     Raises:
         InputError: a column holds no numbers or texts only, or nothing but None.
     """
-    if isinstance(inputs, pa.RecordBatch):
+    if isinstance(inputs, pa.RecordBatch | pa.Table):
         inputs = dict(zip(inputs.schema.names, inputs.columns, strict=True))
     arrays: dict[str, np.ndarray] = {}
     for name, values in inputs.items():
@@ -37,6 +37,8 @@ def to_arrays(inputs: Inputs) -> dict[str, np.ndarray]:
 
 
 def _array(values: Column) -> np.ndarray:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
     if isinstance(values, pa.Array):
         return _from_arrow(values)
     if not isinstance(values, np.ndarray):

@@ -58,10 +58,11 @@ def test_texts_are_bytes_and_what_is_missing_is_empty(values):
     assert array.dtype == object and array.tolist() == ["é".encode(), b"", b""]
 
 
-def test_a_record_batch_is_its_columns():
+def test_a_record_batch_and_a_table_are_their_columns():
     batch = pa.record_batch({"n": pa.array([1.5]), "c": pa.array(["a"])})
-    arrays = to_arrays(batch)
-    assert {name: array.tolist() for name, array in arrays.items()} == {"n": [1.5], "c": [b"a"]}
+    for rows, count in ((batch, 1), (pa.Table.from_batches([batch, batch]), 2)):
+        arrays = to_arrays(rows)
+        assert {name: array.tolist() for name, array in arrays.items()} == {"n": count * [1.5], "c": count * [b"a"]}
     for nothing in (batch.slice(0, 0), {"c": np.array([], object)}, {"c": np.array([], "U1")}):
         array = to_arrays(nothing)["c"]
         assert array.shape == (0,) and array.dtype == object
