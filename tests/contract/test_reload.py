@@ -1,0 +1,110 @@
+"""The list of models and its reloads (V6, V9)."""
+
+import pytest
+from google.protobuf import text_format
+from tensorflow_serving.apis import model_management_pb2
+
+from tests.contract import models, servers
+from tests.contract.rpc import POLL, Rpc, add_version, model_config, refusal, wait_for
+from transforms.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def bases(model_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bases")
+    for name, number in (("a", 1), ("b", 2)):
+        add_version(model_folder / models.FOLDER, folder / name, number)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def config(bases, tmp_path_factory):
+    file = tmp_path_factory.mktemp("config") / "models.config"
+    file.write_text(model_config(a=(bases / "a",)))
+    return file
+
+
+@pytest.fixture(scope="module")
+def rpc(config):
+    with servers.start([f"--model_config_file={config}", POLL]) as addresses, Rpc(addresses.grpc) as rpc:
+        yield rpc
+
+
+def reload(rpc, text):
+    request = model_management_pb2.ReloadConfigRequest()
+    text_format.Parse(text, request.config)
+    return rpc.model.HandleReloadConfigRequest(request, timeout=60)
+
+
+def test_V6_V9_a_reload_replaces_the_whole_list(rpc, bases):
+    assert rpc.answering("a") == 1
+    answer = reload(rpc, model_config(a=(bases / "a",), b=(bases / "b",)))
+    assert answer.status.error_code == 0
+    assert (rpc.answering("a"), rpc.answering("b")) == (1, 2)
+    reload(rpc, model_config(b=(bases / "b",)))
+    wait_for(lambda: rpc.answering("a") == ("NOT_FOUND", "Servable not found for request: Latest(a)"))
+    assert rpc.answering("b") == 2
+    reload(rpc, model_config(a=(bases / "a",)))
+    wait_for(lambda: rpc.answering("a") == 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            model_config(a=("/x",), b=("/y",)).replace('"b"', '"a"'),
+            "Illegal to list model a multiple times in config list",
+        ),
+        (model_config(c=("relative",)), "Expected model c to have an absolute path or URI; got base_path()=relative"),
+        ('model_config_list { config { name: "c" base_path: "/x" } }', "Illegal setting neither"),
+        (model_config(c=("/x",)).replace('"tensorflow"', '"other"'), "Model c requests unsupported platform other"),
+        ("custom_model_config {}", "Only ModelConfigList is currently supported"),
+        ("", "Only ModelConfigList is currently supported"),
+    ],
+)
+def test_V6_what_is_refused_changes_nothing(rpc, text, message):
+    code, found = refusal(reload, rpc, text)
+    assert code == "INVALID_ARGUMENT" and message in found
+    assert rpc.answering("a") == 1
+
+
+def test_V6_a_new_model_that_does_not_load_is_told(rpc, bases, tmp_path):
+    if not servers.IS_OURS:
+        pytest.skip("TF Serving answers after its last try")
+    (tmp_path / "1").mkdir()
+    code, message = refusal(reload, rpc, model_config(a=(bases / "a",), broken=(tmp_path,)))
+    assert code == "UNKNOWN" and message.startswith("1 model(s) did not become available: {{{name: broken version: 1}")
+    assert rpc.answering("a") == 1
+    reload(rpc, model_config(a=(bases / "a",)))
+
+
+def test_V9_the_config_file_is_polled(bases, tmp_path):
+    file = tmp_path / "models.config"
+    file.write_text(model_config(a=(bases / "a",)))
+    flags = [f"--model_config_file={file}", "--model_config_file_poll_wait_seconds=1", POLL]
+    with servers.start(flags) as addresses, Rpc(addresses.grpc) as rpc:
+        file.write_text("model_config_list { config {")  # a mistake is logged
+        file.write_text(model_config(a=(bases / "a",), b=(bases / "b",)))
+        wait_for(lambda: rpc.answering("b") == 2)
+        assert rpc.answering("a") == 1
+
+
+def test_V9_without_the_flag_it_is_read_once(rpc, config, bases):
+    config.write_text(model_config(a=(bases / "a",), b=(bases / "b",)))
+    assert rpc.answering("b")[0] == "NOT_FOUND"
+
+
+@pytest.mark.skipif(not servers.IS_OURS, reason="a binary ends with its own words")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model_config_list { config { nome: 'a' } }", "models.config: no text proto of ModelServerConfig: line 1:30"),
+        (model_config(a=("relative",)), "models.config: Expected model a to have an absolute path"),
+    ],
+)
+def test_V6_a_mistake_in_the_file_is_one_line(tmp_path, text, message):
+    file = tmp_path / "models.config"
+    file.write_text(text)
+    with pytest.raises(InputError) as error, servers.start([f"--model_config_file={file}"]):
+        pass
+    assert message in str(error.value) and "\n" not in str(error.value)

@@ -1,0 +1,201 @@
+"""Which versions are served, and how one takes over from another (V1-V5, V10)."""
+
+import contextlib
+import shutil
+import threading
+import time
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.contract import models, servers
+from tests.contract.rpc import POLL, Rpc, add_version, model_config, wait_for
+
+SPECIFIC = "model_version_policy { specific { versions: 1 versions: 3 } }"
+LATEST_TWO = "model_version_policy { latest { num_versions: 2 } }"
+ALL = "model_version_policy { all {} }"
+
+
+@pytest.fixture
+def source(model_folder):
+    return model_folder / models.FOLDER
+
+
+@contextlib.contextmanager
+def serving(base, *flags):
+    flags = [f"--model_base_path={base}", f"--model_name={models.NAME}", POLL, *flags]
+    with servers.start(flags) as addresses, Rpc(addresses.grpc) as rpc:
+        yield rpc, addresses
+
+
+def break_version(base, number):
+    """A version that cannot load."""
+    (base / str(number)).mkdir()
+    (base / str(number) / "saved_model.pb").write_bytes(b"no SavedModel")
+
+
+def test_V1_names_are_numbers_of_64_bits_and_others_are_skipped(source, tmp_path):
+    add_version(source, tmp_path, "0000012")
+    for name in ("13x", "-1", str(2**63), "1.5", "v14"):
+        (tmp_path / name).mkdir()
+    with serving(tmp_path) as (rpc, _):
+        assert rpc.states() == {12: "AVAILABLE"}
+        assert rpc.answering(version=12) == 12
+
+
+def test_V1_of_two_folders_of_one_number_one_is_served(source, tmp_path):
+    add_version(source, tmp_path, "7")
+    add_version(source, tmp_path, "007")
+    with serving(tmp_path) as (rpc, _):
+        assert rpc.states() == {7: "AVAILABLE"}
+
+
+@pytest.mark.parametrize(("policy", "served"), [("", {3}), (LATEST_TWO, {2, 3}), (SPECIFIC, {1, 3}), (ALL, {1, 2, 3})])
+def test_V2_policies(source, tmp_path, policy, served):
+    base = tmp_path / "base"
+    for number in (1, 2, 3):
+        add_version(source, base, number)
+    config = tmp_path / "models.config"
+    config.write_text(model_config(m=(base, policy)))
+    with servers.start([f"--model_config_file={config}", POLL]) as addresses, Rpc(addresses.grpc) as rpc:
+        wait_for(lambda: rpc.states() == dict.fromkeys(served, "AVAILABLE"))
+        assert {version for version in (1, 2, 3) if rpc.answering(version=version) == version} == served
+        assert rpc.answering() == 3
+
+
+@pytest.mark.parametrize(("seconds", "found"), [(0, {1}), (1, {1, 2})])
+def test_V2_the_file_system_is_polled_unless_told_otherwise(source, tmp_path, seconds, found):
+    add_version(source, tmp_path, 1)
+    with serving(tmp_path, f"--file_system_poll_wait_seconds={seconds}") as (rpc, _):
+        add_version(source, tmp_path, 2)
+        if seconds:
+            wait_for(lambda: rpc.answering() == 2)
+        else:
+            time.sleep(0.5)
+        assert set(rpc.states()) == found
+
+
+def test_V3_a_new_version_takes_over_without_a_failed_request(source, tmp_path):
+    add_version(source, tmp_path, 1)
+    with serving(tmp_path) as (rpc, addresses):
+        failed, stop = [], threading.Event()
+
+        def load():
+            with httpx.Client(trust_env=False) as client:
+                while not stop.is_set():
+                    answer = client.post(addresses.rest + "/v1/models/m:predict", content='{"instances": [1.0]}')
+                    if answer.status_code != 200:
+                        failed.append(answer.text)
+
+        def call():
+            with Rpc(addresses.grpc) as other:
+                while not stop.is_set():
+                    if not isinstance(found := other.answering(), int):
+                        failed.append(found)
+
+        threads = [threading.Thread(target=work) for work in (load, load, call, call)]
+        for thread in threads:
+            thread.start()
+        add_version(source, tmp_path, 2)
+        wait_for(lambda: rpc.states() == {2: "AVAILABLE", 1: "END"})
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert not failed
+
+
+def test_V3_a_version_that_goes_answers_the_requests_that_it_has(source, tmp_path):
+    add_version(source, tmp_path, 1)
+    with serving(tmp_path) as (rpc, addresses):
+        answers = []
+
+        def ask():
+            with Rpc(addresses.grpc) as other:
+                answers.append(other.predict({"seconds": np.float32([3])}, signature="slow"))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        time.sleep(0.3)
+        add_version(source, tmp_path, 2)
+        wait_for(lambda: rpc.states() == {2: "AVAILABLE", 1: "UNLOADING"})
+        assert rpc.answering(version=1) == ("NOT_FOUND", "Servable not found for request: Specific(m, 1)")
+        thread.join()
+        [(_, spec)] = answers
+        assert spec.version.value == 1
+        wait_for(lambda: rpc.states() == {2: "AVAILABLE", 1: "END"})
+
+
+def test_V3_a_version_that_cannot_load_takes_no_other_one_down(source, tmp_path):
+    add_version(source, tmp_path, 1)
+    with serving(tmp_path, "--max_num_load_retries=0") as (rpc, _):
+        break_version(tmp_path, 2)
+        wait_for(lambda: rpc.states() == {1: "AVAILABLE", 2: "END"})
+        assert rpc.answering() == 1
+        add_version(source, tmp_path, 3)
+        wait_for(lambda: rpc.states() == {1: "END", 2: "END", 3: "AVAILABLE"})
+
+
+def test_V3_the_one_before_comes_back_where_the_highest_is_deleted(source, tmp_path):
+    for number in (1, 2):
+        add_version(source, tmp_path, number)
+    with serving(tmp_path) as (rpc, _):
+        assert rpc.answering() == 2
+        shutil.rmtree(tmp_path / "2")
+        wait_for(lambda: rpc.states() == {1: "AVAILABLE", 2: "END"})
+        assert rpc.answering() == 1
+        add_version(source, tmp_path, 2)
+        wait_for(lambda: rpc.answering() == 2)
+
+
+def test_V4_an_empty_base_path_waits_for_a_version(source, tmp_path):
+    if not servers.IS_OURS:
+        pytest.skip("a binary does not listen before its models are there")
+    with serving(tmp_path) as (rpc, _):
+        assert rpc.states() == {}
+        assert rpc.answering() == ("NOT_FOUND", "Servable not found for request: Latest(m)")
+        add_version(source, tmp_path, 5)
+        wait_for(lambda: rpc.answering() == 5)
+
+
+def test_V4_a_base_path_out_of_reach_takes_no_version_down(source, tmp_path):
+    base = tmp_path / "base"
+    add_version(source, base, 1)
+    with serving(base) as (rpc, _):
+        base.rename(tmp_path / "elsewhere")
+        time.sleep(0.5 if servers.IS_OURS else 2)
+        assert rpc.answering() == 1 and rpc.states() == {1: "AVAILABLE"}
+        (tmp_path / "elsewhere").rename(base)
+        add_version(source, base, 2)
+        wait_for(lambda: rpc.answering() == 2)
+
+
+def test_V5_a_load_is_tried_again_and_a_repaired_version_becomes_available(source, tmp_path):
+    add_version(source, tmp_path, 1)
+    with serving(tmp_path, "--max_num_load_retries=1000", "--load_retry_interval_micros=100000") as (rpc, _):
+        break_version(tmp_path, 2)
+        wait_for(lambda: rpc.states() == {1: "AVAILABLE", 2: "LOADING"})
+        shutil.copy(source / "saved_model.pb", tmp_path / "2" / "saved_model.pb")
+        shutil.copytree(source / "variables", tmp_path / "2" / "variables")
+        wait_for(lambda: rpc.states() == {1: "END", 2: "AVAILABLE"})
+
+
+def test_V5_after_the_last_try_the_version_ends(tmp_path, source):
+    add_version(source, tmp_path, 1)
+    with serving(tmp_path, "--max_num_load_retries=2", "--load_retry_interval_micros=-1") as (rpc, addresses):
+        break_version(tmp_path, 2)
+        wait_for(lambda: rpc.states() == {1: "AVAILABLE", 2: "END"})
+        found = httpx.get(f"{addresses.rest}/v1/models/m/versions/2", trust_env=False).json()
+        [row] = found["model_version_status"]
+        assert row["status"]["error_code"] not in ("OK", "") and row["status"]["error_message"]
+        shutil.rmtree(tmp_path / "2")  # a new version of this number has tries of its own
+        wait_for(lambda: rpc.answering() == 1)
+        time.sleep(0.3 if servers.IS_OURS else 2)
+        add_version(source, tmp_path, 2)
+        wait_for(lambda: rpc.states() == {1: "END", 2: "AVAILABLE"})
+
+
+def test_V10_the_folders_of_the_pusher_are_servable(source, tmp_path):
+    add_version(source, tmp_path, "1795262400")
+    with serving(tmp_path) as (rpc, _):
+        assert rpc.answering() == 1795262400

@@ -1,0 +1,97 @@
+import pathlib
+import socket
+
+import pytest
+
+from serving.server import ServerOptions, parse_flags, running_server, serve
+from transforms.errors import InputError
+
+
+@pytest.fixture
+def taken():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"rest_api_port": "taken"}, "choose another --rest_api_port"),
+        ({"port": "taken"}, "choose another --port"),
+        ({"port": 0}, "--port and --rest_api_port are both 0"),
+        ({"host": "256.0.0.1", "rest_api_port": 1}, "Cannot listen on 256.0.0.1:1"),
+        ({"model_base_path": pathlib.Path("absent")}, "absent: no such folder"),
+        ({"model_config_file": pathlib.Path("absent")}, "absent: cannot be read"),
+        ({"ssl_config_file": pathlib.Path("absent")}, "absent: cannot be read"),
+        ({"grpc_channel_arguments": "a=1,b"}, "b is not KEY=VALUE"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(tmp_path, taken, flags, message):
+    flags = {name: taken if value == "taken" else value for name, value in flags.items()}
+    with pytest.raises(InputError) as error:
+        serve(ServerOptions(**{"model_base_path": tmp_path, "model_name": "m", **flags}))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_R15_rest_is_skipped_on_the_port_of_grpc(tmp_path, free_port, caplog):
+    found = []
+
+    def ready(addresses):
+        found.append(addresses)
+        raise KeyboardInterrupt
+
+    serve(ServerOptions(tmp_path, "m", rest_api_port=free_port, port=free_port), ready)
+    assert found[0].rest is None and found[0].grpc == f"127.0.0.1:{free_port}"
+    assert "--rest_api_port cannot be same as --port" in caplog.text
+
+
+@pytest.fixture
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def test_a_server_that_is_told_nothing_listens_on_this_machine_only(tmp_path):
+    with running_server(ServerOptions(tmp_path, "m")) as addresses:
+        assert addresses.rest.startswith("http://127.0.0.1:") and addresses.grpc.startswith("127.0.0.1:")
+
+
+def test_the_defaults_are_those_of_tensorflow_model_server():
+    options = parse_flags([])
+    assert (options.port, options.rest_api_port, options.model_name) == (8500, 0, "default")
+    assert (options.max_num_load_retries, options.load_retry_interval_micros) == (5, 60_000_000)
+    assert options.enable_model_warmup and not options.enable_batching
+
+
+def test_flags_are_read_with_and_without_an_equals_sign():
+    options = parse_flags(["--port=1", "--model_name", "m", "--enable_batching", "--enable_model_warmup=false"])
+    assert (options.port, options.model_name) == (1, "m")
+    assert options.enable_batching and not options.enable_model_warmup
+    assert parse_flags(["--model_config_file="]).model_config_file is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--prot=1"], "unrecognized arguments: --prot=1"),
+        (["--port=many"], "invalid int value: 'many'"),
+        (["--port=70000"], "a port is a number from 0 to 65535"),
+        (["--enable_batching=maybe"], "maybe: true or false"),
+        (["--use_alts_credentials"], "use --ssl_config_file"),
+        (["--batching_parameters_file=x"], "add that flag"),
+        (["--tensorflow_session_parallelism=1", "--tensorflow_intra_op_parallelism=1"], "give the first or the others"),
+    ],
+)
+def test_wrong_flags_are_one_line(flags, message):
+    with pytest.raises(InputError) as error:
+        parse_flags(flags)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_flags_without_an_effect_here_say_so(caplog):
+    parse_flags(["--flush_filesystem_caches=false", "--num_tflite_pools=2"])
+    assert "--flush_filesystem_caches has no effect" in caplog.text
+    assert "--num_tflite_pools has no effect" in caplog.text
