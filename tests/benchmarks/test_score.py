@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from benchmarks import score, score_sides
 from benchmarks.measured import Usage
 from benchmarks.score import Pair, Run
-from tests.serving.packed_servable import SPEC, rows, save
+from tests.serving.packed_servable import rows, save, write_log
 from transforms.errors import InputError
 
 
@@ -55,15 +55,7 @@ def test_the_sides_score_the_same_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(score_sides, "BATCHES", (32,))
     monkeypatch.setattr(score_sides, "PACKED_ROWS", 100)
     version, log = save(tmp_path), tmp_path / "log.tsv"
-    values = [
-        ["" if value is None else value for value in row.values()]
-        for row in rows(200, 2).select(SPEC.data.columns).to_pylist()
-    ]
-    text = [
-        [v.decode() if isinstance(v, bytes) else f"{v:.0f}" if isinstance(v, float) else "" for v in row]
-        for row in values
-    ]
-    log.write_text("".join("\t".join(row) + "\n" for row in text))
+    write_log(rows(200, 2), log)
     (tmp_path / "examples" / "Split-all").mkdir(parents=True)
     score._write_examples(log, version, tmp_path / "examples" / "Split-all", 2)
     ours = answer("ours", version, log, tmp_path / "ours")
