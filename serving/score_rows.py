@@ -5,8 +5,8 @@ asked for each column's different values, and its answers are laid out row by ro
 feature, depends on one column of its own row and on nothing else.
 
 What a row of Criteo's 39 columns takes, in microseconds of one core (DCN-v2 of width 16, MLP 400-400; AMD EPYC): the
-model 33, reading and checking the line 2.9, finding the different values 1.2, packing those and laying them out 1.6;
-packing every row for itself would take 9.
+model 33, reading and checking the line 2.9, finding the different values 0.7, packing them 0.8, laying them out 0.3.
+Packing every row for itself takes 4.4: a third of it hands the values over as Python's objects.
 """
 
 import dataclasses
