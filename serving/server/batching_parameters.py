@@ -145,15 +145,12 @@ def read_parameters(file: pathlib.Path) -> BatchingParameters:
 
 
 def write_parameters(parameters: BatchingParameters) -> str:
-    """The text proto, without what is at its default."""
-    defaults = BatchingParameters(num_batch_threads=1)
-    lines = []
+    """The text proto, without what is at its default; the number of threads, which depends on the machine, always."""
+    message, defaults = _message_class()(), BatchingParameters()
     for name in _WRAPPED:
         value = getattr(parameters, name)
         if name == "num_batch_threads" or value != getattr(defaults, name):
-            shown = str(value).lower() if isinstance(value, bool) else value
-            lines.append(f"{name} {{ value: {shown} }}")
-    lines += [f"allowed_batch_sizes: {size}" for size in parameters.allowed_batch_sizes]
-    if parameters.pad_variable_length_inputs:
-        lines.append("pad_variable_length_inputs: true")
-    return "\n".join(lines) + "\n"
+            getattr(message, name).value = value
+    message.allowed_batch_sizes.extend(parameters.allowed_batch_sizes)
+    message.pad_variable_length_inputs = parameters.pad_variable_length_inputs
+    return text_format.MessageToString(message)

@@ -1,0 +1,369 @@
+"""Requests joined into batches (B1 to B7)."""
+
+import concurrent.futures
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from serving.loader import Servable
+from serving.server.batching import BatchingServable, BatchScheduler
+from serving.server.batching_parameters import BatchingParameters, read_parameters, write_parameters
+from serving.server.errors import ServingError
+from serving.server.metrics import Metrics
+from serving.server.options import parse_flags
+from serving.server.run import running_server
+from tests.contract import servers
+from tests.contract.conftest import caller
+from transforms.errors import InputError
+
+PATH = "/v1/models/m:predict"
+LONG = 10_000_000  # microseconds: a test that has to wait for it is over its time
+WIDTH = 512
+
+
+class Batched(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.weights = [tf.Variable(tf.eye(WIDTH), name=f"w{index}") for index in range(6)]
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def rows(self, x):
+        """Each row's own value, and how many rows it was run with."""
+        return {"y": x / 2 + 2, "rows": tf.ones_like(x) * tf.cast(tf.size(x), tf.float32)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32, name="x")])
+    def width(self, x):
+        """The sum of a row's values."""
+        return {"y": tf.reduce_sum(x, 1)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def failing(self, x):
+        with tf.control_dependencies([tf.debugging.assert_positive(x, message="not positive")]):
+            return {"y": tf.identity(x)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def scalar(self, x):
+        return {"y": tf.reduce_sum(x)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, WIDTH], tf.float32, name="x")])
+    def heavy(self, x):
+        """Reads megabytes of weights, however many rows there are."""
+        for weights in self.weights:
+            x = tf.matmul(x, weights)
+        return {"y": x[:, 0]}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def in_graph(self, x):
+        @tf.nondifferentiable_batch_function(
+            num_batch_threads=1, max_batch_size=4, batch_timeout_micros=LONG, allowed_batch_sizes=[4]
+        )
+        def joined(x):
+            return tf.ones_like(x) * tf.cast(tf.size(x), tf.float32)
+
+        return {"rows": joined(x)}
+
+
+@pytest.fixture(scope="module")
+def base_path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("batched") / "m"
+    model = Batched()
+    names = ("rows", "width", "failing", "scalar", "heavy", "in_graph")
+    tf.saved_model.save(model, str(folder / "1"), {name: getattr(model, name) for name in names})
+    return folder
+
+
+@pytest.fixture
+def serve(base_path, tmp_path):
+    """serve(parameters as text, flags) -> call(signature, columns) -> (status, outputs or error)."""
+    contexts = []
+
+    def serve(text=None, *flags):
+        if text is not None:
+            (tmp_path / "batching.config").write_text(text)
+            flags = (*flags, "--enable_batching", f"--batching_parameters_file={tmp_path / 'batching.config'}")
+        context = servers.start([f"--model_base_path={base_path}", "--model_name=m", *flags])
+        contexts.append(context)
+        call, client = caller(context.__enter__().rest)
+        contexts.append(client)
+
+        def ask(signature, **columns):
+            status, answer = call("POST", PATH, json.dumps({"signature_name": signature, "inputs": columns}))
+            return status, answer.get("outputs", answer.get("error"))
+
+        return ask
+
+    yield serve
+    for context in reversed(contexts):
+        context.__exit__(None, None, None)
+
+
+def together(*calls):
+    """The answers to calls that are sent at the same time."""
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result(30) for future in [pool.submit(call) for call in calls]]
+
+
+# Over REST --------------------------------------------------------------------------------------------------------
+
+
+def test_B1_requests_that_arrive_together_run_together(serve):
+    ask = serve(f"max_batch_size {{ value: 4 }} batch_timeout_micros {{ value: {LONG} }}")
+    answers = together(*[lambda x=x: ask("rows", x=[float(x)]) for x in range(4)])
+    assert answers == [(200, {"y": [x / 2 + 2], "rows": [4.0]}) for x in range(4)]
+
+
+def test_B1_without_the_flag_requests_run_alone(serve):
+    ask = serve()
+    answers = together(*[lambda: ask("rows", x=[0.0]) for _ in range(4)])
+    assert answers == [(200, {"y": [2.0], "rows": [1.0]})] * 4
+
+
+def test_B1_every_parameter_is_read(tmp_path):
+    file = tmp_path / "parameters"
+    file.write_text(
+        "max_batch_size { value: 128 } batch_timeout_micros { value: 5 } max_enqueued_batches { value: 1000000 } "
+        'num_batch_threads { value: 8 } thread_pool_name { value: "pool" } pad_variable_length_inputs: true '
+        "allowed_batch_sizes: 32 allowed_batch_sizes: 64 enable_large_batch_splitting { value: true } "
+        "max_execution_batch_size { value: 64 }"
+    )
+    found = read_parameters(file)
+    assert found == BatchingParameters(128, 5, 1_000_000, 8, "pool", (32, 64), True, True, 64)
+    file.write_text(write_parameters(found))
+    assert read_parameters(file) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("max_batch_size: 4", "max_batch_size"),
+        ("max_batch_sise { value: 4 }", "max_batch_sise"),
+        ("num_batch_threads { value: 0 }", "num_batch_threads must be positive; was 0"),
+        ("batch_timeout_micros { value: -1 }", "batch_timeout_micros must be non-negative; was -1"),
+        ("max_batch_size { value: 8 } allowed_batch_sizes: 4", "Last entry in allowed_batch_sizes must match"),
+        ("max_batch_size { value: 4 } allowed_batch_sizes: 4 allowed_batch_sizes: 4", "monotonically increasing"),
+    ],
+)
+def test_B1_B2_a_mistake_in_the_file_ends_the_start_in_one_line(base_path, tmp_path, text, error):
+    (tmp_path / "parameters").write_text(text)
+    flags = parse_flags(
+        [f"--model_base_path={base_path}", "--enable_batching", f"--batching_parameters_file={tmp_path / 'parameters'}"]
+    )
+    with pytest.raises(InputError, match=error) as caught:
+        with running_server(flags):
+            pass
+    assert "\n" not in str(caught.value)
+
+
+def test_B1_the_file_without_the_flag_is_an_error(base_path, tmp_path):
+    (tmp_path / "parameters").write_text("max_batch_size { value: 8 }")
+    with pytest.raises(InputError, match="enable_batching"):
+        parse_flags([f"--model_base_path={base_path}", f"--batching_parameters_file={tmp_path / 'parameters'}"])
+
+
+def test_B2_padding_rows_are_run_and_dropped(serve):
+    ask = serve("max_batch_size { value: 8 } allowed_batch_sizes: 2 allowed_batch_sizes: 8")
+    assert ask("rows", x=[0.0, 1.0, 2.0]) == (200, {"y": [2.0, 2.5, 3.0], "rows": [8.0] * 3})
+    assert ask("rows", x=[4.0]) == (200, {"y": [4.0], "rows": [2.0]})
+
+
+def test_B3_a_request_larger_than_a_batch_is_refused(serve):
+    ask = serve("max_batch_size { value: 2 }")
+    status, error = ask("rows", x=[0.0, 1.0, 2.0])
+    assert status == 400 and "Task size 3 is larger than maximum input batch size 2" in error
+
+
+def test_B3_a_large_request_is_split(serve):
+    ask = serve(
+        "max_batch_size { value: 8 } enable_large_batch_splitting { value: true } "
+        "max_execution_batch_size { value: 2 } allowed_batch_sizes: 1 allowed_batch_sizes: 2"
+    )
+    rows = [float(x) for x in range(5)]
+    assert ask("rows", x=rows) == (200, {"y": [x / 2 + 2 for x in rows], "rows": [2.0, 2.0, 2.0, 2.0, 1.0]})
+
+
+def test_B3_a_full_queue_is_unavailable(serve):
+    ask = serve(
+        "max_batch_size { value: 2 } max_enqueued_batches { value: 1 } "
+        f"num_batch_threads {{ value: 1 }} batch_timeout_micros {{ value: {LONG} }}"
+    )
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        waiting = pool.submit(ask, "rows", x=[0.0])
+        status, error = 200, ""
+        while status == 200 and not waiting.done():  # until the first is in the queue, two rows make a batch
+            status, error = ask("rows", x=[0.0, 1.0])
+        assert status == 503 and "The batch scheduling queue to which this task was submitted is full" in error
+        assert ask("rows", x=[1.0]) == (200, {"y": [2.5], "rows": [2.0]})  # and takes the first along
+        assert waiting.result(30) == (200, {"y": [2.0], "rows": [2.0]})
+
+
+def test_B4_rows_of_different_width_need_padding(serve):
+    wide, narrow = [[1.0, 2.0, 3.0]], [[1.0, 2.0]]
+    text = f"max_batch_size {{ value: 2 }} batch_timeout_micros {{ value: {LONG} }}"
+    ask = serve(text)
+    for status, error in together(lambda: ask("width", x=wide), lambda: ask("width", x=narrow)):
+        assert status == 400 and "Tensors with name 'width_x:0' from different tasks have different shapes" in error
+    ask = serve(text + " pad_variable_length_inputs: true")
+    # a row is filled up with its tensor's first value
+    assert together(lambda: ask("width", x=wide), lambda: ask("width", x=narrow)) == [(200, [6.0]), (200, [4.0])]
+
+
+def test_B4_what_has_no_rows_cannot_be_batched(serve):
+    ask = serve("max_batch_size { value: 2 }")
+    status, error = ask("rows", x=1.0)
+    assert status == 400 and "Batching Run() input tensors must have at least one dimension" in error
+    status, error = ask("scalar", x=[1.0])
+    assert status == 400 and "Batched output tensor has 0 dimensions" in error
+
+
+def test_B5_a_model_brings_its_own_parameters(serve, base_path):
+    file = base_path / "1" / "batching_params.pbtxt"
+    file.write_text("max_batch_size { value: 4 } allowed_batch_sizes: 4")
+    try:
+        ask = serve("max_batch_size { value: 2 }", "--enable_per_model_batching_parameters")
+        assert ask("rows", x=[0.0, 1.0, 2.0]) == (200, {"y": [2.0, 2.5, 3.0], "rows": [4.0] * 3})
+    finally:
+        file.unlink()
+    ask = serve("max_batch_size { value: 2 }", "--enable_per_model_batching_parameters")
+    assert ask("rows", x=[0.0, 1.0, 2.0])[1]["rows"] == [3.0] * 3  # without the file it is not batched
+
+
+def test_B6_a_lone_request_does_not_wait(serve):
+    ask = serve("max_batch_size { value: 1000 } batch_timeout_micros { value: 0 }")
+    assert ask("rows", x=[0.0]) == (200, {"y": [2.0], "rows": [1.0]})
+
+
+def test_B7_a_graph_may_batch_by_itself(serve):
+    ask = serve()
+    assert together(*[lambda: ask("in_graph", x=[0.0]) for _ in range(4)]) == [(200, [4.0])] * 4
+
+
+# Within the process -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def batched(base_path):
+    """batched(parameters) -> BatchingServable; all are closed at the end."""
+    schedulers = []
+
+    def batched(metrics=None, **parameters):
+        chosen = BatchingParameters(**parameters)
+        scheduler = BatchScheduler(chosen.num_batch_threads, chosen.thread_pool_name, metrics)
+        servable = BatchingServable(Servable(base_path / "1", threads=1), chosen, scheduler)
+        schedulers.append((servable, scheduler))
+        return servable
+
+    yield batched
+    for servable, scheduler in schedulers:
+        servable.close()
+        scheduler.close()
+
+
+def x(*values):
+    return {"x": np.array(values, np.float32)}
+
+
+def test_B3_time_that_runs_out_in_the_queue_is_the_requests_own(batched):
+    servable = batched(max_batch_size=2, batch_timeout_micros=LONG)
+    began = time.monotonic()
+    with pytest.raises(ServingError, match=r"Run\(\) timeout exceeded while waiting in batching queue") as caught:
+        servable.run("rows", x(1), timeout_seconds=0.05)
+    assert caught.value.code == "RESOURCE_EXHAUSTED" and time.monotonic() - began < 5
+    answers = together(*[lambda: servable.run("rows", x(1), timeout_seconds=20)["rows"] for _ in range(2)])
+    assert answers == [2, 2]  # the one that gave up takes no room
+
+
+def test_a_batch_that_fails_fails_its_requests_alone(batched):
+    servable = batched(max_batch_size=2, batch_timeout_micros=LONG)
+
+    def ask(value):
+        try:
+            return servable.run("failing", x(value))["y"].tolist()
+        except ServingError as error:
+            return error.code
+
+    assert together(lambda: ask(1), lambda: ask(-1)) == ["INVALID_ARGUMENT"] * 2
+    assert together(lambda: ask(1), lambda: ask(2)) == [[1], [2]]
+
+
+def test_a_request_of_another_type_does_not_spoil_a_batch(batched):
+    servable = batched(max_batch_size=2, batch_timeout_micros=LONG)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="int64"):
+        servable.run("rows", {"x": np.array([1], np.int64)})
+    assert together(*[lambda: servable.run("rows", x(1))["rows"] for _ in range(2)]) == [2, 2]
+
+
+def test_closing_answers_what_is_queued(base_path):
+    scheduler = BatchScheduler(1)
+    parameters = BatchingParameters(max_batch_size=10, batch_timeout_micros=LONG)
+    servable = BatchingServable(Servable(base_path / "1", threads=1), parameters, scheduler)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(servable.run, "rows", x(value)) for value in range(3)]
+        while len(servable._queues) == 0 or servable._queues["rows",].batches[0].rows < 3:
+            time.sleep(0.001)
+        servable.close()
+        assert [future.result(5)["y"].tolist() for future in waiting] == [[2], [2.5], [3]]
+    scheduler.close()
+    with pytest.raises(ServingError, match="unloaded"):
+        servable.run("rows", x(1))
+
+
+def test_only_num_batch_threads_batches_run_at_a_time(batched, monkeypatch):
+    servable = batched(max_batch_size=1, num_batch_threads=2, max_enqueued_batches=100)
+    running, most, lock = 0, 0, threading.Lock()
+    run = servable._servable.run
+
+    def counted(*arguments):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.01)
+        with lock:
+            running -= 1
+        return run(*arguments)
+
+    monkeypatch.setattr(servable._servable, "run", counted)
+    answers = together(*[lambda value=value: servable.run("rows", x(value))["y"] for value in range(12)])
+    assert answers == [value / 2 + 2 for value in range(12)] and most == 2
+
+
+def test_waiting_takes_no_processor_time(batched):
+    servable = batched(max_batch_size=100, batch_timeout_micros=500_000, num_batch_threads=8)
+    servable.run("rows", x(1))
+    began, cpu = time.monotonic(), time.process_time()
+    assert together(*[lambda: servable.run("rows", x(1))["rows"] for _ in range(8)]) == [8] * 8
+    assert time.monotonic() - began > 0.4 and time.process_time() - cpu < 0.2
+
+
+def test_X2_batches_are_counted(batched):
+    metrics = Metrics()
+    servable = batched(metrics, max_batch_size=2, batch_timeout_micros=LONG, thread_pool_name="pool")
+    together(*[lambda: servable.run("rows", x(1)) for _ in range(4)])
+    page = metrics.page().decode()
+    assert ":tensorflow:serving:batching_session:wrapped_run_count{} 2" in page
+    assert ':tensorflow:serving:batching_session:queuing_latency_count{thread_pool_name="pool"} 4' in page
+
+
+def test_batches_of_32_clients_answer_more_rows_a_second(batched):
+    """The graph reads 6 MB of weights a run: one run for 16 rows costs little more than one for a row."""
+    servable = batched(max_batch_size=32, num_batch_threads=2, max_enqueued_batches=100)
+    row = {"x": np.ones([1, WIDTH], np.float32)}
+
+    def rate(model, seconds=0.6):
+        end = time.perf_counter() + seconds
+
+        def client():
+            done = 0
+            while time.perf_counter() < end:
+                assert model.run("heavy", row)["y"] == 1
+                done += 1
+            return done
+
+        return sum(together(*[client] * 32)) / seconds
+
+    rounds = [(rate(servable._servable), rate(servable)) for _ in range(3)]
+    assert max(with_ / without for without, with_ in rounds) > 1, rounds
