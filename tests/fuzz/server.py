@@ -1,0 +1,128 @@
+"""The server under test: `ctrpipe serve` in a process of its own, watched from outside."""
+
+import contextlib
+import dataclasses
+import pathlib
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+
+import httpx
+import psutil
+
+from pipeline.commands.bench import SERVE
+from tests.fuzz.servable import NAME
+
+START_SECONDS, STOP_SECONDS = 120.0, 30.0
+_WORDS_OF_A_FAULT = ("Traceback", "Exception ignored", "Fatal Python error", "Task exception was never retrieved")
+
+
+class Broken(AssertionError):
+    """The server ended, or its log holds what it must not."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """Resources of the server's process."""
+
+    megabytes: float
+    threads: int
+    files: int  # with sockets
+
+    def __str__(self) -> str:
+        return f"{self.megabytes:.0f} MB, {self.threads} threads, {self.files} files and sockets"
+
+
+class Server:
+    """Addresses, and for a server of our own its process and log.
+
+    Attributes:
+        rest: HOST, PORT of its REST API.
+        grpc: HOST:PORT of its gRPC API, or None.
+    """
+
+    def __init__(
+        self,
+        rest: tuple[str, int],
+        grpc: str | None,
+        process: psutil.Process | None = None,
+        log: pathlib.Path | None = None,
+    ):
+        self.rest = rest
+        self.grpc = grpc
+        self._process = process
+        self._log = log
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.rest[0]}:{self.rest[1]}"
+
+    def usage(self) -> Usage | None:
+        """None for a server that is not ours."""
+        if not self._process:
+            return None
+        with self._process.oneshot():
+            memory = self._process.memory_info().rss / 1e6
+            return Usage(memory, self._process.num_threads(), self._process.num_fds())
+
+    def check(self) -> None:
+        """Raises Broken: it has ended, or has written a traceback."""
+        if not self._process or not self._log:
+            return
+        text = self._log.read_text(errors="replace")
+        if not self._process.is_running() or self._process.status() == psutil.STATUS_ZOMBIE:
+            raise Broken(f"the server ended; its last words: {text[-2000:]}")
+        for word in _WORDS_OF_A_FAULT:
+            if word in text:
+                at = text.index(word)
+                raise Broken(f"in the server's log: {text[max(0, at - 500) : at + 3000]}")
+
+
+@contextlib.contextmanager
+def started(models: pathlib.Path, flags: Sequence[str] = ()) -> Iterator[Server]:
+    """Serves MODELS/ctr on free ports until the block ends.
+
+    Raises:
+        Broken: it ends, or has no version in time, or does not stop.
+    """
+    rest, rpc = _free_port(), _free_port()
+    own = [f"--rest_api_port={rest}", f"--port={rpc}", f"--model_name={NAME}", f"--model_base_path={models / NAME}"]
+    command = [*SERVE, *own, *flags]
+    with tempfile.TemporaryDirectory() as folder:
+        log = pathlib.Path(folder) / "log"
+        with log.open("w") as file:
+            running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        server = Server(("127.0.0.1", rest), f"127.0.0.1:{rpc}", psutil.Process(running.pid), log)
+        try:
+            wait_for_version(server)
+            yield server
+            server.check()
+        finally:
+            running.terminate()
+            try:
+                running.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired as error:
+                running.kill()
+                running.wait()
+                raise Broken(f"the server did not stop within {STOP_SECONDS:.0f} s of SIGTERM") from error
+
+
+def wait_for_version(server: Server, version: int | None = None) -> None:
+    """Until a version, or this one, is available. Raises Broken."""
+    path = f"{server.url}/v1/models/{NAME}" + (f"/versions/{version}" if version else "")
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        server.check()
+        with contextlib.suppress(httpx.TransportError):
+            if '"AVAILABLE"' in httpx.get(path, trust_env=False).text:
+                return
+        time.sleep(0.1)
+    raise Broken(f"no version is available after {START_SECONDS:.0f} s")
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
