@@ -20,7 +20,7 @@ EVALUATION = re.compile(r"mlp: ([\d,]+) examples")
 # The line to wait for, how many seconds to let the stage work then, and the signal.
 STOPS = [
     ("LogExampleGen ...", 0.0, signal.SIGKILL),
-    ("Transform ...", 1.5, signal.SIGINT),
+    ("Transform ...", 0.5, signal.SIGINT),
     ("mlp: 700 examples", 0.0, signal.SIGKILL),  # the first of four evaluations
     ("GatedEvaluator ...", 1.0, signal.SIGINT),
     ("AtomicPusher ...", 0.0, signal.SIGKILL),
