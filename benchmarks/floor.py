@@ -1,0 +1,228 @@
+"""What lowers the time of a prediction within one process: `python -m benchmarks.floor`."""
+
+import dataclasses
+import pathlib
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.table import Table
+
+from benchmarks.command import busy, busy_caption, command, finish, machine, write
+from benchmarks.peers.line_process import LineProcess, ProcessError, clean_environment
+from pipeline.progress import announce
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+EQUAL, BFLOAT16 = 1e-6, 5e-3  # how far a probability may be from the baseline's
+ONE_THREAD = "intra_op_parallelism_threads: 1 inter_op_parallelism_threads: -1"
+TWO_THREADS = "intra_op_parallelism_threads: 2 inter_op_parallelism_threads: 2"
+CALLERS_THREAD = "inter_op_parallelism_threads: -1"
+SINGLE = 'experimental { executor_type: "SINGLE_THREADED_EXECUTOR" }'
+OWN_POOL = "session_inter_op_thread_pool { num_threads: 1 }"
+MIXED = "graph_options { rewrite_options { auto_mixed_precision_onednn_bfloat16: ON } }"
+NO_ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "0"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """One way to run the graph.
+
+    Args:
+        name: Its row in the table.
+        session: ConfigProto as text.
+        call: One of floor_server.CALLS.
+        environment: What the process has besides ours.
+        tolerance: How far a probability may be from the baseline's.
+    """
+
+    name: str
+    session: str = ""
+    call: str = "callable"
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    tolerance: float = EQUAL
+
+
+BASELINE = Way("Session.make_callable", call="make_callable")
+WAYS = (
+    Way("C++'s callable"),
+    Way("+ operations in the caller's thread", CALLERS_THREAD),
+    Way("+ single-threaded executor", SINGLE),
+    Way("+ a pool of one inter-op thread", OWN_POOL),
+    Way("+ a pool of the session's own", "use_per_session_threads: true"),
+    Way("+ 2 threads", TWO_THREADS),
+    Way("+ 1 thread, the caller's", ONE_THREAD),
+    Way("+ variables frozen", call="frozen"),
+    Way("+ bfloat16 (--mixed_precision)", MIXED, tolerance=BFLOAT16),
+    Way("+ XLA", call="xla"),
+    Way("no oneDNN", environment=NO_ONEDNN),
+    Way("no oneDNN, caller's thread", CALLERS_THREAD, environment=NO_ONEDNN),
+    Way("no oneDNN, single-threaded executor", SINGLE, environment=NO_ONEDNN),
+    Way("no oneDNN, 1 thread, the caller's", ONE_THREAD, environment=NO_ONEDNN),
+    Way("no oneDNN, caller's thread, frozen", CALLERS_THREAD, "frozen", NO_ONEDNN),
+    Way("no oneDNN, XLA", call="xla", environment=NO_ONEDNN),
+)
+
+
+@dataclasses.dataclass
+class Found:
+    """Rounds of a way and of the baseline, for one number of rows: milliseconds of a call, wall and processor."""
+
+    rows: int
+    way: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    baseline: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    difference: float = 0.0
+
+    def ratio(self, key: str) -> float:
+        """The median over the rounds of the way's value over the baseline's."""
+        return statistics.median(own[key] / base[key] for own, base in zip(self.way, self.baseline, strict=True))
+
+    def as_json(self) -> dict[str, Any]:
+        values = {key: statistics.median(own[key] for own in self.way) for key in ("p50_ms", "cpu_ms")}
+        ratios = {f"{key}_ratio": self.ratio(key) for key in values}
+        return {"rows": self.rows, **values, **ratios, "difference": self.difference}
+
+
+class Process(LineProcess):
+    """A way to run a signature, in a process of its own."""
+
+    def __init__(self, way: Way, version: pathlib.Path, signature: str):
+        environment = clean_environment(**({"PYTHONPATH": str(ROOT)} | way.environment))
+        super().__init__(way.name, [sys.executable, "-m", "benchmarks.floor_server"], environment)
+        self._load = {"version": str(version.resolve()), "signature": signature, "session": way.session}
+        self._load["call"] = way.call
+
+    def __enter__(self):
+        super().__enter__()
+        try:
+            self.ask({"cmd": "load", **self._load})
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return self
+
+
+def compare(way: Way, process: Process, baseline: Process, rows: int, rounds: int, seconds: float) -> Found:
+    """Both in turn, after their answers have been compared.
+
+    Raises:
+        ProcessError: the answers differ by more than the way's tolerance.
+    """
+    found = Found(rows)
+    answers = [side.ask({"cmd": "answers", "rows": rows})["probabilities"] for side in (process, baseline)]
+    found.difference = max(abs(own - base) for own, base in zip(*answers, strict=True))
+    if not found.difference <= way.tolerance:
+        raise ProcessError(f"{way.name}: probabilities differ by {found.difference:.1e}, more than {way.tolerance:.0e}")
+    for _ in range(rounds):
+        for side, results in ((baseline, found.baseline), (process, found.way)):
+            results.append(side.ask({"cmd": "measure", "rows": rows, "seconds": seconds}))
+    return found
+
+
+def measure(
+    ways: list[Way], version: pathlib.Path, signature: str, rows: list[int], rounds: int, seconds: float
+) -> Iterator[tuple[Way, list[Found] | str]]:
+    """Way by way, what was found for each number of rows, or the reason why it does not run."""
+    with Process(BASELINE, version, signature) as baseline:
+        for way in ways:
+            try:
+                with Process(way, version, signature) as process:
+                    yield way, [compare(way, process, baseline, count, rounds, seconds) for count in rows]
+            except ProcessError as error:
+                yield way, str(error).strip().splitlines()[-1]
+
+
+def table(results: list[dict[str, Any]], rows: list[int], title: str, share: float) -> Table:
+    found = Table(title=title, caption=busy_caption(share))
+    found.add_column("")
+    for count in rows:
+        found.add_column(f"{count} rows: ms", justify="right")
+        found.add_column("ratio", justify="right")
+        found.add_column("CPU", justify="right")
+    found.add_column("difference", justify="right")
+    for result in results:
+        if "error" in result:
+            found.add_row(result["way"], result["error"][:60])
+            continue
+        cells = []
+        for one in result["rows"]:
+            cells += [f"{one['p50_ms']:.3f}", f"{one['p50_ms_ratio']:.2f}", f"{one['cpu_ms_ratio']:.2f}"]
+        found.add_row(result["way"], *cells, f"{max(one['difference'] for one in result['rows']):.0e}")
+    return found
+
+
+def allocators(libraries: tuple[pathlib.Path, ...]) -> list[Way]:
+    """The shipped way (no oneDNN, the caller's thread) with each library in place of glibc's malloc."""
+    return [
+        Way(f"the same with {library.name}", CALLERS_THREAD, environment=NO_ONEDNN | {"LD_PRELOAD": str(library)})
+        for library in libraries
+    ]
+
+
+def numbers(_context: Any, _parameter: Any, value: str) -> list[int]:
+    try:
+        found = [int(part) for part in value.split(",")]
+    except ValueError:
+        found = [0]
+    if min(found) < 1:
+        raise click.BadParameter("it should be whole numbers above 0, separated by commas")
+    return found
+
+
+@command("benchmarks.floor")
+@click.argument("version", required=False, type=click.Path(path_type=pathlib.Path, exists=True, file_okay=False))
+@click.option("--signature", type=click.Choice(["serving_packed", "serving_raw"]), default="serving_packed")
+@click.option("--rows", callback=numbers, default="1,10,100,1024", help="Rows of a call.")
+@click.option("--rounds", type=click.IntRange(1), default=7, help="How often a way and the baseline alternate.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=0.3, help="Time of each in a round.")
+@click.option("--only", default="", help="Ways whose name has this in it.")
+@click.option(
+    "--malloc",
+    multiple=True,
+    type=click.Path(path_type=pathlib.Path, exists=True, dir_okay=False, resolve_path=True),
+    help="A library to preload, such as libjemalloc.so.2; repeat for more.",
+)
+@click.option(
+    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/floor.json", help="The JSON file."
+)
+def main(
+    version: pathlib.Path | None,
+    signature: str,
+    rows: list[int],
+    rounds: int,
+    seconds: float,
+    only: str,
+    malloc: tuple[pathlib.Path, ...],
+    output: pathlib.Path,
+) -> None:
+    """Median time of a call, way by way, beside the baseline's in the same rounds; both must give the same answers.
+
+    VERSION is a version's folder that `ctrpipe run` or benchmarks.exports has written; by default a DCN-v2 is made.
+    Each way has a process of its own. CPU is the processor time of a call over the baseline's. Prints a table, writes
+    JSON after every way, and prints it as the last line.
+    """
+    ways = [way for way in (*WAYS, *allocators(malloc)) if only in way.name]
+    share = busy()
+    with tempfile.TemporaryDirectory() as folder:
+        if version is None:
+            from pipeline.quiet import load_tensorflow
+            from pipeline.sample_export import make_export
+
+            load_tensorflow()
+            version = make_export("dcn_v2", pathlib.Path(folder))
+        report: dict[str, Any] = {"benchmark": "floor", "machine": machine(), "busy": share, "signature": signature}
+        report |= {"rounds": rounds, "seconds": seconds, "baseline": BASELINE.name, "results": []}
+        for way, found in measure(ways, version, signature, rows, rounds, seconds):
+            result: dict[str, Any] = {"way": way.name, "session": way.session, "environment": way.environment}
+            result |= {"error": found} if isinstance(found, str) else {"rows": [one.as_json() for one in found]}
+            report["results"].append(result)
+            write(report, output)
+            announce(way.name)
+    title = f"{signature}: ms of a call, over {BASELINE.name} in the same rounds, {report['machine']['cpu']}"
+    finish(report, output, table(report["results"], rows, title, share))
+
+
+if __name__ == "__main__":
+    main()
