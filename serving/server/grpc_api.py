@@ -91,7 +91,9 @@ class GrpcApi:
         began, status = time.perf_counter(), "OK"
         try:
             with self._core.use(*_target(spec)) as version:
-                return answer(version)
+                response = answer(version)
+                self._core.metrics.record_runtime(spec.name, api, version.runtime_seconds)
+                return response
         except ServingError as error:
             status = error.code
             raise

@@ -159,8 +159,11 @@ class RestApi:
                 examples = len(batch)
                 check = self._options.enable_signature_method_name_check
                 if method == "classify":
-                    return format_classify(*classify(version, batch, signature, self._timeout, check))
-                return format_regress(regress(version, batch, signature, self._timeout, check))
+                    answer = format_classify(*classify(version, batch, signature, self._timeout, check))
+                else:
+                    answer = format_regress(regress(version, batch, signature, self._timeout, check))
+                self._metrics.record_runtime(version.name, method.capitalize(), version.runtime_seconds)
+                return answer
         except ServingError as error:
             code = error.code
             raise
@@ -187,6 +190,7 @@ class RestApi:
             has_booleans = b"true" in body or b"false" in body
             inputs, by_row = parse_predict(request, dtypes, has_booleans)
             outputs = version.run(signature, inputs, timeout_seconds=self._timeout)
+            self._metrics.record_runtime(version.name, "Predict", version.runtime_seconds)
         return format_predict(outputs, by_row)
 
 

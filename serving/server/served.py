@@ -1,5 +1,7 @@
 """One version of a model for the length of a request: what REST, gRPC and the warm-up ask."""
 
+import time
+
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
@@ -16,12 +18,14 @@ class ServedVersion:
         name: The model's name.
         number: The version.
         signatures: What it can be asked.
+        runtime_seconds: Time spent in TensorFlow so far.
     """
 
     def __init__(self, name: str, number: int, servable: Servable | BatchingServable):
         self.name = name
         self.number = number
         self.signatures: dict[str, meta_graph_pb2.SignatureDef] = servable.signatures
+        self.runtime_seconds = 0.0
         self._servable = servable
 
     def run(
@@ -36,9 +40,12 @@ class ServedVersion:
         Raises:
             ServingError: TensorFlow's own code and message.
         """
+        began = time.perf_counter()
         try:
             return self._servable.run(signature, inputs, outputs, timeout_seconds)
         except tf.errors.OpError as error:
             raise from_tensorflow(error) from error
         except (ValueError, TypeError) as error:  # the session's own checks of a feed
             raise bad_request(str(error)) from error
+        finally:
+            self.runtime_seconds += time.perf_counter() - began

@@ -16,7 +16,13 @@ ITEMS = {
     "W": ("warm-up", 6),
     "X": ("monitoring", 4),
 }
-ALL = [f"{letter}{number}" for letter, (_, count) in ITEMS.items() for number in range(1, count + 1)]
+ADVICE = {"W5"}  # to those who record warm-up requests: nothing that a server does
+ALL = [
+    item
+    for letter, (_, count) in ITEMS.items()
+    for item in (f"{letter}{number}" for number in range(1, count + 1))
+    if item not in ADVICE
+]
 _NAME = re.compile(r"test_((?:[A-Z]\d+_)+)")
 
 

@@ -87,6 +87,19 @@ def test_X3_successes_have_a_latency_and_all_requests_a_status(predict, page):
     assert timed_after - timed_before == 1
 
 
+@pytest.mark.parametrize(("method", "api"), [("predict", "Predict"), ("regress", "Regress"), ("classify", "Classify")])
+def test_X2_time_in_tensorflow_is_part_of_the_request(call, page, method, api):
+    bodies = {"predict": {"instances": [1.0]}}
+    body = json.dumps(bodies.get(method, {"signature_name": method, "examples": [{"x": 0.5}]}))
+    key = (":tensorflow:serving:runtime_latency_sum", f'model_name="{NAME}",API="{api}",runtime="TF1"')
+    whole = (":tensorflow:serving:request_latency_sum", f'model_name="{NAME}",API="{method}",entrypoint="REST"')
+    before = page()[0]
+    assert call("POST", f"{MODEL}:{method}", body)[0] == 200
+    after = page()[0]
+    in_tensorflow, in_all = (after[name] - before.get(name, 0) for name in (key, whole))
+    assert 0 < in_tensorflow < in_all
+
+
 def test_X3_examples_are_counted(call, page):
     body = json.dumps({"signature_name": "regress", "examples": [{"x": 1.5}] * 3})
     key = (":tensorflow:serving:request_example_count_total", f'model="{NAME}"')

@@ -131,6 +131,19 @@ def test_R14_no_list_of_models(call):
     assert call("GET", "/v1/models") == (400, {"error": "Missing model name in request."})
 
 
+def test_R15_rest_is_off_by_default_and_not_on_the_port_of_grpc(model_folder, caplog):
+    if not servers.IS_OURS:
+        pytest.skip("the harness gives a binary two ports")
+    from serving.server.options import parse_flags
+    from serving.server.run import _rest_port
+
+    flags = [f"--model_base_path={model_folder}", f"--model_name={NAME}"]
+    assert _rest_port(parse_flags(flags)) is None
+    assert _rest_port(parse_flags([*flags, "--rest_api_port=8501"])) == 8501
+    assert _rest_port(parse_flags([*flags, "--rest_api_port=8500"])) is None
+    assert "cannot be same as --port" in caplog.text
+
+
 def test_requests_in_one_connection_are_answered_in_their_order(base_url):
     url = urllib.parse.urlsplit(base_url)
     request = "POST {}:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}"

@@ -133,3 +133,11 @@ def test_rows_of_many_inputs_keep_their_order(predict):
 
 def test_the_model_of_the_url_is_the_one_asked(call):
     assert call("POST", f"{MODEL}x:predict", '{"instances": [1.0]}')[0] == 404
+
+
+def test_100_000_rows_in_one_request(predict):
+    status, answer = predict({"instances": list(range(100_000))})
+    assert status == 200 and answer["predictions"] == [row / 2 + 2 for row in range(100_000)]
+    rows = [mixed(i=row) for row in range(100_000)]
+    status, answer = predict({"signature_name": "mixed", "instances": rows})
+    assert status == 200 and [row["sum"] for row in answer["predictions"]] == [1.5 + row for row in range(100_000)]
