@@ -46,7 +46,7 @@ lock:           ## requirements.lock from requirements.in and overrides.txt
 	.venv-lock/bin/uv pip compile requirements.in --override overrides.txt --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --quiet -o requirements.lock
 	rm -rf .venv-lock
 
-peers: $(foreach name,fuxictr deepctr_torch recbole,.peers/$(name)/.installed)  ## environments of the libraries that benchmarks/ compares with
+peers: $(foreach name,fuxictr deepctr_torch recbole huggingface,.peers/$(name)/.installed)  ## environments of the libraries that benchmarks/ compares with
 
 .peers/%/.installed: benchmarks/peers/%.txt
 	$(check_python)

@@ -1,0 +1,38 @@
+"""What HuggingFace's own PyTorch makes of a checkpoint: the golden values of tests/models/test_text_checkpoint.py.
+
+    .peers/huggingface/bin/python benchmarks/peers/huggingface_golden.py CHECKPOINT FILE.npz
+
+Runs in an environment of its own (benchmarks/peers/huggingface.txt) and imports nothing of this project.
+"""
+
+import sys
+
+import numpy as np
+import torch
+import transformers
+
+
+def main(checkpoint: str, file: str) -> None:
+    model = transformers.AutoModel.from_pretrained(checkpoint, attn_implementation="eager").eval()
+    random = np.random.default_rng(0)
+    mask = np.arange(17) < np.array([[17], [9], [3]])
+    tokens = np.where(mask, random.integers(5, model.config.vocab_size, mask.shape), model.config.pad_token_id)
+    segments = mask & (np.arange(17) > 5) & (model.config.type_vocab_size > 1)
+    with torch.no_grad():
+        found = model(
+            torch.tensor(tokens),
+            attention_mask=torch.tensor(mask.astype(np.int64)),
+            token_type_ids=torch.tensor(segments.astype(np.int64)),
+            output_hidden_states=True,
+        )
+    np.savez_compressed(
+        file,
+        tokens=tokens.astype(np.int32),
+        segments=segments.astype(np.int32),
+        states=torch.stack(found.hidden_states).numpy(),
+        pooled=found.pooler_output.numpy(),
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,104 @@
+"""Texts to tokens in a graph, as HuggingFace makes them (golden values: benchmarks/peers/huggingface_tokens.py)."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from serving.loader import Servable
+from transforms.errors import InputError
+from transforms.generate.checkpoint import write_checkpoint
+from transforms.tokenizer import WordPiece, join_segments
+
+GOLDEN = json.loads((pathlib.Path(__file__).parent / "golden" / "wordpiece.json").read_text())
+WORDS = ("dress", "good", "love", "cafe", "naive", "smile", "##es", "σ", "ασοσ", "##ed", "日", "中", "한국어", "😀")
+LENGTH = 24
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> WordPiece:
+    return WordPiece(write_checkpoint(tmp_path_factory.mktemp("checkpoint"), words=WORDS))
+
+
+def joined(tokenizer: WordPiece, *texts: list[str | bytes]):
+    parts = [tokenizer.tokens(tf.convert_to_tensor(column)) for column in texts]
+    special = (tokenizer.special[name] for name in ("classify", "separator", "padding"))
+    return join_segments(parts, LENGTH, *special)
+
+
+def test_one_text_gives_huggingfaces_tokens(tokenizer):
+    tokens, segments = joined(tokenizer, [row["texts"][0] for row in GOLDEN])
+    for row, found in zip(GOLDEN, tokens.numpy().tolist(), strict=True):
+        assert found == row["tokens"], row["texts"][0][:60]
+    assert not segments.numpy().any()
+
+
+def test_two_texts_give_huggingfaces_tokens_and_segments(tokenizer):
+    tokens, segments = joined(tokenizer, *([row["texts"][i] for row in GOLDEN] for i in (0, 1)))
+    for row, found, kinds in zip(GOLDEN, tokens.numpy().tolist(), segments.numpy().tolist(), strict=True):
+        assert (found, kinds) == (row["pair"], row["segments"]), [text[:60] for text in row["texts"]]
+    assert tokens.dtype == segments.dtype == tf.int32 and tokens.shape[1] == LENGTH
+
+
+def test_special_tokens_in_a_text_stay_text(tokenizer):
+    special = set(tokenizer.special.values())
+    for text in ("[SEP]", "[MASK] [CLS]", "[PAD]", "a[SEP]b"):
+        assert not special & set(tokenizer.tokens(tf.constant([text])).flat_values.numpy().tolist()), text
+
+
+def test_invalid_utf8_is_left_out(tokenizer):
+    found, wanted = (tokenizer.tokens(tf.constant([text])).to_list() for text in (b"go\xffod \xc3", "good "))
+    assert found == wanted == [[tokenizer.vocabulary.index("good")]]
+
+
+def test_a_text_of_100_000_characters_is_cut(tokenizer):
+    tokens, _ = joined(tokenizer, ["good " * 20_000, "a" * 100_000])
+    good, unknown = tokenizer.vocabulary.index("good"), tokenizer.special["unknown"]
+    first, last = tokenizer.special["classify"], tokenizer.special["separator"]
+    assert tokens.numpy().tolist() == [[first, *[good] * 22, last], [first, unknown, last, *[0] * 21]]
+
+
+def test_a_cased_tokenizer_keeps_case_and_accents(tmp_path):
+    folder = write_checkpoint(tmp_path, words=("Café", "cafe", "Dress"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "tokenize_chinese_chars": False}))
+    tokenizer = WordPiece(folder)
+    words = [
+        [word.decode() for word in row if word] for row in tokenizer.words(tf.constant(["Café Dress中"])).to_list()
+    ]
+    assert words == [["Café", "Dress中"]]
+    assert tokenizer.tokens(tf.constant(["Café"])).to_list() == [[tokenizer.vocabulary.index("Café")]]
+
+
+def test_the_graph_runs_in_the_loader_of_tf_serving(tokenizer, tmp_path):
+    class Graph(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+        def call(self, text):
+            tokens, segments = joined(tokenizer, text)
+            return {"tokens": tokens, "segments": segments}
+
+    module = Graph()
+    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": module.call})
+    servable = Servable(tmp_path, threads=1)
+    try:
+        texts = np.array([row["texts"][0].encode() for row in GOLDEN], object)
+        found = servable.run("serving_default", {"text": texts})["tokens"]
+        np.testing.assert_array_equal(found, [row["tokens"] for row in GOLDEN])
+    finally:
+        servable.close()
+
+
+def test_a_folder_that_is_no_checkpoint_is_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"vocab.txt: cannot be read \(No such file.*; give the folder"):
+        WordPiece(tmp_path)
+    folder = write_checkpoint(tmp_path)
+    (folder / "tokenizer_config.json").write_text("{")
+    with pytest.raises(InputError, match="tokenizer_config.json: is damaged"):
+        WordPiece(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"mask_token": {"content": "<mask>"}}))
+    with pytest.raises(InputError, match="vocab.txt: has no <mask>; it belongs to another tokenizer"):
+        WordPiece(folder)
+    (folder / "vocab.txt").write_bytes(b"\xff")
+    with pytest.raises(InputError, match="not UTF-8"):
+        WordPiece(folder)
