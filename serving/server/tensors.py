@@ -192,6 +192,8 @@ def _rows(instances: list[Any], dtypes: Dtypes) -> dict[str, np.ndarray]:
                 f"Failed to process element: {index} of 'instances' list. JSON object: {shown(row)} "
                 f"keys must be equal to: {','.join(sorted(dtypes))}"
             )
+    if not named and len(dtypes) > 1:  # base64 objects, which are values
+        raise bad_request(f"input size does not match signature: 1!={len(dtypes)}")
     return {name: np.stack(values) for name, values in parts.items()}
 
 

@@ -57,6 +57,8 @@ def test_P6_one_input_by_name_or_plain_several_by_name(predict, error):
         "tensorinfo_map"
     )
     assert error({"signature_name": "mixed", "instances": [1.0]}) == (400, expected)
+    status, message = error({"signature_name": "mixed", "instances": [{"b64": "YQ=="}]})
+    assert status == 400 and message
 
 
 def test_P7_rows_of_both_kinds(error):
