@@ -43,6 +43,15 @@ class Connection:
         """Leaves without a farewell."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
+    def closed(self) -> bool:
+        """Whether the server has answered or closed, without a wait."""
+        self._socket.setblocking(False)
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        return True
+
     def response(self, deadline: float, has_body: bool = True) -> tuple[int, dict[str, str], bytes] | None:
         """The next response; None where the server has closed instead.
 

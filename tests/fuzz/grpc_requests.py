@@ -25,12 +25,13 @@ from tests.fuzz.servable import NAME
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 REGRESS = "/tensorflow.serving.PredictionService/Regress"
+MULTI_INFERENCE = "/tensorflow.serving.PredictionService/MultiInference"
 RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
 METHODS: dict[str, type[Message]] = {
     PREDICT: predict_pb2.PredictRequest,
     "/tensorflow.serving.PredictionService/Classify": classification_pb2.ClassificationRequest,
     REGRESS: regression_pb2.RegressionRequest,
-    "/tensorflow.serving.PredictionService/MultiInference": inference_pb2.MultiInferenceRequest,
+    MULTI_INFERENCE: inference_pb2.MultiInferenceRequest,
     "/tensorflow.serving.PredictionService/GetModelMetadata": get_model_metadata_pb2.GetModelMetadataRequest,
     "/tensorflow.serving.ModelService/GetModelStatus": get_model_status_pb2.GetModelStatusRequest,
     RELOAD: model_management_pb2.ReloadConfigRequest,
@@ -221,7 +222,7 @@ _messages: dict[str, st.SearchStrategy] = {
     PREDICT: _predict(),
     "/tensorflow.serving.PredictionService/Classify": _with_examples(classification_pb2.ClassificationRequest),
     REGRESS: _with_examples(regression_pb2.RegressionRequest),
-    "/tensorflow.serving.PredictionService/MultiInference": _multi(),
+    MULTI_INFERENCE: _multi(),
     "/tensorflow.serving.PredictionService/GetModelMetadata": _metadata(),
     "/tensorflow.serving.ModelService/GetModelStatus": _status(),
     RELOAD: _refused_config(),

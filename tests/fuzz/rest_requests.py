@@ -120,13 +120,6 @@ def right(draw: Any) -> Sent:
 
 # Wrong ones -------------------------------------------------------------------------------------------------------
 
-
-def _bomb(megabytes: int) -> bytes:
-    return gzip.compress(b" " * (megabytes << 20), 1)
-
-
-BOMB = _bomb(200)
-
 _methods = st.sampled_from(["predict", "predict", "predict", "regress", "classify", "PREDICT"])
 
 

@@ -80,6 +80,12 @@ class Server:
                 raise Broken(f"in the server's log: {text[max(0, at - 500) : at + 3000]}")
 
 
+def external(url: str, grpc: str | None) -> Server:
+    """A server that is there: what it answers is judged, its process is not watched."""
+    parts = httpx.URL(url)
+    return Server((parts.host, parts.port or 80), grpc)
+
+
 @contextlib.contextmanager
 def started(models: pathlib.Path, flags: Sequence[str] = ()) -> Iterator[Server]:
     """Serves MODELS/ctr on free ports until the block ends.
