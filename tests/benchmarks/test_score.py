@@ -27,16 +27,19 @@ def alone(rows_per_s: float) -> dict:
     return {"rows": 200, "best": {"rows_per_s": rows_per_s, "cpu_us_per_row": 8_000.0, "callers": 1, "batch": 64}}
 
 
-def test_claims_are_medians_of_the_rounds_and_the_faster_bulk_inferrer_counts():
+def test_claims_are_medians_of_the_rounds():
     pairs = [pair(5.0, 4.0), pair(5.0, 8.0), pair(5.0, 5.0)]  # 200, 100 and 160 rows/s
-    report = score.report_of(pairs, [alone(250), alone(250), alone(160)], {1: pair(9.0, 50.0), 4: pair(9.0, 80.0)}, 0.0)
-    model, bulk = report["claims"]
-    assert (model["ratio"], model["met"]) == ({"median": 0.8, "min": 0.4, "max": 1.0}, True)
+    bulk = {1: pair(9.0, 50.0, cpu=80.0), 4: pair(9.0, 40.0)}
+    report = score.report_of(pairs, [alone(250), alone(250), alone(160)], bulk, 0.0)
+    model, one, four = report["claims"]
+    assert (model["ratio"], model["target"], model["met"]) == ({"median": 0.8, "min": 0.4, "max": 1.0}, 0.8, True)
     assert model["cpu_ratio"]["median"] == pytest.approx(0.8)
-    assert (bulk["ratio"], bulk["met"]) == ({"median": 10.0, "min": 6.25, "max": 12.5}, True)
+    assert (one["ratio"], one["met"], one["workers"]) == ({"median": 10.0, "min": 6.25, "max": 12.5}, True, 1)
+    assert one["cpu_ratio"]["median"] == pytest.approx(10.0)
+    assert (four["ratio"]["median"], four["target"], four["met"], four["workers"]) == (8.0, None, None, 4)
     assert [claim["against"] for claim in score.report_of(pairs[:1], [alone(1)], {}, None)["claims"]] == ["model"]
     report |= {"model_name": "m", "machine": {"cpu": "c"}, "busy": 0.0}
-    assert score.table(report).row_count == 3 + 3 + 2 + 2
+    assert score.table(report).row_count == 3 + 3 + 2 + 3
 
 
 def test_two_sizes_are_needed():
