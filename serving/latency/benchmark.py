@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from tensorflow.core.protobuf import config_pb2
 
 from serving.latency.generators import Generators
 from serving.latency.in_process import Session, loader_call, measure_calls, saved_model_call
@@ -37,16 +38,24 @@ class Model:
         path: The version's folder, or the folder of its versions.
         log: A raw log in the model's format; None: the rows that travel with it.
         most_rows: The most rows in a request.
+        config: The session's settings, as of the server.
 
     Raises:
         InputError: there is no model that ctrpipe exported, or no good row in the log.
     """
 
-    def __init__(self, path: pathlib.Path, log: pathlib.Path | None, most_rows: int):
+    def __init__(
+        self,
+        path: pathlib.Path,
+        log: pathlib.Path | None,
+        most_rows: int,
+        config: config_pb2.ConfigProto | None = None,
+    ):
         self.version = find_version(path).resolve()
         self.name = self.version.parent.name
         self.task = next(iter(read_log_spec(self.version).data.labels))
-        self.servable = Servable(self.version)
+        self.config = config
+        self.servable = Servable(self.version, config=config)
         self.rows: Rows = read_rows(self.version, self.servable, log, most_rows * BODIES)
 
     def describe(self) -> dict[str, Any]:
@@ -159,7 +168,7 @@ class Benchmark:
 
     def _closed_cells(self, kinds: Sequence[str]) -> Iterator[Cell]:
         """Call, then request, of the same rows and clients: what is compared lies close in time."""
-        session = Session(self._model.version)
+        session = Session(self._model.version, self._model.config)
         calls = {name: (session.call(signature), signature) for name, signature in CALLS.items()}
         calls[LOADER] = loader_call(self._model.servable, "serving_packed"), "serving_packed"
         if self._whole:

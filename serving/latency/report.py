@@ -124,6 +124,7 @@ def remarks(report: dict[str, Any]) -> Iterable[str]:
             f"Server: {target['server'] or 'says no name'} at {target['url']}, gRPC {target['grpc'] or 'none'}, "
             f"flags {'unknown' if flags is None else ' '.join(flags) or 'none but model and ports'}"
         )
+    yield f"Session of the calls in this process: {report['session'] or 'the default'}"
     about = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
     yield f"{report['machine']['cpu']}, {report['machine']['cores']} cores; {about}"
     for model in report["models"]:

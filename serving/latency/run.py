@@ -6,6 +6,8 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from google.protobuf import text_format
+
 from serving.latency import papers
 from serving.latency.benchmark import Benchmark, Model, Progress, ceilings
 from serving.latency.generators import Generators
@@ -14,6 +16,8 @@ from serving.latency.machine import busy, cores, machine, software
 from serving.latency.ratios import near_ceiling, ratios, targets
 from serving.latency.settings import Settings
 from serving.latency.target import Target, at_url, started
+from serving.server.options import parse_flags
+from serving.server.session_options import session_config
 
 LOCAL = "local"
 
@@ -38,7 +42,7 @@ def measure_latency(
         command: What starts our server, without its flags.
         target: `local`, or the URL of a model at a server that is there.
         grpc: That server's HOST:PORT for gRPC.
-        flags: More flags for our server.
+        flags: More flags for our server; those of the session hold for the calls in this process too.
         baseline: What Hiformer's method divides by, a Transformer of one layer; beside the models in the papers' part.
         progress: Told a line now and then.
 
@@ -48,6 +52,7 @@ def measure_latency(
     Raises:
         InputError: a model, the log or the server cannot be used.
     """
+    config = session_config(parse_flags(flags))
     there = None if target == LOCAL else at_url(target, grpc)
     share = busy()
     report: dict[str, Any] = {
@@ -57,6 +62,7 @@ def measure_latency(
         "machine": machine(),
         **software(),
         "busy": {"before": share},
+        "session": text_format.MessageToString(config, as_one_line=True),
         "settings": settings.model_dump(mode="json"),
         "target": {},
         "ceiling": [],
@@ -64,7 +70,7 @@ def measure_latency(
         "papers": {},
     }
     progress("loading the models")
-    loaded = [Model(path, log, max(settings.rows)) for path in [*models, *([baseline] if baseline else [])]]
+    loaded = [Model(path, log, max(settings.rows), config) for path in [*models, *([baseline] if baseline else [])]]
     _tell_apart(loaded)
     running: list[Benchmark] = []
     try:

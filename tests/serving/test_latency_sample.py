@@ -123,7 +123,13 @@ def test_a_cell_near_the_generators_own_rate_is_named():
     limit = cell("rest_columnar", 1, 8, [1.0]) | {"requests_per_s": 120.0}
     other = cell("rest_columnar", 1, 1, [1.0]) | {"requests_per_s": 1000.0}
     cells = [cell("rest_row", 1, 8, [1.0]), cell("rest_row", 1, 1, [1.0]), cell("grpc_packed", 1, 8, [1.0])]
-    assert near_ceiling(cells, [limit, other]) == ["rest_row rows: 1 clients: 8"]
+    assert near_ceiling(cells, [limit, other]) == ["rest_row rows: 1 clients: 8 (closed)"]
+
+
+def test_an_open_loop_that_was_sent_late_is_named():
+    late = cell("grpc_packed", 1, 64, [1.0], loop="open") | {"generator_lag_p99_ms": 6.0, "p99_ms": 10.0}
+    punctual = late | {"kind": "rest_columnar", "generator_lag_p99_ms": 0.2}
+    assert near_ceiling([late, punctual], []) == ["grpc_packed rows: 1 clients: 64 (open)"]
 
 
 # The papers' methods --------------------------------------------------------------------------------------------------
