@@ -19,6 +19,7 @@ from pipeline.commands.run import run
 from pipeline.commands.score import score
 from pipeline.commands.serve import serve
 from pipeline.commands.sweep import sweep
+from pipeline.commands.tune_serving import tune_serving
 from transforms.errors import InputError, causes
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
@@ -55,5 +56,5 @@ def main() -> None:
     """
 
 
-for command in (run, score, serve, predict, label, generate, report, drift, sweep, models, demo, bench):
+for command in (run, score, serve, predict, label, generate, report, drift, sweep, models, tune_serving, demo, bench):
     main.add_command(command)

@@ -2,6 +2,7 @@
 
 import logging
 import pathlib
+from collections.abc import Iterator
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
@@ -38,8 +39,7 @@ def replay_warmup(version: ServedVersion, path: pathlib.Path, iterations: int = 
         return 0
     done = 0
     try:
-        for record in tf.compat.v1.io.tf_record_iterator(str(file)):
-            request = _parse(record, file)
+        for request in read_records(file):
             for _ in range(max(iterations, 1)):
                 _replay(version, request)
             done += 1
@@ -52,6 +52,17 @@ def replay_warmup(version: ServedVersion, path: pathlib.Path, iterations: int = 
         raise from_tensorflow(error) from error
     log.info("Finished reading warmup data at %s. Number of warmup records read: %d.", file, done)
     return done
+
+
+def read_records(file: pathlib.Path) -> Iterator[prediction_log_pb2.PredictionLog]:
+    """The recorded requests.
+
+    Raises:
+        ServingError: a record cannot be read.
+        tf.errors.DataLossError: the file is no TFRecord.
+    """
+    for record in tf.compat.v1.io.tf_record_iterator(str(file)):
+        yield _parse(record, file)
 
 
 def _parse(record: bytes, file: pathlib.Path) -> prediction_log_pb2.PredictionLog:

@@ -15,7 +15,7 @@ def session_config(options: ServerOptions) -> config_pb2.ConfigProto:
     """The session of every version; a flag stands above the file.
 
     Raises:
-        InputError: the file cannot be read or is no ConfigProto, or the flags contradict each other.
+        InputError: the file cannot be read, or is no ConfigProto.
     """
     config = config_pb2.ConfigProto(inter_op_parallelism_threads=_IN_THE_CALLERS_THREAD)
     if options.tensorflow_session_config_file is not None:
@@ -26,8 +26,6 @@ def session_config(options: ServerOptions) -> config_pb2.ConfigProto:
     if options.mixed_precision == "bfloat16":
         rewrites = config.graph_options.rewrite_options
         rewrites.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
-    elif options.mixed_precision:
-        raise InputError(f'--mixed_precision={options.mixed_precision}: it is "bfloat16" or empty')
     return config
 
 
@@ -45,11 +43,6 @@ def _read(options: ServerOptions) -> config_pb2.ConfigProto:
 def _set_threads(config: config_pb2.ConfigProto, options: ServerOptions) -> None:
     intra, inter = options.tensorflow_intra_op_parallelism, options.tensorflow_inter_op_parallelism
     both = options.tensorflow_session_parallelism
-    if intra > 0 and inter > 0 and both > 0:
-        raise InputError(
-            "Either set --tensorflow_session_parallelism or --tensorflow_intra_op_parallelism and "
-            "--tensorflow_inter_op_parallelism; not all of them"
-        )
     if intra > 0 or inter > 0:
         config.intra_op_parallelism_threads, config.inter_op_parallelism_threads = intra, inter
     elif both > 0:

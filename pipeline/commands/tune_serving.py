@@ -1,0 +1,65 @@
+"""`ctrpipe tune-serving`."""
+
+import pathlib
+
+import click
+
+from pipeline.commands.options import PATH
+from transforms.errors import InputError
+
+
+def _numbers(_context: click.Context, parameter: click.Parameter, value: str) -> list[int]:
+    parts = value.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise InputError(f"--{parameter.name}={value}: whole numbers above 0, separated by commas")
+    return [int(part) for part in parts]
+
+
+@click.command("tune-serving")
+@click.argument("model", type=PATH)
+@click.option("--rows", default="1,100", show_default=True, callback=_numbers, help="Rows of a request.")
+@click.option("--clients", default="1,8", show_default=True, callback=_numbers, help="Requests at the same time.")
+@click.option("--signature", default="serving_packed", show_default=True, help="What is asked.")
+@click.option("--seconds", type=click.FloatRange(0.05), default=0.5, show_default=True, help="Of a load in a round.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="How often all are measured.")
+@click.option("--output", type=PATH, default=pathlib.Path("runs/tuned"), show_default=True, help="Result folder.")
+def tune_serving(
+    model: pathlib.Path,
+    rows: list[int],
+    clients: list[int],
+    signature: str,
+    seconds: float,
+    rounds: int,
+    output: pathlib.Path,
+) -> None:
+    """Measure threads and batching on this machine for MODEL (DIR/models/<name>, or one version), in a few minutes.
+
+    The requests are those recorded with the model. The best setting answers most rows a second, as geometric mean over
+    all pairs of --rows and --clients. It is written as flags that `ctrpipe serve` and tensorflow_model_server take:
+
+    \b
+      env $(cat runs/tuned/environment) ctrpipe serve --model_base_path=DIR $(cat runs/tuned/flags)
+
+    beside the same as a session.config, batching.config where batching pays, and tune.json with everything measured.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from pipeline.progress import announce
+    from serving.layout import find_version
+    from serving.tune import FLAGS, Load, flags, rows_of_table, tune, write
+
+    version = find_version(model)
+    loads = [Load(count, number) for count in rows for number in clients]
+    trials = tune(version, signature, loads, seconds, rounds, announce)
+    write(trials, loads, version, signature, output)
+    found = Table(title=f"{model}, {signature}: rows/s (median / 99th percentile in ms)")
+    for name in ("setting", *(f"{load.rows} rows x {load.clients}" for load in loads), "score"):
+        found.add_column(name, justify="left" if name == "setting" else "right")
+    for row in rows_of_table(trials, loads):
+        found.add_row(*row)
+    console = Console()
+    console.width = max(console.width, 160)  # a pipe has no width
+    console.print(found)
+    click.echo(f"Best: {' '.join(flags(trials[0].setting, output))}")
+    click.echo(f"Written: {output}/{FLAGS} and what it needs")
