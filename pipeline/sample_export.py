@@ -85,7 +85,7 @@ def make_export(
     fresh = folder / f".{model}.unfinished"
     shutil.rmtree(fresh, ignore_errors=True)
     first = next(LogReader(CRITEO).read(str(prepared.log))).rows.slice(0, 10)
-    extra = {"training.json": json.dumps({"model": {"name": model, **options}}, indent=1)}
+    extra: dict[str, str | bytes] = {"training.json": json.dumps({"model": {"name": model, **options}}, indent=1)}
     export(learner.network, transform, CRITEO, fields, first, fresh, extra)
     shutil.rmtree(version, ignore_errors=True)
     version.parent.mkdir(exist_ok=True)
