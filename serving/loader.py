@@ -89,11 +89,11 @@ class Servable:
             if key not in self._calls:
                 signature, *outputs = key
                 definition = self.signatures[signature]
-                inputs = sorted(definition.inputs)
-                outputs = outputs or sorted(definition.outputs)
+                feeds, fetches = dict(definition.inputs), dict(definition.outputs)  # a proto's map makes what it lacks
+                inputs, outputs = sorted(feeds), outputs or sorted(fetches)
                 options = config_pb2.CallableOptions(
-                    feed=[definition.inputs[name].name for name in inputs],
-                    fetch=[definition.outputs[name].name for name in outputs],
+                    feed=[feeds[name].name for name in inputs],
+                    fetch=[fetches[name].name for name in outputs],
                 )
                 # C++'s Session::MakeCallable. The public make_callable is Session.run where there are feeds, whose
                 # Python costs more than a small model.

@@ -13,7 +13,6 @@ import numpy as np
 
 from transforms.errors import InputError
 
-
 SWITCH_SECONDS = 0.0005  # as in the server: how long a thread keeps the interpreter while others wait
 
 

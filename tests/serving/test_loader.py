@@ -1,0 +1,133 @@
+"""A version in the C++ loader."""
+
+import concurrent.futures
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+from tensorflow.core.framework import tensor_pb2
+from tensorflow.core.protobuf import config_pb2, saved_model_pb2
+
+from serving.loader import Servable
+from serving.server.options import parse_flags
+from serving.server.session_options import session_config
+from transforms.errors import InputError
+
+
+class Model(tf.Module):
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.float32, name="x"), tf.TensorSpec([None], tf.float32, name="scale")]
+    )
+    def scaled(self, x, scale):
+        return {"product": x * scale, "sum": x + scale}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def echo(self, text):
+        return {"text": tf.identity(text), "bytes": tf.strings.length(text)}
+
+
+@pytest.fixture(scope="module")
+def version(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    model = Model()
+    tf.saved_model.save(model, str(folder), {"scaled": model.scaled, "echo": model.echo})
+    file = folder / "saved_model.pb"
+    saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    default = text_format.Parse("dtype: DT_FLOAT tensor_shape {} float_val: 10", tensor_pb2.TensorProto())
+    saved.meta_graphs[0].signature_def["scaled"].defaults["scale"].CopyFrom(default)
+    file.write_bytes(saved.SerializeToString())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def servable(version):
+    found = Servable(version)
+    yield found
+    found.close()
+
+
+def x(*values):
+    return np.array(values, np.float32)
+
+
+def test_all_outputs_come_by_name_or_those_asked_for(servable):
+    inputs = {"x": x(1, 2), "scale": x(3, 4)}
+    found = servable.run("scaled", inputs)
+    assert {name: values.tolist() for name, values in found.items()} == {"product": [3, 8], "sum": [4, 6]}
+    assert list(servable.run("scaled", inputs, ["sum"])) == ["sum"]
+
+
+def test_an_absent_input_has_the_signatures_default(servable):
+    assert servable.run("scaled", {"x": x(1, 2)})["product"].tolist() == [10, 20]
+
+
+def test_what_is_not_known_is_a_key_error(servable):
+    for arguments in (("none", {}), ("scaled", {"y": x(1)}), ("scaled", {"x": x(1)}, ["none"])):
+        with pytest.raises(KeyError):
+            servable.run(*arguments)
+
+
+def test_nothing_is_cast(servable):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="int64"):
+        servable.run("scaled", {"x": np.array([1]), "scale": x(1)})
+
+
+def test_strings_keep_every_byte(servable):
+    texts = np.array([b"a\0b\0", "é☃".encode(), b"", b"\xff"], object)
+    found = servable.run("echo", {"text": texts})
+    assert found["text"].tolist() == texts.tolist() and found["bytes"].tolist() == [4, 5, 0, 1]
+
+
+def test_threads_may_run_a_signature_before_it_has_run_once(version):
+    servable = Servable(version)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda value: servable.run("scaled", {"x": x(value)})["product"].tolist(), range(40)))
+    assert found == [[10 * value] for value in range(40)]
+    servable.close()
+
+
+def test_what_has_no_time_left_is_not_run(servable):
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        servable.run("scaled", {"x": x(1)}, timeout_seconds=0)
+
+
+def test_a_folder_without_a_model_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="no SavedModel here"):
+        Servable(tmp_path)
+
+
+# The flags --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "intra", "inter"),
+    [
+        ([], 0, -1),  # automatic: all processors within an operation, one operation after another
+        (["--tensorflow_session_parallelism=3"], 3, 3),
+        (["--tensorflow_intra_op_parallelism=2"], 2, 0),
+        (["--tensorflow_intra_op_parallelism=2", "--tensorflow_inter_op_parallelism=-1"], 2, -1),
+        (["--tensorflow_inter_op_parallelism=5"], 0, 5),
+    ],
+)
+def test_flags_set_the_sessions_threads(flags, intra, inter):
+    found = session_config(parse_flags(flags))
+    assert (found.intra_op_parallelism_threads, found.inter_op_parallelism_threads) == (intra, inter)
+
+
+def test_a_flag_stands_above_the_sessions_file(tmp_path):
+    file = tmp_path / "session.config"
+    file.write_text("intra_op_parallelism_threads: 7 allow_soft_placement: true")
+    flag = f"--tensorflow_session_config_file={file}"
+    found = session_config(parse_flags([flag]))
+    assert found == config_pb2.ConfigProto(intra_op_parallelism_threads=7, allow_soft_placement=True)
+    found = session_config(parse_flags([flag, "--tensorflow_session_parallelism=2"]))
+    assert found.intra_op_parallelism_threads == 2 and found.allow_soft_placement
+    file.write_text("intra: 7")
+    with pytest.raises(InputError, match="session.config"):
+        session_config(parse_flags([flag]))
+
+
+def test_bfloat16_is_the_graph_rewrite_of_tf_serving():
+    rewrites = session_config(parse_flags(["--mixed_precision=bfloat16"])).graph_options.rewrite_options
+    assert rewrites.auto_mixed_precision_onednn_bfloat16 == 1  # ON

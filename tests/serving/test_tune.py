@@ -1,0 +1,118 @@
+"""ctrpipe tune-serving: what is tried, how it is judged, what it leaves."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
+
+from serving import tune
+from serving.server.batching_parameters import read_parameters
+from serving.server.options import parse_flags
+from serving.server.session_options import session_config
+from serving.tune_process import Load, Measured, Setting, measure, recorded_rows
+from transforms.errors import InputError
+
+LOADS = [Load(1, 1), Load(100, 8)]
+BATCHED = (
+    ("max_batch_size", 500),
+    ("max_execution_batch_size", 128),
+    ("enable_large_batch_splitting", True),
+    ("num_batch_threads", 2),
+)
+
+
+class Model(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def double(self, x):
+        return {"y": 2 * x}
+
+
+@pytest.fixture(scope="module")
+def version(tmp_path_factory):
+    """A version that has recorded two requests of `double`, of one row each."""
+    folder = tmp_path_factory.mktemp("model") / "1"
+    model = Model()
+    tf.saved_model.save(model, str(folder), {"double": model.double, "serving_default": model.double})
+    (folder / "assets.extra").mkdir()
+    with tf.io.TFRecordWriter(str(folder / "assets.extra" / "tf_serving_warmup_requests")) as writer:
+        for value in (1, 2):
+            log = prediction_log_pb2.PredictionLog()
+            log.predict_log.request.model_spec.signature_name = "double"
+            log.predict_log.request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.float32([value])))
+            writer.write(log.SerializeToString())
+    return folder
+
+
+def trial(setting, *rates):
+    return tune.Trial(setting, [[Measured(rate, 1.0, 2.0, 0.5) for rate in rates]])
+
+
+def test_the_best_has_the_largest_geometric_mean():
+    even, lopsided = trial(Setting(1, -1, False), 100, 100), trial(Setting(2, -1, False), 10, 900)
+    assert [found.setting.intra_op for found in tune.ranked([lopsided, even], LOADS)] == [1, 2]
+    assert tune.score(lopsided, LOADS) == pytest.approx(np.sqrt(10 * 900))
+
+
+def test_rounds_count_by_their_median():
+    found = trial(Setting(1, -1, False), 100, 100)
+    found.rounds += [[Measured(900, 1, 1, 1)] * 2, [Measured(200, 1, 1, 1)] * 2]
+    assert tune.score(found, LOADS) == pytest.approx(200)
+
+
+def test_tensorflows_default_and_one_thread_are_tried():
+    settings = tune.thread_settings()
+    count = tune.cores()
+    assert Setting(count, count, True) in settings and Setting(1, -1, False) in settings
+    assert len(set(settings)) == len(settings) and max(setting.intra_op for setting in settings) == count
+
+
+def test_batches_that_are_tried_take_the_largest_request():
+    for setting in tune.batching_settings(Setting(4, 4, False), [Load(1000, 32)]):
+        batching = dict(setting.batching)
+        assert batching["max_batch_size"] == 1000 and batching["max_enqueued_batches"] * 128 >= 32 * 1000
+
+
+def test_a_server_takes_what_is_written(tmp_path):
+    best = Setting(2, -1, False, BATCHED)
+    trials = [trial(best, 2, 2), trial(Setting(1, -1, True), 1, 1)]
+    tune.write(trials, LOADS, tmp_path / "1", "double", tmp_path / "out")
+    options = parse_flags((tmp_path / "out" / "flags").read_text().split())
+    config = session_config(options)
+    assert (config.intra_op_parallelism_threads, config.inter_op_parallelism_threads) == (2, -1)
+    found = read_parameters(options.batching_parameters_file)
+    assert all(getattr(found, name) == value for name, value in BATCHED)
+    assert (tmp_path / "out" / "environment").read_text() == "TF_ENABLE_ONEDNN_OPTS=0\n"
+    file = f"--tensorflow_session_config_file={tmp_path / 'out' / 'session.config'}"
+    assert session_config(parse_flags([file])) == config
+    report = json.loads((tmp_path / "out" / "tune.json").read_text())
+    assert [found["intra_op"] for found in report["trials"]] == [2, 1] and report["loads"][1]["clients"] == 8
+
+
+def test_a_second_tuning_without_batching_leaves_no_file_of_the_first(tmp_path):
+    tune.write([trial(Setting(2, -1, False, BATCHED), 2, 2)], LOADS, tmp_path, "double", tmp_path)
+    tune.write([trial(Setting(2, -1, False), 2, 2)], LOADS, tmp_path, "double", tmp_path)
+    assert not (tmp_path / "batching.config").exists()
+    assert not parse_flags((tmp_path / "flags").read_text().split()).enable_batching
+
+
+@pytest.mark.parametrize("batching", [(), BATCHED])
+def test_every_load_is_measured(version, monkeypatch, batching):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    interval = sys.getswitchinterval()
+    setting = Setting(1, -1, True, batching)
+    try:
+        found = measure(setting, str(version), "double", [Load(1, 1), Load(300, 4)], 0.05)
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(found) == 2
+    for measured in found:
+        assert measured.rows_per_s > 0 and 0 < measured.p50_ms <= measured.p99_ms
+
+
+def test_requests_are_those_recorded(version):
+    assert recorded_rows(version, "double")["x"].tolist() == [1, 2]
+    with pytest.raises(InputError, match="no recorded request of the signature other"):
+        recorded_rows(version, "other")
