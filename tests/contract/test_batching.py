@@ -22,13 +22,13 @@ from transforms.errors import InputError
 
 PATH = "/v1/models/m:predict"
 LONG = 10_000_000  # microseconds: a test that has to wait for it is over its time
-WIDTH = 512
+WIDTH = 1024
 
 
 class Batched(tf.Module):
     def __init__(self):
         super().__init__()
-        self.weights = [tf.Variable(tf.eye(WIDTH), name=f"w{index}") for index in range(6)]
+        self.weights = [tf.Variable(tf.eye(WIDTH), name=f"w{index}") for index in range(8)]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
     def rows(self, x):
@@ -349,7 +349,7 @@ def test_X2_batches_are_counted(batched):
 
 
 def test_batches_of_32_clients_answer_more_rows_a_second(batched):
-    """The graph reads 6 MB of weights a run: one run for 16 rows costs little more than one for a row."""
+    """The graph reads 32 MB of weights a run: one run for 16 rows costs little more than one for a row."""
     servable = batched(max_batch_size=32, num_batch_threads=2, max_enqueued_batches=100)
     row = {"x": np.ones([1, WIDTH], np.float32)}
 
@@ -366,4 +366,4 @@ def test_batches_of_32_clients_answer_more_rows_a_second(batched):
         return sum(together(*[client] * 32)) / seconds
 
     rounds = [(rate(servable._servable), rate(servable)) for _ in range(3)]
-    assert max(with_ / without for without, with_ in rounds) > 1, rounds
+    assert np.median([with_ / without for without, with_ in rounds]) > 1, rounds
