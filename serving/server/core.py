@@ -64,6 +64,7 @@ class ServerCore:
         )
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._switch_seconds = sys.getswitchinterval()
 
     def _read_config(self) -> model_server_config_pb2.ModelServerConfig:
         if self._options.model_config_file is not None:
@@ -75,6 +76,7 @@ class ServerCore:
 
     def start(self) -> None:
         """Loads what is there, then follows the file system and the config file."""
+        self._switch_seconds = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
         with self._reloading:
             self._apply(self._config)
@@ -86,6 +88,7 @@ class ServerCore:
     def stop(self) -> None:
         """Unloads every version, those in use after their last request."""
         self._stopping.set()
+        sys.setswitchinterval(self._switch_seconds)
         for thread in self._threads:
             thread.join()
         for manager in self._models.values():

@@ -1,0 +1,55 @@
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2, types_pb2
+
+from serving.server.grpc_tensors import to_array, to_proto
+
+KINDS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float32, np.float64, bool]
+WIDE = [np.float16, ml_dtypes.bfloat16, np.complex64, np.complex128]
+
+
+@pytest.mark.parametrize("kind", KINDS + WIDE, ids=lambda kind: np.dtype(kind).name)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 500)])
+@pytest.mark.parametrize("as_content", [True, False])
+def test_both_directions_agree_with_tensorflow(kind, shape, as_content):
+    values = np.random.default_rng(0).integers(0, 2 if kind is bool else 100, shape).astype(kind)
+    proto = to_proto(values, as_content)
+    np.testing.assert_array_equal(tf.make_ndarray(proto), values)
+    assert tf.make_ndarray(proto).dtype == values.dtype
+    if kind in KINDS and values.size:
+        assert bool(proto.tensor_content) is as_content
+    for sent in (proto, tf.make_tensor_proto(values, shape=shape)):
+        found = to_array(sent)
+        np.testing.assert_array_equal(found, values)
+        assert (found.dtype, found.shape) == (values.dtype, shape)
+
+
+def test_strings_are_bytes():
+    values = np.array([[b"a", b""], ["é".encode(), b"\xff"]], object)
+    assert to_array(to_proto(values)).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_fewer_values_than_the_shape_says_repeat_the_last(count):
+    proto = tf.make_tensor_proto(np.zeros(5, np.int32))
+    proto.tensor_content = b""
+    proto.int_val.extend(range(count))
+    assert to_array(proto).tolist() == [*range(count), *[count - 1] * (5 - count)]
+
+
+def test_negative_numbers_in_an_unsigned_tensor_wrap_as_in_c():
+    proto = tensor_pb2.TensorProto(dtype=types_pb2.DT_UINT8, int_val=[-1])
+    assert to_array(proto).tolist() == 255
+
+
+@pytest.mark.parametrize("kind", [*types_pb2.DataType.values(), 9999])
+@pytest.mark.parametrize("size", [1, 1 << 40])
+def test_any_type_with_no_values_is_an_array_or_an_error(kind, size):
+    proto = tensor_pb2.TensorProto(dtype=kind)
+    proto.tensor_shape.dim.add(size=size)
+    try:
+        assert to_array(proto).shape == (1,)
+    except ValueError:
+        assert size > 1 or kind not in {types_pb2.DT_FLOAT, types_pb2.DT_STRING}
