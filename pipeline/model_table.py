@@ -16,6 +16,8 @@ from pipeline.training.network import build_network
 from transforms.errors import InputError
 from transforms.preprocessing import layout
 from transforms.spec import Categorical, Multivalent
+from transforms.spec import Text as TextFeature
+from transforms.spec import Text as TextFeature
 
 REFERENCE_FIELDS, REFERENCE_IDS = 39, 5000
 REFERENCE_TEXT = 64, 30522  # BERT4CTR's length, BERT's vocabulary
@@ -52,7 +54,7 @@ def describe_models(config: pathlib.Path | None = None) -> tuple[str, list[dict[
 
 
 def _full_vocabularies(path: pathlib.Path, config: RunConfig) -> FeatureMap:
-    def size(column: str, feature: Categorical | Multivalent) -> int:
+    def size(column: str, feature: Categorical | Multivalent | TextFeature) -> int:
         if feature.top_k is None:
             raise InputError(f"{path}: {column} has no top_k, so its vocabulary's size is not known before a run")
         return feature.top_k

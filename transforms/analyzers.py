@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tfx_bsl import sketches
 
 from transforms.payload import read_payload
-from transforms.spec import LogSpec
+from transforms.spec import LogSpec, Text
 
 # A quantile of the sketch is at most this share of the rows away from its place; measured, it is 40 times nearer.
 QUANTILE_ERROR = 1e-3
@@ -65,11 +65,15 @@ class Numbers:
 
 @dataclasses.dataclass(frozen=True)
 class LogSummary:
-    """Value counts of the columns with a vocabulary, numbers of those whose transform needs them. Pickles."""
+    """Value counts of the columns with a vocabulary, numbers of those whose transform needs them. Pickles.
+
+    `documents` says, of texts whose tokens are ranked by TF x IDF, in how many values each token occurs.
+    """
 
     values: dict[str, ValueCounts]
     numbers: dict[str, Numbers]
     capacity: int
+    documents: dict[str, "Documents"] = dataclasses.field(default_factory=dict)
 
     def vocabulary(self, column: str, top_k: int | None = None, min_count: int = 1) -> pa.LargeBinaryArray:
         """The column's values: most frequent first, among equals the greater bytes first, as TensorFlow Transform.
@@ -91,19 +95,57 @@ class LogSummary:
         order = pc.sort_indices(found, [("count", "descending"), ("value", "descending")])[:top_k]
         return found["value"].take(order).combine_chunks()
 
+    def tokens(self, feature: Text) -> pa.LargeBinaryArray:
+        """The tokens of a text's columns together: the highest count or TF x IDF first, then the greater bytes.
+
+        TF is a token's count in all values, IDF is ln(values / values with the token); a value that is missing is none.
+        """
+        found = _sum([self.values[column] for column in feature.columns])
+        scores = found.counts.astype(np.float64)
+        if feature.rank_by == "tf_idf":
+            documents = [self.documents[column] for column in feature.columns]
+            with_token = _sum([each.counts for each in documents])
+            place = pc.index_in(found.values, with_token.values).fill_null(len(with_token.counts)).to_numpy()
+            # What is not listed was too rare to be counted exactly.
+            frequency = np.append(with_token.counts, max(with_token.bound, 1))[place]
+            scores *= np.log(sum(each.rows for each in documents) / frequency)
+        kept = (found.counts >= feature.min_count) & _fit_a_line(found.values)
+        table = pa.table({"value": found.values.filter(pa.array(kept)), "score": scores[kept]})
+        order = pc.sort_indices(table, [("score", "descending"), ("value", "descending")])[: feature.top_k]
+        return table["value"].take(order).combine_chunks()
+
     def vocabulary_size(self, column: str, top_k: int | None = None, min_count: int = 1) -> int:
         """The length of `vocabulary`, for less work."""
         found = int(np.count_nonzero(self._candidates(column, min_count)))
         return found if top_k is None else min(found, top_k)
 
     def _candidates(self, column: str, min_count: int) -> np.ndarray:
-        values = self.values[column].values
-        broken = pc.or_(pc.match_substring(values, "\n"), pc.match_substring(values, "\r"))
-        return (self.values[column].counts >= min_count) & ~broken.to_numpy(zero_copy_only=False)
+        return (self.values[column].counts >= min_count) & _fit_a_line(self.values[column].values)
 
     def bounds(self) -> dict[str, int]:
         """The columns whose counting was not exact, with the bound of the error."""
         return {column: found.bound for column, found in self.values.items() if found.bound}
+
+
+@dataclasses.dataclass(frozen=True)
+class Documents:
+    """In how many of a column's values each token occurs, and how many values there are."""
+
+    counts: ValueCounts
+    rows: int
+
+
+def _fit_a_line(values: pa.Array) -> np.ndarray:
+    broken = pc.or_(pc.match_substring(values, "\n"), pc.match_substring(values, "\r"))
+    return ~broken.to_numpy(zero_copy_only=False)
+
+
+def _sum(parts: Sequence[ValueCounts]) -> ValueCounts:
+    """The counts of several columns together."""
+    counter = _ValueCounter(sum(len(part.counts) for part in parts))
+    for part in parts:
+        counter.add(part)
+    return counter.counts()
 
 
 def summarize(files: Sequence[pathlib.Path], spec: LogSpec, capacity: int | None = None) -> LogSummary:
@@ -131,7 +173,7 @@ def merge(summaries: Iterable[LogSummary]) -> LogSummary:
     for summary in summaries:
         if counter is None:
             sketched = {column: numbers.sketch is not None for column, numbers in summary.numbers.items()}
-            counter = LogCounter(dict.fromkeys(summary.values), sketched, summary.capacity)
+            counter = LogCounter(dict.fromkeys(summary.values), sketched, summary.capacity, summary.documents)
         counter.include(summary)
     if counter is None:
         raise ValueError("There is no summary to merge")
@@ -145,11 +187,20 @@ class LogCounter:
         separators: By column with a vocabulary, what separates its tokens, or None.
         sketched: By column whose numbers are wanted, whether its quantiles are.
         capacity: So many different values a column are counted exactly.
+        documents: Columns with tokens of which it is counted in how many values they occur.
     """
 
-    def __init__(self, separators: dict[str, str | None], sketched: dict[str, bool], capacity: int):
+    def __init__(
+        self,
+        separators: dict[str, str | None],
+        sketched: dict[str, bool],
+        capacity: int,
+        documents: Collection[str] = (),
+    ):
         self._separators = separators
         self._capacity = capacity
+        self._documents = {column: _ValueCounter(capacity) for column in documents}
+        self._document_rows = dict.fromkeys(documents, 0)
         self._values = {column: _ValueCounter(capacity) for column in separators}
         self._numbers = {column: _NumberCounter(with_sketch) for column, with_sketch in sketched.items()}
 
@@ -163,6 +214,7 @@ class LogCounter:
             {name: getattr(features[name], "separator", None) for name in vocabularies},
             {name: name in spec.quantile_columns for name in measured},
             capacity or spec.data.max_distinct_values,
+            [name for name in vocabularies if getattr(features[name], "rank_by", None) == "tf_idf"],
         )
 
     @property
@@ -177,6 +229,10 @@ class LogCounter:
         """
         for column, counter in self._values.items():
             counter.add(_count(rows[column], self._separators[column]))
+        for column, documents in self._documents.items():
+            found = _count_documents(rows[column], self._separators[column] or "")
+            documents.add(found.counts)
+            self._document_rows[column] += found.rows
         for column, numbers in self._numbers.items():
             numbers.add(rows[column])
 
@@ -184,6 +240,9 @@ class LogCounter:
         """Takes rows that are summarized already."""
         for column, counter in self._values.items():
             counter.add(summary.values[column])
+        for column, documents in self._documents.items():
+            documents.add(summary.documents[column].counts)
+            self._document_rows[column] += summary.documents[column].rows
         for column, numbers in self._numbers.items():
             numbers.merge(summary.numbers[column])
 
@@ -192,6 +251,10 @@ class LogCounter:
             {column: counter.counts() for column, counter in self._values.items()},
             {column: counter.numbers() for column, counter in self._numbers.items()},
             self._capacity,
+            {
+                column: Documents(counter.counts(), self._document_rows[column])
+                for column, counter in self._documents.items()
+            },
         )
 
 
@@ -257,6 +320,22 @@ def _count(values: pa.Array, separator: str | None) -> ValueCounts:
     if not kept.all():
         different, counts = different.filter(pa.array(kept)), counts[kept]
     return ValueCounts(different, counts)
+
+
+def _count_documents(values: pa.Array, separator: str) -> Documents:
+    """Counts in how many values of a batch each token occurs."""
+    encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
+    different = encoded.dictionary.cast(pa.large_binary())
+    counts = np.bincount(encoded.indices.drop_null(), minlength=len(different))
+    split = pc.split_pattern(different, separator)
+    parents = pc.list_parent_indices(split).to_numpy()
+    tokens = split.flatten().dictionary_encode()
+    pairs = np.unique(parents * len(tokens.dictionary) + tokens.indices.to_numpy())
+    parents, token = np.divmod(pairs, max(len(tokens.dictionary), 1))
+    found = np.bincount(token, counts[parents], len(tokens.dictionary)).astype(np.int64)
+    named = pc.not_equal(tokens.dictionary, b"").to_numpy(zero_copy_only=False) & (found > 0)
+    filled = pc.not_equal(different, b"").to_numpy(zero_copy_only=False)
+    return Documents(ValueCounts(tokens.dictionary.filter(pa.array(named)), found[named]), int(counts[filled].sum()))
 
 
 class _NumberCounter:

@@ -19,7 +19,7 @@ import tensorflow_transform.beam as tft_beam
 from apache_beam.io.filesystems import CompressionTypes, FileSystems
 
 from transforms.analyzers import LogCounter, LogSummary
-from transforms.spec import Categorical, LogSpec, Multivalent
+from transforms.spec import Categorical, LogSpec, Multivalent, Text
 
 # TFT's own line for a vocabulary that is empty, because a lookup table cannot be.
 EMPTY_VOCABULARY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
@@ -102,7 +102,11 @@ def numbers(inputs: dict[str, tf.Tensor], spec: LogSpec, learned: Learned | None
 
 def _vocabulary_lines(summary: LogSummary, column: str, spec: LogSpec) -> bytes:
     feature: Any = spec.feature_by_column[column]
-    values = summary.vocabulary(column, feature.top_k, feature.min_count).to_pylist() or [EMPTY_VOCABULARY]
+    if isinstance(feature, Text):
+        found = summary.tokens(feature)
+    else:
+        found = summary.vocabulary(column, feature.top_k, feature.min_count)
+    values = found.to_pylist() or [EMPTY_VOCABULARY]
     return b"".join(value + b"\n" for value in values)
 
 
@@ -110,6 +114,8 @@ def _column_numbers(summary: LogSummary, column: str, spec: LogSpec) -> np.ndarr
     feature: Any = spec.feature_by_column[column]
     if isinstance(feature, Categorical | Multivalent):
         return np.array([max(summary.vocabulary_size(column, feature.top_k, feature.min_count), 1)], np.float64)
+    if isinstance(feature, Text):
+        return np.array([max(len(summary.tokens(feature)), 1)], np.float64)
     found = summary.numbers[column]
     if feature.transform == "standardize":
         return np.array([found.mean, found.variance])

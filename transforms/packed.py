@@ -1,7 +1,8 @@
 """Transformed rows on disk, packed: what training reads, as numpy batches, in the log's order or shuffled.
 
-A file is Parquet: `ids` int32 [N, S], `dense` float32 [N, D], `label` float32 [N, T], each row of each of them one
-fixed-size binary value, little endian; a log without fields or without dense features has no such column.
+A file is Parquet: `ids` int32 [N, S], `dense` float32 [N, D], `tokens` and `segments` int32 [N, T], `label` float32
+[N, tasks], each row of each of them one fixed-size binary value, little endian; a log without fields, without dense
+features or without a text has no such column.
 
 Why so: 60,000 rows of Criteo (39 ids, 2 dense features, 1 label) eight times over, in blocks of 8192, on one core (AMD
 EPYC), in rows per CPU second:
@@ -38,10 +39,11 @@ READ_ROWS = 1 << 16  # a window where nothing is shuffled
 AHEAD = 2  # windows that are read before they are asked for
 THREAD = "packed-reader"
 
-DTYPES = {"ids": np.dtype("<i4"), "dense": np.dtype("<f4"), "label": np.dtype("<f4")}
+INPUTS = {"ids": np.dtype("<i4"), "dense": np.dtype("<f4"), "tokens": np.dtype("<i4"), "segments": np.dtype("<i4")}
+DTYPES = {**INPUTS, "label": np.dtype("<f4")}
 
 Rows = dict[str, np.ndarray]  # by the names of DTYPES, [N, width] each
-Batch = tuple[Rows, np.ndarray]  # ids and dense, label
+Batch = tuple[Rows, np.ndarray]  # what a model takes, label
 
 
 class PackedWriter(contextlib.AbstractContextManager):
@@ -59,7 +61,7 @@ class PackedWriter(contextlib.AbstractContextManager):
         self._rows_waiting = 0
 
     def write(self, rows: Mapping[str, np.ndarray]) -> None:
-        """Takes `ids` int32 [n, S], `dense` float32 [n, D] and `label` float32 [n, T]; not to be changed afterwards.
+        """Takes what a file holds, [n, width] each; not to be changed afterwards.
 
         Raises:
             ValueError: another name or type, or not [n, width].
@@ -100,7 +102,8 @@ def _as_batch(rows: Mapping[str, np.ndarray]) -> pa.RecordBatch:
     for name, values in rows.items():
         if name not in DTYPES or values.dtype != DTYPES[name] or values.ndim != 2:
             raise ValueError(
-                f"packed rows should be ids int32, dense float32 and label float32, [rows, width] each. "
+                f"packed rows should be ids int32, dense float32, tokens int32, segments int32 and label float32, "
+                f"[rows, width] each. "
                 f"Received: {name} {values.dtype} {values.shape}"
             )
         if values.shape[1]:

@@ -11,7 +11,8 @@ import tensorflow_transform as tft
 from models.feature_map import RESERVED_IDS, FeatureMap
 from transforms.errors import InputError
 from transforms.fused_analyzers import EMPTY_VOCABULARY, Learned, numbers, vocabulary_files, vocabulary_name
-from transforms.spec import Categorical, LogSpec, Multivalent, Numeric
+from transforms.spec import Categorical, LogSpec, Multivalent, Numeric, Text
+from transforms.text import text_map, tokenize
 
 UNKNOWN, MISSING = 0, 1  # a field's local ids ahead of its vocabulary; see models.feature_map
 # float32 holds integers of 2^32 and more; ln(2^32) = 22.2. What is above shares the last bucket.
@@ -34,7 +35,8 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor], custom_config: dict[str, Any]
             rows that TFT analyses are summarized.
 
     Returns:
-        `ids` int64 [N, S], `dense` float32 [N, D] where there are dense features, `label` float32 [N, tasks].
+        `ids` int64 [N, S], `dense` float32 [N, D] where there are dense features, `tokens` and `segments` int64 [N, T]
+        where there is a text, `label` float32 [N, tasks].
     """
     spec = LogSpec.model_validate_json(custom_config["spec"])
     outputs = pack(inputs, spec, custom_config.get("learned"))
@@ -48,6 +50,7 @@ def pack(inputs: dict[str, tf.Tensor], spec: LogSpec, learned: Learned | None = 
     files = vocabulary_files(inputs, spec, learned)
     fields: list[_Fields] = []
     dense: list[tf.Tensor] = []
+    outputs: dict[str, tf.Tensor] = {}
     # The columns of a feature go through the graph together: a request waits for operations, not for numbers.
     for feature in spec.features:
         columns = [tf.reshape(inputs[column], [-1]) for column in feature.columns]
@@ -62,9 +65,11 @@ def pack(inputs: dict[str, tf.Tensor], spec: LogSpec, learned: Learned | None = 
             fields.append(_categorical(columns, feature, figures, assets))
         elif isinstance(feature, Multivalent):
             fields += [_multivalent(*column, feature) for column in zip(columns, figures, assets, strict=True)]
+        elif isinstance(feature, Text):
+            found = tokenize(columns, feature, *assets[:1])
+            outputs |= {name: tf.cast(each, tf.int64) for name, each in zip(("tokens", "segments"), found, strict=True)}
         else:
             fields += [_Fields(time_ids(column), _ids(_TIME_PARTS.values()), 1) for column in columns]
-    outputs = {}
     if fields:
         outputs["ids"] = _shared_ids(fields)
     if dense:
@@ -252,14 +257,15 @@ def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
     return layout(spec, lambda column, feature: _vocabulary_size(transform, column, feature))
 
 
-def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multivalent], int]) -> FeatureMap:
+def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multivalent | Text], int]) -> FeatureMap:
     """The feature map of a log whose vocabularies have the sizes that `vocabulary_size(column, feature)` gives.
 
     Raises:
-        InputError: all together need more ids than int32 has.
+        InputError: all together need more ids than int32 has, or the text's checkpoint cannot be read.
     """
     fields: list[tuple[str, str, int, int, str]] = []
     dense: list[str] = []
+    text = None
     for column, feature in spec.feature_by_column.items():
         if isinstance(feature, Numeric) and feature.is_dense:
             dense.append(column)
@@ -271,15 +277,19 @@ def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multival
             slots = feature.max_length if isinstance(feature, Multivalent) else 1
             size = vocabulary_size(column, feature) + feature.oov_buckets - 1
             fields.append((column, feature.kind, size, slots, feature.role))
+        elif isinstance(feature, Text):
+            if column == feature.columns[0]:
+                learnt = feature.tokens == "vocabulary"
+                text = text_map(feature, vocabulary_size(column, feature) if learnt else None)
         else:
             fields += [(f"{column}_{part}", "time", size, 1, feature.role) for part, size in _TIME_PARTS.items()]
     try:
-        return FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels))
+        return FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text)
     except ValueError as error:
         raise InputError(f"features: {error}; lower top_k or raise min_count") from error
 
 
-def _vocabulary_size(transform: tft.TFTransformOutput, column: str, feature: Categorical | Multivalent) -> int:
+def _vocabulary_size(transform: tft.TFTransformOutput, column: str, feature: Categorical | Multivalent | Text) -> int:
     values = transform.vocabulary_by_name(vocabulary_name(column))
     if list(values) == [EMPTY_VOCABULARY]:
         raise InputError(

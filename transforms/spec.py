@@ -7,6 +7,7 @@ import pydantic
 
 RANGE = re.compile(r"^(?P<prefix>.*?)(?P<first>\d+)\.\.(?P=prefix)(?P<last>\d+)$")
 MAX_RANGE = 100_000
+RANDOM = "random"  # an encoder that starts from random weights
 
 
 def expand_names(names: list[str]) -> list[str]:
@@ -183,7 +184,41 @@ class Time(_Columns):
     kind: Literal["time"]
 
 
-Feature = Annotated[Numeric | Categorical | Multivalent | Time, pydantic.Field(discriminator="kind")]
+class Text(Section):
+    """One or two texts, read as one sequence of `length` tokens: [CLS] a [SEP], or [CLS] a [SEP] b [SEP].
+
+    `encoder` is where the model's text encoder starts from: the folder of a HuggingFace checkpoint (BERT or RoBERTa),
+    hf://owner/name, or random. `tokens: checkpoint` takes the checkpoint's tokenizer; `tokens: vocabulary` splits at
+    `separator` and keeps the `top_k` tokens of the training rows, by their count or by their TF x IDF, behind the
+    special tokens.
+    """
+
+    kind: Literal["text"]
+    columns: ColumnNames = pydantic.Field(min_length=1)
+    encoder: str = pydantic.Field("random", min_length=1)
+    length: int = pydantic.Field(ge=4, le=1 << 14)
+    tokens: Literal["checkpoint", "vocabulary"] = "checkpoint"
+    separator: str | None = pydantic.Field(None, min_length=1)
+    top_k: int | None = pydantic.Field(None, ge=1)
+    min_count: int = pydantic.Field(1, ge=1)
+    rank_by: Literal["count", "tf_idf"] = "count"
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> "Text":
+        if len(self.columns) > 2:
+            raise ValueError(f"a text has one or two columns, not {len(self.columns)}; join them before")
+        learnt = (self.separator, self.top_k, self.min_count, self.rank_by)
+        if self.tokens == "checkpoint":
+            if self.encoder == RANDOM:
+                raise ValueError("encoder: random has no tokenizer; give a checkpoint, or tokens: vocabulary")
+            if learnt != (None, None, 1, "count"):
+                raise ValueError("separator, top_k, min_count and rank_by go with tokens: vocabulary")
+        elif self.separator is None:
+            raise ValueError("tokens: vocabulary needs separator, as '|' or ' '")
+        return self
+
+
+Feature = Annotated[Numeric | Categorical | Multivalent | Time | Text, pydantic.Field(discriminator="kind")]
 
 
 class LogSpec(Section):
@@ -194,6 +229,8 @@ class LogSpec(Section):
 
     @pydantic.model_validator(mode="after")
     def _columns_exist(self) -> "LogSpec":
+        if len([feature for feature in self.features if feature.kind == "text"]) > 1:
+            raise ValueError("features: there are two of kind text; a model reads one, of up to two columns")
         names = self.feature_columns
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
@@ -225,7 +262,14 @@ class LogSpec(Section):
             if isinstance(feature, Multivalent)
             or isinstance(feature, Categorical)
             and feature.transform == "vocabulary"
+            or isinstance(feature, Text)
+            and feature.tokens == "vocabulary"
         ]
+
+    @property
+    def text(self) -> Text | None:
+        """The text, where there is one."""
+        return next((feature for feature in self.features if isinstance(feature, Text)), None)
 
     @property
     def quantile_columns(self) -> list[str]:
@@ -255,7 +299,7 @@ class LogSpec(Section):
     @property
     def text_columns(self) -> list[str]:
         """Columns that travel as strings: everything that is not a number."""
-        return self.columns_of("categorical", "multivalent", "time")
+        return self.columns_of("categorical", "multivalent", "time", "text")
 
     @property
     def label_columns(self) -> list[str]:

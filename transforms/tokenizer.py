@@ -36,16 +36,20 @@ class WordPiece:
         InputError: a file is absent or damaged, or the vocabulary lacks a special token.
     """
 
+    between = 1
+    segments = True
+
     def __init__(self, folder: pathlib.Path):
         self.vocabulary = _read_vocabulary(folder / VOCABULARY)
-        config = _read_config(folder / TOKENIZER_CONFIG)
+        config = read_json(folder / TOKENIZER_CONFIG)
         self._lower = bool(config.get("do_lower_case", True))
         accents = config.get("strip_accents")
         self._strip_accents = self._lower if accents is None else bool(accents)
         self._split_ideographs = bool(config.get("tokenize_chinese_chars", True))
         names = {"padding": "pad", "unknown": "unk", "classify": "cls", "separator": "sep", "mask": "mask"}
         self.special = {
-            name: self._id(folder, _text(config.get(f"{key}_token", f"[{key.upper()}]"))) for name, key in names.items()
+            name: self._id(folder, token_text(config.get(f"{key}_token", f"[{key.upper()}]")))
+            for name, key in names.items()
         }
         unknown = self.vocabulary[self.special["unknown"]]
         self._unknown = unknown
@@ -152,7 +156,8 @@ def _read_vocabulary(path: pathlib.Path) -> list[str]:
     return words
 
 
-def _read_config(path: pathlib.Path) -> dict[str, Any]:
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+    """Nothing where there is no such file. Raises InputError where it is damaged."""
     if not path.exists():
         return {}
     try:
@@ -161,5 +166,6 @@ def _read_config(path: pathlib.Path) -> dict[str, Any]:
         raise InputError(f"{path}: is damaged ({error})") from error
 
 
-def _text(token: str | dict[str, Any]) -> str:
+def token_text(token: str | dict[str, Any]) -> str:
+    """A special token as a tokenizer's configuration names it."""
     return token["content"] if isinstance(token, dict) else token

@@ -87,12 +87,15 @@ def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Pa
 
 @functools.cache
 def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
-    """The graph as a function of what `raw_arrays` gives, labels included; it gives `ids` int32, `dense` and `label`.
+    """The graph as a function of what `raw_arrays` gives, labels included; it gives the columns of a packed file.
 
     Loaded once in a process.
     """
     import tensorflow as tf
 
+    from transforms.text_operations import load_text_operations
+
+    load_text_operations()
     # TFT's own layer would trace the graph again, and TFT itself is not needed to run it.
     loaded = tf.saved_model.load(str(folder / GRAPH))
 

@@ -11,7 +11,7 @@ import keras
 from models.feature_map import FeatureMap
 from pipeline.training.learner import Batch
 from transforms.errors import InputError
-from transforms.packed import PackedReader
+from transforms.packed import DTYPES, PackedReader
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -27,8 +27,9 @@ def packed_batches(
     skip: int = 0,
     take: int | None = None,
 ) -> Iterable[Batch]:
-    """Batches ({"ids": int32 [N, S], "dense": float32 [N, D]}, label float32 [N, tasks]) as the backend likes them.
+    """Batches (packed tensors by name, label float32 [N, tasks]) as the backend likes them.
 
+    The tensors are those of the feature map: ids int32 [N, S], dense float32 [N, D], tokens and segments int32 [N, T].
     They can be iterated again, in the same order.
 
     Args:
@@ -49,8 +50,7 @@ def packed_dataset(reader: PackedReader) -> "tf.data.Dataset":
     """The reader's batches as a dataset, which a strategy can distribute. A file's damage: see `input_errors`."""
     import tensorflow as tf
 
-    dtypes = {"ids": tf.int32, "dense": tf.float32, "label": tf.float32}
-    specs = {name: tf.TensorSpec([None, width], dtypes[name]) for name, width in reader.widths.items()}
+    specs = {name: tf.TensorSpec([None, width], DTYPES[name]) for name, width in reader.widths.items()}
     label = specs.pop("label")
 
     def windows() -> Iterator[Batch]:
@@ -77,6 +77,8 @@ def packed_reader(
     """`packed_batches` as numpy arrays."""
     reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take)
     expected = {"ids": feature_map.total_slots, "dense": len(feature_map.dense), "label": len(feature_map.tasks)}
+    if feature_map.text:
+        expected |= dict.fromkeys(("tokens", "segments"), feature_map.text.length)
     if reader.widths != {name: width for name, width in expected.items() if width}:
         raise InputError(f"{reader.files[0]}: a row has {reader.widths}, not {expected}; transform the log again")
     return reader
