@@ -7,7 +7,7 @@ export TF_CPP_MIN_LOG_LEVEL := 2
 unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
 check_python = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "ctrpipe needs Python 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
 
-.PHONY: help install demo test contract lint lock peers clean
+.PHONY: help install demo test contract fuzz soak lint lock peers clean
 help:           ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/:/'
 
@@ -35,6 +35,12 @@ contract: export CTRPIPE_CONTRACT_SERVER := $(SERVER)
 contract: export CTRPIPE_CONTRACT_TABLE := 1
 contract: install  ## TF Serving's contract, item by item; also of another server: URL=... GRPC=..., or SERVER=...
 	$(BIN)/python -m pytest tests/contract
+
+fuzz: install   ## broken requests to the server: REQUESTS=100000 over REST, GRPC=10000, at most MINUTES=20
+	$(BIN)/python -m tests.fuzz --requests $(or $(REQUESTS),100000) --grpc $(or $(GRPC),10000) --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(if $(URL),--url $(URL)) $(if $(GRPC_ADDRESS),--grpc_address $(GRPC_ADDRESS))
+
+soak: install   ## steady load on the server for MINUTES=30; fails where its memory grows
+	$(BIN)/python -m tests.fuzz.soak --minutes $(or $(MINUTES),30)
 
 lint: install   ## ruff and mypy
 	$(BIN)/ruff check .
