@@ -17,7 +17,6 @@ from transforms.errors import InputError
 from transforms.preprocessing import layout
 from transforms.spec import Categorical, Multivalent
 from transforms.spec import Text as TextFeature
-from transforms.spec import Text as TextFeature
 
 REFERENCE_FIELDS, REFERENCE_IDS = 39, 5000
 REFERENCE_TEXT = 64, 30522  # BERT4CTR's length, BERT's vocabulary

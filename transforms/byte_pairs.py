@@ -4,7 +4,6 @@ import pathlib
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from transforms.errors import InputError
 from transforms.tokenizer import TOKENIZER_CONFIG, read_json, token_text
@@ -69,7 +68,10 @@ class BytePairs:
         cut = tf.constant(rb"\1" + _CUT + rb"\2")
         texts = tf.strings.regex_replace(texts, tf.constant(f"([{_SPACE}])([{_SPACE}][^{_SPACE}])"), cut)
         parts = tf.strings.split(texts, _CUT)
-        words = tf_text.regex_split(parts.flat_values, _WORD, _WORD)
+        # Not by tensorflow_text's regex_split, for which a text ends at its first zero byte.
+        ended = tf.strings.regex_replace(parts.flat_values, tf.constant(f"({_WORD})"), tf.constant(rb"\1" + _CUT))
+        words = tf.strings.split(ended, _CUT)
+        words = tf.ragged.boolean_mask(words, tf.not_equal(words, ""))
         return _flat(words, parts)
 
     def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -92,7 +94,7 @@ class BytePairs:
         state = (tf.constant(True), tokens, piece, word)
         shapes = (tf.TensorShape([]), *[tf.TensorShape([None])] * 3)
         _, tokens, _, word = tf.while_loop(lambda more, *_: more, self._merge_once, state, shapes)
-        return tf.RaggedTensor.from_value_rowids(tokens, word, tf.size(words, tf.int64))
+        return tf.RaggedTensor.from_value_rowids(tokens, tf.cast(word, tf.int64), tf.size(words, tf.int64))
 
     def _merge_once(self, _: tf.Tensor, tokens: tf.Tensor, piece: tf.Tensor, word: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Merges in every piece the pair of the lowest rank, all its occurrences; says first whether there was one."""
