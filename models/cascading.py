@@ -63,7 +63,8 @@ class Cascading(CTRModel):
         return self.downstream.tables()
 
     def take_weights(self, pretrained: CTRModel) -> None:
-        self.text.set_weights(pretrained.get_weights())
+        for name in ("encoder", "pooler", "head"):  # of its score; the position is a feature of the other model
+            getattr(self.text, name).set_weights(getattr(pretrained, name).get_weights())
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

@@ -33,6 +33,24 @@ class Plateau(Section):
     minimum: float = pydantic.Field(1e-6, gt=0)
 
 
+class Stage(Section):
+    """Settings of a first stage of a training, in place of those of the training itself; `skip` leaves it out.
+    `mask_rate` is the share of words that masked_language_model hides."""
+
+    skip: bool = False
+    epochs: int | None = pydantic.Field(None, ge=1)
+    learning_rate: float | None = pydantic.Field(None, gt=0)
+    batch_size: int | None = pydantic.Field(None, ge=1)
+    evaluations_per_epoch: int | None = pydantic.Field(None, ge=1)
+    patience: int | None = pydantic.Field(None, ge=1)
+    warmup_steps: int | None = pydantic.Field(None, ge=0)
+    mask_rate: float = pydantic.Field(0.15, gt=0, lt=1)
+
+    def applied_to(self, training: "Training") -> "Training":
+        own = self.model_dump(exclude_none=True, exclude={"skip", "mask_rate"})
+        return training.model_copy(update=own)
+
+
 class Training(Section):
     """Optimisation. `monitor` is measured on the validation rows, `evaluations_per_epoch` times an epoch; training
     stops after `patience` evaluations without an improvement and keeps the best weights. `refit` then trains once more,
@@ -41,6 +59,8 @@ class Training(Section):
     `optimizer` is Adam on everything, or Adam on the dense weights and, on embedding tables, an update of only the rows
     that a batch touches (see training/row_optimizers.py). `warmup_steps` turns the Transformer's schedule on:
     `learning_rate` is reached after so many steps and falls with the inverse square root of the step from there.
+    `stages` are what comes before: the models that a model starts from (text_only, features_only, fm), which train as
+    the model does but for what is said here, and masked_language_model, which trains only where it is named.
     `task_weights` weigh the labels' losses, 1 by default. `backend` is Keras's for the training; the served model is
     TensorFlow's either way."""
 
@@ -58,6 +78,7 @@ class Training(Section):
     patience: int = pydantic.Field(2, ge=1)
     plateau: Plateau | None = Plateau()
     refit: bool = False
+    stages: dict[Literal["masked_language_model", "text_only", "features_only", "fm"], Stage] = {}
     distribution: Literal["auto", "one_device", "mirrored", "tpu"] = "auto"
 
     @pydantic.model_validator(mode="after")

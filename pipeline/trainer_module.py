@@ -32,11 +32,11 @@ def run_fn(fn_args: FnArgs) -> None:
     fields = feature_map(spec, transform)
 
     def report(numbers: dict) -> None:
-        auc = "-" if numbers["validation_auc"] is None else f"{numbers['validation_auc']:.4f}"
-        announce(
-            f"{numbers['model']}: {numbers['examples']:,} examples, loss {numbers['train_loss']:.4f}, validation "
-            f"AUC {auc}, log loss {numbers['validation_log_loss']:.4f}"
-        )
+        said = f"{numbers['model']}: {numbers['examples']:,} examples, loss {numbers['train_loss']:.4f}"
+        if "validation_auc" in numbers:  # a stage that learns a language has none
+            auc = "-" if numbers["validation_auc"] is None else f"{numbers['validation_auc']:.4f}"
+            said += f", validation AUC {auc}, log loss {numbers['validation_log_loss']:.4f}"
+        announce(said)
 
     work = pathlib.Path(custom["work"])
     result = train(model, training, fields, fn_args.train_files, fn_args.eval_files, custom["seed"], work, report)

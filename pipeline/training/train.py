@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -22,8 +22,10 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from models import metrics
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters, model_class
-from pipeline.config import Model, Training
-from pipeline.training.data import count_rows, packed_batches
+from pipeline.config import Model, Stage, Training
+from pipeline.training import masked_language_model
+from pipeline.training.checkpoint import read_arrays
+from pipeline.training.data import count_rows, packed_batches, packed_reader
 from pipeline.training.learner import Batch, Learner
 from transforms.errors import InputError
 
@@ -169,20 +171,54 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
         _refit(task, learner, progress)
     else:
         checkpoint.restore_best()
+    if hasattr(learner.network, "boost"):
+        _boost(task, learner)
     return TrainResult(learner, progress)
 
 
+def _boost(task: Task, learner: Learner) -> None:
+    """The trees of a model that has some, stopped by the validation rows; with `refit` on all rows, as many."""
+    from pipeline.training.boosting import learn_trees  # LightGBM is one model's
+
+    def rows(files: tuple[str, ...]) -> Iterable[Batch]:
+        return packed_batches(list(files), task.feature_map, task.training.batch_size)
+
+    count = learn_trees(learner.network, rows(task.train_files), rows(task.validation_files), None, task.seed)
+    if task.training.refit:
+        learn_trees(learner.network, rows(task.train_files + task.validation_files), None, count, task.seed)
+
+
 def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
-    """The first stages of a model in several: the models it names are trained in the same way, each from its own first
-    stages, and their weights taken over."""
-    for name in learner.network.pretraining:
+    """The first stages: the models that the network names are trained, each from its own first stages, and their
+    weights taken over. A text's encoder first learns the language, where the configuration says so."""
+    network = learner.network
+    stages: Mapping[str, Stage] = {name: stage for name, stage in task.training.stages.items()}
+    named = [name for name in network.pretraining if not stages.get(name, Stage()).skip]
+    language = stages.get(masked_language_model.NAME)
+    if language and not language.skip and "text_only" not in named and hasattr(network, "encoder"):
+        _learn_language(task, network.encoder, language, work, report)
+    for name in named:
         options = {
             key: value for key, value in task.model.hyperparameters.items() if key in model_class(name).options()
         }
         check_hyperparameters(name, **options)
-        first = dataclasses.replace(task, model=Model(name=name, **options))
+        training = stages.get(name, Stage()).applied_to(task.training)
+        first = dataclasses.replace(task, model=Model(name=name, **options), training=training)
         result = _train_here(first, work / f"pretrained-{name}", report)
-        learner.network.take_weights(result.model)
+        network.take_weights(result.model)
+
+
+def _learn_language(task: Task, encoder: Any, stage: Stage, work: pathlib.Path, report: Report | None) -> None:
+    training = stage.applied_to(task.training)
+    files, text = list(task.train_files), task.feature_map.text
+    assert text is not None  # the network has an encoder
+
+    def of(epoch: int) -> Iterable[Batch]:
+        return packed_reader(files, task.feature_map, training.batch_size, task.seed + epoch)
+
+    batches = masked_language_model.TextBatches(of, task.rows(task.train_files), text)
+    folder = work / f"pretrained-{masked_language_model.NAME}"
+    masked_language_model.warm_up_text(encoder, batches, training, stage.mask_rate, task.seed, folder, report)
 
 
 def _refit(task: Task, learner: Learner, progress: Progress) -> None:
@@ -280,12 +316,6 @@ class _Checkpoint:
 
     def restore_best(self) -> None:
         self._learner.load_weights(read_arrays(self._folder / "best.npz"))
-
-
-def read_arrays(path: pathlib.Path) -> list[np.ndarray]:
-    """The arrays that np.savez wrote without names, in their order."""
-    with np.load(path) as values:
-        return [values[f"arr_{index}"] for index in range(len(values.files))]
 
 
 # Another backend ------------------------------------------------------------------------------------------------------

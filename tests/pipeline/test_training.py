@@ -12,10 +12,11 @@ from tensorboard.backend.event_processing import event_accumulator
 
 from models import FeatureMap
 from pipeline.config import Model, Training
+from pipeline.training.checkpoint import read_arrays
 from pipeline.training.data import packed_dataset, packed_reader
 from pipeline.training.network import warm_up
 from pipeline.training.tensorflow_learner import make_strategy
-from pipeline.training.train import Task, read_arrays, train
+from pipeline.training.train import Task, train
 from transforms.errors import InputError
 from transforms.packed import PackedWriter
 

@@ -1,0 +1,176 @@
+"""Trainings in several stages, on small packed texts."""
+
+import numpy as np
+import pytest
+
+from models.masked_language_model import hide_tokens
+from models.metrics import auc
+from pipeline.config import Model, Stage, Training
+from pipeline.training import masked_language_model
+from pipeline.training.checkpoint import read_arrays, write_arrays
+from pipeline.training.data import packed_batches
+from pipeline.training.train import train
+from tests.models.small_models import ENCODER, text_map
+from transforms.packed import PackedWriter
+
+MAP = text_map()
+TEXT = MAP.text
+WORDS = 12  # of the log, behind the special tokens
+OPTIONS = {**ENCODER, "encoder_width": 12, "encoder_ffn": 24, "embedding_stddev": 0.1}
+TRAINING = Training(
+    batch_size=64, epochs=3, learning_rate=0.003, patience=5, plateau=None, distribution="one_device", refit=False
+)
+
+
+def write(folder, rows: int, seed: int) -> str:
+    """Clicks depend on whether word 5 is in the text, and on the feature `b`; words 6 and 7 always stand together."""
+    random = np.random.default_rng(seed)
+    tokens = np.zeros((rows, 8), np.int32)
+    tokens[:, 0], tokens[:, 7] = TEXT.classify_id, TEXT.separator_id
+    tokens[:, 1:7] = random.integers(8, 5 + WORDS, (rows, 6))
+    tokens[random.random(rows) < 0.5, 3] = 5
+    tokens[:, 5:7] = np.where(random.random((rows, 1)) < 0.5, [[6, 7]], [[7, 6]])
+    ids = np.stack([random.integers(f.offset, f.offset + min(f.size, 10), rows) for f in MAP.fields], axis=1)
+    signal = 2.5 * ((tokens == 5).any(axis=1) * 2 - 1) + 2.5 * ((ids[:, 2] % 2) * 2 - 1)
+    label = random.random(rows) < 1 / (1 + np.exp(-signal))
+    folder.mkdir()
+    with PackedWriter(folder / "part-0.parquet") as writer:
+        values = {"ids": ids.astype(np.int32), "tokens": tokens, "segments": np.zeros_like(tokens)}
+        writer.write({**values, "label": label[:, None].astype(np.float32)})
+    return f"{folder}/*"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("texts")
+    return [write(folder / "train", 1500, 1)], [write(folder / "validation", 600, 2)]
+
+
+def run(files, work, name, stages=None, seen=None, **options):
+    training = TRAINING.model_copy(update={"stages": stages or {}})
+    report = None if seen is None else lambda row: seen.append(row["model"])
+    return train(Model(name=name, **OPTIONS, **options), training, MAP, *files, 1, work, report)
+
+
+def area(files, result) -> float:
+    labels, probabilities = result.learner.predict(packed_batches(files[1], MAP, 512))
+    return auc(labels[:, 0], probabilities[:, 0])
+
+
+def test_joint_training_comes_after_language_text_and_features(files, tmp_path):
+    seen: list[str] = []
+    stages = {"masked_language_model": Stage(epochs=2), "features_only": Stage(epochs=1)}
+    options = {"token_dim": 8, "token_ffn": 8, "embedding_dim": 4, "hidden_units": [8]}
+    result = run(files, tmp_path, "bert4ctr", stages, seen, **options)
+    assert seen == ["masked_language_model"] * 2 + ["text_only"] * 3 + ["features_only"] + ["bert4ctr"] * 3
+    text = run(files, tmp_path / "text", "text_only")
+    assert area(files, result) > area(files, text) + 0.05 > 0.7
+
+
+@pytest.mark.parametrize(
+    ("skipped", "expected"),
+    [
+        (("features_only",), {"text_only", "bert4ctr"}),
+        (("text_only", "features_only"), {"bert4ctr"}),
+        (("text_only",), {"features_only", "bert4ctr"}),
+    ],
+)
+def test_stages_can_be_left_out(files, tmp_path, skipped, expected):
+    seen: list[str] = []
+    stages = {name: Stage(skip=True) for name in skipped}
+    run(files, tmp_path, "bert4ctr", stages, seen, token_dim=8, token_ffn=8, embedding_dim=4, hidden_units=[8])
+    assert set(seen) == expected
+
+
+def test_a_language_is_learned_by_what_stands_beside(files, tmp_path):
+    losses: list[float] = []
+    training = TRAINING.model_copy(
+        update={"stages": {"masked_language_model": Stage(epochs=6, learning_rate=0.01, mask_rate=0.2)}}
+    )
+    report = lambda row: losses.append(row["train_loss"]) if row["model"] == masked_language_model.NAME else None  # noqa: E731
+    train(Model(name="text_only", **OPTIONS), training, MAP, *files, 1, tmp_path, report)
+    # Two of six words are certain but for what is hidden of them; the others are one of nine.
+    assert len(losses) == 6 and losses[-1] < 0.85 * losses[0] and losses[-1] < np.log(WORDS)
+
+
+def test_a_language_stage_that_was_stopped_goes_on_and_ends_the_same(files, tmp_path, monkeypatch):
+    stages = {"masked_language_model": Stage(epochs=3)}
+    whole = run(files, tmp_path / "whole", "text_only", stages)
+
+    def stop(path, arrays):
+        write_arrays(path, arrays)
+        if int(arrays[-1]) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(masked_language_model, "write_arrays", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(files, tmp_path / "stopped", "text_only", stages)
+    seen: list[str] = []
+    again = run(files, tmp_path / "stopped", "text_only", stages, seen)
+    assert seen.count("masked_language_model") == 1
+    for a, b in zip(whole.learner.weights(), again.learner.weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    [state] = (tmp_path / "whole").rglob("pretrained-masked_language_model/state.npz")
+    assert int(read_arrays(state)[-1]) == 3
+
+
+def test_trees_add_to_the_network_what_it_has_left(files, tmp_path):
+    options = {"hidden_units": [4], "embedding_dim": 4, "trees": 30, "leaves": 8, "depth": 3}
+    result = run(files, tmp_path, "cascading_nn_gbdt", {"text_only": Stage(epochs=2)}, **options)
+    model = result.model
+    inputs, labels = next(iter(packed_batches(files[1], MAP, 600)))
+    values, logits = (np.asarray(part) for part in model.boost(inputs))
+    trees = np.asarray(model.trees(values))
+    assert 0 < np.abs(trees).max() < 10
+    np.testing.assert_allclose(np.asarray(model(inputs)), logits + trees, rtol=1e-5, atol=1e-6)
+
+    def loss(z):
+        return np.mean(np.logaddexp(0, z) - z * np.asarray(labels))
+
+    assert loss(logits + trees) <= loss(logits) + 0.01
+
+
+def test_the_trees_in_the_model_are_lightgbms(files, tmp_path, monkeypatch):
+    import lightgbm
+
+    from pipeline.training import boosting
+
+    boosters = []
+    learn = lightgbm.train
+    monkeypatch.setattr(boosting.lightgbm, "train", lambda *a, **k: boosters.append(learn(*a, **k)) or boosters[-1])
+    options = {"hidden_units": [4], "embedding_dim": 4, "trees": 20, "leaves": 8, "depth": 4}
+    model = run(files, tmp_path, "cascading_nn_gbdt", {"text_only": Stage(epochs=1)}, **options).model
+    inputs, _ = next(iter(packed_batches(files[1], MAP, 600)))
+    values = np.asarray(model.boost(inputs)[0])
+    expected = boosters[-1].predict(values, raw_score=True, num_iteration=boosters[-1].best_iteration)
+    np.testing.assert_allclose(np.asarray(model.trees(values))[:, 0], expected, rtol=1e-5, atol=1e-6)
+
+
+# What is hidden
+
+
+def test_hidden_words_are_a_share_of_the_words_and_mostly_masks():
+    random = np.random.default_rng(3)
+    tokens = random.integers(5, TEXT.vocabulary_size, (2000, 8)).astype(np.int32)
+    tokens[:, 0], tokens[:, 6], tokens[:, 7] = TEXT.classify_id, TEXT.separator_id, TEXT.padding_id
+    hidden, positions, truth, weights = hide_tokens(tokens, TEXT, 0.4, random)
+    assert positions.shape == truth.shape == weights.shape == (2000, 4)
+    assert (weights.sum(axis=1) == 2).all()  # 40% of five words
+    chosen = np.zeros(tokens.shape, bool)
+    for row, place, weight in zip(range(2000), positions, weights, strict=True):
+        chosen[row, place[weight > 0]] = True
+    assert (chosen.sum(axis=1) == 2).all() and not chosen[:, [0, 6, 7]].any()
+    np.testing.assert_array_equal(hidden[~chosen], tokens[~chosen])
+    np.testing.assert_array_equal(np.take_along_axis(tokens, positions, 1)[weights > 0], truth[weights > 0])
+    masked, same = (hidden[chosen] == TEXT.mask_id).mean(), (hidden[chosen] == tokens[chosen]).mean()
+    assert abs(masked - 0.8) < 0.03 and abs(same - 0.1) < 0.02
+    other = hidden[chosen & (hidden != TEXT.mask_id)]
+    assert not np.isin(other, TEXT.special_ids).any()
+
+
+def test_a_row_without_words_hides_nothing():
+    tokens = np.array([[TEXT.classify_id, TEXT.separator_id, 0, 0, 0, 0, 0, 0]], np.int32)
+    hidden, _, _, weights = hide_tokens(tokens, TEXT, 0.15, np.random.default_rng(0))
+    np.testing.assert_array_equal(hidden, tokens)
+    assert not weights.any()
