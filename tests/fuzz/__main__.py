@@ -19,6 +19,7 @@ from tests.fuzz.server import Broken, Server, Usage, external, started
 ROUND = 250  # examples: a REST one is a connection with four requests on average
 WARM_UP = 0.2  # of the requests, before memory is compared
 GROWTH = 0.05
+SETTLE_SECONDS = 5.0  # a refused connection stays open for two more, so that its client reads the answer
 SPARE_THREADS, SPARE_FILES = 8, 8
 
 
@@ -106,6 +107,7 @@ class _Run:
                     "slow clients", lambda: f"the last of them dropped after {slow_clients(server.rest):.0f} s"
                 )
                 server.check()
+                time.sleep(SETTLE_SECONDS)
                 usage = server.usage()
                 click.echo(f"{'after the warm-up' if before is None else 'at the end'}: {usage or 'not our process'}")
                 before = before or usage

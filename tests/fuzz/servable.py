@@ -6,8 +6,9 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from serving.warmup import FILE
+from tests.fuzz.server import NAME
 
-NAME = "ctr"
+__all__ = ["NAME", "record_warmup", "save"]
 
 
 class _Model(tf.Module):
