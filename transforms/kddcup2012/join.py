@@ -1,0 +1,133 @@
+"""Lines and all tables -> rows of the joined log."""
+
+import dataclasses
+import pathlib
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.kddcup2012.history import History, Total
+from transforms.kddcup2012.layout import IDS, NUMBERS, PARTS, PUBLIC_TEST, TEXTS, TOKEN_TABLES, WEIGHTS
+from transforms.kddcup2012.tables import Lookup, bucket_name, map_arrow, mixed, numbers, present_in
+from transforms.kddcup2012.tokens import shared_tokens
+from transforms.payload import PayloadWriter
+
+_LINES = 1 << 16  # joined at a time
+_ROWS = 1 << 16  # written at a time
+Impressions = Literal["expand", "weight"]
+
+
+def log_schema(impressions: Impressions) -> pa.Schema:
+    """The columns of the joined log: click, weight where lines are weighted, part, position, ids, texts, numbers."""
+    weight = [("weight", pa.float32())] if impressions == "weight" else []
+    text = [(name, pa.string()) for name in ("part", "position", *IDS, *TEXTS)]
+    return pa.schema([("click", pa.int8()), *weight, *text, *((name, pa.float32()) for name in NUMBERS)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Joined:
+    """Files of a range in their order, and the lines whose id of a table has no row there."""
+
+    files: list[pathlib.Path]
+    rows: int
+    without_partner: Counter[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Join:
+    """Writes the rows of a range of lines: Parquet files named after the range, in a folder of their own.
+
+    Args:
+        lines: Folder of the lines.
+        history: Folder and bits of the counts.
+        tokens: Folder and bits by table of token lists.
+        output: Folder below which to write.
+        total, prior_impressions, folds: See History.
+        impressions: `expand`: a row an impression, those with a click first. `weight`: a row for a line's clicks and
+            one for its other impressions, with their number as weight.
+        stem: What the files' names begin with.
+    """
+
+    lines: pathlib.Path
+    history: tuple[pathlib.Path, int]
+    tokens: dict[str, tuple[pathlib.Path, int]]
+    output: pathlib.Path
+    total: Total
+    prior_impressions: float
+    folds: int
+    impressions: Impressions
+    stem: str
+
+    def __call__(self, number: int) -> Joined:
+        history = History(*self.history, self.total, self.prior_impressions, self.folds)
+        tokens = {name: Lookup(*table) for name, table in self.tokens.items()}
+        lines = map_arrow(self.lines / bucket_name(number))
+        folder = self.output / f"{number:05d}-{uuid.uuid4()}"
+        folder.mkdir()
+        schema = log_schema(self.impressions)
+        absent: Counter[str] = Counter()
+        rows = 0
+        with PayloadWriter(folder, f"{self.stem}-{number:05d}", schema) as writer:
+            for start in range(0, len(lines), _LINES):
+                some = lines.slice(start, _LINES).combine_chunks()
+                joined = _join(some, history, tokens, absent)
+                for batch in _samples(joined, numbers(some["click"]), numbers(some["impressions"]), self.impressions):
+                    writer.write(batch.cast(schema))
+                    rows += batch.num_rows
+        return Joined(writer.parts, rows, absent)
+
+
+def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: Counter[str]) -> pa.Table:
+    """One row a line: all columns but click and weight."""
+    part = pa.array([*PARTS, PUBLIC_TEST]).take(lines["part"].combine_chunks())
+    columns: dict[str, pa.Array] = {"part": part}
+    for name in ("position", *IDS):
+        columns[name] = lines[name].combine_chunks().cast(pa.string())
+    columns |= history.columns(lines)
+    lists = {}
+    for name in TOKEN_TABLES:
+        present = present_in(lines[name])
+        found = tokens[name](mixed(numbers(lines[name])), present)
+        lists[name] = found["tokens"].combine_chunks()
+        absent[name] += int((present & ~present_in(found["tokens"])).sum())
+        for number in ("length", *WEIGHTS):
+            columns[f"{name}_{number}"] = found[number].combine_chunks()
+    absent["user"] += int((present_in(lines["user"]) & ~present_in(lines["gender"])).sum())
+    columns["shared_tokens"] = shared_tokens(lists["query"], lists["title"])
+    columns["query_tokens"] = lists["query"]
+    # An address is one token, which no token of a title equals.
+    url = pc.binary_join_element_wise("u", columns["url"], "").cast(pa.large_string())
+    bar = pa.scalar("|", pa.large_string())
+    columns["ad_tokens"] = pc.binary_join_element_wise(lists["title"], url, bar, null_handling="skip")
+    return pa.table(columns)
+
+
+def _samples(
+    joined: pa.Table, clicks: np.ndarray, impressions: np.ndarray, kind: Impressions
+) -> Iterator[pa.RecordBatch]:
+    """The rows that lines become, in their order."""
+    counts = np.stack([clicks, impressions - clicks], axis=1).ravel()  # of each line: with a click, without
+    labels = np.tile(np.array([1, 0], np.int8), len(clicks))
+    places = np.repeat(np.arange(len(clicks)), 2)
+    often = counts if kind == "expand" else np.minimum(counts, 1)
+    ends = np.cumsum(often)
+    for start in range(0, int(ends[-1]) if len(ends) else 0, _ROWS):
+        halves = np.searchsorted(ends, np.arange(start, min(start + _ROWS, ends[-1])), side="right")
+        rows = joined.take(pa.array(places[halves])).append_column("click", pa.array(labels[halves]))
+        if kind == "weight":
+            rows = rows.append_column("weight", pa.array(counts[halves].astype(np.float32)))
+        names = log_schema(kind).names
+        yield rows.select(names).combine_chunks().to_batches()[0]
+
+
+def place(parts: list[pathlib.Path], folder: pathlib.Path) -> None:
+    """Moves the files of all ranges to the folder of the log."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in parts:
+        shutil.move(path, folder / path.name)

@@ -1,0 +1,122 @@
+"""The files of KDD Cup 2012 track 2, and the columns of the joined log."""
+
+import dataclasses
+import pathlib
+
+from transforms.errors import InputError
+
+# In the order of training.txt.
+COLUMNS = (
+    "click",
+    "impressions",
+    "url",
+    "ad",
+    "advertiser",
+    "depth",
+    "position",
+    "query",
+    "keyword",
+    "title",
+    "description",
+    "user",
+)
+# Those of the public test file, whose header begins with the number of the row.
+_PUBLIC_COLUMNS = (
+    "click",
+    "impression",
+    "displayurl",
+    "adid",
+    "advertiserid",
+    "depth",
+    "position",
+    "queryid",
+    "keywordid",
+    "titleid",
+    "description",
+    "userid",
+)
+TOKEN_TABLES = ("query", "title", "description", "keyword")
+USER_COLUMNS = ("user", "gender", "age")
+IDS = ("url", "ad", "advertiser", "query", "keyword", "title", "description", "user", "gender", "age", "depth")
+# Clicks and impressions are counted by these. None holds the position, which is no feature: serving fixes it.
+HISTORY: dict[str, tuple[str, ...]] = {
+    **{name: (name,) for name in IDS},
+    "query_ad": ("query", "ad"),
+    "user_ad": ("user", "ad"),
+    "gender_age": ("gender", "age"),
+}
+WEIGHTS = ("tf_idf_sum", "tf_idf_mean", "tf_idf_max")
+# 11 ids, 28 numbers of the past, 4 lengths, 12 sums, means and maxima of TF x IDF, and the shared tokens: 56 features.
+NUMBERS = (
+    *(f"{kind}_{name}" for name in HISTORY for kind in ("ctr", "impressions")),
+    *(f"{table}_{number}" for table in TOKEN_TABLES for number in ("length", *WEIGHTS)),
+    "shared_tokens",
+)
+TEXTS = ("query_tokens", "ad_tokens")
+PARTS = ("1_train", "2_validation", "3_test")
+PUBLIC_TEST = "4_public_test"
+
+_NAMES = {
+    "training": ("training.txt",),
+    "query": ("query.txt", "queryid_tokensid.txt"),
+    "title": ("title.txt", "titleid_tokensid.txt"),
+    "description": ("description.txt", "descriptionid_tokensid.txt"),
+    "keyword": ("keyword.txt", "purchasedkeywordid_tokensid.txt"),
+    "user": ("user.txt", "userid_profile.txt"),
+}
+_PUBLIC_TEST_NAMES = ("TestPublic.txt", "TestPublic.csv")
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A file: its columns as we call them, in order; those of a header, where it has one, under the file's names."""
+
+    path: pathlib.Path
+    columns: tuple[str, ...]
+    header: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """The files of a folder; `public_test` may be absent."""
+
+    training: Table
+    tokens: dict[str, Table]
+    user: Table
+    public_test: Table | None
+
+    @property
+    def all(self) -> list[Table]:
+        return [self.training, *self.tokens.values(), self.user, *([self.public_test] if self.public_test else [])]
+
+
+def is_kddcup2012(folder: pathlib.Path) -> bool:
+    """Whether a folder has a training file and users."""
+    return all(_find(folder, _NAMES[name]) for name in ("training", "user"))
+
+
+def find_tables(folder: pathlib.Path) -> Files:
+    """The files of a folder, plain or gzip, by this project's names or by those of the competition.
+
+    Raises:
+        InputError: there is no such folder, or it lacks a file.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; give the one with the files of KDD Cup 2012 track 2")
+    found = {kind: _find(folder, names) for kind, names in _NAMES.items()}
+    absent = [" or ".join(_NAMES[kind]) for kind, path in found.items() if path is None]
+    if absent:
+        raise InputError(f"{folder}: lacks {', '.join(absent)} (plain or .gz); put the competition's files there")
+    paths = {kind: path for kind, path in found.items() if path is not None}
+    public = _find(folder, _PUBLIC_TEST_NAMES)
+    return Files(
+        Table(paths["training"], COLUMNS),
+        {name: Table(paths[name], (name, "tokens")) for name in TOKEN_TABLES},
+        Table(paths["user"], USER_COLUMNS),
+        Table(public, COLUMNS, _PUBLIC_COLUMNS) if public else None,
+    )
+
+
+def _find(folder: pathlib.Path, names: tuple[str, ...]) -> pathlib.Path | None:
+    paths = (folder / f"{name}{suffix}" for name in names for suffix in ("", ".gz"))
+    return next((path for path in paths if path.is_file()), None)

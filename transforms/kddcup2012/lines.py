@@ -1,0 +1,117 @@
+"""Lines of training.txt -> the line's part of the log, its ids, and what is known of its user."""
+
+import dataclasses
+import pathlib
+import zlib
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.generate.hashing import splitmix64
+from transforms.kddcup2012.layout import COLUMNS, USER_COLUMNS
+from transforms.kddcup2012.read import Part, Rows, Tally, read_part
+from transforms.kddcup2012.tables import Lookup, bucket_name, map_arrow, mixed, numbers, present_in, write_arrow
+
+TRAIN, VALIDATION, TEST, PUBLIC = range(4)
+_KINDS = {**dict.fromkeys([*COLUMNS, *USER_COLUMNS[1:]], pa.uint64()), "click": pa.int64(), "impressions": pa.int64()}
+SCHEMA = pa.schema([("line", pa.int64()), ("part", pa.int8()), ("fold", pa.int8()), *_KINDS.items()])
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """What a range holds: malformed lines, and lines, clicks and impressions [parts] of the others."""
+
+    tally: Tally
+    letters: list[str]
+    lines: np.ndarray
+    clicks: np.ndarray
+    impressions: np.ndarray
+    fold_clicks: np.ndarray
+    fold_impressions: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadLines:
+    """Writes `<folder>/<number>.arrow` for a range: SCHEMA, in the order of the lines.
+
+    A line, with all its impressions, is in the test part with probability `test`, else in the validation part with
+    probability `validation`, by a hash of the seed and its number; so is its fold.
+
+    Args:
+        folder: Where to write.
+        users: The folder of the users' table, and its bits.
+        seed, test, validation, folds: As Options has them.
+        most_lines: Lines from this one on are not read; None: all.
+    """
+
+    folder: pathlib.Path
+    users: tuple[pathlib.Path, int]
+    seed: int
+    test: float
+    validation: float
+    folds: int
+    most_lines: int | None
+
+    def __call__(self, part: Part) -> Counted:
+        users = Lookup(*self.users)
+        tally, letters, batches = Tally(), [], []
+        for rows in read_part(part):
+            rows = _first(rows, self.most_lines)
+            tally.lines += len(rows.lines) + len(rows.rejects)
+            letters += tally.reject(part.range.path, rows.rejects)
+            batches += self._with_users(rows, users, bool(part.table.header)).to_batches()
+        path = self.folder / bucket_name(part.number)
+        write_arrow(path, batches, SCHEMA)
+        return _count(map_arrow(path), tally, letters, self.folds)
+
+    def _with_users(self, rows: Rows, users: Lookup, public: bool) -> pa.Table:
+        known = users(mixed(numbers(rows.columns["user"])), present_in(rows.columns["user"]))
+        place, fold = np.full(len(rows.lines), PUBLIC), np.zeros(len(rows.lines), np.int64)
+        if not public:
+            held_out = _draws(self.seed, "validation", rows.lines) < self.validation
+            place = np.where(held_out, VALIDATION, TRAIN)
+            place[_draws(self.seed, "test", rows.lines) < self.test] = TEST
+            fold = (_draws(self.seed, "fold", rows.lines) * self.folds).astype(np.int64)
+        columns = {name: rows.columns[name] for name in COLUMNS} | {name: known[name] for name in USER_COLUMNS[1:]}
+        arrays = {"line": rows.lines, "part": place, "fold": fold, **columns}
+        return pa.table({name: pa.chunked_array([_array(values)]) for name, values in arrays.items()}).cast(SCHEMA)
+
+
+def _array(values: np.ndarray | pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else pa.array(values)
+
+
+def _first(rows: Rows, most: int | None) -> Rows:
+    """Those before a line."""
+    if most is None:
+        return rows
+    kept = int(np.searchsorted(rows.lines, most))
+    rejects = [reject for reject in rows.rejects if reject.line < most]
+    return Rows(rows.columns.slice(0, kept), rows.lines[:kept], rejects)
+
+
+def _draws(seed: int, purpose: str, lines: np.ndarray) -> np.ndarray:
+    """float64 [N] in [0, 1)."""
+    key = splitmix64(np.array([seed], np.uint64) ^ np.uint64(zlib.crc32(purpose.encode()) << 32))
+    with np.errstate(over="ignore"):
+        return (splitmix64(splitmix64(lines) + key) >> np.uint64(11)) * 2.0**-53
+
+
+def _count(table: pa.Table, tally: Tally, letters: list[str], folds: int) -> Counted:
+    place, fold, clicks, impressions = (numbers(table[name]) for name in ("part", "fold", "click", "impressions"))
+    train = place == TRAIN
+    return Counted(
+        tally,
+        letters,
+        np.bincount(place, minlength=4),
+        _sums(place, clicks, 4),
+        _sums(place, impressions, 4),
+        _sums(fold[train], clicks[train], max(folds, 1)),
+        _sums(fold[train], impressions[train], max(folds, 1)),
+    )
+
+
+def _sums(places: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
+    sums = np.zeros(size, np.int64)
+    np.add.at(sums, places, values)
+    return sums

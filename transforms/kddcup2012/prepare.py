@@ -1,0 +1,353 @@
+"""The folder of KDD Cup 2012 track 2 -> one joined log, which the pipeline reads as any other.
+
+Every step works on parts that are independent of each other, in processes of this machine or as a Beam job, and leaves
+its results in files: what is done stays done when a run is interrupted.
+"""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import pickle
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from transforms.errors import InputError
+from transforms.kddcup2012.history import CountLines, MergeCounts, Total, parts_of, tables_of
+from transforms.kddcup2012.join import Impressions, Join, Joined, place
+from transforms.kddcup2012.layout import PARTS, PUBLIC_TEST, TOKEN_TABLES, Files, Table, find_tables
+from transforms.kddcup2012.lines import PUBLIC, TRAIN, Counted, ReadLines
+from transforms.kddcup2012.read import Part, Tally, ranges_of
+from transforms.kddcup2012.tables import bits_for
+from transforms.kddcup2012.tokens import MergeTokens, MergeUsers, ReadTable, WeighTokens, merge_token_counts
+from transforms.parallel import Workers
+
+SCRATCH = ".unfinished"
+LOG = "log"
+SUMMARY = "summary.json"
+LINES_PER_SECOND = 60_000  # of one process, through all steps
+_BUCKET_BYTES = 128 << 20  # of text
+_PUBLISHING = "publishing"
+_LAST_STEPS = ("join", "join-public")
+_HERE = Workers(processes=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How the log is made.
+
+    Args:
+        seed: Of the split and of the folds.
+        test: Share of the lines of the test part (paper: 1/11).
+        validation: Share of the other lines of the validation part.
+        impressions: See Join.
+        prior_impressions: See History.
+        folds: See History.
+        most_lines: Only so many lines of the training file; None: all.
+        max_bad_row_rate: A larger share of malformed lines in a file is an error.
+    """
+
+    seed: int = 1
+    test: float = 1 / 11
+    validation: float = 0.05
+    impressions: Impressions = "expand"
+    prior_impressions: float = 20.0
+    folds: int = 0
+    most_lines: int | None = None
+    max_bad_row_rate: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name in ("test", "validation"):
+            if not 0 < getattr(self, name) < 1:
+                raise InputError(f"{name} should lie between 0 and 1. Received: {getattr(self, name)}")
+        if self.folds != 0 and not 2 <= self.folds <= 100:
+            raise InputError(f"folds should be 0 (each line is left out by itself) or 2 to 100. Received: {self.folds}")
+        if self.prior_impressions <= 0:
+            raise InputError(f"prior_impressions should be positive. Received: {self.prior_impressions}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """What was made.
+
+    Attributes:
+        lines: Lines of the training file that were read, malformed ones included.
+        rejected: Malformed lines by file; all of them are in `dead_letter/rejects.jsonl`.
+        reasons: Malformed lines by reason.
+        rows: Rows of the log by part.
+        clicks, impressions: By part.
+        without_partner: Lines with an id that its table lacks, by table; such a value is missing in the log.
+        log: The glob of the log's files.
+        public_test: The glob of the public test file's rows, where there is one.
+    """
+
+    lines: int
+    rejected: dict[str, int]
+    reasons: dict[str, int]
+    rows: int
+    split: dict[str, int]
+    clicks: dict[str, int]
+    impressions: dict[str, int]
+    without_partner: dict[str, int]
+    log: str
+    public_test: str | None
+
+
+def prepare(
+    folder: pathlib.Path,
+    output: pathlib.Path,
+    options: Options = Options(),  # noqa: B008
+    workers: Workers = _HERE,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Prepared:
+    """Joins the files of a folder; the log is the same whoever works on it.
+
+    Args:
+        folder: Holds the files (see layout).
+        output: Holds the log afterwards: `log/*.parquet`, `dead_letter/rejects.jsonl`, `summary.json`. A log of the
+            same files and options is left as it is; an interrupted run goes on.
+        options: How the log is made.
+        workers: Who works on the parts; all of them must see both folders.
+        progress: Told what is done.
+
+    Raises:
+        InputError: a file is missing or unreadable, too many of its lines are malformed, or a part of the log would be
+            empty.
+    """
+    files = find_tables(folder)
+    print_of_input = _fingerprint(files, options)
+    summary = output / SUMMARY
+    if summary.is_file():
+        found = json.loads(summary.read_text())
+        if found.pop("input") == print_of_input:
+            progress("The log of these files is already there")
+            return Prepared(**found)
+    try:
+        steps = _Steps(files, output / SCRATCH, options, workers, progress, print_of_input)
+        prepared = _publish(steps, output)
+        _write_whole(summary, json.dumps({**dataclasses.asdict(prepared), "input": print_of_input}, indent=1))
+        shutil.rmtree(steps.scratch)
+    except OSError as error:
+        raise InputError(f"{output}: cannot be written or read ({error.strerror or error})") from error
+    return prepared
+
+
+def _fingerprint(files: Files, options: Options) -> dict[str, Any]:
+    found = {str(t.path.resolve()): [t.path.stat().st_size, t.path.stat().st_mtime_ns] for t in files.all}
+    return {"files": found, "options": dataclasses.asdict(options)}
+
+
+class _Steps:
+    """All steps but the last, which makes the log visible; `scratch` holds what they leave."""
+
+    def __init__(
+        self,
+        files: Files,
+        scratch: pathlib.Path,
+        options: Options,
+        workers: Workers,
+        progress: Callable[[str], None],
+        print_of_input: dict[str, Any],
+    ):
+        self.files = files
+        self.scratch = scratch
+        self.options = options
+        self._workers = workers
+        self._progress = progress
+        _begin(scratch, print_of_input)
+        self.tallies: dict[str, Tally] = {}
+        self.letters: list[str] = []
+        self._users()
+        self.counted = self._lines()
+        self.total = _total(self.counted, options.folds)
+        self._history()
+        self._tokens()
+        self.joined = self._joined()
+
+    def _map(self, step: str, what: str, function: Callable, items: Sequence) -> list:
+        """The function's results, those of an earlier try included."""
+        folder = self.scratch / "done" / step
+        folder.mkdir(parents=True, exist_ok=True)
+        size = self.files.training.path.stat().st_size
+        return self._workers.map(
+            _Once(function, folder),
+            list(enumerate(items)),
+            seconds=size / 60 / LINES_PER_SECOND,
+            progress=lambda done: self._progress(f"{what}: {done:,} of {len(items):,} parts"),
+        )
+
+    def _reads(self, table: Table, first: int = 0) -> list[Part]:
+        return ranges_of(table, self._workers, first)
+
+    def _folder(self, *names: str) -> pathlib.Path:
+        path = self.scratch.joinpath(*names)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _bits(self, table: Table) -> int:
+        return bits_for(table.path.stat().st_size * (4 if table.path.suffix == ".gz" else 1), _BUCKET_BYTES)
+
+    def _add(self, table: Table, found: Sequence[tuple[Tally, list[str]]], is_whole: bool = True) -> None:
+        tally = self.tallies.setdefault(table.path.name, Tally())
+        for one, letters in found:
+            tally.add(one)
+            self.letters += letters
+        if is_whole:
+            tally.check(table.path, self.options.max_bad_row_rate)
+
+    # The steps ------------------------------------------------------------------------------------------------------
+
+    def _users(self) -> None:
+        table, folder = self.files.user, self._folder("user")
+        self._folder("user", "parts")
+        self._add(table, self._map("read-user", "Users read", ReadTable(folder), self._reads(table)), is_whole=False)
+        merge = MergeUsers(folder, str(table.path), self._bits(table))
+        self._add(table, self._map("merge-user", "Users sorted", merge, range(1 << self._bits(table))))
+
+    def _lines(self) -> list[Counted]:
+        options, training, public = self.options, self.files.training, self.files.public_test
+        parts = [part for part in self._reads(training) if part.range.line < (options.most_lines or 1 << 62)]
+        users = self.scratch / "user", self._bits(self.files.user)
+        shares = options.seed, options.test, options.validation, options.folds
+        read = ReadLines(self._folder("lines"), users, *shares, options.most_lines)
+        found = self._map("lines", "Lines read", read, parts)
+        self._add(training, [(counted.tally, counted.letters) for counted in found])
+        self._training_parts = len(parts)
+        if public:
+            more = self._map("public", "Public test lines read", read, self._reads(public, len(parts)))
+            self._add(public, [(counted.tally, counted.letters) for counted in more])
+            found += more
+        return found
+
+    def _history(self) -> None:
+        folder = self._folder("history")
+        for name in tables_of(self.options.folds):
+            parts_of(folder, name).mkdir(parents=True, exist_ok=True)
+        count = CountLines(self.scratch / "lines", folder, self.options.folds)
+        self._map("count", "Lines counted", count, range(self._training_parts))
+        bits = self._bits(self.files.training)
+        items = list(itertools.product(tables_of(self.options.folds), range(1 << bits)))
+        self._map("merge-count", "Counts added up", MergeCounts(folder, bits), items)
+
+    def _tokens(self) -> None:
+        for name in TOKEN_TABLES:
+            table, folder = self.files.tokens[name], self._folder("tokens", name)
+            for part in ("parts", "single", "tokens"):
+                self._folder("tokens", name, part)
+            found = self._map(f"read-{name}", f"{name} read", ReadTable(folder), self._reads(table))
+            self._add(table, found, is_whole=False)
+            history = self.scratch / "history" / name, self._bits(self.files.training)
+            bits = self._bits(table)
+            merge = MergeTokens(folder, str(table.path), bits, history)
+            merged = self._map(f"merge-{name}", f"{name} sorted", merge, range(1 << bits))
+            self._add(table, [(one.tally, one.letters) for one in merged])
+            merge_token_counts(folder)
+            weigh = WeighTokens(folder, sum(one.documents for one in merged))
+            self._map(f"weigh-{name}", f"{name} weighed", weigh, range(1 << bits))
+
+    def _joined(self) -> list[Joined]:
+        options, bits = self.options, self._bits(self.files.training)
+        tokens = {name: (self.scratch / "tokens" / name, self._bits(self.files.tokens[name])) for name in TOKEN_TABLES}
+        places = self.scratch / "lines", (self.scratch / "history", bits), tokens, self._folder("joined")
+        numbers = self.total, options.prior_impressions, options.folds, options.impressions
+        log = Join(*places, *numbers, "part")
+        found = self._map(_LAST_STEPS[0], "Lines joined", log, range(self._training_parts))
+        if self.files.public_test:
+            public = dataclasses.replace(log, stem="public")
+            numbers_of = range(self._training_parts, len(self.counted))
+            found += self._map(_LAST_STEPS[1], "Public test lines joined", public, numbers_of)
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Once:
+    """Calls the function for an item unless an earlier try has left its result."""
+
+    function: Callable
+    folder: pathlib.Path
+
+    def __call__(self, numbered: tuple[int, Any]) -> Any:
+        number, item = numbered
+        done = self.folder / f"{number:06d}"
+        if done.exists():
+            return pickle.loads(done.read_bytes())
+        result = self.function(item)
+        _write_whole(done, pickle.dumps(result))
+        return result
+
+
+def _begin(scratch: pathlib.Path, print_of_input: dict[str, Any]) -> None:
+    """An empty folder, or that of an earlier try for the same files and options."""
+    if (scratch / _PUBLISHING).exists():  # some files of the log may have gone where they belong
+        for step in _LAST_STEPS:
+            shutil.rmtree(scratch / "done" / step, ignore_errors=True)
+        (scratch / _PUBLISHING).unlink()
+    place_of_print = scratch / "input.json"
+    if not place_of_print.is_file() or json.loads(place_of_print.read_text()) != print_of_input:
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        _write_whole(place_of_print, json.dumps(print_of_input))
+
+
+def _write_whole(path: pathlib.Path, contents: bytes | str) -> None:
+    fresh = path.with_name(f".{path.name}.{uuid.uuid4()}")
+    fresh.write_bytes(contents.encode() if isinstance(contents, str) else contents)
+    fresh.replace(path)
+
+
+def _total(counted: Sequence[Counted], folds: int) -> Total:
+    """Of the training part.
+
+    Raises:
+        InputError: a part has no lines.
+    """
+    lines = np.sum([one.lines for one in counted], axis=0)
+    empty = [name.split("_")[1] for name, count in zip(PARTS, lines, strict=False) if not count]
+    if empty:
+        raise InputError(
+            f"the {' and the '.join(empty)} part of the log would be empty ({lines[:PUBLIC].sum():,} good lines); "
+            "give more lines, or larger shares (--test, --validation)"
+        )
+    clicks = int(sum(one.clicks[TRAIN] for one in counted))
+    impressions = int(sum(one.impressions[TRAIN] for one in counted))
+    by_fold = [np.sum([getattr(one, name) for one in counted], 0) for name in ("fold_clicks", "fold_impressions")]
+    fold_clicks, fold_impressions = (tuple(values.tolist()) if folds else () for values in by_fold)
+    return Total(clicks, impressions, fold_clicks, fold_impressions)
+
+
+def _publish(steps: _Steps, output: pathlib.Path) -> Prepared:
+    """Makes the log and its dead letters visible."""
+    (output / SUMMARY).unlink(missing_ok=True)
+    (steps.scratch / _PUBLISHING).touch()
+    shutil.rmtree(output / LOG, ignore_errors=True)
+    place([path for joined in steps.joined for path in joined.files], output / LOG)
+    (output / "dead_letter").mkdir(exist_ok=True)
+    _write_whole(output / "dead_letter" / "rejects.jsonl", "".join(steps.letters))
+    names = [*PARTS, PUBLIC_TEST][: None if steps.files.public_test else PUBLIC]
+    by_part = {
+        field: dict(zip(names, np.sum([getattr(one, field) for one in steps.counted], 0).tolist(), strict=False))
+        for field in ("lines", "clicks", "impressions")
+    }
+    rows = sum(joined.rows for joined in steps.joined)
+    training = steps.tallies[steps.files.training.path.name]
+    if steps.options.impressions == "expand" and rows != sum(by_part["impressions"].values()):
+        raise RuntimeError(f"{rows} rows of {by_part['impressions']} impressions")
+    if sum(by_part["lines"][name] for name in PARTS) + training.rejected != training.lines:
+        raise RuntimeError(f"{by_part['lines']} and {training.rejected} malformed ones of {training.lines} lines")
+    return Prepared(
+        training.lines,
+        {name: tally.rejected for name, tally in steps.tallies.items()},
+        dict(sum((tally.reasons for tally in steps.tallies.values()), Counter[str]())),
+        rows,
+        by_part["lines"],
+        by_part["clicks"],
+        by_part["impressions"],
+        dict(sum((joined.without_partner for joined in steps.joined), Counter[str]())),
+        str(output / LOG / "part-*.parquet"),
+        str(output / LOG / "public-*.parquet") if steps.files.public_test else None,
+    )

@@ -1,0 +1,163 @@
+"""A file's ranges -> columns of whole numbers and token lists; what is malformed is a reject with its reason."""
+
+import dataclasses
+import json
+import pathlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.errors import InputError
+from transforms.kddcup2012.layout import Table
+from transforms.parallel import Workers
+from transforms.readers import LogReader, Range, Reject, plan
+from transforms.spec import LogSpec
+
+MOST_IMPRESSIONS = 1_000_000  # of one line; more is a damaged one
+_LARGEST = str(2**64 - 1)
+_TOKENS = "tokens"
+_NO_LABEL = "none"  # a log must name one; these files are read without
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A range of a file, and its number among all ranges of its stage."""
+
+    table: Table
+    number: int
+    range: Range
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """uint64 columns, null = missing, and `tokens` as large_string.
+
+    Attributes:
+        lines: int64 [rows], 0-based in the file.
+        rejects: The malformed lines that lay between them.
+    """
+
+    columns: pa.Table
+    lines: np.ndarray
+    rejects: list[Reject]
+
+
+@dataclasses.dataclass
+class Tally:
+    """Lines of a file, and how many of them are malformed, by reason; `first` says what is wrong with the first."""
+
+    lines: int = 0
+    rejected: int = 0
+    reasons: Counter[str] = dataclasses.field(default_factory=Counter)
+    first: str = ""
+
+    def add(self, other: "Tally") -> None:
+        self.lines += other.lines
+        self.rejected += other.rejected
+        self.reasons.update(other.reasons)
+        self.first = self.first or other.first
+
+    def reject(self, path: str, rejects: Sequence[Reject]) -> list[str]:
+        """Counts rejects; their dead letters."""
+        self.rejected += len(rejects)
+        self.reasons.update(_kind(reject.reason) for reject in rejects)
+        if rejects and not self.first:
+            self.first = f"{path}: line {rejects[0].line + 1}: {rejects[0].reason}"
+        letters = ({"file": path, "line": r.line, "reason": r.reason, "text": r.text} for r in rejects)
+        return [json.dumps(letter) + "\n" for letter in letters]
+
+    def check(self, path: pathlib.Path, most: float) -> None:
+        """Raises InputError where more than this share of the lines is malformed, or none is left."""
+        if self.rejected > most * self.lines or self.rejected == self.lines:
+            raise InputError(
+                f"{self.first}; {self.rejected:,} of {self.lines:,} lines of {path} are malformed, above "
+                f"{most:.2%}; is this a file of KDD Cup 2012 track 2?"
+            )
+
+
+def _kind(reason: str) -> str:
+    """A reason without the values that it shows."""
+    return reason.split(", found")[0].split(" '")[0]
+
+
+def ranges_of(table: Table, workers: Workers, first: int = 0) -> list[Part]:
+    """What parts of a file can be read by themselves, numbered from `first`.
+
+    Raises:
+        InputError: the file is empty or unreadable.
+    """
+    found = plan([str(table.path)], _spec(table), labels=False, workers=workers)
+    if not table.header:
+        found = [dataclasses.replace(part, columns=table.columns) for part in found]
+    return [Part(table, number, part) for number, part in enumerate(found, first)]
+
+
+def read_part(part: Part) -> Iterator[Rows]:
+    """The rows of a range, in order.
+
+    Raises:
+        InputError: the file is unreadable, cut short, or no longer what it was.
+    """
+    table = part.table
+    names = dict(zip(table.header or table.columns, table.columns, strict=True))
+    for batch in LogReader(_spec(table), labels=False).read_range(part.range):
+        faults: dict[int, str] = {}
+        columns = {ours: _values(batch.rows[theirs], ours, faults) for theirs, ours in names.items()}
+        if "click" in columns:
+            _check_counts(columns["click"], columns["impressions"], faults)
+        else:
+            _check_key(columns[table.columns[0]], table.columns[0], faults)
+        bad = sorted(faults)
+        text = ("\t".join((batch.rows[name][row].as_py() or b"").decode() for name in names) for row in bad)
+        mine = [Reject(int(batch.lines[row]), faults[row], line) for row, line in zip(bad, text, strict=True)]
+        keep = np.delete(np.arange(batch.rows.num_rows), bad)
+        rejects = sorted([*batch.rejects, *mine], key=lambda reject: reject.line)
+        yield Rows(pa.table(columns).take(pa.array(keep)), batch.lines[keep], rejects)
+
+
+def _spec(table: Table) -> LogSpec:
+    data = {"labels": {_NO_LABEL: _NO_LABEL}}
+    text = {"format": "csv", "header": True} if table.header else {"columns": [*table.columns, _NO_LABEL]}
+    features = [{"kind": "categorical", "columns": list(table.header or table.columns)}]
+    return LogSpec.model_validate({"data": {**data, **text}, "features": features})
+
+
+def _values(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
+    values = values.cast(pa.large_string())
+    if name == _TOKENS:
+        _note(values, pc.match_substring_regex(values, r"^[0-9]+(\|[0-9]+)*$").fill_null(False), name, faults)
+        return values
+    digits = pc.match_substring_regex(values, "^[0-9]{1,20}$")
+    small = pc.or_(pc.less(pc.binary_length(values), 20), pc.less_equal(values, _LARGEST))
+    good = pc.and_(digits, small).fill_null(True)
+    _note(values, good, name, faults)
+    return pc.if_else(good, values, pa.scalar(None, values.type)).cast(pa.uint64())
+
+
+def _note(values: pa.Array, good: pa.Array, name: str, faults: dict[int, str]) -> None:
+    wanted = "numbers with | between them" if name == _TOKENS else "a whole number below 2^64"
+    for row in np.flatnonzero(~good.to_numpy(zero_copy_only=False)).tolist():
+        value = values[row].as_py()
+        found = "nothing" if value is None else f"'{value[:100]}'"
+        faults.setdefault(row, f"{name}: expected {wanted}, found {found}")
+
+
+def _check_key(keys: pa.Array, name: str, faults: dict[int, str]) -> None:
+    for row in np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False)).tolist():
+        faults.setdefault(row, f"{name}: expected a whole number below 2^64, found nothing")
+
+
+def _check_counts(clicks: pa.Array, impressions: pa.Array, faults: dict[int, str]) -> None:
+    missing = pc.or_(clicks.is_null(), impressions.is_null()).to_numpy(zero_copy_only=False)
+    clicked = clicks.fill_null(0).to_numpy()
+    shown = impressions.fill_null(0).to_numpy()
+    for row in np.flatnonzero(missing | (shown < 1) | (shown > MOST_IMPRESSIONS) | (clicked > shown)).tolist():
+        if missing[row]:
+            faults.setdefault(row, "click and impressions: expected numbers, found nothing")
+        elif not 1 <= shown[row] <= MOST_IMPRESSIONS:
+            faults.setdefault(row, f"impressions: expected 1 to {MOST_IMPRESSIONS:,}, found {shown[row]}")
+        else:
+            faults.setdefault(row, f"click: more clicks than impressions, found {clicked[row]} of {shown[row]}")

@@ -1,0 +1,140 @@
+"""Tables on disk that are looked up by a key of 64 bits: sorted, in buckets of the key's first bits, read by mapping.
+
+A join with one needs no shuffle of the rows and no table in memory: the pages that are looked at are the system's to
+keep or to drop, and processes share them.
+"""
+
+import pathlib
+import uuid
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.generate.hashing import splitmix64
+
+KEY = "key"
+
+
+def mixed(ids: np.ndarray) -> np.ndarray:
+    """uint64 [N] -> uint64 [N], evenly spread; no two ids share one."""
+    return splitmix64(ids)
+
+
+def paired(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Keys of pairs, uint64 [N]; two of 100 million different ones share one with probability 0.0003."""
+    with np.errstate(over="ignore"):
+        return splitmix64(splitmix64(first) + second)
+
+
+def write_arrow(path: pathlib.Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+    """An Arrow file, under its name when it is whole: a runner may try twice, or in two places."""
+    fresh = path.with_name(f".{path.name}.{uuid.uuid4()}")
+    with pa.OSFile(str(fresh), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    fresh.replace(path)
+
+
+def write_table(path: pathlib.Path, table: pa.Table) -> None:
+    """As `write_arrow`, one batch: its columns can be read without a copy."""
+    write_arrow(path, table.combine_chunks().to_batches() or [_empty(table.schema)], table.schema)
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def map_arrow(path: pathlib.Path) -> pa.Table:
+    """A file of `write_arrow`, mapped."""
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+
+def by_key(table: pa.Table) -> pa.Table:
+    """Sorted by the key; rows with the same key stay in order."""
+    return table.take(pa.array(np.argsort(table[KEY].to_numpy(), kind="stable")))
+
+
+def bucket_of(paths: Sequence[pathlib.Path], bucket: int, bits: int) -> pa.Table:
+    """The rows of some files, each sorted by key, whose keys begin with these bits; not sorted among files."""
+    slices = []
+    for path in paths:
+        table = map_arrow(path)
+        low, high = _bounds(table[KEY].to_numpy(), bucket, bits)
+        slices.append(table.slice(low, high - low))
+    return pa.concat_tables(slices).combine_chunks()
+
+
+def _bounds(keys: np.ndarray, bucket: int, bits: int) -> tuple[int, int]:
+    """Where a bucket begins and ends in sorted keys."""
+    width = 64 - bits
+    low = np.searchsorted(keys, np.uint64(bucket << width)) if bucket else 0
+    return int(low), len(keys) if bucket + 1 == 1 << bits else int(
+        np.searchsorted(keys, np.uint64(bucket + 1 << width))
+    )
+
+
+def bits_for(size: int, bucket_bytes: int) -> int:
+    """So many bits that a bucket of a file of this size is about `bucket_bytes` at most."""
+    return max(0, (size - 1).bit_length() - (bucket_bytes - 1).bit_length())
+
+
+def sums_by_key(keys: np.ndarray, *values: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The different keys, sorted, and the sums of each of some int64 arrays [N] by key."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))[: len(keys)]
+    return ordered[starts], *(np.add.reduceat(v[order], starts) if len(starts) else v[:0] for v in values)
+
+
+class Lookup:
+    """A table of `<folder>/<bucket>.arrow`, each sorted by key, in which no key comes twice.
+
+    Args:
+        folder: Where the buckets lie.
+        bits: How many bits of the key a bucket has.
+    """
+
+    def __init__(self, folder: pathlib.Path, bits: int):
+        self._bits = bits
+        self._buckets = [map_arrow(folder / bucket_name(bucket)) for bucket in range(1 << bits)]
+
+    def __call__(self, keys: np.ndarray, present: np.ndarray | None = None) -> pa.Table:
+        """The other columns' values for some keys; null where the table lacks the key.
+
+        Args:
+            keys: uint64 [N].
+            present: bool [N], which keys count; None: all. The others are not in the table.
+        """
+        different, inverse = np.unique(keys, return_inverse=True)
+        found = []
+        for bucket, table in enumerate(self._buckets):
+            low, high = _bounds(different, bucket, self._bits)
+            found.append(_rows_of(table, different[low:high]))
+        places = pa.array(inverse, mask=None if present is None else ~present)
+        return pa.concat_tables(found).combine_chunks().take(places).combine_chunks()
+
+
+def _rows_of(table: pa.Table, wanted: np.ndarray) -> pa.Table:
+    keys = table[KEY].to_numpy()
+    places = np.searchsorted(keys, wanted)
+    absent = places == len(keys)
+    if len(keys):
+        places[absent] = 0
+        absent |= keys[places] != wanted
+    return table.drop_columns([KEY]).take(pa.array(places, mask=absent))
+
+
+def bucket_name(bucket: int) -> str:
+    return f"{bucket:05d}.arrow"
+
+
+def numbers(column: pa.ChunkedArray, missing: float = 0) -> np.ndarray:
+    """A column of numbers as an array [N]."""
+    return pc.fill_null(column, missing).combine_chunks().to_numpy(zero_copy_only=False)
+
+
+def present_in(column: pa.ChunkedArray) -> np.ndarray:
+    """bool [N]: where there is a value."""
+    return column.is_valid().combine_chunks().to_numpy(zero_copy_only=False)

@@ -1,0 +1,189 @@
+"""Tables by id, of users and of token lists: read, put in buckets, repeated ids refused; TF x IDF of the lists."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.kddcup2012.layout import WEIGHTS
+from transforms.kddcup2012.read import Part, Tally, read_part
+from transforms.kddcup2012.tables import (
+    KEY,
+    Lookup,
+    bucket_name,
+    bucket_of,
+    by_key,
+    map_arrow,
+    mixed,
+    numbers,
+    write_table,
+)
+from transforms.readers import Reject
+
+_PARTS = "parts"
+_SINGLE = "single"
+_TOKENS = pa.schema([("token", pa.large_string()), ("lists", pa.int64())])
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadTable:
+    """Rows of one range, sorted by key: `<folder>/parts/<number>.arrow`. Gives what is malformed."""
+
+    folder: pathlib.Path
+
+    def __call__(self, part: Part) -> tuple[Tally, list[str]]:
+        tally, letters, tables = Tally(), [], []
+        for rows in read_part(part):
+            tally.lines += len(rows.lines) + len(rows.rejects)
+            letters += tally.reject(part.range.path, rows.rejects)
+            keys = mixed(numbers(rows.columns[part.table.columns[0]]))
+            tables.append(rows.columns.append_column(KEY, pa.array(keys)).append_column("line", pa.array(rows.lines)))
+        write_table(self.folder / _PARTS / bucket_name(part.number), by_key(pa.concat_tables(tables).combine_chunks()))
+        return tally, letters
+
+
+def _single(folder: pathlib.Path, path: str, bucket: int, bits: int) -> tuple[pa.Table, Tally, list[str]]:
+    """The rows of a bucket, sorted by key; of those with the same id the first one."""
+    rows = by_key(bucket_of(sorted((folder / _PARTS).glob("*.arrow")), bucket, bits))
+    keys = rows[KEY].to_numpy()
+    is_first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
+    firsts = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+    lines = rows["line"].to_numpy()
+    names = [name for name in rows.column_names if name not in (KEY, "line")]
+    rejects = []
+    for row in np.flatnonzero(~is_first).tolist():
+        values = [rows[name][row].as_py() for name in names]
+        reason = f"the id comes again, found first in line {lines[firsts[row]] + 1}"
+        text = "\t".join("" if value is None else str(value) for value in values)
+        rejects.append(Reject(int(lines[row]), reason, text))
+    tally = Tally()
+    letters = tally.reject(path, rejects)
+    return rows.filter(pa.array(is_first)).drop_columns(["line"]), tally, letters
+
+
+@dataclasses.dataclass(frozen=True)
+class MergeUsers:
+    """The users of one bucket: `<folder>/<bucket>.arrow`, with gender and age. Gives what comes twice."""
+
+    folder: pathlib.Path
+    path: str
+    bits: int
+
+    def __call__(self, bucket: int) -> tuple[Tally, list[str]]:
+        rows, tally, letters = _single(self.folder, self.path, bucket, self.bits)
+        write_table(self.folder / bucket_name(bucket), rows)
+        return tally, letters
+
+
+@dataclasses.dataclass(frozen=True)
+class Merged:
+    """Of a bucket of token lists: what comes twice, and how many lists training lines name."""
+
+    tally: Tally
+    letters: list[str]
+    documents: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MergeTokens:
+    """The token lists of one bucket: `<folder>/single/<bucket>.arrow`, and in `<folder>/tokens/<bucket>.arrow` in how
+    many of those that training lines name each token is.
+
+    Args:
+        folder: Of the table.
+        path: The file that the lists are from, for dead letters.
+        bits: Of its buckets.
+        history: The folder and the bits of the training lines' counts by the same id.
+    """
+
+    folder: pathlib.Path
+    path: str
+    bits: int
+    history: tuple[pathlib.Path, int]
+
+    def __call__(self, bucket: int) -> Merged:
+        rows, tally, letters = _single(self.folder, self.path, bucket, self.bits)
+        write_table(self.folder / _SINGLE / bucket_name(bucket), rows)
+        seen = Lookup(*self.history)(rows[KEY].to_numpy())["impressions"].is_valid()
+        documents = rows["tokens"].filter(seen)
+        codes = _Codes(documents)
+        lists = np.bincount(codes.pairs()[1], minlength=len(codes.tokens))
+        write_table(self.folder / "tokens" / bucket_name(bucket), pa.table([codes.tokens, lists], schema=_TOKENS))
+        return Merged(tally, letters, len(documents))
+
+
+def merge_token_counts(folder: pathlib.Path) -> None:
+    """The counts of all buckets: `<folder>/tokens.arrow`."""
+    counts = pa.concat_tables([map_arrow(path) for path in sorted((folder / "tokens").glob("*.arrow"))])
+    sums = counts.group_by("token").aggregate([("lists", "sum")]).rename_columns(_TOKENS.names)
+    write_table(folder / "tokens.arrow", sums.cast(_TOKENS))
+
+
+@dataclasses.dataclass(frozen=True)
+class WeighTokens:
+    """The lists of one bucket with their numbers: `<folder>/<bucket>.arrow`.
+
+    TF x IDF of a token in a list: how often it is there, times ln((1 + lists) / (1 + lists with the token)) + 1, of the
+    lists that training lines name. A list has the sum and the maximum over its different tokens, and the sum over its
+    length as the mean.
+    """
+
+    folder: pathlib.Path
+    documents: int
+
+    def __call__(self, bucket: int) -> None:
+        rows = map_arrow(self.folder / _SINGLE / bucket_name(bucket))
+        counts = map_arrow(self.folder / "tokens.arrow")
+        codes = _Codes(rows["tokens"])
+        place = pc.index_in(codes.tokens, value_set=counts["token"].combine_chunks())
+        lists = numbers(counts["lists"].take(place))
+        idf = np.log((1 + self.documents) / (1 + lists)) + 1
+        row, token, often = codes.pairs()
+        weights = often * idf[token]
+        lengths = np.bincount(codes.rows, minlength=len(rows))
+        sums = np.bincount(row, weights, len(rows))
+        largest = np.zeros(len(rows))
+        np.maximum.at(largest, row, weights)
+        found = {"length": lengths, **dict(zip(WEIGHTS, (sums, sums / np.maximum(lengths, 1), largest), strict=True))}
+        for name, values in found.items():
+            rows = rows.append_column(name, pa.array(values.astype(np.float32)))
+        write_table(self.folder / bucket_name(bucket), rows.select([KEY, "tokens", *found]))
+
+
+class _Codes:
+    """Token lists [N] as numbers.
+
+    Attributes:
+        tokens: The different tokens.
+        rows, codes: int64, of each token of each list: the list's row, and the token's place in `tokens`.
+    """
+
+    def __init__(self, lists: pa.ChunkedArray):
+        split = pc.split_pattern(lists.combine_chunks(), "|")
+        coded = split.flatten().dictionary_encode()
+        self.tokens = coded.dictionary
+        self.codes = coded.indices.to_numpy().astype(np.int64)
+        self.rows = pc.list_parent_indices(split).to_numpy()
+
+    def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The different pairs of row and token, sorted, and how often each is there."""
+        size = max(len(self.tokens), 1)
+        pairs, often = np.unique(self.rows * size + self.codes, return_counts=True)
+        return pairs // size, pairs % size, often
+
+
+def shared_tokens(first: pa.Array, second: pa.Array) -> pa.Array:
+    """How many different tokens two lists [N] have in common, float32 [N]; null where one is."""
+    count = len(first)
+    codes = _Codes(pa.chunked_array([first, second]))
+    row, token, _ = codes.pairs()
+    size = max(len(codes.tokens), 1)
+    mine, theirs = row < count, row >= count
+    common = np.intersect1d(
+        row[mine] * size + token[mine], (row[theirs] - count) * size + token[theirs], assume_unique=True
+    )
+    shared = np.bincount(common // size, minlength=count).astype(np.float32)
+    absent = pc.or_(first.is_null(), second.is_null()).to_numpy(zero_copy_only=False)
+    return pa.array(shared, mask=absent)
