@@ -68,10 +68,13 @@ def padding_id(config: dict[str, Any]) -> int:
     return config.get("pad_token_id", 0) or 0
 
 
-def load_weights(folder: pathlib.Path, encoder: TextEncoder, pooler: keras.layers.Dense | None = None) -> None:
+def load_weights(
+    folder: pathlib.Path, encoder: TextEncoder, pooler: keras.layers.Dense | None = None, words: bool = True
+) -> None:
     """Gives a built encoder, and a built pooler where the checkpoint has one, the checkpoint's weights.
 
-    A token table may have more rows than the checkpoint's: those behind keep their initial values.
+    A token table may have more rows than the checkpoint's: those behind keep their initial values. Without `words` all
+    of them do, as the tokens are not the checkpoint's.
 
     Raises:
         ValueError: a weight is absent or has another shape.
@@ -87,23 +90,28 @@ def load_weights(folder: pathlib.Path, encoder: TextEncoder, pooler: keras.layer
                     return tensor(prefix + old)
             raise ValueError(f"{folder}: has no weight {prefix + name}")
 
-        _load_embeddings(folder, encoder, get)
+        _load_embeddings(folder, encoder, get, words)
         for index in range(encoder.layers):
             _load_layer(folder, encoder, index, get)
         if pooler is not None and f"{prefix}pooler.dense.weight" in names:
             _load_dense(folder, pooler, "pooler.dense", get)
 
 
-def _load_embeddings(folder: pathlib.Path, encoder: TextEncoder, get: Tensors) -> None:
+def _load_embeddings(folder: pathlib.Path, encoder: TextEncoder, get: Tensors, words: bool) -> None:
+    if words:
+        _load_words(folder, encoder, get)
+    _assign(folder, encoder.position_table, "embeddings.position_embeddings.weight", get)
+    _assign(folder, encoder.segment_table, "embeddings.token_type_embeddings.weight", get)
+    _load_norm(folder, encoder.norm, "embeddings.LayerNorm", get)
+
+
+def _load_words(folder: pathlib.Path, encoder: TextEncoder, get: Tensors) -> None:
     words = get("embeddings.word_embeddings.weight")
     table = np.array(encoder.token_table)
     if words.shape[0] > table.shape[0] or words.shape[1:] != table.shape[1:]:
         raise ValueError(f"{folder}: the token table is {words.shape}, not {table.shape}; is it another vocabulary?")
     table[: len(words)] = words
     encoder.token_table.assign(table)
-    _assign(folder, encoder.position_table, "embeddings.position_embeddings.weight", get)
-    _assign(folder, encoder.segment_table, "embeddings.token_type_embeddings.weight", get)
-    _load_norm(folder, encoder.norm, "embeddings.LayerNorm", get)
 
 
 def _load_layer(folder: pathlib.Path, encoder: TextEncoder, index: int, get: Tensors) -> None:
@@ -148,7 +156,7 @@ def _open(folder: pathlib.Path) -> Iterator[tuple[set[str], Tensors]]:
 
     with contextlib.ExitStack() as stack:
         owner: dict[str, Any] = {}
-        for path in _files(folder):
+        for path in weight_files(folder):
             try:
                 file = stack.enter_context(safetensors.safe_open(path, "numpy"))
             except (OSError, safetensors.SafetensorError) as error:
@@ -157,7 +165,8 @@ def _open(folder: pathlib.Path) -> Iterator[tuple[set[str], Tensors]]:
         yield set(owner), lambda name: np.asarray(owner[name].get_tensor(name), np.float32)
 
 
-def _files(folder: pathlib.Path) -> list[pathlib.Path]:
+def weight_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The files of a checkpoint's weights. Raises ValueError where there are none."""
     if (folder / _INDEX).exists():
         names = json.loads((folder / _INDEX).read_bytes())["weight_map"].values()
         return [folder / name for name in sorted(set(names))]

@@ -15,14 +15,24 @@ from transforms.spec import LogSpec, Section
 
 
 class Model(pydantic.BaseModel):
-    """The model's registry name; every other key is one of its hyperparameters (checked by the registry)."""
+    """The model's registry name; every other key is one of its hyperparameters (checked by the registry).
+
+    `encoder` is where the weights of its text encoder come from, a checkpoint or `random`; by default that of the text,
+    of which it must have the shape. `encoder_words` says whether its words come from there as well; the pipeline knows.
+    """
 
     model_config = pydantic.ConfigDict(extra="allow", frozen=True, protected_namespaces=())
     name: str
+    encoder: str | None = None
+    encoder_words: bool = True
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
+
+    def of_stage(self, name: str, hyperparameters: dict[str, Any]) -> "Model":
+        """Another model that is trained before this one, from the same encoder."""
+        return Model(name=name, encoder=self.encoder, encoder_words=self.encoder_words, **hyperparameters)
 
 
 class Plateau(Section):
@@ -61,6 +71,8 @@ class Training(Section):
     `learning_rate` is reached after so many steps and falls with the inverse square root of the step from there.
     `stages` are what comes before: the models that a model starts from (text_only, features_only, fm), which train as
     the model does but for what is said here, and masked_language_model, which trains only where it is named.
+    `bucket_by_length` puts texts of about the same length into a batch and cuts the padding that all of them have: the
+    same model in less time (TensorFlow only; not for numbert, whose numbers' places depend on it).
     `task_weights` weigh the labels' losses, 1 by default. `backend` is Keras's for the training; the served model is
     TensorFlow's either way."""
 
@@ -78,6 +90,7 @@ class Training(Section):
     patience: int = pydantic.Field(2, ge=1)
     plateau: Plateau | None = Plateau()
     refit: bool = False
+    bucket_by_length: bool = False
     stages: dict[Literal["masked_language_model", "text_only", "features_only", "fm"], Stage] = {}
     distribution: Literal["auto", "one_device", "mirrored", "tpu"] = "auto"
 

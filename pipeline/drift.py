@@ -115,7 +115,7 @@ def _thresholds(spec: LogSpec, limits: Monitoring, shared: set[str]) -> dict[str
     found = {}
     for name in spec.feature_columns + labels:
         usual = limits.max_distance.numeric if name in numeric else limits.max_distance.categorical
-        if name in limits.columns or name not in spec.columns_of("time"):
+        if name in limits.columns or name not in spec.columns_of("time", "text"):
             found[name] = limits.columns.get(name, usual)
     return found
 

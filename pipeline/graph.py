@@ -37,11 +37,17 @@ class RunInputs:
     baseline_version: str  # the version to beat, "" where there is none
     monitoring: Monitoring = Monitoring()  # the configuration's, its logs as absolute paths
     monitored_fingerprint: str = ""
+    checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # by encoder, the fingerprint of its files
 
     def training_fingerprint(self, config: RunConfig, model: Model) -> str:
         """The same for two runs that would train the same model: gates, slices and names have no part in it."""
         parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.code_version)
-        return fingerprint(*parts)
+        return fingerprint(*parts, self.checkpoints)
+
+    def transform_version(self, config: RunConfig) -> str:
+        """The same for two runs whose code, and whose tokenizer, transform alike."""
+        tokenizer = self.checkpoints.get(config.text.encoder) if config.text else None
+        return fingerprint(self.code_version, tokenizer) if tokenizer else self.code_version
 
 
 def eval_config(config: RunConfig) -> tfma.EvalConfig:
@@ -111,7 +117,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple:
         # Of the packed rows' order and of missing_rate; training shuffles by a seed of its own besides.
         seed=0,
         workers=workers,
-        code_version=inputs.code_version,
+        code_version=inputs.transform_version(config),
     )
     return examples, statistics, schema, validator, transform
 

@@ -19,6 +19,7 @@ from models.feature_map import FeatureMap
 from pipeline.config import Monitoring, RunConfig
 from pipeline.progress import announce
 from pipeline.quiet import importing, load_tensorflow
+from transforms.checkpoint import checkpoint_fingerprint
 from transforms.errors import InputError
 from transforms.parallel import cores, warm
 from transforms.readers import RANGE_BYTES, find_files
@@ -88,7 +89,7 @@ def _run_pipeline(config: RunConfig, files: list[str], monitored: dict[str, Any]
         from pipeline.graph import create_pipeline
 
     data = described.result()
-    inputs = _run_inputs(files, data, output)
+    inputs = _run_inputs(config, files, data, output)
     push_folder = output / "models" / config.serving.model_name
     newest = _version_to_beat(push_folder, inputs.training_fingerprint(config, config.model))
     pipeline = create_pipeline(config, dataclasses.replace(inputs, baseline_version=newest, **monitored))
@@ -97,11 +98,16 @@ def _run_pipeline(config: RunConfig, files: list[str], monitored: dict[str, Any]
     return finish(config, data, inputs.code_version, output)
 
 
-def _run_inputs(files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> Any:
+def _run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> Any:
     from pipeline.graph import RunInputs
 
     absolute = tuple(str(pathlib.Path(path).resolve()) for path in files)
-    return RunInputs(absolute, _fingerprint_files(data), code_version(), output, "")
+    models = [model for model in (config.model, config.evaluation.baseline) if model]
+    named = {config.text.encoder if config.text else None, *(model.encoder for model in models)}
+    checkpoints = {name: checkpoint_fingerprint(name) for name in sorted(filter(None, named))}
+    return RunInputs(
+        absolute, _fingerprint_files(data), code_version(), output, baseline_version="", checkpoints=checkpoints
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +139,7 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
         from pipeline.graph import create_data_pipeline
         from transforms.preprocessing import feature_map
 
-    inputs = _run_inputs(found, described.result(), output.resolve())
+    inputs = _run_inputs(config, found, described.result(), output.resolve())
     with _announced_stages():
         LocalDagRunner().run(create_data_pipeline(config, inputs))
     artifacts = Artifacts(inputs.output / "tfx" / "metadata.sqlite", config.name)
@@ -145,6 +151,7 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
 
 def _check_model(config: RunConfig) -> None:
     from models.registry import check_hyperparameters
+    from pipeline.training.text_encoder import with_encoder
 
     for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
         if model:
@@ -152,6 +159,11 @@ def _check_model(config: RunConfig) -> None:
                 check_hyperparameters(model.name, **model.hyperparameters)
             except (ValueError, TypeError) as error:
                 raise InputError(f"{key}: {' '.join(str(error).split())}") from error
+            with_encoder(model, config.text)
+    if config.text and config.text.tokens == "checkpoint":
+        from transforms.text import read_tokenizer
+
+        read_tokenizer(config.text.encoder)
 
 
 def check_output(output: pathlib.Path) -> None:

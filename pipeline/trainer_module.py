@@ -22,11 +22,12 @@ def run_fn(fn_args: FnArgs) -> None:
     """Trains and exports. custom_config: `spec` (LogSpec), `model` (Model) and `training` (Training) as JSON, `seed`,
     `warmup_requests` (how many), `work` (folder of the checkpoints, the same for every try at the same training),
     `files` (the raw log), `code_version`, `training_fingerprint`."""
+    from pipeline.training.text_encoder import with_encoder
     from pipeline.training.train import train
 
     custom = fn_args.custom_config
     spec = LogSpec.model_validate_json(custom["spec"])
-    model = Model.model_validate_json(custom["model"])
+    model = with_encoder(Model.model_validate_json(custom["model"]), spec.text)
     training = Training.model_validate_json(custom["training"])
     transform = tft.TFTransformOutput(fn_args.transform_output)
     fields = feature_map(spec, transform)

@@ -13,9 +13,11 @@ from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2, 
 
 from models.feature_map import FeatureMap
 from transforms.ingest import to_examples
+from transforms.packed import INPUTS
 from transforms.raw import raw_arrays
 from transforms.schema import raw_schema
 from transforms.spec import LogSpec
+from transforms.text_operations import load_text_operations
 
 FEATURE_MAP = "feature_map.json"
 LOG_SPEC = "log_spec.json"
@@ -42,10 +44,7 @@ class _Servable(tf.Module):
     def pack(self, raw: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Raw [N] columns -> the model's input."""
         packed = self._transform(raw)
-        features = {name: packed[name] for name in ("ids", "dense") if name in packed}
-        if "ids" in features:
-            features["ids"] = tf.cast(features["ids"], tf.int32)
-        return features
+        return {name: tf.cast(packed[name], dtype) for name, dtype in INPUTS.items() if name in packed}
 
     def parse(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         return tf.io.parse_example(examples, self._example_spec)
@@ -64,6 +63,9 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
         packed["ids"] = tf.TensorSpec([None, feature_map.total_slots], tf.int32, name="ids")
     if feature_map.dense:
         packed["dense"] = tf.TensorSpec([None, len(feature_map.dense)], tf.float32, name="dense")
+    if feature_map.text:
+        for name in ("tokens", "segments"):
+            packed[name] = tf.TensorSpec([None, feature_map.text.length], tf.int32, name=name)
 
     @tf.function(input_signature=[examples])
     def serving_default(examples):
@@ -127,6 +129,7 @@ def export(
         path: The folder to write.
         extra: More files for assets.extra, name -> contents.
     """
+    load_text_operations()
     servable = _Servable(model, transform, spec, feature_map)
     signatures = _signatures(servable, spec, feature_map)
     tf.saved_model.save(servable, str(path), signatures=signatures)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
 from transforms.errors import InputError
+from transforms.text_operations import load_text_operations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Servable:
         self.path = path
         if config is None:
             config = config_pb2.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)
+        load_text_operations()
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         with self._session.graph.as_default():
             graph = tf.compat.v1.saved_model.load(self._session, list(tags), str(path))

@@ -111,6 +111,7 @@ def check_models(plan: Plan) -> None:
     import keras
 
     from pipeline.training.network import build_network
+    from pipeline.training.text_encoder import with_encoder
     from transforms.preprocessing import layout
 
     few_ids = layout(plan.base.log_spec, lambda column, feature: 3)
@@ -121,7 +122,7 @@ def check_models(plan: Plan) -> None:
             continue
         checked.add(model.model_dump_json())
         try:
-            build_network(model, few_ids, seed=0)
+            build_network(with_encoder(model, plan.base.text), few_ids, seed=0)
         except (ValueError, TypeError) as error:
             raise InputError(f"point '{point.name}': {' '.join(str(error).split())}") from error
         keras.utils.clear_session()

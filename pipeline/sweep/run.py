@@ -81,10 +81,12 @@ def train_and_measure(config: RunConfig, log: TransformedLog, latency: bool, wor
     import keras
 
     from pipeline.sweep.measure import measure
+    from pipeline.training.text_encoder import with_encoder
     from pipeline.training.train import train
 
     started = time.monotonic()
-    trained = train(config.model, config.training, log.feature_map, log.train, log.validation, config.seed, work)
+    model = with_encoder(config.model, config.text)
+    trained = train(model, config.training, log.feature_map, log.train, log.validation, config.seed, work)
     seconds = time.monotonic() - started
     history = trained.history
     best = history["evaluations"][history["best"]]

@@ -6,13 +6,20 @@ from models.ctr_model import CTRModel, empty_row
 from models.feature_map import FeatureMap
 from models.registry import create
 from pipeline.config import Model
+from pipeline.training.text_encoder import load_encoder
 
 
 def build_network(model: Model, feature_map: FeatureMap, seed: int) -> CTRModel:
-    """The model with its weights; the same seed gives the same weights on the same backend."""
+    """The model with its weights; the same seed gives the same weights on the same backend. A text encoder has those of
+    the model's checkpoint, where it names one.
+
+    Raises:
+        InputError: the checkpoint's weights cannot be read.
+    """
     keras.utils.set_random_seed(seed)
     network = create(model.name, feature_map, **model.hyperparameters)
     network(empty_row(feature_map))
+    load_encoder(network, model)
     return network
 
 

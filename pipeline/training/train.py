@@ -25,7 +25,7 @@ from models.registry import check_hyperparameters, model_class
 from pipeline.config import Model, Stage, Training
 from pipeline.training import masked_language_model
 from pipeline.training.checkpoint import read_arrays
-from pipeline.training.data import count_rows, packed_batches, packed_reader
+from pipeline.training.data import count_rows, packed_batches, packed_reader, prediction_rows
 from pipeline.training.learner import Batch, Learner
 from transforms.errors import InputError
 
@@ -116,7 +116,9 @@ class Task:
 
     def data(self, files: tuple[str, ...], epoch: int, skip: int, take: int) -> Iterable[Batch]:
         """A part of an epoch's batches, in the epoch's order."""
-        return packed_batches(list(files), self.feature_map, self.training.batch_size, self.seed + epoch, skip, take)
+        by_length = self.training.bucket_by_length and not model_class(self.model.name).counts_padding
+        order = (self.training.batch_size, self.seed + epoch, skip, take, by_length)
+        return packed_batches(list(files), self.feature_map, *order)
 
     def rows(self, files: tuple[str, ...]) -> int:
         return count_rows(list(files))
@@ -139,7 +141,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
     rows = task.rows(task.train_files)
     steps = math.ceil(rows / training.batch_size)
     interval = math.ceil(steps / training.evaluations_per_epoch)
-    validation = packed_batches(list(task.validation_files), task.feature_map, 8192)
+    validation = packed_batches(list(task.validation_files), task.feature_map, prediction_rows(task.feature_map))
     logs = _TensorBoard(work / "tensorboard")
     while not progress.stopped:
         epoch, part = divmod(progress.evaluation, training.evaluations_per_epoch)
@@ -203,7 +205,7 @@ def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, rep
         }
         check_hyperparameters(name, **options)
         training = stages.get(name, Stage()).applied_to(task.training)
-        first = dataclasses.replace(task, model=Model(name=name, **options), training=training)
+        first = dataclasses.replace(task, model=task.model.of_stage(name, options), training=training)
         result = _train_here(first, work / f"pretrained-{name}", report)
         network.take_weights(result.model)
 
