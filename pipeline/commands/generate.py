@@ -6,17 +6,31 @@ import click
 
 from pipeline.commands.options import PATH
 
+KDDCUP2012 = "kddcup2012"
+
 
 @click.command()
-@click.option("--format", "log_format", type=click.Choice(["criteo", "avazu"]), default="criteo", show_default=True)
+@click.option("--format", "log_format", type=click.Choice(["criteo", "avazu", KDDCUP2012]), default="criteo")
 @click.option("--rows", type=int, default=40_000, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
-@click.option("--output", type=PATH, required=True, help="The file to write; .gz compresses.")
+@click.option(
+    "--output", type=PATH, required=True, help="The file to write; .gz compresses. Of kddcup2012: the folder."
+)
 def generate(log_format: str, rows: int, seed: int, output: pathlib.Path) -> None:
-    """Write a sample log with known true probabilities (beside it, in <output>.truth.parquet)."""
-    from transforms.generate import generate as generate_log
+    """Write a sample log with known true probabilities (beside it, in <output>.truth.parquet).
 
-    result = generate_log(log_format, rows, seed, output)
+    \b
+    criteo, avazu: one file, by default criteo.
+    kddcup2012: a folder of the competition's files, for `ctrpipe run` or `ctrpipe prepare`; a row is a line of
+    training.txt, which may stand for several impressions.
+    """
+    from transforms.generate import generate as generate_log
+    from transforms.generate import generate_kddcup2012
+
+    if log_format == KDDCUP2012:
+        result = generate_kddcup2012(rows, seed, output)
+    else:
+        result = generate_log(log_format, rows, seed, output)
     click.echo(
         f"{result.rows:,} rows, {result.positives:,} clicks, best possible AUC {result.best_auc:.4f} and log loss "
         f"{result.log_loss:.4f}, written to {result.path}"

@@ -1,7 +1,18 @@
-"""Seeded sample logs in the Criteo and Avazu layouts, with a hidden click model whose truth is known."""
+"""Seeded sample logs in the layouts of Criteo, Avazu and KDD Cup 2012, with a click model whose truth is known."""
 
 from transforms.generate.click_model import ClickModel, Interactions
 from transforms.generate.formats import FORMATS, LogSpec
 from transforms.generate.generator import AUC_ROWS, GenerateResult, generate
+from transforms.generate.kddcup2012 import TextClickModel, generate_kddcup2012
 
-__all__ = ["AUC_ROWS", "FORMATS", "ClickModel", "GenerateResult", "Interactions", "LogSpec", "generate"]
+__all__ = [
+    "AUC_ROWS",
+    "FORMATS",
+    "ClickModel",
+    "GenerateResult",
+    "Interactions",
+    "LogSpec",
+    "TextClickModel",
+    "generate",
+    "generate_kddcup2012",
+]

@@ -18,7 +18,7 @@ from transforms.generate.writer import block_table, open_log, whole_file, write_
 
 # Up to this many rows `best_auc` is exact; of a longer log it is that of the first rows (standard error about 0.0003).
 AUC_ROWS = 4_000_000
-_TRUTH_SCHEMA = pa.schema([("row", pa.int64()), ("probability", pa.float64())])
+TRUTH_SCHEMA = pa.schema([("row", pa.int64()), ("probability", pa.float64())])
 # No block of a log has these numbers: the rows that fix the bias are none of the log's, and the same for all seeds.
 _CALIBRATION = range((1 << 32) - 4, 1 << 32)
 
@@ -74,7 +74,7 @@ def generate(
     hidden = HiddenModel(spec, model)
     bias = intercept(spec, hidden, model)
     truth_path = output.with_name(output.name + ".truth.parquet")
-    score = _Score()
+    score = Score()
     try:
         # The log is renamed last: where there is a log, there is its whole truth.
         with whole_file(output) as log_part, whole_file(truth_path) as truth_part:
@@ -87,18 +87,23 @@ def generate(
 def _check(log_format: str, rows: int, seed: int, output: pathlib.Path) -> LogSpec:
     if log_format not in FORMATS:
         raise InputError(f"unknown log format {log_format!r}: use one of {', '.join(FORMATS)}")
-    for name, value, least in (("rows", rows, 1), ("seed", seed, 0)):
+    check_whole(rows=(rows, 1), seed=(seed, 0))
+    if output.is_dir():
+        raise InputError(f"the output {output} is a folder: name a file in it")
+    if not output.parent.is_dir():
+        raise InputError(f"the folder {output.parent} of the output does not exist: create it first")
+    return FORMATS[log_format]
+
+
+def check_whole(**numbers: tuple[int, int]) -> None:
+    """Raises InputError where a number is not whole, or below the least one given with it."""
+    for name, (value, least) in numbers.items():
         try:
             too_small = operator.index(value) < least
         except TypeError:
             too_small = True
         if too_small:
             raise InputError(f"{name} should be a whole number of at least {least}. Received: {value!r}")
-    if output.is_dir():
-        raise InputError(f"the output {output} is a folder: name a file in it")
-    if not output.parent.is_dir():
-        raise InputError(f"the folder {output.parent} of the output does not exist: create it first")
-    return FORMATS[log_format]
 
 
 def intercept(spec: LogSpec, hidden: HiddenModel, model: ClickModel) -> float:
@@ -117,10 +122,10 @@ def _write(
     log_part: pathlib.Path,
     compress: bool,
     truth_part: pathlib.Path,
-    score: "_Score",
+    score: "Score",
     progress: Callable[[int], None] | None,
 ) -> None:
-    with open_log(log_part, compress) as log, pyarrow.parquet.ParquetWriter(truth_part, _TRUTH_SCHEMA) as truth:
+    with open_log(log_part, compress) as log, pyarrow.parquet.ParquetWriter(truth_part, TRUTH_SCHEMA) as truth:
         if spec.header:
             log.write(spec.header.encode() + b"\n")
         csv_writer: pyarrow.csv.CSVWriter | None = None
@@ -132,16 +137,17 @@ def _write(
             csv_writer = csv_writer or pyarrow.csv.CSVWriter(log, table.schema, write_options=write_options(spec))
             csv_writer.write_table(table)
             numbers = np.arange(start, start + block.rows)
-            truth.write_table(pa.table([numbers, probabilities], schema=_TRUTH_SCHEMA))
+            truth.write_table(pa.table([numbers, probabilities], schema=TRUTH_SCHEMA))
             score.add(labels, probabilities)
             if progress is not None:
                 progress(start + block.rows)
 
 
-class _Score:
+class Score:
     """Sums over the blocks, and the probabilities of the first `AUC_ROWS` rows."""
 
     def __init__(self) -> None:
+        self.rows = 0
         self.positives = 0
         self.loss = 0.0
         self._kept = 0
@@ -150,6 +156,7 @@ class _Score:
 
     def add(self, labels: np.ndarray, probabilities: np.ndarray) -> None:
         clicked = labels == 1
+        self.rows += len(labels)
         self.positives += int(clicked.sum())
         self.loss -= float(np.log(np.where(clicked, probabilities, 1.0 - probabilities)).sum())
         keep = max(0, min(len(labels), AUC_ROWS - self._kept))
