@@ -36,6 +36,8 @@ class CTRModel(keras.Model):
     embeds_dense = False
     # Whether the data must have a text.
     needs_text = False
+    # Whether padding behind a text changes the result.
+    counts_padding = False
     # Whether the linear part is a part of the logit, as in all models but one.
     adds_linear = True
     # The models whose trained weights this one starts from (see `take_weights`), by their registry names.

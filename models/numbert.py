@@ -25,6 +25,8 @@ class NumBERT(TextModel):
         Wang et al., "BERT4CTR", 2023, section 3.2.1; Zhang et al., "Do Language Embeddings Capture Scales?", 2020.
     """
 
+    counts_padding = True  # the numbers' positions follow it
+
     def __init__(self, feature_map: FeatureMap, *, embedding_dim: int = 1, **options):
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         if self.position is None:

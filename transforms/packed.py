@@ -23,7 +23,7 @@ import collections
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -36,6 +36,7 @@ from transforms.errors import InputError
 BLOCK_ROWS = 1 << 13
 SHUFFLE_ROWS = 200_000
 READ_ROWS = 1 << 16  # a window where nothing is shuffled
+BUCKET_BATCHES = 50
 AHEAD = 2  # windows that are read before they are asked for
 THREAD = "packed-reader"
 
@@ -147,6 +148,7 @@ class PackedReader:
         shuffle_seed: Not negative. The same seed gives the same order; None: that of the log.
         skip: Batches left out at the start; they are hardly read.
         take: Batches after them; None: all.
+        length: Of each row [N], where shuffled rows of about the same length are to share a batch.
 
     Raises:
         InputError: no file, a file that is damaged, or files of different logs; the damage of a block when it is read.
@@ -159,12 +161,14 @@ class PackedReader:
         shuffle_seed: int | None = None,
         skip: int = 0,
         take: int | None = None,
+        length: Callable[[Rows], np.ndarray] | None = None,
     ):
         if not files:
             raise InputError("no packed files to read: the split has no rows; give it some in data.split")
         self.files = sorted(files)
         self.batch_size = batch_size
         self._seed = shuffle_seed
+        self._length = length
         self._metadata = [_metadata(file) for file in self.files]
         self.widths = _widths(self.files, self._metadata)
         total = sum(metadata.num_rows for metadata in self._metadata)
@@ -210,7 +214,11 @@ class PackedReader:
             if self._seed is None:
                 yield {name: values[first:end] for name, values in rows.items()}
             else:
-                order = np.random.default_rng([self._seed, 1 + index]).permutation(count)[first:end]
+                random = np.random.default_rng([self._seed, 1 + index])
+                order = random.permutation(count)
+                if self._length is not None:
+                    order = bucketed(order, self._length(rows), self.batch_size, random)
+                order = order[first:end]
                 yield {name: np.take(values, order, axis=0) for name, values in rows.items()}
 
     def _order(self) -> list[list[_Block]]:
@@ -245,6 +253,18 @@ class PackedReader:
             name: np.concatenate([_as_numpy(chunk, name) for chunk in table.column(name).chunks])
             for name in self.widths
         }
+
+
+def bucketed(order: np.ndarray, length: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
+    """The same rows, those of about the same length beside each other: within every BUCKET_BATCHES batches by length,
+    and then all batches anew in a random order, but for the last, which may be smaller."""
+    parts = []
+    for start in range(0, len(order), size * BUCKET_BATCHES):
+        some = order[start : start + size * BUCKET_BATCHES]
+        by_length = some[np.argsort(length[some], kind="stable")]
+        parts += np.split(by_length, range(size, len(some), size))
+    places = random.permutation(len(parts) - 1) if parts else []
+    return np.concatenate([parts[place] for place in (*places, -1)]) if parts else order
 
 
 def _as_numpy(values: pa.FixedSizeBinaryArray, name: str) -> np.ndarray:

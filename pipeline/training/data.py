@@ -1,22 +1,25 @@
 """Packed files -> batches of packed tensors, for any backend."""
 
+import functools
 import glob
 import pathlib
 import re
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 
 from models.feature_map import FeatureMap
 from pipeline.training.learner import Batch
 from transforms.errors import InputError
-from transforms.packed import DTYPES, PackedReader
+from transforms.packed import DTYPES, PackedReader, Rows
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 BATCHES_AHEAD = 4
+TEXT_STEP = 16  # so that there are few different lengths
 
 
 def packed_batches(
@@ -26,6 +29,7 @@ def packed_batches(
     shuffle_seed: int | None = None,
     skip: int = 0,
     take: int | None = None,
+    by_length: bool = False,
 ) -> Iterable[Batch]:
     """Batches (packed tensors by name, label float32 [N, tasks]) as the backend likes them.
 
@@ -38,12 +42,33 @@ def packed_batches(
         batch_size: Rows of a batch; the last one may have fewer.
         shuffle_seed: The same seed gives the same order; None: that of the log.
         skip, take: Batches left out at the start, and batches after them; None: all.
+        by_length: On TensorFlow, shuffled batches are of texts of about the same length, and every batch is cut behind
+            its longest text, at a multiple of TEXT_STEP. JAX would compile every length anew.
 
     Raises:
         InputError: no file matches, a file is damaged, or its rows are not as the feature map says.
     """
-    reader = packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take)
-    return packed_dataset(reader) if keras.backend.backend() == "tensorflow" else reader
+    on_tensorflow, text = keras.backend.backend() == "tensorflow", feature_map.text
+    if not (by_length and on_tensorflow and text):
+        reader = packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take)
+        return packed_dataset(reader) if on_tensorflow else reader
+    length = functools.partial(_text_lengths, padding_id=text.padding_id)
+    reader = packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take, length)
+    return packed_dataset(reader).map(functools.partial(_cut_texts, padding_id=text.padding_id))
+
+
+def _text_lengths(rows: Rows, padding_id: int) -> np.ndarray:
+    """How many tokens each row's text has, [N]."""
+    return (rows["tokens"] != padding_id).sum(axis=1)
+
+
+def _cut_texts(inputs: dict[str, Any], label: Any, padding_id: int) -> Batch:
+    """Without the columns behind the longest text."""
+    import tensorflow as tf
+
+    longest = tf.reduce_max(tf.math.count_nonzero(tf.not_equal(inputs["tokens"], padding_id), axis=1))
+    end = -(-longest // TEXT_STEP) * TEXT_STEP
+    return {**inputs, **{name: inputs[name][:, :end] for name in ("tokens", "segments")}}, label
 
 
 def packed_dataset(reader: PackedReader) -> "tf.data.Dataset":
@@ -73,15 +98,21 @@ def packed_reader(
     shuffle_seed: int | None = None,
     skip: int = 0,
     take: int | None = None,
+    length: Callable[[Rows], np.ndarray] | None = None,
 ) -> PackedReader:
-    """`packed_batches` as numpy arrays."""
-    reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take)
+    """`packed_batches` as numpy arrays; `length`: see PackedReader."""
+    reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take, length)
     expected = {"ids": feature_map.total_slots, "dense": len(feature_map.dense), "label": len(feature_map.tasks)}
     if feature_map.text:
         expected |= dict.fromkeys(("tokens", "segments"), feature_map.text.length)
     if reader.widths != {name: width for name, width in expected.items() if width}:
         raise InputError(f"{reader.files[0]}: a row has {reader.widths}, not {expected}; transform the log again")
     return reader
+
+
+def prediction_rows(feature_map: FeatureMap) -> int:
+    """Rows of a batch of predictions; an encoder's states of a text take megabytes."""
+    return 128 if feature_map.text else 8192
 
 
 def count_rows(patterns: list[str]) -> int:

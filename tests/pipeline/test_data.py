@@ -1,5 +1,6 @@
 """Packed files as TensorFlow's dataset and as numpy batches: the same batches."""
 
+import pathlib
 import threading
 import time
 
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from models import FeatureMap
+from models.feature_map import Text
 from pipeline.config import Model, Training
 from pipeline.training.data import count_rows, packed_batches, packed_dataset, packed_reader
 from pipeline.training.tensorflow_learner import make_learner
@@ -119,3 +121,43 @@ def test_a_dataset_that_is_not_read_to_its_end_leaves_no_thread(pattern):
     while readers():
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+# Batches by length ------------------------------------------------------------------------------------------------
+
+
+def with_texts(path: pathlib.Path, lengths: np.ndarray, width: int) -> FeatureMap:
+    """Rows whose first token is their number, of texts of these lengths."""
+    tokens = np.where(np.arange(width) < lengths[:, None], 9, 0).astype(np.int32)
+    tokens[:, 0] = 10 + np.arange(len(lengths))
+    with PackedWriter(path) as writer:
+        writer.write({"tokens": tokens, "segments": tokens * 0, "label": tokens[:, :1].astype(np.float32)})
+    return FeatureMap((), text=Text(width, 10 + len(lengths)))
+
+
+def test_texts_of_about_the_same_length_share_a_batch_and_padding_is_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(packed, "SHUFFLE_ROWS", 2000)
+    lengths = np.random.default_rng(0).integers(1, 65, 1005)
+    fields = with_texts(tmp_path / "a.parquet", lengths, 64)
+    batches = list(packed_batches([f"{tmp_path}/a.parquet"], fields, 10, 1, by_length=True))
+    found = [inputs["tokens"].numpy() for inputs, _ in batches]
+    rows = [tokens[:, 0] - 10 for tokens in found]
+    assert [len(part) for part in rows] == [10] * 100 + [5]
+    np.testing.assert_array_equal(np.sort(np.concatenate(rows)), np.arange(1005))
+    widths = [tokens.shape[1] for tokens in found]
+    assert widths == [16 * -(-int(lengths[part].max()) // 16) for part in rows]
+    assert sum(widths) < 0.7 * 64 * len(widths)  # a third of all tokens was padding
+    assert widths[:50] != sorted(widths[:50])  # the batches themselves come as they come
+    for (inputs, label), tokens in zip(batches, found, strict=True):
+        assert inputs["segments"].shape == tokens.shape
+        np.testing.assert_array_equal(label.numpy()[:, 0], tokens[:, 0])
+
+
+def test_an_epoch_by_length_goes_on_in_the_middle(tmp_path):
+    fields = with_texts(tmp_path / "a.parquet", np.random.default_rng(0).integers(1, 33, 205), 32)
+    parts = [
+        packed_batches([f"{tmp_path}/a.parquet"], fields, 10, 3, skip, take, by_length=True)
+        for skip, take in ((0, None), (0, 7), (7, None))
+    ]
+    whole, *halves = ([label.numpy() for _, label in part] for part in parts)
+    np.testing.assert_array_equal(np.concatenate(whole), np.concatenate([*halves[0], *halves[1]]))
