@@ -14,6 +14,7 @@ from pipeline.commands.generate import generate
 from pipeline.commands.label import label
 from pipeline.commands.models import models
 from pipeline.commands.predict import predict
+from pipeline.commands.prepare import prepare
 from pipeline.commands.report import report
 from pipeline.commands.run import run
 from pipeline.commands.score import score
@@ -56,5 +57,20 @@ def main() -> None:
     """
 
 
-for command in (run, score, serve, predict, label, generate, report, drift, sweep, models, tune_serving, demo, bench):
+for command in (
+    prepare,
+    run,
+    score,
+    serve,
+    predict,
+    label,
+    generate,
+    report,
+    drift,
+    sweep,
+    models,
+    tune_serving,
+    demo,
+    bench,
+):
     main.add_command(command)

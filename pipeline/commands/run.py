@@ -11,7 +11,7 @@ from pipeline.commands.options import BLOCKED, PATH
 
 @click.command()
 @click.argument("config", type=PATH)
-@click.option("--data", multiple=True, help="A raw log file or quoted glob; repeat for more. Replaces data.paths.")
+@click.option("--data", multiple=True, help="A raw log file or quoted glob (or KDD Cup 2012's folder); repeatable.")
 @click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name of the configuration>.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key: training.epochs=2.")
 @click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, which then reads and transforms.")
@@ -33,6 +33,7 @@ def run(
     Running it again continues an interrupted run, and takes everything unchanged from the cache.
     """
     from pipeline.config import load_config
+    from pipeline.prepared import joined
     from pipeline.runner import run as run_pipeline
     from pipeline.summary import print_summary
 
@@ -40,7 +41,7 @@ def run(
         settings += (f"beam_args={json.dumps(beam_args)}",)
     loaded = load_config(config, settings)
     folder = output or pathlib.Path("runs") / loaded.name
-    metrics = run_pipeline(loaded, list(data) or loaded.data.paths, folder)
+    metrics = run_pipeline(loaded, joined(list(data) or loaded.data.paths, loaded, folder), folder)
     print_summary(folder, loaded)
     if not metrics["blessed"] or metrics["drift_breached"]:
         sys.exit(BLOCKED)

@@ -1,0 +1,74 @@
+"""`ctrpipe prepare`."""
+
+import pathlib
+from typing import TYPE_CHECKING
+
+import click
+
+from pipeline.commands.options import PATH
+
+if TYPE_CHECKING:
+    from transforms.kddcup2012 import Prepared
+
+
+@click.group()
+def prepare() -> None:
+    """Join a log of several files into one that `ctrpipe run` reads."""
+
+
+@prepare.command()
+@click.argument("folder", type=PATH)
+@click.argument("output", type=PATH)
+@click.option("--rows", type=click.IntRange(1), help="Only so many lines of the training file.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the split.")
+@click.option("--test", type=float, default=1 / 11, help="Share of the lines for the test.  [default: 1/11]")
+@click.option("--validation", type=float, default=0.05, show_default=True, help="Share of the others for validation.")
+@click.option(
+    "--impressions",
+    type=click.Choice(["expand", "weight"]),
+    default="expand",
+    show_default=True,
+    help="A row an impression, or at most two rows a line with a column weight.",
+)
+@click.option("--prior-impressions", type=float, default=20.0, show_default=True, help="How far rates are smoothed.")
+@click.option(
+    "--folds", type=int, default=0, show_default=True, help="Training lines do not see their fold; 0: theirs."
+)
+@click.option("--max-bad-row-rate", type=float, default=0.01, show_default=True, help="Of each file.")
+@click.option("--workers", type=click.IntRange(1), help="Processes at most. Default: one a core.")
+@click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, which then does the work.")
+def kddcup2012(
+    folder: pathlib.Path,
+    output: pathlib.Path,
+    rows: int | None,
+    workers: int | None,
+    beam_args: tuple[str, ...],
+    **options,
+) -> None:
+    """Join the seven files of KDD Cup 2012 track 2 in FOLDER, and count each line's past.
+
+    \b
+    Leaves in OUTPUT:
+      log/*.parquet              the log: click, part, position, 11 ids, 2 texts, 45 numbers
+      dead_letter/rejects.jsonl  malformed lines of all files with file, line and reason
+      summary.json               counts
+    A line, with all its impressions, is in one part of the log. Running it again continues an interrupted run.
+    """
+    from pipeline.prepared import join
+    from transforms.kddcup2012 import Options
+    from transforms.parallel import Workers
+
+    _print(join(folder, output, Options(most_lines=rows, **options), Workers(workers, beam_args, scratch=output)))
+
+
+def _print(made: "Prepared") -> None:
+    rejected = sum(made.rejected.values())
+    click.echo(f"{made.lines:,} lines in; {rejected:,} malformed lines in all files, in dead_letter/rejects.jsonl")
+    for reason, count in sorted(made.reasons.items()):
+        click.echo(f"  {count:,} x {reason}")
+    for part, lines in made.split.items():
+        rate = made.clicks[part] / max(made.impressions[part], 1)
+        click.echo(f"{part}: {lines:,} lines, {made.impressions[part]:,} impressions, click-through rate {rate:.4f}")
+    absent = ", ".join(f"{name} {count:,}" for name, count in made.without_partner.items() if count)
+    click.echo(f"Lines with an id that its table lacks, whose values are missing: {absent or 'none'}")
+    click.echo(f"{made.rows:,} rows: --data '{made.log}'" + (f", and {made.public_test}" if made.public_test else ""))

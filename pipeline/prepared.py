@@ -1,0 +1,40 @@
+"""A log of several files -> the joined one that the pipeline reads."""
+
+import pathlib
+from collections.abc import Sequence
+
+from pipeline.config import RunConfig
+from pipeline.progress import announce, now_and_then
+from pipeline.runner import check_output, one_run_at_a_time
+from transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
+from transforms.parallel import Workers
+
+PREPARED = "prepared"
+
+
+def join(folder: pathlib.Path, output: pathlib.Path, options: Options, workers: Workers) -> Prepared:
+    """Joins the files of KDD Cup 2012 track 2.
+
+    Raises:
+        InputError: as `prepare`; or the output folder cannot be made, or another process works in it.
+    """
+    check_output(output)
+    with one_run_at_a_time(output):
+        return prepare(folder, output, options, workers, now_and_then())
+
+
+def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> list[str]:
+    """The files and globs of a log; in place of a folder of KDD Cup 2012, the log in `<output>/prepared`.
+
+    Raises:
+        InputError: as `join`.
+    """
+    folders = [path for path in paths if is_kddcup2012(pathlib.Path(path))]
+    if not folders or len(paths) > 1:
+        return list(paths)
+    place = output / PREPARED
+    announce(f"Joining the files of {folders[0]}")
+    made = join(pathlib.Path(folders[0]), place, Options(seed=config.seed), config.crew(scratch=place))
+    rejected = sum(made.rejected.values())
+    announce(f"{made.rows:,} rows of {made.lines:,} lines; {rejected:,} malformed lines are in {place / 'dead_letter'}")
+    return [made.log]
