@@ -8,6 +8,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_ROBERTA_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 _ROBERTA_PADDING = 1
 
 
@@ -23,12 +24,12 @@ def write_checkpoint(
     activation: str = "gelu",
     seed: int = 1,
 ) -> pathlib.Path:
-    """Writes config.json, model.safetensors and, for BERT, vocab.txt and tokenizer_config.json.
+    """Writes config.json, model.safetensors, tokenizer_config.json and vocab.txt, or vocab.json and merges.txt.
 
     Args:
         folder: Made where it does not exist.
         kind: bert or roberta.
-        words: Words of the vocabulary, beside the letters, digits, signs and the numbers 0 to 99.
+        words: Words of the vocabulary, beside the letters (of RoBERTa the bytes), signs and the numbers 0 to 99.
         layers, width, heads, ffn, positions, activation: The encoder's sizes.
         seed: Of the weights.
 
@@ -36,8 +37,12 @@ def write_checkpoint(
         The folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = list(dict.fromkeys([*SPECIAL, *_pieces(), *words]))
     is_bert = kind == "bert"
+    merges = [] if is_bert else _merges(words)
+    if is_bert:
+        vocabulary = list(dict.fromkeys([*SPECIAL, *_pieces(), *words]))
+    else:
+        vocabulary = [*_ROBERTA_SPECIAL, *_signs(), *("".join(pair) for pair in merges), "<mask>"]
     config = {
         "architectures": ["BertModel" if is_bert else "RobertaModel"],
         "model_type": kind,
@@ -57,10 +62,17 @@ def write_checkpoint(
         "initializer_range": 0.02,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=1))
+    tokenizer = {"tokenizer_class": "BertTokenizer" if is_bert else "RobertaTokenizer", "model_max_length": positions}
     if is_bert:
         (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-        tokenizer = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": positions}
-        (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+        tokenizer["do_lower_case"] = True
+    else:
+        ids = {token: index for index, token in enumerate(vocabulary)}
+        (folder / "vocab.json").write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
+        lines = ["#version: 0.2", *(" ".join(pair) for pair in merges)]
+        (folder / "merges.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        tokenizer["model_max_length"] = positions - _ROBERTA_PADDING - 1
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     save_file(_weights(config, seed), folder / "model.safetensors", {"format": "pt"})
     return folder
 
@@ -68,6 +80,23 @@ def write_checkpoint(
 def _pieces() -> list[str]:
     characters = string.ascii_lowercase + string.digits + string.punctuation
     return [*characters, *(f"##{c}" for c in string.ascii_lowercase + string.digits), *map(str, range(100))]
+
+
+def _signs() -> list[str]:
+    """GPT-2's sign for each byte, printable ones first."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    return [chr(byte) for byte in printable] + [chr(256 + index) for index in range(256 - len(printable))]
+
+
+def _merges(words: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Pairs that make the numbers 0 to 99 and, with and without a space before them, the words of printable ASCII."""
+    space = chr(256 + ord(" "))
+    plain = [word for word in words if word.isascii() and word.isalnum()]
+    found: dict[tuple[str, str], None] = {}
+    for word in [*map(str, range(10, 100)), *plain, *(space + word for word in plain)]:
+        for end in range(1, len(word)):
+            found[word[:end], word[end]] = None
+    return list(found)
 
 
 def _weights(config: dict, seed: int) -> dict[str, np.ndarray]:

@@ -67,8 +67,8 @@ class _Column:
 class Categorical(_Column):
     """A power-law vocabulary. A value is a rank, 0 for the most frequent.
 
-    The `top` shares are given; the rest of the mass falls as `rank ** -exponent`. Written as 8 hex digits, or as
-    numbers where `numbers` gives the first few and `number_range` where the others are spread.
+    The `top` shares are given; the rest of the mass falls as `rank ** -exponent`. Written as 8 hex digits, as numbers
+    where `numbers` gives the first few and `number_range` where the others are spread, or as one of as many `words`.
     """
 
     vocabulary: int = 1
@@ -76,6 +76,7 @@ class Categorical(_Column):
     exponent: float = 1.0
     numbers: tuple[int, ...] = ()
     number_range: tuple[int, int] = (0, 0)
+    words: tuple[str, ...] = ()
 
     @property
     def main_weight(self) -> float:

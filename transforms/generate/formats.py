@@ -23,6 +23,8 @@ class LogSpec:
     # Avazu's rows carry an id and a time; rows of one hour, so that a log of any length has a clock that advances.
     with_id_and_hour: bool = False
     rows_per_hour: int = 2000
+    # A text and the columns, one behind the other, that its words are; they are no columns of the file.
+    texts: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 CRITEO = LogSpec(
@@ -119,4 +121,40 @@ AVAZU = LogSpec(
     with_id_and_hour=True,
 )
 
-FORMATS = {spec.name: spec for spec in (CRITEO, AVAZU)}
+
+_THINGS = "dress shoes jacket scarf hat gloves shirt skirt coat belt boots socks jeans sweater bag watch ring umbrella"
+
+
+def _words(name: str, words: str, missing: float = 0.0) -> Categorical:
+    found = tuple(words.split())
+    return Categorical(name, missing, vocabulary=len(found), exponent=0.5, words=found)
+
+
+# Words act by themselves, a word of the title with the shop's category, and a word of the query with one of the title.
+TEXT = LogSpec(
+    name="text",
+    columns=(
+        Integer("age", 0.1, zero=0.0, log_mean=3.5, log_std=0.4, maximum=90),
+        Categorical("device", vocabulary=4, top=(0.45, 0.35, 0.15, 0.05)),
+        Categorical("category", vocabulary=12, exponent=0.5),
+        Categorical("shop", 0.02, vocabulary=2000, top=(0.05, 0.03), exponent=1.0),
+        _words("colour", "red blue green black white brown grey yellow", 0.3),
+        _words("thing", _THINGS),
+        _words("praise", "new cheap elegant comfortable exclusive popular handmade classic modern warm light used"),
+        _words("item", _THINGS),
+        _words("offer", "sale delivery refund gift discount today tomorrow online shop outlet", 0.2),
+    ),
+    base_rate=0.2,
+    pairs=(("praise", "category"), ("colour", "item")),
+    triples=(),
+    delimiter="\t",
+    header="",
+    texts=(("query", ("colour", "thing")), ("title", ("praise", "item", "offer"))),
+)
+
+FORMATS = {spec.name: spec for spec in (CRITEO, AVAZU, TEXT)}
+
+
+def words_of(spec: LogSpec) -> tuple[str, ...]:
+    """The words of a layout's texts, each once."""
+    return tuple(dict.fromkeys(word for column in spec.columns for word in getattr(column, "words", ())))

@@ -9,6 +9,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from transforms.generate.blocks import Block
@@ -27,14 +28,21 @@ def block_table(spec: LogSpec, block: Block, labels: np.ndarray, seed: int) -> p
     if spec.with_id_and_hour:
         rows = np.arange(block.start, block.start + block.rows)
         columns = [_ids(seed, rows), *columns, _hours(rows // spec.rows_per_hour)]
-    for column in spec.columns:
-        columns.append(_column_array(column, block.values[column.name], block.present.get(column.name)))
-    names = spec.header.split(",") if spec.header else ["label", *(column.name for column in spec.columns)]
-    return pa.table(columns, names=names)
+    arrays = {
+        column.name: _column_array(column, block.values[column.name], block.present.get(column.name))
+        for column in spec.columns
+    }
+    for name, words in spec.texts:
+        parts = [arrays.pop(word) for word in words]
+        arrays[name] = pc.binary_join_element_wise(*parts, " ", null_handling="skip")
+    names = spec.header.split(",") if spec.header else ["label", *arrays]
+    return pa.table([*columns, *arrays.values()], names=names)
 
 
 def _column_array(column: Column, values: np.ndarray, present: np.ndarray | None) -> pa.Array:
     if isinstance(column, Categorical):
+        if column.words:
+            return pa.array(column.words).take(pa.array(values, mask=None if present is None else ~present))
         if not column.as_number:
             return _fixed_strings(hex_tokens(hash_values(column.name, values)), present)
         values = column.number_of_rank[values]
