@@ -1,5 +1,6 @@
 """TF Serving's REST API (contract sections 1 to 8): routes, and what a request and a response mean."""
 
+import contextlib
 import functools
 import json
 import logging
@@ -34,6 +35,8 @@ _CORS = (
     b"Access-Control-Allow-Methods: POST, GET\r\n"
     b"Access-Control-Allow-Headers: Content-Type\r\n"
 )
+_HIGHEST_RATIO = 1032  # of deflate
+_REMEMBERED = 500  # characters; a longer path is none that is asked again and again
 _SUFFIX = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _POST = re.compile(rf"/v1/models/(?P<name>[^/:]+){_SUFFIX}:(?P<method>classify|regress|predict)", re.IGNORECASE)
 _GET = re.compile(rf"/v1/models(?:/(?P<name>[^/:]+))?{_SUFFIX}(?P<metadata>/metadata)?", re.IGNORECASE)
@@ -120,7 +123,8 @@ class RestApi:
         if method == "OPTIONS":
             allowed = request.headers.get(b"origin", b"").startswith((b"http://", b"https://"))
             return Response(200 if allowed else 400, b"", headers=self._headers)
-        route = _route(method, target)
+        find = _route if len(target) < _REMEMBERED else _route.__wrapped__
+        route = find(method, target)
         if not route:
             raise bad_request(f"Malformed request: {method} {target}")
         if method == "GET":
@@ -229,13 +233,28 @@ def _plain(request: Request, limit: int) -> bytes:
     """The body, decompressed where it is gzip (R11)."""
     if b"gzip" not in request.headers.get(b"content-encoding", b"").lower():
         return request.body
+    if _plain_size(request.body, limit) > limit:
+        raise bad_request(f"The request's body is above the limit of {limit} bytes (--max_request_bytes)")
     decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
-        plain = decompressor.decompress(request.body, limit + 1)
+        plain = decompressor.decompress(request.body)
     except zlib.error as error:
         raise bad_request("Failed to decompress the request body") from error
-    if len(plain) > limit:
-        raise bad_request(f"The request's body is above the limit of {limit} bytes (--max_request_bytes)")
     if not decompressor.eof:
         raise bad_request("Failed to decompress the request body")
     return plain
+
+
+def _plain_size(packed: bytes, limit: int) -> int:
+    """How many bytes it becomes, counted up to the limit; 0 where that is too few for the limit to matter.
+
+    The C library keeps what a thread has freed: a limit on the decompressed body alone left 64 MiB to each of them.
+    """
+    if _HIGHEST_RATIO * len(packed) <= limit:
+        return 0
+    decompressor, size, rest = zlib.decompressobj(16 + zlib.MAX_WBITS), 0, packed
+    with contextlib.suppress(zlib.error):
+        while rest and size <= limit and not decompressor.eof:
+            size += len(decompressor.decompress(rest, 1 << 16))
+            rest = decompressor.unconsumed_tail
+    return size
