@@ -11,7 +11,7 @@ import pathlib
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -86,16 +86,40 @@ def _run_pipeline(config: RunConfig, files: list[str], monitored: dict[str, Any]
     with importing(), _described(files) as described:
         from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
+        from pipeline.artifacts import Artifacts
         from pipeline.graph import create_pipeline
 
     data = described.result()
-    inputs = _run_inputs(config, files, data, output)
-    push_folder = output / "models" / config.serving.model_name
-    newest = _version_to_beat(push_folder, inputs.training_fingerprint(config, config.model))
-    pipeline = create_pipeline(config, dataclasses.replace(inputs, baseline_version=newest, **monitored))
+    inputs = _complete(config, _run_inputs(config, files, data, output), monitored)
     with _announced_stages():
-        LocalDagRunner().run(pipeline)
-    return finish(config, data, inputs.code_version, output)
+        LocalDagRunner().run(create_pipeline(config, inputs))
+    artifacts = Artifacts(output / "tfx" / "metadata.sqlite", config.name)
+    return finish(config, data, inputs.code_version, output, artifacts)
+
+
+def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[Any, list[dict[str, Any]]]:
+    """The checks of `run`, for a graph that something else runs.
+
+    Returns:
+        The graph's RunInputs, and what `finish` wants to know of the log's files.
+
+    Raises:
+        InputError: as `run` does.
+    """
+    found = find_files(files)
+    load_tensorflow()
+    _check_model(config)
+    check_output(output)
+    data = [_describe_file(path) for path in found]
+    inputs = _run_inputs(config, found, data, output.resolve())
+    return _complete(config, inputs, _find_monitored(config.monitoring)), data
+
+
+def _complete(config: RunConfig, inputs: Any, monitored: dict[str, Any]) -> Any:
+    """The RunInputs with the version to beat and the logs to compare with."""
+    push_folder = inputs.output / "models" / config.serving.model_name
+    newest = _version_to_beat(push_folder, inputs.training_fingerprint(config, config.model))
+    return dataclasses.replace(inputs, baseline_version=newest, **monitored)
 
 
 def _run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> Any:
@@ -247,12 +271,21 @@ def _announced_stages():
 # What the run leaves -----------------------------------------------------------------------------------------------
 
 
-def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pathlib.Path) -> dict[str, Any]:
+class FoundArtifacts(Protocol):
+    """The output artifacts of a run, as pipeline.artifacts.Artifacts finds them."""
+
+    def folder(self, node: str, output: str) -> pathlib.Path: ...
+
+    def property(self, node: str, output: str, name: str) -> str | None: ...
+
+
+def finish(
+    config: RunConfig, data: list[dict[str, Any]], code: str, output: pathlib.Path, artifacts: FoundArtifacts
+) -> dict[str, Any]:
     """Writes metrics.json, report_data/ and report.html from the artifacts of the newest execution of each node."""
     import pyarrow as pa
     import pyarrow.parquet
 
-    from pipeline.artifacts import Artifacts
     from pipeline.components.log_statistics_gen import RATES
     from pipeline.drift import drift_gate
     from pipeline.evaluate import evaluate
@@ -261,7 +294,6 @@ def finish(config: RunConfig, data: list[dict[str, Any]], code: str, output: pat
     from pipeline.statistics import summarise_statistics
     from transforms.payload import payload_files
 
-    artifacts = Artifacts(output / "tfx" / "metadata.sqlite", config.name)
     examples = artifacts.folder("LogExampleGen", "examples")
     model = artifacts.folder("Trainer", "model") / "Format-Serving"
     baseline = None
