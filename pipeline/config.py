@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 import yaml
 
+from pipeline.kubeflow.settings import Kubeflow
 from transforms.errors import InputError
 from transforms.parallel import Workers
 from transforms.spec import LogSpec, Section
@@ -182,6 +183,7 @@ class RunConfig(LogSpec):
     monitoring: Monitoring = Monitoring()
     gates: Gates = Gates()
     serving: Serving = Serving()
+    kubeflow: Kubeflow = Kubeflow()
     workers: int | None = pydantic.Field(None, ge=1)  # processes that read and transform, at most
     beam_args: list[str] = []  # where there are any, Beam reads and transforms, on the runner that they name
 
@@ -265,12 +267,21 @@ def load_config(path: pathlib.Path, settings: tuple[str, ...] = ()) -> RunConfig
         raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected a mapping with the keys name, data, features, model")
+    return check_config(values, settings, path)
+
+
+def check_config(values: dict[str, Any], settings: tuple[str, ...], source: pathlib.Path | str) -> RunConfig:
+    """Validates a configuration's values, into which it writes the overrides.
+
+    Raises:
+        InputError: a key of `source` is unknown, missing or has a wrong value.
+    """
     for setting in settings:
         _apply(values, setting)
     try:
         return RunConfig.model_validate(values)
     except pydantic.ValidationError as error:
-        raise InputError(_explain(path, error)) from error
+        raise InputError(_explain(source, error)) from error
 
 
 def _apply(values: dict[str, Any], setting: str) -> None:
@@ -291,19 +302,19 @@ def _apply(values: dict[str, Any], setting: str) -> None:
         raise InputError(f"--set {setting}: the value is not valid YAML") from error
 
 
-def _explain(path: pathlib.Path, error: pydantic.ValidationError) -> str:
+def _explain(source: pathlib.Path | str, error: pydantic.ValidationError) -> str:
     """One line for the first mistake, and how many more there are."""
     mistakes = error.errors(include_url=False)
     first = mistakes[0]
     key = ".".join(str(part) for part in first["loc"]) or "configuration"
     if first["type"] == "extra_forbidden":
-        text = f"{path}: {key}: unknown key; remove it or check the spelling"
+        text = f"{source}: {key}: unknown key; remove it or check the spelling"
     elif first["type"] == "missing":
-        text = f"{path}: {key}: this key is required"
+        text = f"{source}: {key}: this key is required"
     elif first["type"] == "value_error":
-        text = f"{path}: {key}: {first['ctx']['error']}"
+        text = f"{source}: {key}: {first['ctx']['error']}"
     else:
-        text = f"{path}: {key}: {first['msg']}. Received: {first['input']!r}"
+        text = f"{source}: {key}: {first['msg']}. Received: {first['input']!r}"
     return " ".join(text.split()) + (f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else "")
 
 
