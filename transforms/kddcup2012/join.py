@@ -101,10 +101,10 @@ def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: 
     absent["user"] += int((present_in(lines["user"]) & ~present_in(lines["gender"])).sum())
     columns["shared_tokens"] = shared_tokens(lists["query"], lists["title"])
     columns["query_tokens"] = lists["query"]
-    # An address is one token, which no token of a title equals.
+    # An address is one token, which no token of a title equals. Not by null_handling, which loses rows of nulls.
     url = pc.binary_join_element_wise("u", columns["url"], "").cast(pa.large_string())
-    bar = pa.scalar("|", pa.large_string())
-    columns["ad_tokens"] = pc.binary_join_element_wise(lists["title"], url, bar, null_handling="skip")
+    both = [values.fill_null("") for values in (lists["title"], url)]
+    columns["ad_tokens"] = pc.utf8_trim(pc.binary_join_element_wise(*both, pa.scalar("|", pa.large_string())), "|")
     return pa.table(columns)
 
 

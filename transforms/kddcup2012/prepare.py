@@ -24,7 +24,15 @@ from transforms.kddcup2012.layout import PARTS, PUBLIC_TEST, TOKEN_TABLES, Files
 from transforms.kddcup2012.lines import PUBLIC, TRAIN, Counted, ReadLines
 from transforms.kddcup2012.read import Part, Tally, ranges_of
 from transforms.kddcup2012.tables import bits_for
-from transforms.kddcup2012.tokens import MergeTokens, MergeUsers, ReadTable, WeighTokens, merge_token_counts
+from transforms.kddcup2012.tokens import (
+    Bucket,
+    MergeUsers,
+    ReadTable,
+    make_folders,
+    merge_token_counts,
+    merge_tokens,
+    weigh_tokens,
+)
 from transforms.parallel import Workers
 
 SCRATCH = ".unfinished"
@@ -162,7 +170,7 @@ class _Steps:
         _begin(scratch, print_of_input)
         self.tallies: dict[str, Tally] = {}
         self.letters: list[str] = []
-        self._users()
+        self._tables()
         self.counted = self._lines()
         self.total = _total(self.counted, options.folds)
         self._history()
@@ -202,12 +210,17 @@ class _Steps:
 
     # The steps ------------------------------------------------------------------------------------------------------
 
-    def _users(self) -> None:
-        table, folder = self.files.user, self._folder("user")
-        self._folder("user", "parts")
-        self._add(table, self._map("read-user", "Users read", ReadTable(folder), self._reads(table)), is_whole=False)
-        merge = MergeUsers(folder, str(table.path), self._bits(table))
-        self._add(table, self._map("merge-user", "Users sorted", merge, range(1 << self._bits(table))))
+    def _tables(self) -> None:
+        tables = [self.files.user, *self.files.tokens.values()]
+        parts = [part for table in tables for part in self._reads(table)]
+        for name in ("user", *TOKEN_TABLES):
+            make_folders(self.scratch / name)
+        found = self._map("tables", "Tables read", ReadTable(self.scratch), parts)
+        for part, one in zip(parts, found, strict=True):
+            self._add(part.table, [one], is_whole=False)
+        users = self.files.user
+        merge = MergeUsers(self.scratch / "user", str(users.path), self._bits(users))
+        self._add(users, self._map("users", "Users sorted", merge, range(1 << self._bits(users))))
 
     def _lines(self) -> list[Counted]:
         options, training, public = self.options, self.files.training, self.files.public_test
@@ -235,24 +248,25 @@ class _Steps:
         self._map("merge-count", "Counts added up", MergeCounts(folder, bits), items)
 
     def _tokens(self) -> None:
-        for name in TOKEN_TABLES:
-            table, folder = self.files.tokens[name], self._folder("tokens", name)
-            for part in ("parts", "single", "tokens"):
-                self._folder("tokens", name, part)
-            found = self._map(f"read-{name}", f"{name} read", ReadTable(folder), self._reads(table))
-            self._add(table, found, is_whole=False)
-            history = self.scratch / "history" / name, self._bits(self.files.training)
-            bits = self._bits(table)
-            merge = MergeTokens(folder, str(table.path), bits, history)
-            merged = self._map(f"merge-{name}", f"{name} sorted", merge, range(1 << bits))
-            self._add(table, [(one.tally, one.letters) for one in merged])
+        buckets = []
+        for name, table in self.files.tokens.items():
+            bits, history = self._bits(table), (self.scratch / "history" / name, self._bits(self.files.training))
+            place = self.scratch / name, str(table.path)
+            buckets += [Bucket(*place, number, bits, history) for number in range(1 << bits)]
+        merged = self._map("tokens", "Token lists sorted", merge_tokens, buckets)
+        documents: Counter[pathlib.Path] = Counter()
+        for bucket, one in zip(buckets, merged, strict=True):
+            documents[bucket.folder] += one.documents
+            table = self.files.tokens[bucket.folder.name]
+            self._add(table, [(one.tally, one.letters)], is_whole=bucket.number + 1 == 1 << bucket.bits)
+        for folder in documents:
             merge_token_counts(folder)
-            weigh = WeighTokens(folder, sum(one.documents for one in merged))
-            self._map(f"weigh-{name}", f"{name} weighed", weigh, range(1 << bits))
+        items = [(bucket, documents[bucket.folder]) for bucket in buckets]
+        self._map("weights", "Token lists weighed", weigh_tokens, items)
 
     def _joined(self) -> list[Joined]:
         options, bits = self.options, self._bits(self.files.training)
-        tokens = {name: (self.scratch / "tokens" / name, self._bits(self.files.tokens[name])) for name in TOKEN_TABLES}
+        tokens = {name: (self.scratch / name, self._bits(self.files.tokens[name])) for name in TOKEN_TABLES}
         places = self.scratch / "lines", (self.scratch / "history", bits), tokens, self._folder("joined")
         numbers = self.total, options.prior_impressions, options.folds, options.impressions
         log = Join(*places, *numbers, "part")
@@ -347,7 +361,7 @@ def _publish(steps: _Steps, output: pathlib.Path) -> Prepared:
         by_part["lines"],
         by_part["clicks"],
         by_part["impressions"],
-        dict(sum((joined.without_partner for joined in steps.joined), Counter[str]())),
+        {name: sum(joined.without_partner[name] for joined in steps.joined) for name in (*TOKEN_TABLES, "user")},
         str(output / LOG / "part-*.parquet"),
         str(output / LOG / "public-*.parquet") if steps.files.public_test else None,
     )

@@ -76,8 +76,8 @@ def _bounds(keys: np.ndarray, bucket: int, bits: int) -> tuple[int, int]:
 
 
 def bits_for(size: int, bucket_bytes: int) -> int:
-    """So many bits that a bucket of a file of this size is about `bucket_bytes` at most."""
-    return max(0, (size - 1).bit_length() - (bucket_bytes - 1).bit_length())
+    """So few bits that a bucket of a file of this size is about `bucket_bytes` at most."""
+    return max(0, -(-size // bucket_bytes) - 1).bit_length()
 
 
 def sums_by_key(keys: np.ndarray, *values: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -24,23 +24,26 @@ from transforms.readers import Reject
 
 _PARTS = "parts"
 _SINGLE = "single"
+_COUNTS = "tokens"
+_ALL_COUNTS = "tokens.arrow"
 _TOKENS = pa.schema([("token", pa.large_string()), ("lists", pa.int64())])
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadTable:
-    """Rows of one range, sorted by key: `<folder>/parts/<number>.arrow`. Gives what is malformed."""
+    """Rows of one range of a table, sorted by key: `<folder>/<table>/parts/<number>.arrow`. Gives what is malformed."""
 
     folder: pathlib.Path
 
     def __call__(self, part: Part) -> tuple[Tally, list[str]]:
         tally, letters, tables = Tally(), [], []
+        place = self.folder / part.table.columns[0] / _PARTS
         for rows in read_part(part):
             tally.lines += len(rows.lines) + len(rows.rejects)
             letters += tally.reject(part.range.path, rows.rejects)
             keys = mixed(numbers(rows.columns[part.table.columns[0]]))
             tables.append(rows.columns.append_column(KEY, pa.array(keys)).append_column("line", pa.array(rows.lines)))
-        write_table(self.folder / _PARTS / bucket_name(part.number), by_key(pa.concat_tables(tables).combine_chunks()))
+        write_table(place / bucket_name(part.number), by_key(pa.concat_tables(tables).combine_chunks()))
         return tally, letters
 
 
@@ -61,6 +64,12 @@ def _single(folder: pathlib.Path, path: str, bucket: int, bits: int) -> tuple[pa
     tally = Tally()
     letters = tally.reject(path, rejects)
     return rows.filter(pa.array(is_first)).drop_columns(["line"]), tally, letters
+
+
+def make_folders(folder: pathlib.Path) -> None:
+    """What the steps write a table to."""
+    for name in (_PARTS, _SINGLE, _COUNTS):
+        (folder / name).mkdir(parents=True, exist_ok=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,69 +96,67 @@ class Merged:
 
 
 @dataclasses.dataclass(frozen=True)
-class MergeTokens:
-    """The token lists of one bucket: `<folder>/single/<bucket>.arrow`, and in `<folder>/tokens/<bucket>.arrow` in how
-    many of those that training lines name each token is.
+class Bucket:
+    """One of the buckets of a table of token lists.
 
-    Args:
+    Attributes:
         folder: Of the table.
         path: The file that the lists are from, for dead letters.
-        bits: Of its buckets.
+        number, bits: Which bucket; how many bits of a key say so.
         history: The folder and the bits of the training lines' counts by the same id.
     """
 
     folder: pathlib.Path
     path: str
+    number: int
     bits: int
     history: tuple[pathlib.Path, int]
 
-    def __call__(self, bucket: int) -> Merged:
-        rows, tally, letters = _single(self.folder, self.path, bucket, self.bits)
-        write_table(self.folder / _SINGLE / bucket_name(bucket), rows)
-        seen = Lookup(*self.history)(rows[KEY].to_numpy())["impressions"].is_valid()
-        documents = rows["tokens"].filter(seen)
-        codes = _Codes(documents)
-        lists = np.bincount(codes.pairs()[1], minlength=len(codes.tokens))
-        write_table(self.folder / "tokens" / bucket_name(bucket), pa.table([codes.tokens, lists], schema=_TOKENS))
-        return Merged(tally, letters, len(documents))
+
+def merge_tokens(bucket: Bucket) -> Merged:
+    """Writes the lists, `<folder>/single/<bucket>.arrow`, and in how many of those that training lines name each token
+    is, `<folder>/tokens/<bucket>.arrow`."""
+    folder, name = bucket.folder, bucket_name(bucket.number)
+    rows, tally, letters = _single(folder, bucket.path, bucket.number, bucket.bits)
+    write_table(folder / _SINGLE / name, rows)
+    seen = Lookup(*bucket.history)(rows[KEY].to_numpy())["impressions"].is_valid()
+    documents = rows["tokens"].filter(seen)
+    codes = _Codes(documents)
+    lists = np.bincount(codes.pairs()[1], minlength=len(codes.tokens))
+    write_table(folder / _COUNTS / name, pa.table([codes.tokens, lists], schema=_TOKENS))
+    return Merged(tally, letters, len(documents))
 
 
 def merge_token_counts(folder: pathlib.Path) -> None:
     """The counts of all buckets: `<folder>/tokens.arrow`."""
-    counts = pa.concat_tables([map_arrow(path) for path in sorted((folder / "tokens").glob("*.arrow"))])
+    counts = pa.concat_tables([map_arrow(path) for path in sorted((folder / _COUNTS).glob("*.arrow"))])
     sums = counts.group_by("token").aggregate([("lists", "sum")]).rename_columns(_TOKENS.names)
-    write_table(folder / "tokens.arrow", sums.cast(_TOKENS))
+    write_table(folder / _ALL_COUNTS, sums.cast(_TOKENS))
 
 
-@dataclasses.dataclass(frozen=True)
-class WeighTokens:
-    """The lists of one bucket with their numbers: `<folder>/<bucket>.arrow`.
+def weigh_tokens(item: tuple[Bucket, int]) -> None:
+    """Writes the lists of a bucket with their numbers: `<folder>/<bucket>.arrow`.
 
     TF x IDF of a token in a list: how often it is there, times ln((1 + lists) / (1 + lists with the token)) + 1, of the
-    lists that training lines name. A list has the sum and the maximum over its different tokens, and the sum over its
-    length as the mean.
+    lists that training lines name, of which there are as many as the item says. A list has the sum and the maximum over
+    its different tokens, and the sum over its length as the mean.
     """
-
-    folder: pathlib.Path
-    documents: int
-
-    def __call__(self, bucket: int) -> None:
-        rows = map_arrow(self.folder / _SINGLE / bucket_name(bucket))
-        counts = map_arrow(self.folder / "tokens.arrow")
-        codes = _Codes(rows["tokens"])
-        place = pc.index_in(codes.tokens, value_set=counts["token"].combine_chunks())
-        lists = numbers(counts["lists"].take(place))
-        idf = np.log((1 + self.documents) / (1 + lists)) + 1
-        row, token, often = codes.pairs()
-        weights = often * idf[token]
-        lengths = np.bincount(codes.rows, minlength=len(rows))
-        sums = np.bincount(row, weights, len(rows))
-        largest = np.zeros(len(rows))
-        np.maximum.at(largest, row, weights)
-        found = {"length": lengths, **dict(zip(WEIGHTS, (sums, sums / np.maximum(lengths, 1), largest), strict=True))}
-        for name, values in found.items():
-            rows = rows.append_column(name, pa.array(values.astype(np.float32)))
-        write_table(self.folder / bucket_name(bucket), rows.select([KEY, "tokens", *found]))
+    bucket, documents = item
+    rows = map_arrow(bucket.folder / _SINGLE / bucket_name(bucket.number))
+    counts = map_arrow(bucket.folder / _ALL_COUNTS)
+    codes = _Codes(rows["tokens"])
+    place = pc.index_in(codes.tokens, value_set=counts["token"].combine_chunks())
+    idf = np.log((1 + documents) / (1 + numbers(counts["lists"].take(place)))) + 1
+    row, token, often = codes.pairs()
+    weights = often * idf[token]
+    lengths = np.bincount(codes.rows, minlength=len(rows))
+    sums = np.bincount(row, weights, len(rows))
+    largest = np.zeros(len(rows))
+    np.maximum.at(largest, row, weights)
+    found = {"length": lengths, **dict(zip(WEIGHTS, (sums, sums / np.maximum(lengths, 1), largest), strict=True))}
+    for name, values in found.items():
+        rows = rows.append_column(name, pa.array(values.astype(np.float32)))
+    write_table(bucket.folder / bucket_name(bucket.number), rows.select([KEY, "tokens", *found]))
 
 
 class _Codes:
