@@ -62,6 +62,14 @@ class Stage(Section):
         return training.model_copy(update=own)
 
 
+class Distillation(Section):
+    """The training rows' labels are mixed with the predictions of `teacher` (a folder under models/, or one version in
+    it), of which they are the part `weight`."""
+
+    teacher: str
+    weight: float = pydantic.Field(0.5, gt=0, le=1)
+
+
 class Training(Section):
     """Optimisation. `monitor` is measured on the validation rows, `evaluations_per_epoch` times an epoch; training
     stops after `patience` evaluations without an improvement and keeps the best weights. `refit` then trains once more,
@@ -91,6 +99,7 @@ class Training(Section):
     patience: int = pydantic.Field(2, ge=1)
     plateau: Plateau | None = Plateau()
     refit: bool = False
+    distillation: Distillation | None = None
     bucket_by_length: bool = False
     stages: dict[Literal["masked_language_model", "text_only", "features_only", "fm"], Stage] = {}
     distribution: Literal["auto", "one_device", "mirrored", "tpu"] = "auto"
@@ -138,11 +147,13 @@ class Evaluation(Section):
 
 class Serving(Section):
     """`model_name` is the folder under models/; `warmup_requests` rows are recorded with the model; `bulk_inferrer`
-    adds TFX's BulkInferrer, which scores the test split, to the pipeline."""
+    adds TFX's BulkInferrer, which scores the test split, to the pipeline. `position` gives columns of the role position
+    one value for every request, whatever it says."""
 
     model_name: str = pydantic.Field("ctr", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     warmup_requests: int = pydantic.Field(10, ge=1, le=1000)
     bulk_inferrer: bool = False
+    position: dict[str, str | float] = {}
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
@@ -210,6 +221,14 @@ class RunConfig(LogSpec):
         weights = [self.training.task_weights.get(name, 1.0) for name in self.data.labels]
         if not any(weights):
             raise ValueError("training.task_weights: at least one task needs a positive weight")
+        positions = {
+            column
+            for feature in self.features
+            if getattr(feature, "role", "") == "position"
+            for column in feature.columns
+        }
+        if unknown := sorted(set(self.serving.position) - positions):
+            raise ValueError(f"serving.position: no column of the role position: {', '.join(unknown)}")
         return self
 
     def crew(self, scratch: pathlib.Path | None = None) -> Workers:

@@ -167,6 +167,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
                 "training": config.training.model_dump_json(),
                 "seed": config.seed,
                 "warmup_requests": config.serving.warmup_requests,
+                "position": config.serving.position,
                 "work": str(output / "tfx" / "training" / f"{model.name}-{training_fingerprint}"),
                 "files": list(inputs.files),
                 "code_version": inputs.code_version,

@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import types
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -30,7 +32,14 @@ class _Servable(tf.Module):
     """Holds what the signatures need. The Keras model itself is not an attribute: tracked, it would make a SavedModel
     that the C++ loader cannot run; its variables are."""
 
-    def __init__(self, model: keras.Model, transform: tft.TFTransformOutput, spec: LogSpec, feature_map: FeatureMap):
+    def __init__(
+        self,
+        model: keras.Model,
+        transform: tft.TFTransformOutput,
+        spec: LogSpec,
+        feature_map: FeatureMap,
+        position: Mapping[str, str | float],
+    ):
         super().__init__()
         self._model_variables = [variable.value for variable in model.variables]
         self._transform = transform.transform_features_layer()
@@ -39,12 +48,36 @@ class _Servable(tf.Module):
         self._feature_map = feature_map
         schema = tft.tf_metadata.schema_utils.schema_as_feature_spec(raw_schema(spec)).feature_spec
         self._example_spec = {name: schema[name] for name in spec.feature_columns}
-        self.forward = lambda packed: tf.cast(tf.sigmoid(model(packed, training=False)), tf.float32)
+        self._position = self._slots_of(position)
+        self.forward = lambda packed: tf.cast(tf.sigmoid(model(self.placed(packed), training=False)), tf.float32)
 
     def pack(self, raw: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Raw [N] columns -> the model's input."""
         packed = self._transform(raw)
         return {name: tf.cast(packed[name], dtype) for name, dtype in INPUTS.items() if name in packed}
+
+    def _slots_of(self, position: Mapping[str, str | float]) -> tuple[np.ndarray, np.ndarray] | None:
+        """Which slots of the ids a position fills, bool [S], and its ids, int32 [S]."""
+        if not position:
+            return None
+        raw: dict[str, tf.Tensor] = {name: tf.constant([np.nan], tf.float32) for name in self._spec.numeric_columns}
+        raw |= {name: tf.constant([b""]) for name in self._spec.text_columns}
+        for name, value in position.items():
+            is_number = name in self._spec.numeric_columns
+            raw[name] = tf.constant([float(value)], tf.float32) if is_number else tf.constant([str(value)])
+        times = tuple(f"{name}_" for name in position)  # a time is several fields
+        mask = [
+            field.name in position or (field.kind == "time" and field.name.startswith(times))
+            for field in self._feature_map.fields
+            for _ in range(field.slots)
+        ]
+        return np.array(mask), self.pack(raw)["ids"].numpy()[0]
+
+    def placed(self, packed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The model's input with the position that serving fixes, if it does."""
+        if self._position is None:
+            return packed
+        return {**packed, "ids": tf.where(*self._position, packed["ids"])}
 
     def parse(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         return tf.io.parse_example(examples, self._example_spec)
@@ -117,6 +150,7 @@ def export(
     rows: pa.RecordBatch,
     path: pathlib.Path,
     extra: dict[str, str | bytes],
+    position: Mapping[str, str | float] = types.MappingProxyType({}),
 ) -> None:
     """Writes the SavedModel, with what travels beside it in assets.extra.
 
@@ -128,9 +162,10 @@ def export(
         rows: A few raw rows (columns of the log, null = missing) for warm-up and for the comparison with Keras.
         path: The folder to write.
         extra: More files for assets.extra, name -> contents.
+        position: Raw values of columns of the role position, which then hold for every request.
     """
     load_text_operations()
-    servable = _Servable(model, transform, spec, feature_map)
+    servable = _Servable(model, transform, spec, feature_map, position)
     signatures = _signatures(servable, spec, feature_map)
     tf.saved_model.save(servable, str(path), signatures=signatures)
     assets = path / ASSETS
@@ -141,7 +176,7 @@ def export(
         (assets / name).write_bytes(contents.encode() if isinstance(contents, str) else contents)
     raw = raw_arrays(rows, spec)
     packed = {name: value.numpy() for name, value in servable.pack({k: tf.constant(v) for k, v in raw.items()}).items()}
-    expected = np.asarray(tf.sigmoid(model(packed, training=False)))
+    expected = np.asarray(tf.sigmoid(model(servable.placed(packed), training=False)))
     _write_golden(assets / GOLDEN, raw, packed, expected)
     _write_warmup(assets / WARMUP, spec, rows, raw, packed)
 

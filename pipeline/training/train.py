@@ -85,6 +85,11 @@ def train(
         work: Folder of the checkpoint and of the TensorBoard logs of this training.
         report: Called with each evaluation's numbers.
     """
+    if training.distillation:
+        from pipeline.training.distillation import soften_labels  # TensorFlow, whatever the backend
+
+        teacher, weight = pathlib.Path(training.distillation.teacher), training.distillation.weight
+        train_files = [soften_labels(train_files, feature_map, teacher, weight, work / "distilled")]
     task = Task(model, training, feature_map, tuple(train_files), tuple(validation_files), seed)
     if training.backend != keras.backend.backend():
         return _train_in_a_process(task, work, report)

@@ -1,6 +1,7 @@
 """A servable as ctrpipe exports it, for a log with every kind of column and two tasks, in a few seconds."""
 
 import pathlib
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -69,18 +70,18 @@ def write_log(batch: pa.RecordBatch, path: pathlib.Path) -> None:
     path.write_text("".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)))
 
 
-def save(folder: pathlib.Path) -> pathlib.Path:
+def save(folder: pathlib.Path, spec: LogSpec = SPEC, position: Mapping[str, str | float] | None = None) -> pathlib.Path:
     """Exports an untrained model on what is learned from some rows; returns the version's folder."""
     payload = folder / "payload"
     payload.mkdir(parents=True)
     train = rows(2000, 1)
     with PayloadWriter(payload, "train", payload_schema(SPEC)) as writer:
         writer.write(train)
-    analyze(SPEC, payload_files(payload), folder / "graph", Workers(processes=1))
+    analyze(spec, payload_files(payload), folder / "graph", Workers(processes=1))
     transform = tft.TFTransformOutput(str(folder / "graph"))
-    fields = feature_map(SPEC, transform)
+    fields = feature_map(spec, transform)
     model = Model(name="mlp", embedding_dim=4, hidden_units=[8], embedding_stddev=1.0)
     learner = make_learner(model, Training(batch_size=64, distribution="one_device"), fields, 1)
     version = folder / "models" / "1"
-    export(learner.network, transform, SPEC, fields, train.slice(0, 3), version, {})
+    export(learner.network, transform, spec, fields, train.slice(0, 3), version, {}, position or {})
     return version

@@ -1,0 +1,64 @@
+"""Training rows whose labels are mixed with the probabilities of a trained model, the teacher.
+
+The cross-entropy is linear in the label: the loss against (1 - w) y + w p is (1 - w) times the loss against the label y
+and w times the loss against the teacher's probability p (Hinton et al. 2015, at a temperature of 1).
+"""
+
+import os
+import pathlib
+import shutil
+
+import numpy as np
+
+from models.feature_map import FeatureMap
+from pipeline.training.data import packed_reader
+from serving.export import read_assets
+from serving.layout import find_version
+from serving.loader import Servable
+from transforms.errors import InputError
+from transforms.packed import PackedWriter
+
+BATCH_ROWS = 1024
+
+
+def soften_labels(
+    patterns: list[str], feature_map: FeatureMap, teacher: pathlib.Path, weight: float, folder: pathlib.Path
+) -> str:
+    """Writes packed rows again with mixed labels, in their order; what is there already is taken as it is.
+
+    Args:
+        patterns: Globs of packed files.
+        feature_map: Their description.
+        teacher: The folder of a model's versions, or one version.
+        weight: w, the teacher's part.
+        folder: Where the rows go.
+
+    Returns:
+        The pattern of what was written.
+
+    Raises:
+        InputError: the teacher reads other rows or predicts other tasks.
+    """
+    done = folder / "all"
+    if not done.is_dir():
+        version = find_version(teacher)
+        if read_assets(version)[1] != feature_map:
+            raise InputError(
+                f"training.distillation.teacher: {version} was trained on other features or vocabularies; give a model "
+                "that was trained on this log with these features"
+            )
+        unfinished = folder / "unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        servable = Servable(version)
+        try:
+            with PackedWriter(unfinished / "part-0.parquet") as writer:
+                for inputs, labels in packed_reader(patterns, feature_map, BATCH_ROWS):
+                    answer = servable.run("serving_packed", inputs)
+                    found = np.stack([answer[task] for task in feature_map.tasks], axis=1)
+                    mixed = (1 - weight) * labels + weight * found
+                    writer.write({**inputs, "label": mixed.astype(np.float32)})
+        finally:
+            servable.close()
+        os.replace(unfinished, done)
+    return str(done / "*")

@@ -1,0 +1,78 @@
+"""Labels mixed with a teacher's predictions."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from pipeline.config import Model, Training
+from pipeline.training.data import packed_reader
+from pipeline.training.distillation import soften_labels
+from pipeline.training.train import train
+from serving.export import read_assets
+from serving.loader import Servable
+from tests.serving.packed_servable import SPEC, rows, save
+from transforms.errors import InputError
+from transforms.packed import PackedWriter
+from transforms.raw import raw_arrays
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("teacher"))
+
+
+@pytest.fixture(scope="module")
+def log(teacher, tmp_path_factory):
+    """Packed rows, their arrays, and what the teacher predicts of them."""
+    servable = Servable(teacher)
+    batch = rows(3000, 5)
+    packed = servable.run("transform_raw", raw_arrays(batch, SPEC))
+    answer = servable.run("serving_packed", packed)
+    servable.close()
+    labels = np.stack([batch[name].to_numpy() for name in ("click", "buy")], axis=1).astype(np.float32)
+    folder = tmp_path_factory.mktemp("packed")
+    for index in range(2):
+        with PackedWriter(folder / f"part-{index}.parquet") as writer:
+            part = slice(1500 * index, 1500 * (index + 1))
+            writer.write({**{name: value[part] for name, value in packed.items()}, "label": labels[part]})
+    return f"{folder}/*", packed, labels, np.stack([answer["ctr"], answer["cvr"]], axis=1)
+
+
+@pytest.mark.parametrize("weight", [0.25, 1.0])
+def test_labels_are_mixed_and_rows_stay(teacher, log, tmp_path, weight):
+    pattern, packed, labels, predicted = log
+    fields = read_assets(teacher)[1]
+    written = soften_labels([pattern], fields, teacher.parent, weight, tmp_path)
+    [(inputs, found)] = packed_reader([written], fields, 5000)
+    np.testing.assert_allclose(found, (1 - weight) * labels + weight * predicted, atol=1e-6)
+    for name, values in packed.items():
+        np.testing.assert_array_equal(inputs[name], values)
+
+
+def test_what_is_there_is_not_written_again(teacher, log, tmp_path):
+    fields = read_assets(teacher)[1]
+    written = soften_labels([log[0]], fields, teacher, 0.5, tmp_path)
+    assert soften_labels([log[0]], fields, tmp_path / "absent", 0.5, tmp_path) == written
+
+
+def test_a_teacher_of_other_features_is_refused(teacher, log, tmp_path):
+    other = dataclasses.replace(read_assets(teacher)[1], tasks=("ctr", "sale"))
+    with pytest.raises(InputError, match="distillation.teacher: .* was trained on other features"):
+        soften_labels([log[0]], other, teacher, 0.5, tmp_path)
+
+
+def test_a_pupil_comes_nearer_to_its_teacher_than_by_the_labels(teacher, log, tmp_path):
+    pattern, packed, _, predicted = log
+    fields = read_assets(teacher)[1]
+    model = Model(name="mlp", embedding_dim=4, hidden_units=[16], embedding_stddev=0.3)
+
+    def distance(**changes) -> float:
+        settings = {"batch_size": 128, "epochs": 8, "learning_rate": 0.01, "patience": 9, "distribution": "one_device"}
+        training = Training.model_validate({**settings, **changes})
+        work = tmp_path / ("taught" if changes else "alone")
+        result = train(model, training, fields, [pattern], [pattern], 1, work)
+        return float(np.abs(result.learner.predict([(packed, predicted)])[1] - predicted).mean())
+
+    taught = distance(distillation={"teacher": str(teacher), "weight": 1.0})
+    assert taught < 0.6 * distance()

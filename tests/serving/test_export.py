@@ -1,0 +1,56 @@
+"""What serving fixes: the position of an ad."""
+
+import numpy as np
+import pytest
+
+from serving.check import check_servable
+from serving.export import read_assets
+from serving.loader import Servable
+from tests.serving.packed_servable import SPEC, rows, save
+from transforms.raw import raw_arrays
+from transforms.spec import LogSpec
+
+
+def with_positions(*columns: str) -> LogSpec:
+    """The log with these columns in the role of a position."""
+    features = []
+    for feature in SPEC.model_dump()["features"]:
+        for column in feature["columns"]:
+            role = {"role": "position"} if column in columns else {}
+            features.append({**feature, "columns": [column], **role})
+    return LogSpec.model_validate({"data": SPEC.data.model_dump(), "features": features})
+
+
+@pytest.mark.parametrize("position", [{"c2": "é7"}, {"n1": 3.0}, {"c2": "é7", "hour": "25110309"}])
+def test_a_fixed_position_holds_for_every_request(position, tmp_path):
+    version = save(tmp_path, with_positions(*position), position)
+    assert check_servable(version) < 1e-6
+    spec, _ = read_assets(version)
+    servable = Servable(version)
+    try:
+        raw = raw_arrays(rows(50, 7), spec)
+        columns = {
+            name: np.full(50, value, np.float32)
+            if isinstance(value, float)
+            else np.array([value.encode()] * 50, object)
+            for name, value in position.items()
+        }
+        found, fixed = servable.run("serving_raw", raw), servable.run("serving_raw", {**raw, **columns})
+        packed = servable.run("serving_packed", servable.run("transform_raw", raw))
+        for task in ("ctr", "cvr"):
+            np.testing.assert_array_equal(found[task], fixed[task])
+            np.testing.assert_allclose(packed[task], found[task], atol=1e-6)
+            assert np.ptp(found[task]) > 0.01
+    finally:
+        servable.close()
+
+
+def test_without_one_the_position_counts(tmp_path):
+    servable = Servable(save(tmp_path, with_positions("c2")))
+    try:
+        raw = raw_arrays(rows(50, 7), with_positions("c2"))
+        elsewhere = {**raw, "c2": np.array(["é7".encode()] * 50, object)}
+        difference = servable.run("serving_raw", raw)["ctr"] - servable.run("serving_raw", elsewhere)["ctr"]
+        assert np.abs(difference).max() > 0.01
+    finally:
+        servable.close()
