@@ -18,6 +18,11 @@ def auc(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
     return float((rank[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
+def auc_of_counts(clicks: np.ndarray, others: np.ndarray) -> float:
+    """The same from the counts of rows at each distinct probability, in ascending order. Each class has a row."""
+    return float(clicks @ (np.cumsum(others) - others / 2) / (clicks.sum() * others.sum()))
+
+
 def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
     """Mean of -(y ln p + (1 - y) ln(1 - p)), in nats; p is kept 1e-7 away from 0 and 1."""
     if not len(labels):
@@ -29,12 +34,14 @@ def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
 
 def rig(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
     """Relative information gain: 1 - log loss / entropy of the base rate (BERT4CTR, section 4)."""
-    rate = float(np.mean(labels, dtype=np.float64)) if len(labels) else 0.0
-    if rate in (0.0, 1.0):
-        return None
-    entropy = -(rate * np.log(rate) + (1 - rate) * np.log1p(-rate))
+    base = entropy(float(np.mean(labels, dtype=np.float64))) if len(labels) else 0.0
     loss = log_loss(labels, probabilities)
-    return None if loss is None else float(1 - loss / entropy)
+    return None if loss is None or not base else float(1 - loss / base)
+
+
+def entropy(rate: float) -> float:
+    """The log loss, in nats, of always predicting the rate of clicks that there is; 0 where there is one class."""
+    return 0.0 if rate in (0.0, 1.0) else float(-(rate * np.log(rate) + (1 - rate) * np.log1p(-rate)))
 
 
 def calibration(labels: np.ndarray, probabilities: np.ndarray) -> float | None:

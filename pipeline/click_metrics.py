@@ -1,4 +1,4 @@
-"""TFMA metrics of blocks of rows, exact: AUC, log loss, calibration, rows.
+"""TFMA metrics of blocks of rows, exact: AUC, log loss, RIG, calibration, rows.
 
 TFMA's own take one row at a time, in Python, and it and Keras count AUC on a grid of thresholds, evenly spaced from 0
 to 1: where click-through rates are a few in a thousand, nearly all predictions lie between two of them. Here all
@@ -12,7 +12,7 @@ import numpy as np
 from tensorflow_model_analysis.metrics import metric_types, metric_util
 from tensorflow_model_analysis.proto import config_pb2
 
-from models.metrics import EPSILON
+from models.metrics import EPSILON, auc_of_counts, entropy
 
 MERGE_AT = 1 << 16  # rows held as they came before equal predictions are counted together
 Counts = tuple[np.ndarray, np.ndarray, np.ndarray]  # distinct predictions, clicks and rows of each
@@ -25,9 +25,7 @@ def auc(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
     Args are [N]; predictions are distinct and ascending.
     """
     others = rows - clicks
-    pairs = clicks.sum() * others.sum()
-    won = clicks @ (np.cumsum(others) - others / 2)
-    return float(won / pairs) if pairs else 0.0
+    return auc_of_counts(clicks, others) if clicks.any() and others.any() else 0.0
 
 
 def log_loss(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
@@ -35,6 +33,12 @@ def log_loss(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> f
     p = np.clip(predictions.astype(np.float64), EPSILON, 1 - EPSILON)
     loss = -(clicks @ np.log(p) + (rows - clicks) @ np.log1p(-p))
     return float(loss / rows.sum()) if len(rows) else float("nan")
+
+
+def rig(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
+    """As models.metrics.rig; NaN where there is one class only."""
+    base = entropy(float(clicks.sum() / rows.sum())) if len(rows) else 0.0
+    return 1 - log_loss(predictions, clicks, rows) / base if base else float("nan")
 
 
 def calibration(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
@@ -78,6 +82,11 @@ class ExactAUC(metric_types.Metric):
 class ExactLogLoss(metric_types.Metric):
     def __init__(self, name: str = "log_loss"):
         super().__init__(_computations(log_loss), name=name)
+
+
+class ExactRIG(metric_types.Metric):
+    def __init__(self, name: str = "rig"):
+        super().__init__(_computations(rig), name=name)
 
 
 class ExactCalibration(metric_types.Metric):  # TFMA would prefer its own to one that is called Calibration

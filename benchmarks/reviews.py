@@ -1,0 +1,289 @@
+"""Models with a text on real text: reviews of clothes, and whether they recommend it.
+
+The table of reviews (Parquet) has the columns Clothing ID, Age, Title, Review Text, Recommended IND, Positive Feedback
+Count, Division Name, Department Name and Class Name; its last fifth is the test set. What the models start from is a
+HuggingFace checkpoint of BERT. Every (model, seed) is a training of the product's own trainer, whose result is kept in
+the output folder: the same command again goes on, from the last checkpoint where it was cut. Models that start from a
+fine-tuned text start from that of text_only with the same seed, which is trained once. Settings were chosen on the
+validation rows (the tenth before the test rows).
+
+Beside them, on the same rows: scikit-learn's logistic regression on TF-IDF of words and pairs of words, and on the
+features alone, its C chosen on the validation rows.
+"""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow.parquet
+from rich.table import Table
+
+from benchmarks.command import command, finish, machine
+from models import metrics
+from pipeline.compare.scored_rows import ScoredRows, read_scored, write_scored
+from pipeline.compare.significance import bootstrap, by_shard, delong, paired_t, shards
+from pipeline.config import RunConfig, fingerprint
+from pipeline.progress import announce
+from pipeline.quiet import load_tensorflow
+from transforms.errors import InputError
+
+LABEL, TEXTS = "Recommended IND", ("Title", "Review Text")
+IDS, NUMBERS = ("Clothing ID", "Division Name", "Department Name", "Class Name"), ("Age", "Positive Feedback Count")
+SPLIT = {"by": "order", "validation": 0.1, "test": 0.2}
+TEXT_LENGTH = 160
+
+# The features' MLP is one of seconds; the text's training decides, and costs all the time.
+FEATURES = {"batch_size": 128, "epochs": 20, "learning_rate": 1e-3, "evaluations_per_epoch": 1, "patience": 3}
+FEATURES |= {"warmup_steps": 0}
+TEXT = {"batch_size": 32, "epochs": 2, "learning_rate": 1e-4, "evaluations_per_epoch": 2, "patience": 2}
+TEXT |= {"warmup_steps": 80}
+JOINT = {"batch_size": 32, "epochs": 1, "learning_rate": 5e-5, "evaluations_per_epoch": 2, "patience": 2}
+JOINT |= {"warmup_steps": 40}
+COMMON = {"monitor": "auc", "gradient_clip_norm": 1.0, "bucket_by_length": True, "distribution": "one_device"}
+COMMON |= {"plateau": {"factor": 0.3, "patience": 1}}
+STAGES = {"stages": {"text_only": TEXT, "features_only": FEATURES}}
+TRAININGS: dict[str, dict[str, Any]] = {
+    "features_only": {**COMMON, **FEATURES},
+    "text_only": {**COMMON, **TEXT},
+    "shallow_interaction_1": {**COMMON, **JOINT, **STAGES},
+    "bert4ctr": {**COMMON, **JOINT, **STAGES},
+}
+FIRST_STAGES = ("features_only", "text_only")
+MAIN = "bert4ctr"
+SEEDS = {"features_only": 3, "text_only": 3, "shallow_interaction_1": 1, "bert4ctr": 3}
+C_VALUES = (1.0, 4.0, 10.0, 30.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One training."""
+
+    model: str
+    seed: int
+    config: RunConfig
+
+    @property
+    def name(self) -> str:
+        """The same for the same training on the same data."""
+        config = self.config
+        return f"{self.model}-{self.seed}-{fingerprint(config.log_spec, config.model, config.training)[:8]}"
+
+
+def config_of(model: str, seed: int, data: pathlib.Path, encoder: pathlib.Path) -> RunConfig:
+    """The run's configuration, as a YAML file would have it."""
+    return RunConfig.model_validate(
+        {
+            "name": "reviews",
+            "seed": seed,
+            "data": {"paths": [str(data)], "format": "parquet", "labels": {"recommended": LABEL}, "split": SPLIT},
+            "features": [
+                {"kind": "categorical", "columns": list(IDS), "min_count": 2},
+                {"kind": "numeric", "columns": list(NUMBERS), "transform": "min_max"},
+                {"kind": "text", "columns": list(TEXTS), "encoder": str(encoder), "length": TEXT_LENGTH},
+            ],
+            "model": {"name": model},
+            "training": TRAININGS[model],
+        }
+    )
+
+
+def train_missing(tasks: Sequence[Task], output: pathlib.Path) -> None:
+    """Trains what has no result yet; the first stages of other models first."""
+    from pipeline.runner import check_output, one_run_at_a_time, transform
+
+    check_output(output)
+    (output / "results").mkdir(exist_ok=True)
+    missing = [task for task in tasks if not _result(output, task).exists()]
+    if not missing:
+        return
+    with one_run_at_a_time(output):
+        log = transform(missing[0].config, missing[0].config.data.paths, output)
+        for done, task in enumerate(missing, 1):
+            found, scored = train_one(task, log, output / "work")
+            write_scored(_result(output, task).with_suffix(".parquet"), scored)
+            fresh = output / "results" / f".{task.name}.new"
+            fresh.write_text(json.dumps(found, indent=1))
+            fresh.rename(_result(output, task))
+            announce(f"[{done}/{len(missing)}] {task.model}, seed {task.seed}: test AUC {found['test']['auc']:.4f}")
+
+
+def train_one(task: Task, log: Any, work: pathlib.Path) -> tuple[dict[str, Any], ScoredRows]:
+    """Trains, or goes on; metrics, and the answers to the test rows. `seconds` are of what was trained now."""
+    from pipeline.training.data import packed_batches, prediction_rows
+    from pipeline.training.text_encoder import with_encoder
+    from pipeline.training.train import train
+
+    config, folder = task.config, work / f"{task.model}-{task.seed}"
+    for stage in FIRST_STAGES:
+        trained, own = work / f"{stage}-{task.seed}", folder / f"pretrained-{stage}"
+        if task.model not in FIRST_STAGES and (trained / "checkpoint").exists() and not own.exists():
+            shutil.copytree(trained, own)
+    started, cpu = time.monotonic(), time.process_time()
+
+    def tell(numbers: dict[str, Any]) -> None:
+        auc, loss = numbers["validation_auc"], numbers["train_loss"]
+        announce(f"{task.name}: {numbers['model']}, {numbers['examples']:,} examples: loss {loss:.4f}, AUC {auc:.4f}")
+
+    model = with_encoder(config.model, config.text)
+    result = train(model, config.training, log.feature_map, log.train, log.validation, config.seed, folder, tell)
+    seconds, cpu = time.monotonic() - started, time.process_time() - cpu
+    test = packed_batches(log.test, log.feature_map, prediction_rows(log.feature_map))
+    labels, probabilities = (values[:, 0] for values in result.learner.predict(test))
+    found = {
+        "model": task.model,
+        "seed": task.seed,
+        "training": config.training.model_dump(mode="json"),
+        "test": metrics.summarise(labels, probabilities),
+        "history": result.history,
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+    }
+    rows = log.inputs.data_fingerprint
+    return found, ScoredRows(rows, {"recommended": labels}, {"recommended": probabilities})
+
+
+def _result(output: pathlib.Path, task: Task) -> pathlib.Path:
+    return output / "results" / f"{task.name}.json"
+
+
+def references(data: pathlib.Path) -> dict[str, np.ndarray]:
+    """scikit-learn's probabilities on the test rows, by the name of the reference."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    table = pyarrow.parquet.read_table(data).to_pandas()
+    words = table[TEXTS[0]].fillna("") + " " + table[TEXTS[1]].fillna("")
+    ids = [(column, OneHotEncoder(handle_unknown="ignore", min_frequency=2), [column]) for column in IDS]
+    features = ColumnTransformer([*ids, ("numbers", StandardScaler(), list(NUMBERS))])
+    sides = {
+        "TF-IDF of words and pairs, LR": (TfidfVectorizer(ngram_range=(1, 2)), words),
+        "features, LR": (features, table[[*IDS, *NUMBERS]]),
+    }
+    return {name: _regression(encoder, rows, table[LABEL].to_numpy()) for name, (encoder, rows) in sides.items()}
+
+
+def _regression(encoder: Any, rows: Any, labels: np.ndarray) -> np.ndarray:
+    """Trained on training and validation rows with the C that is best on the validation rows."""
+    from sklearn.linear_model import LogisticRegression
+
+    train, test = (round(len(labels) * share) for share in (1 - SPLIT["validation"] - SPLIT["test"], 1 - SPLIT["test"]))
+
+    def predict(fitted_on: int, to: int, c: float) -> np.ndarray:
+        known, asked = encoder.fit_transform(rows[:fitted_on]), encoder.transform(rows[fitted_on:to])
+        return LogisticRegression(C=c, max_iter=2000).fit(known, labels[:fitted_on]).predict_proba(asked)[:, 1]
+
+    best = max(C_VALUES, key=lambda c: metrics.auc(labels[train:test], predict(train, test, c)) or 0.0)
+    return predict(test, len(labels), best)
+
+
+def compare(tasks: Sequence[Task], output: pathlib.Path, beside: dict[str, np.ndarray]) -> dict[str, Any]:
+    """By model, its results over the seeds; and how far MAIN is ahead of each, of the mean probability of all seeds."""
+    scored: dict[str, list[np.ndarray]] = {}
+    runs: dict[str, list[dict[str, Any]]] = {}
+    labels = np.empty(0)
+    for task in tasks:
+        found = read_scored(_result(output, task).with_suffix(".parquet"))
+        [labels], [probabilities] = found.labels.values(), found.probabilities.values()
+        scored.setdefault(task.model, []).append(probabilities)
+        runs.setdefault(task.model, []).append(json.loads(_result(output, task).read_text()))
+    scored |= {name: [probabilities] for name, probabilities in beside.items()}
+    models: dict[str, Any] = {}
+    for name, each in scored.items():
+        values = [metrics.summarise(labels, probabilities) for probabilities in each]
+        models[name] = {"test": values, "runs": runs.get(name, [])}
+        if MAIN in scored and name != MAIN:
+            models[name]["behind"] = _difference(labels, np.mean(each, axis=0), np.mean(scored[MAIN], axis=0))
+    return models
+
+
+def _difference(labels: np.ndarray, first: np.ndarray, second: np.ndarray) -> dict[str, Any]:
+    shard = shards(len(labels))
+    count = int(shard.max()) + 1
+    of = [by_shard(metrics.auc, labels, values, shard, count) for values in (first, second)]
+    test = delong(labels, first, second)
+    return {
+        "auc": test.difference if test else None,
+        "delong_p": test.p if test else None,
+        "t": paired_t(*of).t,
+        "interval": bootstrap(labels, first, second, 1000),
+    }
+
+
+def _table(models: dict[str, Any]) -> Table:
+    table = Table(title=f"{next(iter(models.values()))['test'][0]['examples']:,} test rows, mean (lowest .. highest)")
+    for heading in ("model", "seeds", "AUC", "RIG", "log loss", f"{MAIN} ahead", "t", "95%", "CPU s"):
+        table.add_column(heading, justify="left" if heading == "model" else "right")
+    for name, found in models.items():
+        aucs = [test["auc"] for test in found["test"]]
+        spread = f"{statistics.mean(aucs):.4f}"
+        spread += f" ({min(aucs):.4f} .. {max(aucs):.4f})" if len(aucs) > 1 else ""
+        means = [f"{statistics.mean(test[key] for test in found['test']):.4f}" for key in ("rig", "log_loss")]
+        behind = found.get("behind")
+        cells = ["", "", ""]
+        if behind:
+            low, high = behind["interval"]
+            cells = [f"{behind['auc']:+.4f}", f"{behind['t']:.1f}", f"{low:+.4f} .. {high:+.4f}"]
+        cpu = f"{statistics.mean(run['cpu_seconds'] for run in found['runs']):,.0f}" if found["runs"] else ""
+        table.add_row(name, str(len(aucs)), spread, *means, *cells, cpu)
+    return table
+
+
+def chosen_tasks(models: str, seeds: int | None, data: pathlib.Path, encoder: pathlib.Path) -> list[Task]:
+    """Seed by seed, and within a seed in the order of TRAININGS, in which no model waits for a later one.
+
+    Raises:
+        InputError: no such model, or what the encoder's folder or the data should be is not there.
+    """
+    names = [name.strip() for name in models.split(",")]
+    if unknown := sorted(set(names) - set(TRAININGS)):
+        raise InputError(f"--models: no such model: {', '.join(unknown)}. There are {', '.join(TRAININGS)}")
+    if not data.is_file():
+        raise InputError(f"--data {data}: no such file; give the table of reviews (Parquet)")
+    tasks = []
+    for seed in range(1, max(seeds or 0, *SEEDS.values()) + 1):
+        for name in (name for name in TRAININGS if name in names):
+            if seed <= (seeds or SEEDS[name]):
+                tasks.append(Task(name, seed, config_of(name, seed, data, encoder)))
+    return tasks
+
+
+@command("benchmarks.reviews")
+@click.option("--data", type=click.Path(path_type=pathlib.Path), required=True, help="The table of reviews (Parquet).")
+@click.option("--encoder", type=click.Path(path_type=pathlib.Path), required=True, help="Folder of a BERT checkpoint.")
+@click.option("--models", default=",".join(TRAININGS), help="Names, separated by commas.")
+@click.option(
+    "--seeds", type=click.IntRange(1), help="Trainings of each model. Default: 3; 1 of shallow_interaction_1."
+)
+@click.option("--threads", type=click.IntRange(1), help="Of TensorFlow. Default: one for each core.")
+@click.option(
+    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/reviews", help="The result folder."
+)
+def main(
+    data: pathlib.Path, encoder: pathlib.Path, models: str, seeds: int | None, threads: int | None, output: pathlib.Path
+) -> None:
+    """BERT4CTR beside its text alone, its features alone, and scikit-learn, on real reviews.
+
+    Prints a table, writes OUTPUT/reviews.json, and prints it as the last line. Cut, the same command goes on.
+    """
+    tasks = chosen_tasks(models, seeds, data, encoder)
+    load_tensorflow()
+    if threads:
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    train_missing(tasks, output)
+    found = compare(tasks, output, references(data))
+    finish({"benchmark": "reviews", "machine": machine(), "models": found}, output / "reviews.json", _table(found))
+
+
+if __name__ == "__main__":
+    main()
