@@ -38,8 +38,11 @@ from transforms.parallel import Workers
 SCRATCH = ".unfinished"
 LOG = "log"
 SUMMARY = "summary.json"
-LINES_PER_SECOND = 60_000  # of one process, through all steps
+_BYTES_PER_SECOND = 5.7e6  # of the training file, in one process, through all steps
+_SHARES = {"tables": 0.04, "lines": 0.14, "count": 0.13, "tokens": 0.02, "weights": 0.03, "join": 0.62}  # of that time
+_SHARE = 0.01  # of every other step
 _BUCKET_BYTES = 128 << 20  # of text
+_GZIP_FACTOR = 4  # bytes of text in one of gzip, about
 _PUBLISHING = "publishing"
 _LAST_STEPS = ("join", "join-public")
 _HERE = Workers(processes=1)
@@ -181,11 +184,10 @@ class _Steps:
         """The function's results, those of an earlier try included."""
         folder = self.scratch / "done" / step
         folder.mkdir(parents=True, exist_ok=True)
-        size = self.files.training.path.stat().st_size
         return self._workers.map(
             _Once(function, folder),
             list(enumerate(items)),
-            seconds=size / 60 / LINES_PER_SECOND,
+            seconds=_SHARES.get(step, _SHARE) * self._size(self.files.training) / _BYTES_PER_SECOND,
             progress=lambda done: self._progress(f"{what}: {done:,} of {len(items):,} parts"),
         )
 
@@ -197,8 +199,11 @@ class _Steps:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
+    def _size(self, table: Table) -> int:
+        return table.path.stat().st_size * (_GZIP_FACTOR if table.path.suffix == ".gz" else 1)
+
     def _bits(self, table: Table) -> int:
-        return bits_for(table.path.stat().st_size * (4 if table.path.suffix == ".gz" else 1), _BUCKET_BYTES)
+        return bits_for(self._size(table), _BUCKET_BYTES)
 
     def _add(self, table: Table, found: Sequence[tuple[Tally, list[str]]], is_whole: bool = True) -> None:
         tally = self.tallies.setdefault(table.path.name, Tally())
