@@ -10,7 +10,7 @@ KDDCUP2012 = "kddcup2012"
 
 
 @click.command()
-@click.option("--format", "log_format", type=click.Choice(["criteo", "avazu", KDDCUP2012]), default="criteo")
+@click.option("--format", "log_format", type=click.Choice(["criteo", "avazu", "text", KDDCUP2012]), default="criteo")
 @click.option("--rows", type=int, default=40_000, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option(
@@ -20,7 +20,7 @@ def generate(log_format: str, rows: int, seed: int, output: pathlib.Path) -> Non
     """Write a sample log with known true probabilities (beside it, in <output>.truth.parquet).
 
     \b
-    criteo, avazu: one file, by default criteo.
+    criteo, avazu, text: one file, by default criteo.
     kddcup2012: a folder of the competition's files, for `ctrpipe run` or `ctrpipe prepare`; a row is a line of
     training.txt, which may stand for several impressions.
     """
