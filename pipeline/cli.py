@@ -8,6 +8,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import click
 
 from pipeline.commands.bench import bench
+from pipeline.commands.compile import compile
 from pipeline.commands.demo import demo
 from pipeline.commands.drift import drift
 from pipeline.commands.generate import generate
@@ -72,5 +73,6 @@ for command in (
     tune_serving,
     demo,
     bench,
+    compile,
 ):
     main.add_command(command)

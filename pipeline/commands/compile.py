@@ -1,0 +1,32 @@
+"""`ctrpipe compile`."""
+
+import pathlib
+
+import click
+
+from pipeline.commands.options import PATH
+
+
+@click.command()
+@click.argument("config", type=PATH)
+@click.option("--output", type=PATH, required=True, help="The file to write.")
+@click.option("--format", "target", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key: training.epochs=2.")
+def compile(config: pathlib.Path, output: pathlib.Path, target: str, settings: tuple[str, ...]) -> None:
+    """Compile the pipeline that CONFIG describes for Kubeflow Pipelines v2, one container a step.
+
+    `yaml` is for Kubeflow Pipelines, `json` a PipelineJob for Vertex AI. The section kubeflow of CONFIG names the
+    image, the volumes and what each step may use. Parameters of a run: data (paths), output, model and training (the
+    sections of CONFIG, as YAML), seed, and settings, a list of KEY=VALUE.
+    """
+    from pipeline.config import load_config
+    from pipeline.quiet import importing, load_tensorflow
+
+    loaded = load_config(config, settings)
+    load_tensorflow()
+    with importing():
+        from pipeline.kubeflow.compile import compile_pipeline
+
+    steps = compile_pipeline(loaded, output, vertex=target == "json")
+    click.echo(f"Steps: {', '.join(steps)}")
+    click.echo(f"Written: {output}")

@@ -1,0 +1,185 @@
+"""`ctrpipe compile`: the graph as a pipeline of containers for Kubeflow Pipelines v2, or for Vertex AI."""
+
+import json
+import pathlib
+import tempfile
+from typing import Any
+
+import yaml
+from kfp import compiler, components, dsl, kubernetes
+
+from pipeline.config import RunConfig
+from pipeline.kubeflow.settings import Resources
+from pipeline.kubeflow.stages import PREPARE, REPORT, REPORTED, VERDICT, Stage, key, kind, stages
+from pipeline.runner import code_version
+from transforms.errors import InputError
+from transforms.spec import RANDOM
+
+DEFAULT = "default"  # of kubeflow.resources
+BUCKETS = "/gcs/"  # where Vertex AI's containers see all buckets
+STEP = ["python", "-m", "pipeline.kubeflow.step"]
+
+
+def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = False) -> list[str]:
+    """Writes the pipeline: YAML for Kubeflow Pipelines, or a PipelineJob in JSON for Vertex AI.
+
+    Returns:
+        The steps, each after those whose outputs it reads.
+
+    Raises:
+        InputError: the configuration cannot run there, or the file cannot be written.
+    """
+    mounts = [BUCKETS.rstrip("/")] if vertex else list(config.kubeflow.volumes.values())
+    if not config.kubeflow.image:
+        raise InputError("kubeflow.image: name the image that kubeflow/Dockerfile builds, as a registry has it")
+    if not mounts:
+        raise InputError("kubeflow.volumes: name the PersistentVolumeClaim of log and models, as in {ctr-data: /data}")
+    folder = config.kubeflow.output or f"{mounts[0]}/runs/{config.name}"
+    for where, path in [*_paths(config), ("kubeflow.output", folder)]:
+        _check_path(where, path, mounts)
+    nodes = stages(config)
+    names = [PREPARE, *(node.name for node in nodes), REPORT, VERDICT]
+    absent = sorted(set(config.kubeflow.resources) - {DEFAULT, *names})
+    if absent:
+        raise InputError(f"kubeflow.resources: {', '.join(absent)} is no step; the steps are {', '.join(names)}")
+    text = _compiled(_pipeline(config, nodes, folder, not vertex))
+    if vertex:
+        spec = next(yaml.safe_load_all(text))
+        job = {"displayName": config.name, "pipelineSpec": spec, "runtimeConfig": {}}
+        text = json.dumps(job, indent=1, sort_keys=True)
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{output}: cannot be written ({error.strerror}); choose another --output") from error
+    return names
+
+
+def _paths(config: RunConfig) -> list[tuple[str, str]]:
+    """The files and folders that the configuration names, and where it does."""
+    found = [("data.paths", path) for path in config.data.paths]
+    found += [("monitoring.previous", path) for path in config.monitoring.previous]
+    found += [("monitoring.serving", path) for path in config.monitoring.serving]
+    if config.text:
+        found.append(("text.encoder", config.text.encoder))
+    found += [("model.encoder", model.encoder) for model in (config.model, config.evaluation.baseline) if model]
+    return [(where, path) for where, path in found if path and path != RANDOM and "://" not in path]
+
+
+def _check_path(where: str, path: str, mounts: list[str]) -> None:
+    if not any(path.startswith(f"{mount}/") for mount in mounts) or ".." in path.split("/"):
+        raise InputError(
+            f"{where}: {path} is no path that a step in the cluster sees; put it below {' or '.join(mounts)}"
+        )
+
+
+def _compiled(pipeline: Any) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "pipeline.yaml"
+        compiler.Compiler().compile(pipeline, str(file))
+        return file.read_text(encoding="utf-8")
+
+
+def _pipeline(config: RunConfig, nodes: list[Stage], folder: str, volumes: bool) -> Any:
+    """kfp's pipeline. Prepare alone sees the parameters: what it hands to the others is what their caches go by."""
+    version = code_version()
+    rest = config.model_dump(mode="json", exclude={"kubeflow", "model", "training", "seed"})
+
+    def task(component: Any, name: str, cached: bool = True, **values: Any) -> Any:
+        made = component(**values).set_display_name(name).set_caching_options(cached)
+        return _equip(config, made, name, volumes)
+
+    def run(data: list, output: str, model: str, training: str, seed: int, settings: list):
+        prepare = task(
+            _component(config, version, PREPARE, parameters=PREPARED, returned=[*(n.name for n in nodes), REPORT]),
+            PREPARE,
+            cached=False,
+            config=json.dumps(rest),
+            **dict(zip(PARAMETERS, (data, output, model, training, seed, settings), strict=True)),
+        )
+        done: dict[tuple[str, str], Any] = {}
+        types = {(node.name, name): kind(type_) for node in nodes for name, type_ in node.outputs.items()}
+        for node in nodes:
+            inputs = {name: types[source] for name, source in node.inputs.items()}
+            component = _component(config, version, node.name, node=node, artifacts=inputs, parameters=ARGUMENTS)
+            values = {name: done[source] for name, source in node.inputs.items()}
+            made = task(component, node.name, arguments=prepare.outputs[key(node.name)], **values)
+            done |= {(node.name, name): made.outputs[name] for name in node.outputs}
+        reported = {key(*source): source for source in REPORTED if source in done}
+        component = _component(
+            config,
+            version,
+            REPORT,
+            artifacts={name: types[source] for name, source in reported.items()},
+            parameters=ARGUMENTS,
+            returned=[VERDICT],
+            shown={"metrics": "Metrics", "page": "HTML"},
+        )
+        values = {name: done[source] for name, source in reported.items()}
+        report = task(component, REPORT, cached=False, arguments=prepare.outputs[key(REPORT)], **values)
+        component = _component(config, version, VERDICT, parameters=ARGUMENTS)
+        task(component, VERDICT, cached=False, arguments=report.outputs[key(VERDICT)])
+
+    # Model and training as JSON: kfp takes no null within an object.
+    defaults = (folder, config.model.model_dump_json(), config.training.model_dump_json(), config.seed, [])
+    # Without a default a parameter must be given, as the log must where the configuration names none.
+    run.__defaults__ = (config.data.paths, *defaults) if config.data.paths else defaults
+    description = f"{config.model.name} on the log {config.name}; code {version}"
+    return dsl.pipeline(name=config.name, description=description)(run)
+
+
+PARAMETERS = ("data", "output", "model", "training", "seed", "settings")
+PREPARED = dict(zip(PARAMETERS, ("List", "String", "String", "String", "Integer", "List"), strict=True)) | {
+    "config": "String"
+}
+ARGUMENTS = {"arguments": "String"}
+
+
+def _component(
+    config: RunConfig,
+    version: str,
+    name: str,
+    node: Stage | None = None,
+    artifacts: dict[str, str] | None = None,
+    parameters: dict[str, str] | None = None,
+    returned: list[str] | None = None,
+    shown: dict[str, str] | None = None,
+) -> Any:
+    """A container that runs one step: the steps whose parameters it returns, artifacts that only people look at."""
+    outputs = {key(output): "String" for output in returned or ()} | (shown or {})
+    arguments = ["--stage", name, "--code_version", version]
+    if node:
+        outputs |= {output: kind(type_) for output, type_ in node.outputs.items()}
+        arguments += ["--executor", node.executor]
+        for output, type_ in node.outputs.items():
+            arguments += ["--output", f"{output}={type_.__module__}.{type_.__name__}"]
+    inputs = {**(parameters or {}), **(artifacts or {})}
+    specification = {
+        "name": name,
+        "inputs": [{"name": input_name, "type": type_} for input_name, type_ in inputs.items()],
+        "outputs": [{"name": output, "type": type_} for output, type_ in outputs.items()],
+        "implementation": {
+            "container": {
+                "image": config.kubeflow.image,
+                "command": STEP,
+                "args": [*arguments, "--executor_input", {"executorInput": None}],
+            }
+        },
+    }
+    return components.load_component_from_text(yaml.safe_dump(specification))
+
+
+def _equip(config: RunConfig, task: Any, name: str, volumes: bool) -> Any:
+    """Resources and volumes."""
+    resources = config.kubeflow.resources.get(name) or config.kubeflow.resources.get(DEFAULT) or Resources()
+    if resources.cpu:
+        task.set_cpu_request(resources.cpu).set_cpu_limit(resources.cpu)
+    if resources.memory:
+        task.set_memory_request(resources.memory).set_memory_limit(resources.memory)
+    if resources.accelerator:
+        task.set_accelerator_type(resources.accelerator).set_accelerator_limit(resources.accelerators)
+    if volumes:
+        for claim, mount in config.kubeflow.volumes.items():
+            kubernetes.mount_pvc(task, pvc_name=claim, mount_path=mount)
+        for label, value in resources.node_selector.items():
+            kubernetes.add_node_selector(task, label, value)
+    return task

@@ -1,0 +1,84 @@
+"""The steps: one for each node of the graph, before them Prepare, after them Report and Verdict."""
+
+import dataclasses
+import json
+import pathlib
+import tempfile
+from typing import Any
+
+from tfx.dsl.components.base.executor_spec import BeamExecutorSpec
+from tfx.types import standard_artifacts
+
+from pipeline.config import RunConfig
+from pipeline.graph import RunInputs, create_pipeline
+
+PREPARE, REPORT, VERDICT = "Prepare", "Report", "Verdict"
+# What the report is made from, of the nodes that a graph has.
+REPORTED = (
+    ("LogExampleGen", "examples"),
+    ("LogStatisticsGen", "statistics"),
+    ("ImportSchemaGen", "schema"),
+    ("ExampleValidator", "anomalies"),
+    ("DriftCheck", "drift"),
+    ("LogTransform", "transform_graph"),
+    ("Trainer", "model"),
+    ("Trainer.baseline", "model"),
+    ("GatedEvaluator", "evaluation"),
+    ("GatedEvaluator", "blessing"),
+    ("AtomicPusher", "pushed_model"),
+)
+_KINDS = {standard_artifacts.Examples: "Dataset", standard_artifacts.Model: "Model"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """A node of the graph: its id, the dotted name of its executor, by input the node and the output that it is, and by
+    output its TFX class."""
+
+    name: str
+    executor: str
+    inputs: dict[str, tuple[str, str]]
+    outputs: dict[str, type]
+
+
+def key(*names: str) -> str:
+    """A name for a parameter or an artifact: `Trainer.baseline`, `model` -> trainer_baseline_model."""
+    return "_".join(names).replace(".", "_").lower()
+
+
+def kind(artifact: type) -> str:
+    """Kubeflow's type of an artifact."""
+    return _KINDS.get(artifact, "Artifact")
+
+
+def stages(config: RunConfig) -> list[Stage]:
+    """The nodes of a configuration's graph, each after those whose outputs it reads."""
+    with tempfile.TemporaryDirectory() as folder:
+        pipeline = create_pipeline(config, RunInputs((), "", "", pathlib.Path(folder), "", config.monitoring))
+    return [
+        Stage(
+            node.id,
+            node.executor_spec.class_path,
+            {name: (channel.producer_component_id, channel.output_key) for name, channel in node.inputs.items()},
+            {name: channel.type for name, channel in node.outputs.items()},
+        )
+        for node in pipeline.components
+    ]
+
+
+def arguments(config: RunConfig, inputs: RunInputs) -> dict[str, str]:
+    """By node, as JSON, what its executor is given besides artifacts: the same for two runs that may share its result.
+
+    Writes the schema into the run's output folder, which is where one of the nodes reads it.
+    """
+    pipeline = create_pipeline(config, inputs)
+    found: dict[str, dict[str, Any]] = {}
+    for node in pipeline.components:
+        found[node.id] = {name: value for name, value in node.exec_properties.items() if value is not None}
+    beam = {node.id for node in pipeline.components if isinstance(node.executor_spec, BeamExecutorSpec)}
+    return {
+        name: json.dumps(
+            {"exec_properties": properties, "beam_args": pipeline.beam_pipeline_args if name in beam else []}
+        )
+        for name, properties in found.items()
+    }
