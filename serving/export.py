@@ -6,13 +6,13 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2, regression_pb2
 
+from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from transforms.ingest import to_examples
 from transforms.packed import INPUTS
@@ -34,7 +34,7 @@ class _Servable(tf.Module):
 
     def __init__(
         self,
-        model: keras.Model,
+        model: CTRModel,
         transform: tft.TFTransformOutput,
         spec: LogSpec,
         feature_map: FeatureMap,
@@ -143,7 +143,7 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
 
 
 def export(
-    model: keras.Model,
+    model: CTRModel,
     transform: tft.TFTransformOutput,
     spec: LogSpec,
     feature_map: FeatureMap,
@@ -155,7 +155,7 @@ def export(
     """Writes the SavedModel, with what travels beside it in assets.extra.
 
     Args:
-        model: The trained model; its output is logits [N, tasks].
+        model: The trained model; it is folded.
         transform: The transform graph that made its training data.
         spec: The description of the log.
         feature_map: The description of the packed tensors.
@@ -165,6 +165,7 @@ def export(
         position: Raw values of columns of the role position, which then hold for every request.
     """
     load_text_operations()
+    model.fold()
     servable = _Servable(model, transform, spec, feature_map, position)
     signatures = _signatures(servable, spec, feature_map)
     tf.saved_model.save(servable, str(path), signatures=signatures)

@@ -180,7 +180,9 @@ def test_serving_what_or_where_nobody_can(tmp_path):
         found = call("serve", "--model_base_path", tmp_path, "--rest_api_port", port)
         one_line(*found, f"Cannot listen on 127.0.0.1:{port}: Address already in use; choose another --rest_api_port")
     for port in (-1, 65536):
-        one_line(*call("serve", "--model_base_path", tmp_path, "--rest_api_port", port), "a port is a number from 0 to 65535")
+        one_line(
+            *call("serve", "--model_base_path", tmp_path, "--rest_api_port", port), "a port is a number from 0 to 65535"
+        )
     found = call("serve", "--model_base_path", tmp_path, "--rest_api_port", 1, "--host", "256.0.0.1")
     one_line(*found, "Cannot listen on 256.0.0.1:1")
     one_line(*call("serve", "--model_base_path", tmp_path / "absent", "--rest_api_port", 0), "no such folder")

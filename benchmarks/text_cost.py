@@ -1,0 +1,139 @@
+"""What features cost a model with a text: milliseconds per sample of BERT4CTR beside those it is compared with.
+
+    python -m benchmarks.text_cost [--features 57,90] [--layers 12] [--width 768] [--batch 10] [--repeats 20]
+
+Models with random weights on random rows of a fixed length, in one process, their batches in turn; average, median, p90
+and p95 of the repeats. Ratios are medians over the repeats of the ratio within one repeat.
+"""
+
+import pathlib
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from benchmarks.command import busy, busy_caption, command, finish, machine
+from models import FeatureMap
+from models.feature_map import Text
+from pipeline.progress import announce
+from pipeline.quiet import load_tensorflow
+from serving.latency.papers import batch_seconds
+
+MODELS = ("text_only", "shallow_interaction_1", "shallow_interaction_n", "bert4ctr", "numbert")
+LENGTH, WORDS = 64, 30522
+# What the ratios are for: BERT4CTR over Shallow-N at most 1.05, NumBERT over BERT4CTR at least 4 and 7.
+TARGETS = {57: 4.0, 90: 7.0}
+SHALLOW_TARGET = 1.05
+
+
+def feature_map(features: int) -> FeatureMap:
+    """Bucketed features of 101 values, and a text."""
+    fields = [(f"field_{index}", "numeric", 101, 1, "feature") for index in range(features)]
+    return FeatureMap.from_sizes(fields, text=Text(LENGTH, WORDS, number_ids=tuple(range(1000, 1100))))
+
+
+def batches(data: FeatureMap, rows: int, count: int) -> list[dict[str, np.ndarray]]:
+    """Rows full of words."""
+    random = np.random.default_rng(1)
+    offsets = np.array([field.offset for field in data.fields])
+    return [
+        {
+            "ids": (offsets + random.integers(2, 103, (rows, len(offsets)))).astype(np.int32),
+            "tokens": random.integers(1000, WORDS, (rows, LENGTH)).astype(np.int32),
+            "segments": np.repeat((np.arange(LENGTH) >= LENGTH // 2)[None], rows, axis=0).astype(np.int32),
+        }
+        for _ in range(count)
+    ]
+
+
+def predictor(name: str, data: FeatureMap, layers: int, width: int) -> Callable[[dict[str, Any]], Any]:
+    """A model as it is served: folded, one graph."""
+    import tensorflow as tf
+
+    from models import create
+    from models.ctr_model import empty_row
+
+    model = create(
+        name, data, encoder_layers=layers, encoder_width=width, encoder_heads=width // 64, encoder_ffn=4 * width
+    )
+    model(empty_row(data))
+    model.fold()
+    graph = tf.function(lambda inputs: model(inputs, training=False))
+    return lambda inputs: graph(inputs).numpy()
+
+
+def measure(features: int, layers: int, width: int, rows: int, repeats: int) -> dict[str, Any]:
+    """By model the seconds of every repeat, and the ratios."""
+    data = feature_map(features)
+    rows_of = batches(data, rows, repeats + 2)
+    calls = {name: (predictor(name, data, layers, width), rows_of) for name in MODELS}
+    seconds = batch_seconds(calls)
+
+    def ratio(name: str, other: str) -> float:
+        return statistics.median(a / b for a, b in zip(seconds[name], seconds[other], strict=True))
+
+    return {
+        "features": features,
+        "models": {name: _milliseconds(values, rows) for name, values in seconds.items()},
+        "bert4ctr over shallow_interaction_n": ratio("bert4ctr", "shallow_interaction_n"),
+        "numbert over bert4ctr": ratio("numbert", "bert4ctr"),
+    }
+
+
+def _milliseconds(seconds: list[float], rows: int) -> dict[str, float]:
+    each = [1000 * value / rows for value in seconds]
+    p90, p95 = np.percentile(each, [90, 95])
+    return {
+        "average": statistics.mean(each),
+        "median": statistics.median(each),
+        "p90": float(p90),
+        "p95": float(p95),
+    }
+
+
+def _table(measured: list[dict[str, Any]], caption: str) -> Table:
+    table = Table(title="ms per sample", caption=caption)
+    for name in ("features", "model", "average", "median", "p90", "p95"):
+        table.add_column(name, justify="left" if name == "model" else "right")
+    for found in measured:
+        for name, numbers in found["models"].items():
+            table.add_row(str(found["features"]), name, *(f"{value:.2f}" for value in numbers.values()))
+        shallow, numbert = found["bert4ctr over shallow_interaction_n"], found["numbert over bert4ctr"]
+        wanted = TARGETS.get(found["features"])
+        least = f" (>= {wanted:g})" if wanted else ""
+        table.add_section()
+        table.add_row("", f"bert4ctr / shallow_interaction_n (<= {SHALLOW_TARGET:g})", "", f"{shallow:.3f}")
+        table.add_row("", f"numbert / bert4ctr{least}", "", f"{numbert:.2f}")
+        table.add_section()
+    return table
+
+
+@command("benchmarks.text_cost")
+@click.option("--features", default="57,90", help="Numbers of features.")
+@click.option("--layers", type=click.IntRange(1), default=12, help="Of the encoder.")
+@click.option("--width", type=click.IntRange(64), default=768, help="Of the encoder; a multiple of 64.")
+@click.option("--batch", type=click.IntRange(1), default=10, help="Rows in a batch.")
+@click.option("--repeats", type=click.IntRange(2), default=20)
+@click.option(
+    "--output",
+    type=click.Path(path_type=pathlib.Path),
+    default=pathlib.Path("runs/benchmarks/text_cost.json"),
+)
+def main(features: str, layers: int, width: int, batch: int, repeats: int, output: pathlib.Path) -> None:
+    """What features cost a model with a text."""
+    load_tensorflow()
+    load = busy()
+    measured = []
+    for count in (int(text) for text in features.split(",")):
+        announce(f"{count} features: {', '.join(MODELS)}")
+        measured.append(measure(count, layers, width, batch, repeats))
+    settings = {"layers": layers, "width": width, "batch": batch, "repeats": repeats, "length": LENGTH}
+    report = {"benchmark": "text_cost", "machine": machine(), "busy": load, **settings, "measured": measured}
+    finish(report, output, _table(measured, busy_caption(load)))
+
+
+if __name__ == "__main__":
+    main()
