@@ -20,6 +20,7 @@ from pipeline.commands.report import report
 from pipeline.commands.run import run
 from pipeline.commands.score import score
 from pipeline.commands.serve import serve
+from pipeline.commands.submit import submit
 from pipeline.commands.sweep import sweep
 from pipeline.commands.tune_serving import tune_serving
 from transforms.errors import InputError, causes
@@ -74,5 +75,6 @@ for command in (
     demo,
     bench,
     compile,
+    submit,
 ):
     main.add_command(command)

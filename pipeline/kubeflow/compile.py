@@ -56,7 +56,7 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
 
 def _paths(config: RunConfig) -> list[tuple[str, str]]:
     """The files and folders that the configuration names, and where it does."""
-    found = [("data.paths", path) for path in config.data.paths]
+    found: list[tuple[str, str | None]] = [("data.paths", path) for path in config.data.paths]
     found += [("monitoring.previous", path) for path in config.monitoring.previous]
     found += [("monitoring.serving", path) for path in config.monitoring.serving]
     if config.text:
@@ -120,7 +120,13 @@ def _pipeline(config: RunConfig, nodes: list[Stage], folder: str, volumes: bool)
         task(component, VERDICT, cached=False, arguments=report.outputs[key(VERDICT)])
 
     # Model and training as JSON: kfp takes no null within an object.
-    defaults = (folder, config.model.model_dump_json(), config.training.model_dump_json(), config.seed, [])
+    defaults: tuple[Any, ...] = (
+        folder,
+        config.model.model_dump_json(),
+        config.training.model_dump_json(),
+        config.seed,
+        [],
+    )
     # Without a default a parameter must be given, as the log must where the configuration names none.
     run.__defaults__ = (config.data.paths, *defaults) if config.data.paths else defaults
     description = f"{config.model.name} on the log {config.name}; code {version}"

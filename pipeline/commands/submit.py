@@ -1,0 +1,48 @@
+"""`ctrpipe submit`."""
+
+import pathlib
+import sys
+
+import click
+
+from pipeline.commands.options import BLOCKED, PATH
+
+
+@click.command()
+@click.argument("package", type=PATH)
+@click.option("--host", required=True, help="Kubeflow Pipelines' address, as in http://localhost:8888.")
+@click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter's value; repeatable.")
+@click.option("--recurring", metavar="CRON", help='Six fields, seconds first: "0 0 4 * * *" is every day at four.')
+@click.option("--namespace", help="The profile's namespace, where Kubeflow has several users.")
+@click.option("--service-account", help="The account that the steps run as.")
+@click.option("--token", envvar="KFP_TOKEN", help="Bearer token; better in the environment, as KFP_TOKEN.")
+@click.option("--no-wait", is_flag=True, help="Start the run and end.")
+def submit(
+    package: pathlib.Path,
+    host: str,
+    parameters: tuple[str, ...],
+    recurring: str | None,
+    namespace: str | None,
+    service_account: str | None,
+    token: str | None,
+    no_wait: bool,
+) -> None:
+    """Run PACKAGE, a file that `ctrpipe compile` wrote, on Kubeflow Pipelines, and follow it to its end.
+
+    Exit codes: 0 it succeeded, 1 it did not, or a gate blocked the model. Ctrl-C ends the following, not the run.
+    """
+    from pipeline.kubeflow.submit import Host, connect, follow, read_package, read_parameters, start
+    from pipeline.progress import announce
+
+    found = read_package(package)
+    values = read_parameters(found, parameters)
+    server = Host(host, token, namespace)
+    client = connect(server)
+    started = start(client, server, found, values, recurring, service_account)
+    click.echo(f"{'Schedule' if recurring else 'Run'}: {started}")
+    if recurring or no_wait:
+        return
+    state = follow(client, server, started, announce)
+    click.echo(f"Run {started}: {state.lower()}")
+    if state not in ("SUCCEEDED", "SKIPPED"):
+        sys.exit(BLOCKED)

@@ -1,0 +1,269 @@
+"""`ctrpipe submit`: uploads a compiled pipeline, starts it now or by the clock, and follows it."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import pathlib
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import kfp
+import kfp_server_api
+import urllib3
+import yaml
+
+from pipeline.config import read_yaml
+from transforms.errors import InputError
+
+LOG_LINES = 20  # of a failed step
+_TYPES: dict[str, tuple[type, ...]] = {
+    "STRING": (str,),
+    "NUMBER_INTEGER": (int,),
+    "NUMBER_DOUBLE": (int, float),
+    "BOOLEAN": (bool,),
+    "LIST": (list,),
+    "STRUCT": (dict,),
+}
+_ENDED = ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED")
+
+
+@dataclasses.dataclass(frozen=True)
+class Package:
+    """A compiled pipeline: its file, its name, and its parameters as the file describes them."""
+
+    path: pathlib.Path
+    name: str
+    parameters: dict[str, dict[str, Any]]
+
+    @property
+    def version(self) -> str:
+        """The same for two files with the same contents."""
+        return f"{self.name}-{hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """Where Kubeflow Pipelines' API is, and who asks."""
+
+    url: str
+    token: str | None = None
+    namespace: str | None = None
+
+
+def read_package(path: pathlib.Path) -> Package:
+    """Raises InputError when the file is not what `ctrpipe compile` writes."""
+    try:
+        spec: Any = next(yaml.safe_load_all(path.read_text(encoding="utf-8")), None)
+        name = spec["pipelineInfo"]["name"]
+        parameters = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{path}: no compiled pipeline; make one with ctrpipe compile") from error
+    return Package(path, name, parameters)
+
+
+def read_parameters(package: Package, given: tuple[str, ...]) -> dict[str, Any]:
+    """Values by name, from `name=value`; a text is taken as it stands, everything else is YAML.
+
+    Raises:
+        InputError: the pipeline has no such parameter, a value is of another type, or one is missing.
+    """
+    values: dict[str, Any] = {}
+    for setting in given:
+        name, equals, text = setting.partition("=")
+        if not equals or name not in package.parameters:
+            raise InputError(f"--param {setting}: expected NAME=VALUE, NAME one of {', '.join(package.parameters)}")
+        kind = package.parameters[name]["parameterType"]
+        try:
+            values[name] = text if kind == "STRING" else read_yaml(text)
+        except yaml.YAMLError as error:
+            raise InputError(f"--param {setting}: the value is not valid YAML") from error
+        wrong = not isinstance(values[name], _TYPES[kind]) or (kind != "BOOLEAN" and isinstance(values[name], bool))
+        if wrong:
+            raise InputError(f"--param {setting}: expected a value of type {kind.lower()}")
+    missing = [
+        name
+        for name, found in package.parameters.items()
+        if name not in values and "defaultValue" not in found and not found.get("isOptional")
+    ]
+    if missing:
+        raise InputError(f"{package.path}: give --param {missing[0]}=VALUE, which has no default")
+    return values
+
+
+def connect(host: Host) -> kfp.Client:
+    """A client whose host has answered and has taken the token.
+
+    Raises:
+        InputError: it has not.
+    """
+    warnings.filterwarnings("ignore", module="kfp")
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    with _explained(host):
+        _check_health(host)
+        client = kfp.Client(host=host.url, existing_token=host.token, namespace=host.namespace or "kubeflow")
+        client.list_experiments(page_size=1, namespace=host.namespace)
+        return client
+
+
+def _check_health(host: Host) -> None:
+    """What kfp's client does as well, which takes 25 seconds to say of any failure that it was one."""
+    if not host.url.startswith(("http://", "https://")):
+        raise InputError(f"--host {host.url}: expected an address that begins with http:// or https://")
+    url = f"{host.url.rstrip('/')}/apis/v2beta1/healthz"
+    answer = urllib3.request("GET", url, headers=_headers(host), timeout=30, retries=urllib3.Retry(1, redirect=False))
+    if answer.status in (301, 302, 303, 307, 401, 403):  # a page to log in on, or a plain no
+        raise kfp_server_api.ApiException(status=401)
+    if answer.status != 200 or "json" not in answer.headers.get("Content-Type", ""):
+        raise InputError(f"{host.url}: HTTP {answer.status}, and no Kubeflow Pipelines; check --host")
+
+
+def _headers(host: Host) -> dict[str, str]:
+    return {"Authorization": f"Bearer {host.token}"} if host.token else {}
+
+
+def start(
+    client: kfp.Client,
+    host: Host,
+    package: Package,
+    parameters: dict[str, Any],
+    recurring: str | None,
+    account: str | None,
+) -> str:
+    """Uploads the pipeline, unless it is there, and starts a run or a schedule; takes the upload back where that fails.
+
+    Args:
+        client: Of `connect`.
+        host: The same host.
+        package: What is to run.
+        parameters: By name; the others keep their defaults.
+        recurring: Cron expression of six fields, seconds first; None: once, now.
+        account: The service account that the steps run as; None: the cluster's default.
+
+    Returns:
+        The id of the run, or of the schedule.
+
+    Raises:
+        InputError: the host refuses.
+    """
+    with _explained(host), contextlib.redirect_stdout(None), contextlib.ExitStack() as undo:
+        pipeline_id, version_id = _upload(client, host, package, undo)
+        experiment = client.create_experiment(package.name, namespace=host.namespace)
+        common = {
+            "experiment_id": experiment.experiment_id,
+            "job_name": package.name,
+            "params": parameters,
+            "pipeline_id": pipeline_id,
+            "version_id": version_id,
+            "service_account": account,
+        }
+        if recurring:
+            # One at a time, and none for the past: runs share a folder.
+            made = client.create_recurring_run(cron_expression=recurring, max_concurrency=1, no_catchup=True, **common)
+            found = made.recurring_run_id
+        else:
+            found = client.run_pipeline(**common).run_id
+        undo.pop_all()
+        return found
+
+
+def _upload(client: kfp.Client, host: Host, package: Package, undo: contextlib.ExitStack) -> tuple[str, str]:
+    """The ids of the pipeline and of the version with the package's contents."""
+    pipeline_id = client.get_pipeline_id(package.name)
+    if pipeline_id is None:
+        made = client.upload_pipeline(str(package.path), package.name, namespace=host.namespace)
+        pipeline_id = made.pipeline_id
+        undo.callback(_forget_pipeline, client, pipeline_id)
+        versions = client.list_pipeline_versions(pipeline_id).pipeline_versions
+        return pipeline_id, versions[0].pipeline_version_id
+    token = ""
+    while True:
+        page = client.list_pipeline_versions(pipeline_id, page_token=token)
+        for version in page.pipeline_versions or ():
+            if version.display_name == package.version:
+                return pipeline_id, version.pipeline_version_id
+        token = page.next_page_token
+        if not token:
+            break
+    made = client.upload_pipeline_version(str(package.path), package.version, pipeline_id=pipeline_id)
+    undo.callback(client.delete_pipeline_version, pipeline_id, made.pipeline_version_id)
+    return pipeline_id, made.pipeline_version_id
+
+
+def _forget_pipeline(client: kfp.Client, pipeline_id: str) -> None:
+    for version in client.list_pipeline_versions(pipeline_id).pipeline_versions or ():
+        client.delete_pipeline_version(pipeline_id, version.pipeline_version_id)
+    client.delete_pipeline(pipeline_id)
+
+
+def follow(client: kfp.Client, host: Host, run_id: str, say: Callable[[str], None], seconds: float = 5.0) -> str:
+    """Says what each step does until the run has ended, and of a failed one the last lines of its log.
+
+    Returns:
+        SUCCEEDED, SKIPPED, FAILED or CANCELED.
+
+    Raises:
+        InputError: the host no longer answers, or no longer takes the token; the run goes on.
+    """
+    known: dict[str, str] = {}
+    while True:
+        with _explained(host, f"; run {run_id} goes on"):
+            run = client.get_run(run_id)
+        tasks = (run.run_details and run.run_details.task_details) or []
+        for task in tasks:
+            # A container's own pod is a child of the task; the others are Kubeflow's drivers and the graph itself.
+            if task.state and task.display_name and known.get(task.task_id) != task.state:
+                known[task.task_id] = task.state
+                say(f"{task.display_name}: {task.state.lower()}")
+        if run.state in _ENDED:
+            break
+        time.sleep(seconds)
+    for task in tasks:
+        if task.state == "FAILED":
+            for pod in [task.pod_name, *(child.pod_name for child in task.child_tasks or ())]:
+                if pod and (lines := _log(host, run_id, pod)):
+                    say("\n".join([f"{task.display_name}, the end of its log:", *lines]))
+                    break
+    return run.state
+
+
+def _log(host: Host, run_id: str, pod: str) -> list[str]:
+    """The last lines of a pod's log; none where the cluster has already deleted it."""
+    url = f"{host.url.rstrip('/')}/apis/v1alpha1/runs/{run_id}/nodes/{pod}/log"
+    try:
+        answer = urllib3.request("GET", url, headers=_headers(host), timeout=30, retries=1)
+    except urllib3.exceptions.HTTPError:
+        return []
+    return answer.data.decode("utf-8", "replace").splitlines()[-LOG_LINES:] if answer.status == 200 else []
+
+
+@contextlib.contextmanager
+def _explained(host: Host, more: str = "") -> Iterator[None]:
+    try:
+        yield
+    except kfp_server_api.ApiException as error:
+        if error.status in (401, 403):
+            what = "refuses the token" if host.token else "wants a token"
+            raise InputError(
+                f"{host.url}: {what} (HTTP {error.status}); give a valid one in KFP_TOKEN{more}"
+            ) from error
+        raise InputError(f"{host.url}: HTTP {error.status}: {_reason(error)}{more}") from error
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        if isinstance(error, urllib3.exceptions.HTTPError):
+            raise InputError(f"{host.url}: no answer; is this the address of Kubeflow Pipelines?{more}") from error
+        raise InputError(f"{host.url}: {' '.join(str(error).split())}{more}") from error
+
+
+def _reason(error: kfp_server_api.ApiException) -> str:
+    """What the API says is wrong, on one line."""
+    try:
+        found = json.loads(error.body)
+        text = str(found.get("error") or found.get("message") or error.reason)
+    except (TypeError, ValueError, AttributeError):
+        text = str(error.reason)
+    return " ".join(text.split())[:300]

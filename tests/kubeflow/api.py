@@ -1,0 +1,125 @@
+"""A stand-in for Kubeflow Pipelines' API: keeps what kfp's client sends, and answers as the API's schema says."""
+
+import contextlib
+import dataclasses
+import email
+import email.policy
+import http.server
+import json
+import re
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from typing import Any
+
+
+@dataclasses.dataclass
+class Api:
+    """`states` are a run's, one a question; `refuse` holds paths that are answered with a status of its own."""
+
+    url: str = ""
+    token: str | None = None
+    states: list[tuple[str, list[dict[str, Any]]]] = dataclasses.field(default_factory=list)
+    refuse: dict[str, int] = dataclasses.field(default_factory=dict)
+    logs: dict[str, str] = dataclasses.field(default_factory=dict)
+    pipelines: dict[str, str] = dataclasses.field(default_factory=dict)  # id by name
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)  # display name by id
+    uploads: list[str] = dataclasses.field(default_factory=list)
+    runs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    schedules: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        """The status, and JSON or a text."""
+        for refused, status in self.refuse.items():
+            if re.fullmatch(refused, f"{method} {path}"):
+                return status, {"error": f"{path} is refused"}
+        parts = path.strip("/").split("/")[2:]
+        match (method, *parts):
+            case ("GET", "healthz"):
+                return 200, {"multi_user": False}
+            case ("GET", "experiments"):
+                return 200, {}
+            case ("POST", "experiments"):
+                return 200, {"experiment_id": "e1", **body}
+            case ("GET", "pipelines"):
+                [asked] = json.loads(query["filter"])["predicates"]
+                found = self.pipelines.get(asked["stringValue"])
+                return 200, {"pipelines": [{"pipeline_id": found}]} if found else {}
+            case ("POST", "pipelines", "upload"):
+                self.uploads.append(body)
+                self.pipelines[query["name"]] = "p1"
+                self.versions["v1"] = query["name"]
+                return 200, {"pipeline_id": "p1", "display_name": query["name"]}
+            case ("POST", "pipelines", "upload_version"):
+                self.uploads.append(body)
+                made = f"v{len(self.versions) + 1}"
+                self.versions[made] = query["name"]
+                return 200, {"pipeline_id": query["pipelineid"], "pipeline_version_id": made}
+            case ("GET", "pipelines", "p1", "versions"):
+                return 200, {
+                    "pipeline_versions": [
+                        {"pipeline_version_id": key, "display_name": name} for key, name in self.versions.items()
+                    ]
+                }
+            case ("DELETE", "pipelines", "p1", "versions", version):
+                return 200, self.versions.pop(version) and {}
+            case ("DELETE", "pipelines", "p1"):
+                self.pipelines.clear()
+                return 200, {}
+            case ("POST", "runs"):
+                self.runs.append(body)
+                return 200, {"run_id": "r1"}
+            case ("GET", "runs", "r1"):
+                state, tasks = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+                return 200, {"run_id": "r1", "state": state, "run_details": {"task_details": tasks}}
+            case ("POST", "recurringruns"):
+                self.schedules.append(body)
+                return 200, {"recurring_run_id": "s1"}
+            case ("GET", "runs", "r1", "nodes", pod, "log") if pod in self.logs:
+                return 200, self.logs[pod]
+        return 404, {"error": f"nothing at {method} {path}"}
+
+
+@contextlib.contextmanager
+def running_api(**fields: Any) -> Iterator[Api]:
+    api = Api(**fields)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def _handle(self) -> None:
+            path, _, query = self.path.partition("?")
+            content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if api.token and self.headers.get("Authorization") != f"Bearer {api.token}":
+                status, answer = 401, {"error": "unauthenticated"}
+            else:
+                status, answer = api.answer(
+                    self.command, path, dict(urllib.parse.parse_qsl(query)), self._body(content)
+                )
+            data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/plain" if isinstance(answer, str) else "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def _body(self, content: bytes) -> Any:
+            kind = self.headers.get("Content-Type", "")
+            if kind.startswith("multipart/"):
+                head = f"Content-Type: {kind}\r\n\r\n".encode()
+                [part] = email.message_from_bytes(head + content, policy=email.policy.HTTP).iter_parts()
+                assert part.get_param("name", header="content-disposition") == "uploadfile"
+                return part.get_payload(decode=True).decode()
+            return json.loads(content) if content else None
+
+        do_GET = do_POST = do_DELETE = _handle
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    api.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield api
+    finally:
+        server.shutdown()
+        server.server_close()

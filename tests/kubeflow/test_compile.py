@@ -1,0 +1,214 @@
+"""The compiled file: what Kubeflow Pipelines and Vertex AI take, and nothing of the machine that compiled it."""
+
+import copy
+import json
+import pathlib
+
+import pytest
+import yaml
+from google.protobuf import json_format
+from kfp import components
+from kfp.pipeline_spec import pipeline_spec_pb2
+
+from pipeline.config import check_config
+from pipeline.kubeflow.compile import compile_pipeline
+from pipeline.kubeflow.stages import arguments, stages
+from pipeline.kubeflow.step import Task, local_path, prepare
+from pipeline.runner import code_version, resolve
+from tests.e2e.small_run import CONFIG, ROOT, call, one_line
+from transforms.errors import InputError
+
+KUBEFLOW = {
+    "image": "registry.example/ctrpipe:1",
+    "volumes": {"ctr-data": "/data"},
+    "resources": {
+        "default": {"cpu": "500m", "memory": "2Gi"},
+        "Trainer": {"cpu": 8, "memory": "16Gi", "accelerator": "nvidia.com/gpu", "node_selector": {"pool": "gpu"}},
+    },
+}
+
+
+def config(**changes):
+    values = copy.deepcopy({**CONFIG, "serving": {"bulk_inferrer": True}, "kubeflow": KUBEFLOW})
+    return check_config(values | changes, (), "config")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    file = tmp_path_factory.mktemp("compiled") / "pipeline.yaml"
+    names = compile_pipeline(config(), file)
+    spec, platform = yaml.safe_load_all(file.read_text())
+    return file, names, spec, platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+
+
+def test_the_file_is_a_pipeline_to_kfp_and_to_its_schema(compiled):
+    file, names, spec, _ = compiled
+    loaded = components.load_component_from_file(str(file))
+    assert set(loaded.component_spec.inputs) == {"data", "output", "model", "training", "seed", "settings"}
+    parsed = json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
+    shown = [task.task_info.name for task in parsed.root.dag.tasks.values()]
+    assert sorted(shown) == sorted(names) and {"LogTransform", "Trainer.baseline", "BulkInferrer"} <= set(names)
+    with pytest.raises(json_format.ParseError):
+        json_format.ParseDict({**spec, "rooot": {}}, pipeline_spec_pb2.PipelineSpec())
+
+
+def test_every_step_is_a_container_with_types_that_open_source_kubeflow_knows(compiled):
+    _, names, spec, _ = compiled
+    executors = spec["deploymentSpec"]["executors"]
+    assert len(executors) == len(names) and all(set(found) == {"container"} for found in executors.values())
+    for found in executors.values():
+        container = found["container"]
+        assert container["image"] == KUBEFLOW["image"] and "--module_file" not in container["args"]
+        assert container["command"] == ["python", "-m", "pipeline.kubeflow.step"]
+        assert container["args"][container["args"].index("--code_version") + 1] == code_version()
+    titles = {
+        artifact["artifactType"]["schemaTitle"]
+        for component in spec["components"].values()
+        for side in ("inputDefinitions", "outputDefinitions")
+        for artifact in component.get(side, {}).get("artifacts", {}).values()
+    }
+    assert titles == {"system.Artifact", "system.Dataset", "system.Model", "system.Metrics", "system.HTML"}
+
+
+def test_the_graph_is_that_of_a_run_here(compiled):
+    _, _, spec, _ = compiled
+    tasks = spec["root"]["dag"]["tasks"]
+    by_name = {task["taskInfo"]["name"]: key for key, task in tasks.items()}
+    for stage in stages(config()):
+        inputs = tasks[by_name[stage.name]].get("inputs", {}).get("artifacts", {})
+        sources = {name: found["taskOutputArtifact"] for name, found in inputs.items()}
+        assert {name: (found["producerTask"], found["outputArtifactKey"]) for name, found in sources.items()} == {
+            name: (by_name[node], output) for name, (node, output) in stage.inputs.items()
+        }
+    uncached = {name for name, key in by_name.items() if not tasks[key].get("cachingOptions", {}).get("enableCache")}
+    assert uncached == {"Prepare", "Report", "Verdict"}
+
+
+def test_no_path_of_this_machine_is_in_the_file(compiled):
+    text = compiled[0].read_text()
+    assert not [path for path in (ROOT, compiled[0].parent, pathlib.Path.home()) if str(path) in text]
+    assert "/tmp" not in text
+
+
+def test_steps_get_their_resources_and_volumes(compiled):
+    _, _, spec, platform = compiled
+    executors = {key: found["container"]["resources"] for key, found in spec["deploymentSpec"]["executors"].items()}
+    assert executors["exec-trainer"]["resourceCpuRequest"] == executors["exec-trainer"]["resourceCpuLimit"] == "8"
+    assert executors["exec-trainer"]["resourceMemoryRequest"] == "16Gi"
+    assert executors["exec-trainer"]["accelerator"]["resourceType"] == "nvidia.com/gpu"
+    assert executors["exec-logtransform"]["resourceCpuRequest"] == "500m"
+    assert "accelerator" not in executors["exec-trainer-baseline"]
+    assert set(platform) == set(executors)
+    for found in platform.values():
+        assert [(mount["constant"], mount["mountPath"]) for mount in found["pvcMount"]] == [("ctr-data", "/data")]
+    assert platform["exec-trainer"]["nodeSelector"]["labels"] == {"pool": "gpu"}
+
+
+def test_vertex_ai_gets_a_pipeline_job(tmp_path):
+    from google.cloud import aiplatform_v1
+
+    loaded = config(data={**CONFIG["data"], "paths": ["/gcs/bucket/log.tsv"]})
+    compile_pipeline(loaded, tmp_path / "job.json", vertex=True)
+    job = json.loads((tmp_path / "job.json").read_text())
+    parsed = json_format.ParseDict(job, aiplatform_v1.PipelineJob.pb(aiplatform_v1.PipelineJob()))
+    assert parsed.display_name == CONFIG["name"]
+    json_format.ParseDict(job["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
+    defaults = job["pipelineSpec"]["root"]["inputDefinitions"]["parameters"]
+    assert defaults["data"]["defaultValue"] == ["/gcs/bucket/log.tsv"]
+    with pytest.raises(InputError, match="put it below /gcs"):
+        compile_pipeline(config(data={**CONFIG["data"], "paths": ["/data/log.tsv"]}), tmp_path / "j", vertex=True)
+
+
+def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
+    file = tmp_path / "config.yaml"
+
+    def compile_with(*settings, **kubeflow):
+        file.write_text(yaml.safe_dump({**CONFIG, "kubeflow": {**KUBEFLOW, **kubeflow}}))
+        sets = [part for setting in settings for part in ("--set", setting)]
+        return call("compile", file, "--output", tmp_path / "p.yaml", *sets)
+
+    one_line(*compile_with("data.paths=[log.tsv]"), "data.paths: log.tsv is no path that a step in the cluster sees")
+    one_line(*compile_with("data.paths=[/data/../log.tsv]"), "put it below /data")
+    one_line(*compile_with("monitoring.previous=[/logs/a]"), "monitoring.previous: /logs/a is no path")
+    one_line(*compile_with(output="/elsewhere/runs"), "kubeflow.output: /elsewhere/runs is no path")
+    one_line(*compile_with(image=None), "kubeflow.image: name the image")
+    one_line(*compile_with(volumes={}), "kubeflow.volumes: name the PersistentVolumeClaim")
+    one_line(*compile_with(resources={"Trainr": {"cpu": 1}}), "kubeflow.resources: Trainr is no step")
+    one_line(*compile_with(resources={"Trainer": {"gpu": 1}}), "kubeflow.resources.Trainer.gpu: unknown key")
+    one_line(*compile_with(resources={"Trainer": {"memory": "8 GB"}}), "kubeflow.resources.Trainer.memory: String")
+    assert not (tmp_path / "p.yaml").exists()
+
+
+# What Prepare hands on -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def resolved(tmp_path):
+    assert call("generate", "--rows", 200, "--output", tmp_path / "log.tsv")[0] == 0
+
+    def resolve_with(**changes):
+        loaded = config(**changes)
+        inputs, _ = resolve(loaded, [str(tmp_path / "log.tsv")], tmp_path / "out")
+        return arguments(loaded, inputs)
+
+    return tmp_path / "log.tsv", resolve_with
+
+
+def test_a_cache_sees_what_a_step_computes_from_and_nothing_else(resolved):
+    log, resolve_with = resolved
+
+    def changed(**changes):
+        after = resolve_with(**changes)
+        return {name for name in before if before[name] != after[name]}
+
+    before = resolve_with()
+    assert changed() == set()
+    assert changed(gates={"auc": {"min": 0.6}}) == {"GatedEvaluator"}
+    assert changed(training={"epochs": 1}) == {"Trainer", "Trainer.baseline"}
+    assert changed(kubeflow={**KUBEFLOW, "image": "other"}) == set()
+    log.write_text(log.read_text() + log.read_text().splitlines()[0])
+    assert {"LogExampleGen", "Trainer"} <= changed()
+
+
+def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_path):
+    log, _ = resolved
+    loaded = config()
+    names = {key.replace(".", "_").lower() for key in [*(stage.name for stage in stages(loaded)), "Report"]}
+    given = {
+        "config": json.dumps(loaded.model_dump(mode="json", exclude={"kubeflow", "model", "training", "seed"})),
+        "data": [str(log)],
+        "output": str(tmp_path / "out"),
+        "model": '{"name": "fm", "embedding_dim": 3}',
+        "training": "{epochs: 7}",
+        "seed": 5,
+        "settings": ["gates.auc.min=0.25"],
+    }
+
+    def prepared(**changes):
+        task = Task(
+            {
+                "inputs": {"parameterValues": given | changes},
+                "outputs": {"parameters": {name: {"outputFile": "/x"} for name in names}, "outputFile": "/x"},
+            }
+        )
+        prepare(task)
+        return {name: json.loads(text) for name, text in task.parameters.items()}
+
+    found = prepared()
+    custom = json.loads(found["trainer"]["exec_properties"]["custom_config"])
+    assert json.loads(custom["model"])["embedding_dim"] == 3 and custom["seed"] == 5
+    assert json.loads(custom["training"])["epochs"] == 7
+    assert found["report"]["config"]["gates"]["auc"]["min"] == 0.25
+    assert found["bulkinferrer"]["beam_args"] and not found["trainer"]["beam_args"]
+    with pytest.raises(InputError, match="changes which steps there are"):
+        prepared(settings=["serving.bulk_inferrer=false"])
+    with pytest.raises(InputError, match="the pipeline's parameters: training.epoch: unknown key"):
+        prepared(training="{epoch: 7}")
+    with pytest.raises(InputError, match="no such file"):
+        prepared(data=["/data/absent"])
+
+
+def test_an_artifact_is_where_the_launcher_keeps_it():
+    assert str(local_path({"uri": "minio://mlpipeline/v2/artifacts/a/b"})) == "/minio/mlpipeline/v2/artifacts/a/b"
+    assert str(local_path({"uri": "gs://bucket/a"})) == "/gcs/bucket/a"
+    assert str(local_path({"uri": "s3://bucket/a"})) == "/s3/bucket/a"

@@ -1,0 +1,63 @@
+"""The compiled pipeline, run task by task, beside `ctrpipe run` on the same configuration, log and seed."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.e2e.small_run import SHORT_CONFIG, call
+from tests.kubeflow.launcher import Launcher
+
+ROWS = 600
+
+
+@pytest.fixture(scope="module")
+def volume(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("volume")
+    kubeflow = {"image": "registry.example/ctrpipe:1", "volumes": {"ctr-data": str(folder)}}
+    config = {**SHORT_CONFIG, "seed": 3, "evaluation": {"baseline": {"name": "lr"}}, "kubeflow": kubeflow}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    assert call("generate", "--rows", ROWS, "--output", folder / "log.tsv")[0] == 0
+    code, output = call("compile", folder / "config.yaml", "--output", folder / "pipeline.yaml")
+    assert code == 0 and "Prepare, " in output, output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def launched(volume, tmp_path_factory):
+    parameters = {"data": [str(volume / "log.tsv")], "output": str(volume / "cluster"), "settings": ["seed=3"]}
+    launcher = Launcher(volume / "pipeline.yaml", tmp_path_factory.mktemp("bucket"), parameters)
+    launcher.run()
+    assert not launcher.failed, launcher.failed
+    return launcher
+
+
+def test_every_task_runs_and_the_metrics_are_those_of_a_run_here(volume, launched):
+    assert set(launched.finished) == set(launched.tasks)
+    code, output = call("run", volume / "config.yaml", "--data", volume / "log.tsv", "--output", volume / "here")
+    assert code == 0, output
+    here = json.loads((volume / "here" / "metrics.json").read_text())
+    cluster = json.loads((volume / "cluster" / "metrics.json").read_text())
+    versions = [found.pop("model_version") for found in (here, cluster)]
+    assert all(versions) and here["blessed"] and here["baseline"]["name"] == "lr"
+    assert here == cluster
+    [shown] = launched.finished["report"]["artifacts"]["metrics"]["artifacts"]
+    assert shown["type"]["schemaTitle"] == "system.Metrics" and shown["metadata"]["auc"] == here["auc"]
+    [page] = launched.finished["report"]["artifacts"]["page"]["artifacts"]
+    assert "<!doctype html>" in pathlib.Path(page["uri"]).read_text()
+
+
+def test_the_pushed_model_answers(volume, launched):
+    from serving.loader import Servable
+
+    answers = []
+    for output in ("cluster", "here"):
+        [version] = (volume / output / "models" / "ctr").iterdir()
+        servable = Servable(version)
+        raw = {"I2": np.array([1.0, 7.0], np.float32), "C9": np.array(["a", ""], object)}
+        answers.append(servable.run("serving_raw", raw)["ctr"])
+        servable.close()
+    assert answers[0].shape == (2,) and np.isfinite(answers[0]).all()
+    np.testing.assert_allclose(*answers, atol=1e-6)
