@@ -138,10 +138,19 @@ class Gates(Section):
     max_drop: dict[Literal["auc", "log_loss"], float] = {"auc": 0.001}
 
 
+class Tail(Section):
+    """The test rows whose combination of these feature columns' values came at most `max_count` times in training."""
+
+    columns: list[str] = pydantic.Field(min_length=1)
+    max_count: int = pydantic.Field(2, ge=0)
+
+
 class Evaluation(Section):
-    """`slices` are feature columns by whose values the metrics are shown; `baseline` is the model trained beside."""
+    """`slices` are feature columns by whose values the metrics are shown; `tail` is a slice of rare combinations;
+    `baseline` is the model trained beside."""
 
     slices: list[str] = []
+    tail: Tail | None = None
     baseline: Model | None = None
 
 
@@ -203,6 +212,11 @@ class RunConfig(LogSpec):
         absent = [name for name in self.evaluation.slices if name not in self.feature_columns]
         if absent:
             raise ValueError(f"evaluation.slices: {', '.join(absent)} is no feature column")
+        tail = self.evaluation.tail.columns if self.evaluation.tail else []
+        absent = [name for name in tail if name not in self.feature_columns]
+        if absent or len(set(tail)) < len(tail):
+            wrong = f"{', '.join(absent)} is no feature column" if absent else "a column is named twice"
+            raise ValueError(f"evaluation.tail.columns: {wrong}")
         return self
 
     @pydantic.model_validator(mode="after")

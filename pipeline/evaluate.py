@@ -16,7 +16,10 @@ from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 
 from models.metrics import summarise
+from pipeline.compare.scored_rows import ScoredRows
+from pipeline.config import Evaluation, Tail
 from pipeline.predictions import predict, prediction_column
+from pipeline.tail import TAIL, TAIL_VALUE, tail_rows
 from transforms.errors import InputError
 from transforms.parallel import Workers
 from transforms.payload import PART_ROWS, payload_files, read_payload
@@ -35,6 +38,7 @@ def judge(
     folder: pathlib.Path,
     workers: Workers,
     progress: Callable[[str], None] = lambda text: None,
+    tail: tuple[Tail, Sequence[pathlib.Path]] | None = None,
 ) -> bool:
     """Whether a model passes the gates on some rows.
 
@@ -46,6 +50,7 @@ def judge(
         folder: Holds afterwards what TFMA writes of an evaluation (see tfma.load_eval_result), and `predictions`.
         workers: Who predicts.
         progress: Told how far the predictions are.
+        tail: What is rare, and the parts of the training rows' payload; the slice's key is TAIL.
 
     Raises:
         InputError: the models cannot be compared on these rows.
@@ -54,7 +59,7 @@ def judge(
     tfma.utils.verify_eval_config(config)
     models = {tfma.CANDIDATE_KEY: model} | ({tfma.BASELINE_KEY: last_blessed} if last_blessed else {})
     labels = [config.model_specs[0].label_key]
-    slices = [name for spec in config.slicing_specs for name in spec.feature_keys]
+    slices = [name for spec in config.slicing_specs for name in spec.feature_keys if name != TAIL]
     predicted = predict(models, files, [*labels, *slices], folder / PREDICTIONS, workers, progress)
     for spec in config.model_specs:
         if _prediction_column(spec) not in pa.parquet.read_schema(predicted[0]).names:
@@ -62,8 +67,21 @@ def judge(
                 f"{models[spec.name or tfma.CANDIDATE_KEY]}: this model has no task {spec.prediction_key}; "
                 "choose another --output or serving.model_name, or name the task in data.labels as before"
             )
+    if tail:
+        rare, train = tail
+        _add_tail(predicted, tail_rows(files, train, rare.columns, rare.max_count, workers))
     analyse(predicted, config, folder)
     return tfma.load_validation_result(str(folder)).validation_ok
+
+
+def _add_tail(predicted: Sequence[pathlib.Path], is_tail: np.ndarray) -> None:
+    """Writes the slice's column beside the predictions."""
+    start = 0
+    for path in predicted:
+        rows = pa.parquet.read_table(path)
+        values = [TAIL_VALUE if rare else None for rare in is_tail[start : start + rows.num_rows]]
+        start += rows.num_rows
+        pa.parquet.write_table(rows.append_column(TAIL, pa.array(values, pa.binary())), path, row_group_size=PART_ROWS)
 
 
 def analyse(predicted: Sequence[pathlib.Path], config: config_pb2.EvalConfig, folder: pathlib.Path) -> None:
@@ -137,44 +155,56 @@ def _slices(
 
 
 def evaluate(
-    evaluation: pathlib.Path,
+    judged: pathlib.Path,
     beside: tuple[str, pathlib.Path] | None,
     files: Sequence[pathlib.Path],
     spec: LogSpec,
-    slices: list[str],
+    evaluation: Evaluation,
+    rows: str,
     workers: Workers,
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+) -> tuple[dict[str, Any], ScoredRows, dict[str, np.ndarray]]:
     """The metrics of the model that `judge` has judged, from the same predictions, and of a model beside it.
 
     Args:
-        evaluation: The folder that `judge` wrote.
+        judged: The folder that `judge` wrote.
         beside: Name and SavedModel of a model that is no part of the gates.
         files: The parts of the payload that `judge` had.
         spec: The description of the log.
-        slices: Columns by whose values metrics are given.
+        evaluation: The slices by which metrics are given.
+        rows: Which rows these are, see ScoredRows.
         workers: Who predicts with the model beside.
 
     Returns:
-        The contents of metrics.json except what the gates decide, and the columns of predictions.parquet.
+        The contents of metrics.json except what the gates decide, and what the models answered: the one that was
+        judged, and `baseline_probability` of the one beside.
     """
     labels = _read_columns(files, spec.label_columns)
-    probabilities = _read_probabilities(
-        payload_files(evaluation / PREDICTIONS), tfma.CANDIDATE_KEY, list(spec.data.labels)
-    )
+    predicted = payload_files(judged / PREDICTIONS)
+    probabilities = _read_probabilities(predicted, tfma.CANDIDATE_KEY, list(spec.data.labels))
     tasks = {task: summarise(labels[column], probabilities[task]) for task, column in spec.data.labels.items()}
     primary = next(iter(spec.data.labels))
     label = labels[spec.data.labels[primary]]
-    predictions = {"label": label, "probability": probabilities[primary]}
-    metrics: dict[str, Any] = {**tasks[primary], "tasks": tasks, "slices": {}, "baseline": None}
-    for name in slices:
-        metrics["slices"][name] = _by_value(_read_codes(files, name), label, probabilities[primary])
+    others: dict[str, np.ndarray] = {}
+    metrics: dict[str, Any] = {**tasks[primary], "tasks": tasks, "slices": {}, "tail": None, "baseline": None}
+    slices: dict[str, pa.Array] = {}
+    for name in evaluation.slices:
+        texts, codes = _read_codes(files, name)
+        slices[name] = pa.DictionaryArray.from_arrays(codes.astype(np.int32), pa.array(texts, pa.string()))
+        metrics["slices"][name] = _by_value((texts, codes), label, probabilities[primary])
+    is_tail = None
+    if evaluation.tail:
+        is_tail = pa.Table.from_batches(read_payload(predicted, [TAIL]))[TAIL].is_valid().to_numpy()
+        found = summarise(label[is_tail], probabilities[primary][is_tail])
+        metrics["tail"] = {**evaluation.tail.model_dump(), **found}
     if beside:
         name, path = beside
         with tempfile.TemporaryDirectory(dir=workers.scratch) as folder:
-            predicted = predict({"beside": path}, files, [], pathlib.Path(folder), workers)
-            predictions["baseline_probability"] = _read_probabilities(predicted, "beside", [primary])[primary]
-        metrics["baseline"] = {"name": name, **summarise(label, predictions["baseline_probability"])}
-    return metrics, predictions
+            answers = predict({"beside": path}, files, [], pathlib.Path(folder), workers)
+            others["baseline_probability"] = _read_probabilities(answers, "beside", [primary])[primary]
+        metrics["baseline"] = {"name": name, **summarise(label, others["baseline_probability"])}
+    by_task = {task: labels[column] for task, column in spec.data.labels.items()}
+    tail_of = evaluation.tail.model_dump() if evaluation.tail else None
+    return metrics, ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of), others
 
 
 def _read_columns(files: Sequence[pathlib.Path], names: list[str]) -> dict[str, np.ndarray]:

@@ -23,6 +23,7 @@ from pipeline.components.log_statistics_gen import LogStatisticsGen
 from pipeline.components.log_transform import LogTransform
 from pipeline.components.serving_check import ServingCheck
 from pipeline.config import Bounds, Model, Monitoring, RunConfig, fingerprint
+from pipeline.tail import TAIL
 from transforms.schema import raw_schema
 
 
@@ -58,14 +59,15 @@ def eval_config(config: RunConfig) -> tfma.EvalConfig:
     metrics = [
         _metric("ExactAUC", auc, gates.max_drop.get("auc"), higher),
         _metric("ExactLogLoss", gates.log_loss, gates.max_drop.get("log_loss"), lower),
+        _metric("ExactRIG", None, None, higher),
         _metric("ExactCalibration", gates.calibration, None, lower),
         _metric("RowCount", None, None, higher),
     ]
     task, label = next(iter(config.data.labels.items()))
+    slices = [*config.evaluation.slices, *([TAIL] if config.evaluation.tail else [])]
     return tfma.EvalConfig(
         model_specs=[tfma.ModelSpec(label_key=label, prediction_key=task)],
-        slicing_specs=[tfma.SlicingSpec()]
-        + [tfma.SlicingSpec(feature_keys=[column]) for column in config.evaluation.slices],
+        slicing_specs=[tfma.SlicingSpec()] + [tfma.SlicingSpec(feature_keys=[column]) for column in slices],
         metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
     )
 
@@ -186,6 +188,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
         model=trainer.outputs["model"],
         baseline_model=last.outputs["model"],
         eval_config=proto_utils.proto_to_json(eval_config(config)),
+        tail=config.evaluation.tail.model_dump_json() if config.evaluation.tail else "",
         example_split="test",
         workers=_workers(config, output),
     )

@@ -46,7 +46,7 @@ def write_report(directory: pathlib.Path) -> pathlib.Path:
 def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
     history = _read_json(data / "history.json")
     return template("report.html.jinja").render(
-        metrics=_read_json(metrics),
+        metrics={"tail": None, **_read_json(metrics)},
         gates=_read_json(data / "gates.json"),
         history=history,
         statistics=_read_json(data / "statistics.json"),

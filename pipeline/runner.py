@@ -283,9 +283,7 @@ def finish(
     config: RunConfig, data: list[dict[str, Any]], code: str, output: pathlib.Path, artifacts: FoundArtifacts
 ) -> dict[str, Any]:
     """Writes metrics.json, report_data/ and report.html from the artifacts of the newest execution of each node."""
-    import pyarrow as pa
-    import pyarrow.parquet
-
+    from pipeline.compare.scored_rows import rows_of, write_scored
     from pipeline.components.log_statistics_gen import RATES
     from pipeline.drift import drift_gate
     from pipeline.evaluate import evaluate
@@ -304,7 +302,10 @@ def finish(
     test = payload_files(examples / "Split-test")
     evaluation = artifacts.folder("GatedEvaluator", "evaluation")
     workers = config.crew(output / "tfx")
-    metrics, predictions = evaluate(evaluation, baseline, test, config.log_spec, config.evaluation.slices, workers)
+    rows = rows_of(_fingerprint_files(data), config)
+    metrics, scored, others = evaluate(evaluation, baseline, test, config.log_spec, config.evaluation, rows, workers)
+    if tail := metrics["tail"]:
+        announce(f"Tail: {tail['examples']:,} of {metrics['examples']:,} test rows, {' x '.join(tail['columns'])}")
     gates = read_gates(evaluation, config.gates)
     metrics["blessed"] = (artifacts.folder("GatedEvaluator", "blessing") / "BLESSED").exists()
     metrics["drift_breached"] = None
@@ -320,7 +321,7 @@ def finish(
     fresh = output / ".report_data.new"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
-    pa.parquet.write_table(pa.table(predictions), fresh / "predictions.parquet")
+    write_scored(fresh / "predictions.parquet", scored, others)
     write_json(fresh / "gates.json", gates)
     if drift:
         write_json(fresh / "drift.json", drift)

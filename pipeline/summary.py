@@ -20,6 +20,8 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     metrics = json.loads((output / "metrics.json").read_text())
     table = rich.table.Table("", "AUC", "log loss", "RIG", "calibration", title=f"{metrics['examples']:,} test rows")
     table.add_row(config.model.name, *_cells(metrics))
+    if metrics["tail"]:
+        table.add_row(f"tail, {metrics['tail']['examples']:,} rows", *_cells(metrics["tail"]))
     if metrics["baseline"]:
         table.add_row(metrics["baseline"]["name"] + " (baseline)", *_cells(metrics["baseline"]))
     if best:

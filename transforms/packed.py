@@ -258,13 +258,14 @@ class PackedReader:
 def bucketed(order: np.ndarray, length: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
     """The same rows, those of about the same length beside each other: within every BUCKET_BATCHES batches by length,
     and then all batches anew in a random order, but for the last, which may be smaller."""
-    parts = []
+    parts: list[np.ndarray] = []
     for start in range(0, len(order), size * BUCKET_BATCHES):
         some = order[start : start + size * BUCKET_BATCHES]
         by_length = some[np.argsort(length[some], kind="stable")]
         parts += np.split(by_length, range(size, len(some), size))
-    places = random.permutation(len(parts) - 1) if parts else []
-    return np.concatenate([parts[place] for place in (*places, -1)]) if parts else order
+    if not parts:
+        return order
+    return np.concatenate([*(parts[place] for place in random.permutation(len(parts) - 1)), parts[-1]])
 
 
 def _as_numpy(values: pa.FixedSizeBinaryArray, name: str) -> np.ndarray:

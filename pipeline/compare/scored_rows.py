@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from pipeline.config import RunConfig, fingerprint
 from transforms.errors import InputError
 
 LABEL, PROBABILITY, TAIL = "label", "probability", "tail"
@@ -37,6 +38,12 @@ class ScoredRows:
 
     def __len__(self) -> int:
         return len(next(iter(self.labels.values())))
+
+
+def rows_of(data_fingerprint: str, config: RunConfig) -> str:
+    """Names the test rows of a run: the same files, split alike."""
+    split = config.data.split
+    return fingerprint(data_fingerprint, split, config.seed if split.by == "hash" else 0)
 
 
 def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.ndarray] | None = None) -> None:

@@ -115,11 +115,11 @@ def bootstrap(
         of_clicks, of_others = times[clicked], times[~clicked]
         if not of_clicks.any() or not of_others.any():
             continue
-        values = [
+        aucs = [
             auc_of_counts(np.bincount(clicks, of_clicks, size), np.bincount(others, of_others, size))
             for size, clicks, others in sides
         ]
-        found.append(values[1] - values[0])
+        found.append(aucs[1] - aucs[0])
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(found, [tail, 1 - tail])
     return float(low), float(high)

@@ -9,6 +9,7 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples, Model, ModelBlessing, ModelEvaluation
 from tfx.utils import proto_utils
 
+from pipeline.config import Tail
 from pipeline.evaluate import judge
 from pipeline.progress import now_and_then
 from transforms.parallel import Workers
@@ -23,10 +24,12 @@ def GatedEvaluator(
     evaluation: OutputArtifact[ModelEvaluation],
     blessing: OutputArtifact[ModelBlessing],
     eval_config: Parameter[str],
+    tail: Parameter[str],
     example_split: Parameter[str],
     workers: Parameter[str],
 ):
-    """`eval_config`: tfma.EvalConfig as JSON; `example_split`: on whose rows; `workers`: see Workers.from_json.
+    """`eval_config`: tfma.EvalConfig as JSON; `tail`: config.Tail as JSON, or nothing; `example_split`: on whose rows;
+    `workers`: see Workers.from_json.
 
     A baseline artifact without a model means that there is no baseline.
     """
@@ -34,6 +37,9 @@ def GatedEvaluator(
     proto_utils.json_to_proto(eval_config, config)
     last_blessed = pathlib.Path(baseline_model.uri) / "Format-Serving"
     has_baseline = last_blessed.exists()
+    rare = None
+    if tail:
+        rare = (Tail.model_validate_json(tail), payload_files(pathlib.Path(examples.uri) / "Split-train"))
     passed = judge(
         pathlib.Path(model.uri) / "Format-Serving",
         last_blessed if has_baseline else None,
@@ -42,6 +48,7 @@ def GatedEvaluator(
         pathlib.Path(evaluation.uri),
         Workers.from_json(workers),
         now_and_then(),
+        rare,
     )
     # As TFX's Evaluator does it: this is what Pusher and the lookup of the last blessed model read.
     blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY, model.uri)

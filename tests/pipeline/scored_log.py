@@ -5,11 +5,17 @@ import pathlib
 import pyarrow as pa
 import tensorflow as tf
 
-from pipeline.config import RunConfig
+from pipeline.config import RunConfig, Tail
 from transforms.payload import PayloadWriter, payload_schema
 
 
-def config(columns: dict[str, list], tasks: dict[str, str], slices: tuple[str, ...] = (), gates: dict | None = None):
+def config(
+    columns: dict[str, list],
+    tasks: dict[str, str],
+    slices: tuple[str, ...] = (),
+    gates: dict | None = None,
+    tail: Tail | None = None,
+):
     """A run on a log of these columns; those that hold bytes are categorical, the others numeric."""
     features = [name for name in columns if name not in tasks.values()]
     text = [name for name in features if any(isinstance(value, bytes) for value in columns[name])]
@@ -19,7 +25,7 @@ def config(columns: dict[str, list], tasks: dict[str, str], slices: tuple[str, .
         "data": {"columns": list(columns), "labels": tasks},
         "features": [{"kind": kind, "columns": names} for kind, names in kinds.items() if names],
         "model": {"name": "lr"},
-        "evaluation": {"slices": list(slices)},
+        "evaluation": {"slices": list(slices), "tail": tail.model_dump() if tail else None},
         "gates": gates or {},
     }
     return RunConfig.model_validate(values)

@@ -45,6 +45,7 @@ def test_blocks_give_the_metrics_of_all_rows(rows):
     assert log_loss == pytest.approx(metrics.log_loss(labels, scores), abs=1e-12)
     assert log_loss == pytest.approx(sklearn.metrics.log_loss(labels, scores.astype(float)), rel=1e-6)
     assert click_metrics.calibration(*counts) == pytest.approx(metrics.calibration(labels, scores), abs=1e-9)
+    assert click_metrics.rig(*counts) == pytest.approx(metrics.rig(labels, scores), abs=1e-12)
 
 
 def test_log_loss_and_calibration_are_those_of_tfma(rows):

@@ -1,5 +1,6 @@
 """Evaluation of a servable on a payload: predictions, metrics by slice, what TFMA writes, and the blessing."""
 
+import collections
 import pathlib
 
 import numpy as np
@@ -14,9 +15,11 @@ from tfx.utils import proto_utils
 from models import metrics
 from pipeline.components.examples_for_inference import write_examples
 from pipeline.components.gated_evaluator import GatedEvaluator
+from pipeline.config import Evaluation, Tail
 from pipeline.evaluate import PREDICTIONS, evaluate, judge
 from pipeline.graph import eval_config
 from pipeline.predictions import predict
+from pipeline.tail import tail_rows
 from tests.pipeline import scored_log
 from transforms.errors import InputError
 from transforms.parallel import Workers
@@ -78,6 +81,7 @@ def test_tfma_s_metrics_of_each_slice_are_those_of_its_rows(judged, log):
         assert values["example_count"] == rows.sum() > 100
         assert values["auc"] == pytest.approx(sklearn.metrics.roc_auc_score(label, score), abs=1e-9)
         assert values["log_loss"] == pytest.approx(metrics.log_loss(label, score), abs=1e-9)
+        assert values["rig"] == pytest.approx(metrics.rig(label, score), abs=1e-9)
         assert values["calibration"] == pytest.approx(metrics.calibration(label, score), abs=1e-9)
 
 
@@ -98,7 +102,8 @@ def test_metrics_json_has_all_tasks_and_the_slices_with_their_missing_values(jud
     run = scored_log.config(log, TASKS)
     files = payload_files(judged / "payload")
     beside = ("lr", judged / "last")
-    found, columns = evaluate(judged / "evaluation", beside, files, run.log_spec, ["site", "hour"], ALONE)
+    slices = Evaluation(slices=["site", "hour"])
+    found, scored, others = evaluate(judged / "evaluation", beside, files, run.log_spec, slices, "these", ALONE)
     click, order = np.array(log["click"]), np.array(log["order"])
     p, q = np.array(log["p"], np.float32), np.array(log["q"], np.float32)
     assert found["tasks"] == {"ctr": metrics.summarise(click, p), "cvr": metrics.summarise(order, q)}
@@ -113,9 +118,14 @@ def test_metrics_json_has_all_tasks_and_the_slices_with_their_missing_values(jud
         assert found["slices"][name] == expected
         sizes = [value["examples"] for value in found["slices"][name].values()]
         assert sizes == sorted(sizes, reverse=True)
-    np.testing.assert_array_equal(columns["label"], click)
-    np.testing.assert_array_equal(columns["probability"], p)
-    np.testing.assert_array_equal(columns["baseline_probability"], q)
+    assert found["tail"] is None and scored.tail is None and scored.rows == "these"
+    assert list(scored.labels) == list(scored.probabilities) == ["ctr", "cvr"]
+    for found_values, values in ((scored.labels, (click, order)), (scored.probabilities, (p, q))):
+        for each, expected in zip(found_values.values(), values, strict=True):
+            np.testing.assert_array_equal(each, expected)
+    hours = ["(missing)" if value is None else f"{value:g}" for value in log["hour"]]
+    assert scored.slices["hour"].to_pylist() == hours
+    np.testing.assert_array_equal(others["baseline_probability"], q)
 
 
 def test_a_column_without_any_value_gives_no_slice(tmp_path):
@@ -145,7 +155,7 @@ def test_only_the_most_frequent_values_of_a_slice_are_shown(tmp_path):
     run = scored_log.config(log, {"ctr": "label"})
     files = scored_log.write(tmp_path / "payload", run, log)
     predict({"candidate": scored_log.save(tmp_path / "model", {"ctr": "p"})}, files, [], tmp_path / PREDICTIONS, ALONE)
-    found, _ = evaluate(tmp_path, None, files, run.log_spec, ["site"], ALONE)
+    found, *_ = evaluate(tmp_path, None, files, run.log_spec, Evaluation(slices=["site"]), "", ALONE)
     # Those that come twice, then those that come first by name.
     assert list(found["slices"]["site"]) == [f"v{number:02}" for number in [*range(20, 25), *range(15)]]
     assert found["baseline"] is None
@@ -163,6 +173,63 @@ def test_predictions_lie_beside_the_rows_that_they_are_for(tmp_path, judged, log
     np.testing.assert_array_equal([row["a.ctr"] for row in rows], np.array(log["p"], np.float32))
     np.testing.assert_array_equal([row["a.cvr"] for row in rows], np.array(log["q"], np.float32))
     np.testing.assert_array_equal([row["b.ctr"] for row in rows], np.array(log["q"], np.float32))
+
+
+# The Tail slice ---------------------------------------------------------------------------------------------------
+
+
+def random_rows(rows: int, seed: int) -> dict[str, list]:
+    """Combinations of a site, a page and an hour, each with missing values, some of which come once, some often."""
+    random = np.random.default_rng(seed)
+    sites = random.choice(np.array([b"", b"a", b"b", "\u65e5".encode(), None], object), rows)
+    pages = np.array([b"%d" % value if value else None for value in random.geometric(0.1, rows) - 1], object)
+    hours = random.choice(np.array([1.0, 2.0, None], object), rows)
+    clicks, scores = random.integers(0, 2, rows).astype(float), random.random(rows).round(3)
+    columns = {"click": clicks, "p": scores, "site": sites, "page": pages, "hour": hours}
+    return {name: list(values) for name, values in columns.items()}
+
+
+@pytest.mark.parametrize("columns", [("site",), ("page", "site"), ("hour", "site", "page")])
+@pytest.mark.parametrize("max_count", [0, 2, 300])
+def test_the_tail_is_what_a_loop_over_the_training_rows_says(tmp_path, columns, max_count):
+    train, test = random_rows(900, 1), random_rows(400, 2)
+    run = scored_log.config(train, {"ctr": "click"})
+    parts = scored_log.write(tmp_path / "train", run, train, parts=20)  # more than there are groups of them
+    files = scored_log.write(tmp_path / "test", run, test, parts=2)
+    counts = collections.Counter(zip(*(train[name] for name in columns), strict=True))
+    expected = [counts[values] <= max_count for values in zip(*(test[name] for name in columns), strict=True)]
+    for workers in (ALONE, Workers(beam_args=("--direct_running_mode=in_memory",))):
+        assert tail_rows(files, parts, columns, max_count, workers).tolist() == expected
+
+
+def test_combinations_are_told_apart_where_their_texts_joined_are_not(tmp_path):
+    train = {"click": [0.0, 1.0], "site": [b"ab", b"a"], "page": [b"c", b""]}
+    test = {"click": [0.0, 1.0, 1.0], "site": [b"a", b"ab", b"a"], "page": [b"bc", b"c", None]}
+    run = scored_log.config(train, {"ctr": "click"})
+    parts = [scored_log.write(tmp_path / name, run, log) for name, log in (("train", train), ("test", test))]
+    assert tail_rows(parts[1], parts[0], ["site", "page"], 0, ALONE).tolist() == [True, False, True]
+
+
+def test_the_tail_has_metrics_of_its_own_for_people_and_in_tfma(tmp_path, judged):
+    train, test = random_rows(900, 1), random_rows(400, 2)
+    tail = Tail(columns=["page", "site"], max_count=2)
+    run = scored_log.config(train, {"ctr": "click"}, ("site",), tail=tail)
+    parts = scored_log.write(tmp_path / "train", run, train)
+    files = scored_log.write(tmp_path / "test", run, test, parts=2)
+    model = scored_log.save(tmp_path / "model", {"ctr": "p"})
+    assert judge(model, None, files, eval_config(run), tmp_path / "judged", ALONE, tail=(tail, parts))
+    rare = tail_rows(files, parts, tail.columns, 2, ALONE)
+    label, score = np.array(test["click"]), np.array(test["p"], np.float32)
+    expected = metrics.summarise(label[rare], score[rare])
+    assert 50 < expected["examples"] < 350
+    by_slice = tfma.load_eval_result(str(tmp_path / "judged")).get_metrics_for_all_slices()
+    values = {name: value["doubleValue"] for name, value in by_slice[(("_tail", "yes"),)].items()}
+    for name in ("auc", "log_loss", "rig", "calibration"):
+        assert values[name] == pytest.approx(expected[name], abs=1e-9)
+    assert values["example_count"] == expected["examples"]
+    found, scored, _ = evaluate(tmp_path / "judged", None, files, run.log_spec, run.evaluation, "", ALONE)
+    assert found["tail"] == {"columns": ["page", "site"], "max_count": 2, **expected}
+    np.testing.assert_array_equal(scored.tail, rare)
 
 
 # A last blessed model that was trained on another log -------------------------------------------------------------
@@ -215,6 +282,7 @@ def bless(judged: pathlib.Path, work: pathlib.Path, log: dict[str, list], gates:
         evaluation=artifact(standard_artifacts.ModelEvaluation, work / "evaluation"),
         blessing=blessing,
         eval_config=proto_utils.proto_to_json(eval_config(scored_log.config(log, TASKS, (), gates))),
+        tail="",
         example_split="test",
         workers=ALONE.to_json(),
     )
