@@ -8,6 +8,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import click
 
 from pipeline.commands.bench import bench
+from pipeline.commands.compare import compare
 from pipeline.commands.compile import compile
 from pipeline.commands.demo import demo
 from pipeline.commands.drift import drift
@@ -70,6 +71,7 @@ for command in (
     report,
     drift,
     sweep,
+    compare,
     models,
     tune_serving,
     demo,

@@ -1,0 +1,127 @@
+"""Models on the same test rows, slice by slice: metrics of each, and each one's difference to the first."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from models import metrics
+from pipeline.compare.scored_rows import ScoredRows
+from pipeline.compare.significance import LEVEL, SHARDS, bootstrap, by_shard, delong, paired_t, shards
+from transforms.errors import InputError
+
+MAX_SLICE_VALUES = 20  # of one column
+ALL, TAIL = "ALL", "Tail"
+TESTED: dict[str, Callable[[np.ndarray, np.ndarray], float | None]] = {"auc": metrics.auc, "rig": metrics.rig}
+
+
+def compare(
+    scored: dict[str, ScoredRows],
+    task: str | None = None,
+    shard_count: int = SHARDS,
+    resamples: int = 1000,
+    progress: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Metrics of every model on ALL, on Tail and on the values of the columns to slice by, where all models have them.
+
+    Each model but the first has its differences to the first: of AUC and RIG with their paired t values over the
+    shards, of AUC also with DeLong's test and the interval of the bootstrap. A t value is None where a shard has one
+    class only.
+
+    Args:
+        scored: By the model's name, what it answered; at least two.
+        task: Which label; None: the first.
+        shard_count: Into how many parts the rows are divided, by a hash of their number.
+        resamples: Of the bootstrap; 0: no interval.
+        progress: Told which slice is next.
+
+    Raises:
+        InputError: the models answered to other rows than the first, or have no such task.
+    """
+    names = list(scored)
+    first = scored[names[0]]
+    task = task or next(iter(first.labels))
+    for name, each in scored.items():
+        _check_same(names[0], first, name, each, task)
+    labels = first.labels[task]
+    probabilities = {name: each.probabilities[task] for name, each in scored.items()}
+    shard = shards(len(labels), shard_count)
+    found = []
+    for name, rows in _slices(list(scored.values())):
+        progress(name)
+        parts = {model: values[rows] for model, values in probabilities.items()}
+        found.append({"slice": name, **_compare_slice(labels[rows], parts, shard[rows], shard_count, resamples)})
+    return {
+        "models": names,
+        "task": task,
+        "rows": len(labels),
+        "shards": shard_count,
+        "resamples": resamples,
+        "level": LEVEL,
+        "tail": first.tail_of,
+        "slices": found,
+    }
+
+
+def _check_same(first_name: str, first: ScoredRows, name: str, each: ScoredRows, task: str) -> None:
+    if task not in each.labels:
+        raise InputError(f"{name}: there is no task {task}; it has {', '.join(each.labels)}")
+    if len(each) != len(first):
+        reason = f"{len(each):,} test rows, not {len(first):,}"
+    elif each.rows != first.rows:
+        reason = "other files, or another split"
+    elif not np.array_equal(each.labels[task], first.labels[task]):
+        row = int(np.flatnonzero(each.labels[task] != first.labels[task])[0])
+        reason = f"row {row} has another label"
+    else:
+        return
+    raise InputError(
+        f"{name}: not the same test rows as {first_name} ({reason}); compare runs on the same log and split"
+    )
+
+
+def _slices(scored: Sequence[ScoredRows]) -> list[tuple[str, np.ndarray | slice]]:
+    """Names of the slices, and the rows of each."""
+    first = scored[0]
+    found: list[tuple[str, np.ndarray | slice]] = [(ALL, slice(None))]
+    if first.tail is not None and all(each.tail_of == first.tail_of for each in scored) and first.tail.any():
+        found.append((TAIL, np.flatnonzero(first.tail)))
+    for column in first.slices:
+        if all(column in each.slices for each in scored):
+            found += _by_value(column, first.slices[column])
+    return found
+
+
+def _by_value(column: str, values: pa.ChunkedArray) -> list[tuple[str, np.ndarray]]:
+    """The rows of each of the most frequent values, most frequent first."""
+    counts = sorted((-row["counts"].as_py(), row["values"].as_py()) for row in pc.value_counts(values))
+    texts = [text for _, text in counts[:MAX_SLICE_VALUES]]
+    return [(f"{column} = {text}", np.flatnonzero(pc.equal(values, text).to_numpy())) for text in texts]
+
+
+def _compare_slice(
+    labels: np.ndarray, probabilities: dict[str, np.ndarray], shard: np.ndarray, count: int, resamples: int
+) -> dict[str, Any]:
+    first, *others = probabilities
+    summaries = {name: metrics.summarise(labels, values) for name, values in probabilities.items()}
+    by_metric = {
+        name: {metric: by_shard(of, labels, values, shard, count) for metric, of in TESTED.items()}
+        for name, values in probabilities.items()
+    }
+    differences = {}
+    for name in others:
+        found: dict[str, Any] = {}
+        for metric in TESTED:
+            from_, to = summaries[first][metric], summaries[name][metric]
+            found[metric] = {
+                "difference": None if from_ is None or to is None else to - from_,
+                **dataclasses.asdict(paired_t(by_metric[first][metric], by_metric[name][metric])),
+            }
+        test = delong(labels, probabilities[first], probabilities[name])
+        found["auc"]["delong"] = dataclasses.asdict(test) if test else None
+        found["auc"]["interval"] = bootstrap(labels, probabilities[first], probabilities[name], resamples)
+        differences[name] = found
+    return {"rows": len(labels), "metrics": summaries, "differences": differences}

@@ -1,0 +1,263 @@
+"""Two models on the same rows: tests of significance against slow ones, slices, sources, the command."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import scipy.stats
+import sklearn.metrics
+import yaml
+
+from models import metrics
+from pipeline.compare.models import compare
+from pipeline.compare.scored_rows import ScoredRows, read_scored, write_scored
+from pipeline.compare.significance import SEED, bootstrap, by_shard, delong, paired_t, shards
+from tests.e2e.small_run import call, one_line
+from transforms.errors import InputError
+
+
+def answers(rows: int, noise: float, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, and probabilities that know the true ones but for some noise; many of them are equal."""
+    random = np.random.default_rng(0)
+    truth = random.random(rows) * 0.6
+    labels = (random.random(rows) < truth).astype(np.float32)
+    blurred = truth + noise * np.random.default_rng(seed).normal(size=rows)
+    return labels, np.clip(blurred, 0.01, 0.99).round(2).astype(np.float32)
+
+
+def scored(count: int = 4000, noise: float = 0.1, seed: int = 1, **changes) -> ScoredRows:
+    labels, probabilities = answers(count, noise, seed)
+    sites = pa.chunked_array([pa.array(["a" if number % 3 else "b" for number in range(count)])])
+    tail = np.arange(count) % 4 == 0
+    whole = ScoredRows("log", {"ctr": labels}, {"ctr": probabilities}, {"site": sites}, tail, {"max_count": 2})
+    return dataclasses.replace(whole, **changes)
+
+
+# Significance -----------------------------------------------------------------------------------------------------
+
+
+def test_shards_are_of_about_equal_size_and_mix_neighbours():
+    found = shards(20_000, 20)
+    sizes = np.bincount(found, minlength=20)
+    assert len(sizes) == 20 and abs(sizes - 1000).max() < 150  # five standard deviations of a binomial
+    assert abs(np.corrcoef(found[:-1], found[1:])[0, 1]) < 0.03
+    np.testing.assert_array_equal(shards(100, 20), found[:100])
+
+
+def test_a_metric_by_shard_is_that_of_its_rows():
+    labels, probabilities = answers(2000, 0.1)
+    shard = shards(2000, 20)
+    found = by_shard(metrics.auc, labels, probabilities, shard, 20)
+    expected = [
+        sklearn.metrics.roc_auc_score(labels[shard == part], probabilities[shard == part]) for part in range(20)
+    ]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    empty = by_shard(metrics.auc, labels[:3], probabilities[:3], np.array([0, 0, 2]), 4)
+    assert np.isnan(empty[[1, 3]]).all()
+
+
+def test_t_is_the_mean_difference_in_its_standard_errors():
+    first, second = np.array([0.7, 0.72, 0.69, 0.75]), np.array([0.71, 0.74, 0.69, 0.78])
+    differences = second - first
+    expected = differences.mean() / (differences.std(ddof=1) / np.sqrt(4))
+    found = paired_t(first, second)
+    assert found.t == pytest.approx(expected) and found.p == pytest.approx(2 * scipy.stats.t.sf(expected, 3))
+    assert paired_t(first, first).t is None and paired_t(first, np.array([0.7, np.nan, 0.7, 0.7])).t is None
+
+
+def test_delong_is_that_of_all_pairs():
+    labels, first = answers(300, 0.3)
+    second = answers(300, 0.2, seed=2)[1]
+    clicks, others = labels > 0.5, labels < 0.5
+    won = []
+    for values in (first, second):
+        ahead = values[clicks][:, None] - values[others][None]
+        won.append((ahead > 0) + 0.5 * (ahead == 0))
+    difference = won[1] - won[0]
+    variance = difference.mean(1).var(ddof=1) / clicks.sum() + difference.mean(0).var(ddof=1) / others.sum()
+    found = delong(labels, first, second)
+    assert found.difference == pytest.approx(difference.mean())
+    assert found.standard_error == pytest.approx(np.sqrt(variance))
+    assert found.z == pytest.approx(difference.mean() / np.sqrt(variance))
+    assert found.p == pytest.approx(2 * scipy.stats.norm.cdf(-abs(found.z)))
+    assert delong(labels, first, first).p is None and delong(labels * 0, first, second) is None
+
+
+def test_the_bootstrap_is_that_of_resampled_rows_and_agrees_with_delong():
+    labels, first = answers(800, 0.3)
+    second = answers(800, 0.2, seed=2)[1]
+    random, differences = np.random.default_rng(SEED), []
+    for _ in range(200):
+        rows = random.integers(800, size=800)
+        aucs = [sklearn.metrics.roc_auc_score(labels[rows], values[rows]) for values in (first, second)]
+        differences.append(aucs[1] - aucs[0])
+    low, high = bootstrap(labels, first, second, 200)
+    assert (low, high) == pytest.approx(tuple(np.quantile(differences, [0.025, 0.975])), abs=1e-9)
+    test = delong(labels, first, second)
+    low, high = bootstrap(labels, first, second, 2000)
+    assert (high - low) / 2 == pytest.approx(1.96 * test.standard_error, rel=0.1)
+    assert bootstrap(labels, first, second, 0) is None and bootstrap(labels * 0, first, second, 10) is None
+
+
+# Comparison -------------------------------------------------------------------------------------------------------
+
+
+def test_a_better_model_is_better_on_every_slice_by_more_than_chance():
+    found = compare({"blurred": scored(noise=0.4), "sharp": scored(noise=0.05, seed=2)}, resamples=100)
+    assert [part["slice"] for part in found["slices"]] == ["ALL", "Tail", "site = a", "site = b"]
+    for part in found["slices"]:
+        for metric in ("auc", "rig"):
+            difference = part["differences"]["sharp"][metric]
+            values = part["metrics"]
+            assert difference["difference"] == pytest.approx(values["sharp"][metric] - values["blurred"][metric])
+            assert difference["t"] > 3 and difference["p"] < 0.01
+        low, high = part["differences"]["sharp"]["auc"]["interval"]
+        assert 0 < low < part["differences"]["sharp"]["auc"]["difference"] < high
+    labels, probabilities = answers(4000, 0.05, seed=2)
+    rows = np.arange(4000) % 4 == 0
+    tail = found["slices"][1]
+    assert tail["rows"] == 1000 and tail["metrics"]["sharp"] == metrics.summarise(labels[rows], probabilities[rows])
+
+
+def test_equally_good_models_differ_by_chance():
+    ts = []
+    for seed in range(2, 12):
+        found = compare({"a": scored(noise=0.2), "b": scored(noise=0.2, seed=seed)}, resamples=0)
+        ts.append(found["slices"][0]["differences"]["b"]["auc"]["t"])
+    assert sum(abs(t) > 3 for t in ts) <= 1 and min(ts) < max(ts)
+
+
+def test_a_model_and_itself_do_not_differ():
+    part = compare({"a": scored(), "b": scored()}, resamples=20)["slices"][0]
+    auc = part["differences"]["b"]["auc"]
+    assert (auc["difference"], auc["t"], auc["interval"], auc["delong"]["p"]) == (0.0, None, (0.0, 0.0), None)
+
+
+def test_a_slice_that_not_all_models_have_is_left_out():
+    other = scored(seed=2, slices={}, tail_of={"max_count": 5})
+    assert [part["slice"] for part in compare({"a": scored(), "b": other}, resamples=0)["slices"]] == ["ALL"]
+
+
+def other_labels() -> dict[str, np.ndarray]:
+    labels = answers(4000, 0.1)[0]
+    labels[7] = 1 - labels[7]
+    return {"ctr": labels}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"rows": "another"}, "other files, or another split"),
+        ({"labels": other_labels()}, "row 7 has another label"),
+    ],
+)
+def test_other_rows_cannot_be_compared(changes, reason):
+    with pytest.raises(InputError, match=f"^b: not the same test rows as a \\({reason}"):
+        compare({"a": scored(), "b": scored(**changes)})
+
+
+def test_fewer_rows_and_another_task_cannot_be_compared():
+    with pytest.raises(InputError, match="3,000 test rows, not 4,000"):
+        compare({"a": scored(), "b": scored(3000)})
+    with pytest.raises(InputError, match="a: there is no task cvr; it has ctr"):
+        compare({"a": scored(), "b": scored()}, task="cvr")
+
+
+# Files and the command --------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read(tmp_path):
+    two = scored(labels={"ctr": np.ones(4000, np.float32), "cvr": answers(4000, 0.1)[0]})
+    two = dataclasses.replace(two, probabilities={name: answers(4000, 0.3)[1] for name in two.labels})
+    write_scored(tmp_path / "a.parquet", two, {"baseline_probability": np.zeros(4000, np.float32)})
+    found = read_scored(tmp_path / "a.parquet")
+    assert (found.rows, list(found.labels), found.tail_of) == ("log", ["ctr", "cvr"], {"max_count": 2})
+    np.testing.assert_array_equal(found.labels["cvr"], two.labels["cvr"])
+    np.testing.assert_array_equal(found.probabilities["ctr"], two.probabilities["ctr"])
+    np.testing.assert_array_equal(found.tail, two.tail)
+    assert found.slices["site"].to_pylist() == two.slices["site"].to_pylist()
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two folders as runs leave them."""
+    for name, noise in (("a", 0.4), ("b", 0.05)):
+        (tmp_path / name / "report_data").mkdir(parents=True)
+        write_scored(tmp_path / name / "report_data" / "predictions.parquet", scored(noise=noise))
+    return tmp_path
+
+
+def test_the_command_prints_a_table_and_writes_json_and_a_picture(runs):
+    output = runs / "out" / "comparison.json"
+    code, printed = call("compare", runs / "a", runs / "b", "--resamples", 50, "--output", output)
+    assert code == 0, printed
+    found = json.loads(output.read_text())
+    assert found["models"] == ["a", "b"] and found["rows"] == 4000 and found["tail"] == {"max_count": 2}
+    assert f"{found['slices'][0]['metrics']['b']['auc']:.4f}" in printed and "Tail" in printed
+    assert (runs / "out" / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_mistake_is_one_line(runs, tmp_path):
+    one_line(*call("compare", runs / "a"), "give two models or more")
+    one_line(*call("compare", runs / "a", runs / "a"), "named twice")
+    one_line(*call("compare", runs / "a", tmp_path / "absent"), "no finished run and no scoring here")
+    (tmp_path / "old.parquet").write_bytes(b"")
+    one_line(*call("compare", runs / "a", tmp_path / "old.parquet"), "no predictions that can be compared")
+    write_scored(tmp_path / "other.parquet", dataclasses.replace(scored(), rows="another"))
+    one_line(*call("compare", runs / "a", tmp_path / "other.parquet"), "other: not the same test rows as a")
+
+
+LOG = {
+    "name": "log",
+    "data": {"columns": ["click", "site"], "labels": {"ctr": "click"}},
+    "features": [{"kind": "categorical", "columns": ["site"]}],
+    "model": {"name": "lr"},
+    "evaluation": {"slices": ["site"]},
+}
+
+
+@pytest.fixture
+def scorings(tmp_path):
+    """A log of 200 rows, the third of which is malformed, in two scorings, and its configuration."""
+    labels, probabilities = answers(200, 0.3)
+    lines = [f"{label:.0f}\t{'a' if row % 3 else ''}" for row, label in enumerate(labels)]
+    lines[2] = "broken"
+    log = tmp_path / "log.tsv"
+    log.write_text("\n".join(lines) + "\n")
+    (tmp_path / "log.yaml").write_text(yaml.safe_dump({**LOG, "data": {**LOG["data"], "max_bad_row_rate": 1.0}}))
+    for name, scores in (("first", probabilities), ("second", labels * 0.5 + probabilities / 2)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "_summary.json").write_text("{}")
+        values = pa.array(scores.astype(np.float32), mask=np.arange(200) == 2)
+        rows = {"file": [str(log)] * 200, "row": np.arange(200), "ctr": values}
+        for part, start in enumerate((0, 120)):
+            table = pa.table(rows).slice(start, 120 - 40 * part)
+            pa.parquet.write_table(table, folder / f"part-{part:05d}.parquet")
+    return tmp_path
+
+
+def test_scorings_are_compared_by_the_labels_of_the_log(scorings):
+    both = [scorings / "first", scorings / "second"]
+    output = scorings / "found.json"
+    end = ["--config", scorings / "log.yaml", "--resamples", 0, "--output", output]
+    code, printed = call("compare", *both, *end)
+    assert code == 0, printed
+    found = json.loads(output.read_text())
+    kept = np.arange(200) != 2
+    labels, probabilities = (values[kept] for values in answers(200, 0.3))
+    assert found["rows"] == 199
+    assert found["slices"][0]["metrics"]["first"]["auc"] == pytest.approx(
+        sklearn.metrics.roc_auc_score(labels, probabilities)
+    )
+    assert {part["slice"]: part["rows"] for part in found["slices"]} == {
+        "ALL": 199,
+        "site = a": int((np.arange(200) % 3 > 0).sum()) - 1,
+        "site = (missing)": int((np.arange(200) % 3 == 0).sum()),
+    }
+    one_line(*call("compare", *both), "a scoring has no labels; give --config")
+    (scorings / "log.tsv").write_text("0\ta\n" * 150)
+    one_line(*call("compare", *both, *end), "rows that were scored are no longer there")
