@@ -1,0 +1,170 @@
+"""The image's Dockerfile and the manifests: linted, checked against Kubernetes' schemas and against each other."""
+
+import copy
+import pathlib
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+import kubernetes_validate
+import pytest
+import yaml
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions, PortableOptions
+
+from pipeline.runner import CODE_FOLDERS
+from tests.serving.deploy_files import by_kind as serving_by_kind
+from tests.serving.deploy_files import container as serving_container
+
+ROOT = pathlib.Path(__file__).parents[2]
+FOLDER = ROOT / "kubeflow"
+DOCKERFILE = FOLDER / "Dockerfile"
+KUBERNETES = ("1.27", "1.37")  # the oldest and newest that is checked
+
+
+def documents(name):
+    files = [file for file in sorted((FOLDER / name).glob("*.yaml")) if file.name != "kustomization.yaml"]
+    return [document for file in files for document in yaml.safe_load_all(file.read_text())]
+
+
+def by_kind(name, kind):
+    [found] = [document for document in documents(name) if document["kind"] == kind]
+    return found
+
+
+def invalid(document):
+    for version in KUBERNETES:
+        try:
+            kubernetes_validate.validate(document, version, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            return str(error)
+
+
+def hadolint(file):
+    command = [pathlib.Path(sys.executable).with_name("hadolint"), "--no-color", file]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+# The image -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_dockerfile_is_clean_to_its_linter(tmp_path):
+    good = hadolint(DOCKERFILE)
+    assert good.returncode == 0, good.stdout
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE.read_text().replace("--no-cache-dir ", ""))
+    assert hadolint(tmp_path / "Dockerfile").returncode == 1
+
+
+def test_the_image_has_the_code_the_lock_and_no_rights():
+    text = DOCKERFILE.read_text()
+    assert re.search(r"^USER [1-9]\d*$", text, re.M) and "--require-hashes -r /tmp/requirements.lock" in text
+    copied = re.findall(r"^COPY (?!--)(.+) \S+$", text, re.M)
+    sources = {source for line in copied for source in line.split()}
+    assert set(CODE_FOLDERS) <= sources and all((ROOT / source).exists() for source in sources)
+    allowed = set(re.findall(r"^!(\S+)$", (FOLDER / "Dockerfile.dockerignore").read_text(), re.M))
+    assert sources == allowed
+    assert f"beam_python3.11_sdk:{metadata.version('apache-beam')}" in text
+    # Steps are checked by importing everything when the image is built, as the user who will run them.
+    assert text.index("USER 1000") < text.index("RUN python kubeflow/check_image.py")
+
+
+def test_the_check_of_the_image_imports_every_module_and_fails_where_one_is_missing(tmp_path):
+    (tmp_path / "kubeflow").mkdir()
+    (tmp_path / "kubeflow" / "check_image.py").write_text((FOLDER / "check_image.py").read_text())
+    for package in ("models", "transforms", "serving", "pipeline"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    (tmp_path / "serving" / "whole.py").touch()
+
+    def check():
+        command = [sys.executable, "-S", tmp_path / "kubeflow" / "check_image.py"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert check().stdout == "5 modules\n"
+    (tmp_path / "pipeline" / "broken.py").write_text("import a_package_that_is_not_there\n")
+    assert check().returncode == 1 and "a_package_that_is_not_there" in check().stderr
+
+
+# The manifests -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["base", "schedule"])
+def test_the_manifests_are_valid_in_kubernetes(name):
+    assert documents(name)
+    for document in documents(name):
+        assert not invalid(document)
+        wrong = copy.deepcopy(document)
+        wrong["metadata"]["labls"] = {}
+        assert invalid(wrong)
+
+
+def test_the_flink_session_runs_beams_workers_beside_its_task_managers():
+    for kind in ("Deployment", "Service"):
+        assert not invalid(by_kind("flink", kind))
+    session = by_kind("flink", "FlinkDeployment")["spec"]
+    pod = copy.deepcopy(session["taskManager"]["podTemplate"])
+    main, workers = pod["spec"]["containers"]
+    assert main["name"] == "flink-main-container"  # the operator's own name for it
+    main["image"] = session["image"]
+    assert not invalid(pod)
+    version = session["image"].partition(":")[2]
+    assert version in FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS
+    assert session["flinkVersion"] == f"v{version}".replace(".", "_")
+    jobs = by_kind("flink", "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    assert jobs["image"] == f"apache/beam_flink{version}_job_server:{metadata.version('apache-beam')}"
+    service = by_kind("flink", "Service")
+    ports = {port["name"]: port["containerPort"] for port in jobs["ports"]}
+    assert {port["targetPort"]: port["port"] for port in service["spec"]["ports"]} == ports
+    # The arguments that the manifest tells a user to write are Beam's, and lead here.
+    told = re.search(r"beam_args: \[(.*?)\]", (FOLDER / "flink" / "jobs.yaml").read_text().replace("\n#", ""), re.S)
+    options = PipelineOptions([argument.strip() for argument in told[1].split(",")])
+    portable = options.view_as(PortableOptions)
+    name = service["metadata"]["name"]
+    assert portable.job_endpoint == f"{name}:{ports['jobs']}"
+    assert portable.artifact_endpoint == f"{name}:{ports['artifacts']}"
+    [pool] = workers["ports"]
+    assert portable.environment_type == "EXTERNAL"
+    assert portable.environment_config == f"localhost:{pool['containerPort']}"
+    assert workers["args"] == ["--worker_pool"]
+
+
+def test_everything_shares_one_image_one_account_and_one_volume():
+    claim = by_kind("base", "PersistentVolumeClaim")["metadata"]["name"]
+    session = by_kind("flink", "FlinkDeployment")["spec"]["taskManager"]["podTemplate"]["spec"]
+    assert session["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim
+    job = by_kind("schedule", "CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    account = by_kind("base", "ServiceAccount")["metadata"]["name"]
+    binding = by_kind("base", "RoleBinding")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account}]
+    assert binding["roleRef"]["name"] == by_kind("base", "Role")["metadata"]["name"]
+    assert job["serviceAccountName"] == account and f"--service-account {account}" in job["containers"][0]["args"][0]
+    assert job["containers"][0]["image"] == session["containers"][1]["image"]
+    for pod in (job, session["containers"][1]):
+        context = pod["securityContext"]
+        assert context["runAsNonRoot"] and context["runAsUser"] == 1000
+
+
+def test_tf_serving_follows_the_folder_into_which_the_pipeline_pushes():
+    patch = by_kind("serving", "Deployment")
+    assert patch["metadata"]["name"] == serving_by_kind("Deployment")["metadata"]["name"]
+    [changed] = patch["spec"]["template"]["spec"]["containers"]
+    assert changed["name"] == serving_container()["name"]
+    [mount] = changed["volumeMounts"]
+    [before] = [found for found in serving_container()["volumeMounts"] if found["mountPath"] == mount["mountPath"]]
+    assert mount["name"] == before["name"] == "models" and mount["readOnly"]
+    [volume] = patch["spec"]["template"]["spec"]["volumes"]
+    claim = by_kind("base", "PersistentVolumeClaim")["metadata"]["name"]
+    assert volume == {"name": "models", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
+    assert mount["subPath"] == "runs/demo/models"  # `runs/<name>` is the compiled pipeline's default
+    deleted = by_kind("serving", "PersistentVolumeClaim")
+    assert deleted["metadata"]["name"] == serving_by_kind("PersistentVolumeClaim")["metadata"]["name"]
+
+
+@pytest.mark.parametrize("name", ["base", "flink", "schedule", "serving"])
+def test_kustomizations_name_files_that_are_there(name):
+    folder = FOLDER / name
+    found = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    named = [*found["resources"], *(patch["path"] for patch in found.get("patches", []))]
+    assert all((folder / file).exists() for file in named) and found["namespace"] == "kubeflow"
+    own = {file.name for file in folder.glob("*.yaml")} - {"kustomization.yaml"}
+    assert own == {file for file in named if not file.startswith("..")}
