@@ -32,7 +32,11 @@ def prepare() -> None:
 )
 @click.option("--prior-impressions", type=float, default=20.0, show_default=True, help="How far rates are smoothed.")
 @click.option(
-    "--folds", type=int, default=0, show_default=True, help="Training lines do not see their fold; 0: theirs."
+    "--folds",
+    type=int,
+    default=5,
+    show_default=True,
+    help="A training line does not see the clicks of its fold; 0: only not its own, by which a model could tell them.",
 )
 @click.option("--max-bad-row-rate", type=float, default=0.01, show_default=True, help="Of each file.")
 @click.option("--workers", type=click.IntRange(1), help="Processes at most. Default: one a core.")

@@ -23,7 +23,7 @@ from transforms.parallel import Workers
 
 steps = importlib.import_module("transforms.kddcup2012.prepare")  # the package has a function of that name
 LINES = 1500
-OPTIONS = Options(seed=4, test=0.2, validation=0.2, prior_impressions=7.0)
+OPTIONS = Options(seed=4, test=0.2, validation=0.2, prior_impressions=7.0, folds=0)
 PLACES = {"two processes": Workers(processes=2), "beam": Workers(beam_args=("--direct_num_workers=1",))}
 
 
@@ -193,6 +193,16 @@ def test_with_folds_a_training_line_does_not_see_its_fold(folder, tmp_path):
             ctr, impressions = counted(lines, part, name, row, held_out, options.prior_impressions)
             assert rows[f"ctr_{name}"][row] == pytest.approx(ctr, rel=1e-5, nan_ok=True)
             assert rows[f"impressions_{name}"][row] == pytest.approx(impressions, nan_ok=True)
+
+
+def test_lines_of_one_fold_know_the_same_whether_they_were_clicked_or_not(folder, log, tmp_path):
+    in_folds = read_log(prepare(folder, tmp_path, Options(seed=4, test=0.2, validation=0.2)))
+    for rows, leaks in ((in_folds, False), (log, True)):
+        train = rows[(rows["part"] == "1_train") & rows["gender"].notna()]
+        # Lines that see as many impressions of their gender: only their own clicks could tell them apart.
+        rates = train.groupby(["gender", "impressions_gender"])["ctr_gender"].nunique()
+        assert (rates.max() > 1) == leaks
+        assert leaks or (train.groupby("gender")["ctr_gender"].nunique() == 5).all()
 
 
 def test_the_labels_of_validation_and_test_rows_change_nothing_but_themselves(folder, log, tmp_path):

@@ -97,14 +97,18 @@ class History:
     """What is known of lines by the counts of the training lines.
 
     ctr = (clicks + b p) / (impressions + b), with p the click-through rate of all training lines. A training line's
-    numbers are those of the others: without the line itself, all its impressions, or without its whole fold; p too.
-    Of other lines, they are those of all training lines. Without any line of that key, ctr is p.
+    numbers, p too, are those of the training lines outside its fold; of other lines, those of all training lines.
+    Without any line of that key, ctr is p.
+
+    Left out by itself, a line's clicks show in what is left of a sum that all lines of its key share: among 20,000 of
+    one gender the rate is lower by so much where, and only where, the line was clicked. Trees on such numbers reach
+    a training AUC of 0.99 and a test AUC of 0.5. Lines of one fold have the same sums, clicked or not.
 
     Args:
         folder, bits: Of the counts.
         total: Of all training lines.
         prior_impressions: b.
-        folds: How many folds there are; 0: each line is left out by itself.
+        folds: How many folds there are; 0: each line is left out by itself, for comparisons.
     """
 
     def __init__(self, folder: pathlib.Path, bits: int, total: Total, prior_impressions: float, folds: int):

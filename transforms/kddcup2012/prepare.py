@@ -68,7 +68,7 @@ class Options:
     validation: float = 0.05
     impressions: Impressions = "expand"
     prior_impressions: float = 20.0
-    folds: int = 0
+    folds: int = 5
     most_lines: int | None = None
     max_bad_row_rate: float = 0.01
 
