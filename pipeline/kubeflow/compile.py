@@ -61,6 +61,8 @@ def _paths(config: RunConfig) -> list[tuple[str, str]]:
     found += [("monitoring.serving", path) for path in config.monitoring.serving]
     if config.text:
         found.append(("text.encoder", config.text.encoder))
+    if config.training.distillation:
+        found.append(("training.distillation.teacher", config.training.distillation.teacher))
     found += [("model.encoder", model.encoder) for model in (config.model, config.evaluation.baseline) if model]
     return [(where, path) for where, path in found if path and path != RANDOM and "://" not in path]
 

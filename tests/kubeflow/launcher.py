@@ -6,6 +6,7 @@ backend/src/v2/driver in kubeflow/pipelines: parameters in `parameterValues`, ar
 the executor output, parameters and metadata count.
 """
 
+import concurrent.futures
 import os
 import pathlib
 import subprocess
@@ -47,11 +48,22 @@ class Launcher:
             done += ready
         return done
 
-    def run(self) -> None:
-        """Runs every task; where one fails, those that depend on it do not run."""
-        for name in self.order():
-            if set(self.tasks[name].get("dependentTasks", [])) <= set(self.finished):
-                self._run(name)
+    def run(self, processes: int = 2) -> None:
+        """Runs every task once those that it depends on are done; where one fails, they do not run."""
+        running: dict[concurrent.futures.Future, str] = {}
+        started: set[str] = set()
+        with concurrent.futures.ThreadPoolExecutor(processes) as pool:
+            while True:
+                for name in self.order():
+                    if name not in started and set(self.tasks[name].get("dependentTasks", [])) <= set(self.finished):
+                        started.add(name)
+                        running[pool.submit(self._run, name)] = name
+                if not running:
+                    return
+                done, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
+                for future in done:
+                    running.pop(future)
+                    future.result()
 
     def executor_input(self, name: str) -> dict[str, Any]:
         task = self.tasks[name]

@@ -130,6 +130,8 @@ def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
     one_line(*compile_with("data.paths=[log.tsv]"), "data.paths: log.tsv is no path that a step in the cluster sees")
     one_line(*compile_with("data.paths=[/data/../log.tsv]"), "put it below /data")
     one_line(*compile_with("monitoring.previous=[/logs/a]"), "monitoring.previous: /logs/a is no path")
+    teacher = "training.distillation.teacher"
+    one_line(*compile_with(f"{teacher}=runs/a/models/ctr"), f"{teacher}: runs/a/models/ctr is no path")
     one_line(*compile_with(output="/elsewhere/runs"), "kubeflow.output: /elsewhere/runs is no path")
     one_line(*compile_with(image=None), "kubeflow.image: name the image")
     one_line(*compile_with(volumes={}), "kubeflow.volumes: name the PersistentVolumeClaim")
