@@ -31,6 +31,7 @@ setup(
     extras_require={
         "test": [name for name in test if "recommenders" not in name],
         "tfrs": ["tensorflow-recommenders"],
+        "hub": ["huggingface_hub"],  # encoder: hf://owner/name
     },
     entry_points={"console_scripts": ["ctrpipe=pipeline.cli:main"]},
 )

@@ -13,6 +13,7 @@ from models.feature_map import RESERVED_IDS, FeatureMap, Text
 from models.registry import ModelInfo, available
 from pipeline.config import Model, RunConfig, load_config
 from pipeline.training.network import build_network
+from pipeline.training.text_encoder import with_encoder
 from transforms.errors import InputError
 from transforms.preprocessing import layout
 from transforms.spec import Categorical, Multivalent
@@ -48,7 +49,8 @@ def describe_models(config: pathlib.Path | None = None) -> tuple[str, list[dict[
     where = (
         f"{config}: {len(features.fields)} fields of {features.total_ids:,} ids together, {len(features.dense)} dense"
     )
-    chosen = {loaded.model.name: loaded.model.hyperparameters}
+    model = with_encoder(loaded.model, loaded.text)
+    chosen = {model.name: model.hyperparameters}
     return where, [_describe(info, features, chosen.get(info.name, {})) for info in available()]
 
 

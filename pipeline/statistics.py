@@ -37,6 +37,7 @@ START_SECONDS = 6.0  # of a process that has to load TFDV
 COUNTED_VALUES = 1 << 12
 HASHED_VALUES = 1 << 14
 SHOWN_VALUES = 20
+MOST_SHOWN = 100  # characters of a value that are shown: a text may be long
 RANKED_VALUES = 1000
 QUANTILES = 40
 
@@ -217,5 +218,5 @@ def _column(feature: Any, kinds: dict[str, str], rows: int) -> dict[str, Any]:
         "missing_rate": 1 - present / rows if rows else None,
         "unique": values.unique if is_text else None,
         "mean": None if is_text else values.mean,
-        "top": [[top.value, int(top.frequency)] for top in values.top_values[:5]] if is_text else [],
+        "top": [[top.value[:MOST_SHOWN], int(top.frequency)] for top in values.top_values[:5]] if is_text else [],
     }

@@ -31,7 +31,7 @@ def _fetch(encoder: str) -> pathlib.Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
-        message = f"features: text: encoder: {encoder} needs huggingface_hub; install it, or give a local folder"
+        message = f"features: text: encoder: {encoder} needs huggingface_hub: pip install huggingface_hub, or give a local folder"
         raise InputError(message) from error
     try:
         return pathlib.Path(snapshot_download(encoder.removeprefix(HUB), allow_patterns=list(FILES)))
