@@ -31,8 +31,8 @@ def _fetch(encoder: str) -> pathlib.Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
-        message = f"features: text: encoder: {encoder} needs huggingface_hub: pip install huggingface_hub, or give a local folder"
-        raise InputError(message) from error
+        advice = "pip install huggingface_hub, or give a local folder"
+        raise InputError(f"features: text: encoder: {encoder} needs huggingface_hub: {advice}") from error
     try:
         return pathlib.Path(snapshot_download(encoder.removeprefix(HUB), allow_patterns=list(FILES)))
     except Exception as error:  # of the network, of the hub, of the disk: the user's to solve
