@@ -1,7 +1,9 @@
 """A trained Keras model and its transform graph -> one SavedModel that TF Serving loads as it is."""
 
 import json
+import keyword
 import pathlib
+import re
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
+from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2, regression_pb2
 
 from models.ctr_model import CTRModel
@@ -26,6 +29,7 @@ LOG_SPEC = "log_spec.json"
 GOLDEN = "golden.npz"
 WARMUP = "tf_serving_warmup_requests"
 ASSETS = "assets.extra"
+_ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 class _Servable(tf.Module):
@@ -89,8 +93,10 @@ class _Servable(tf.Module):
 
 def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> dict[str, Any]:
     examples = tf.TensorSpec([None], tf.string, name="examples")
-    raw = {name: tf.TensorSpec([None], tf.float32, name=name) for name in spec.numeric_columns}
-    raw |= {name: tf.TensorSpec([None], tf.string, name=name) for name in spec.text_columns}
+    arguments = _arguments(spec)
+    columns = {argument: name for name, argument in arguments.items()}
+    raw = {arguments[name]: tf.TensorSpec([None], tf.float32, name=arguments[name]) for name in spec.numeric_columns}
+    raw |= {arguments[name]: tf.TensorSpec([None], tf.string, name=arguments[name]) for name in spec.text_columns}
     packed: dict[str, tf.TensorSpec] = {}
     if feature_map.fields:
         packed["ids"] = tf.TensorSpec([None, feature_map.total_slots], tf.int32, name="ids")
@@ -105,16 +111,16 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
         return servable.by_task(servable.pack(servable.parse(examples)))
 
     @tf.function
-    def serving_raw(**columns):
-        return servable.by_task(servable.pack(columns))
+    def serving_raw(**tensors):
+        return servable.by_task(servable.pack({columns[name]: tensor for name, tensor in tensors.items()}))
 
     @tf.function
     def serving_packed(**tensors):
         return servable.by_task(tensors)
 
     @tf.function
-    def transform_raw(**columns):
-        return servable.pack(columns)
+    def transform_raw(**tensors):
+        return servable.pack({columns[name]: tensor for name, tensor in tensors.items()})
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
     def regress(inputs):
@@ -140,6 +146,27 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
         "transform_features": transform_features.get_concrete_function(),
         "transform_raw": transform_raw.get_concrete_function(**raw),
     }
+
+
+def _arguments(spec: LogSpec) -> dict[str, str]:
+    """By column the argument of a function for it: its name where TensorFlow would not change that."""
+    return {
+        name: name if _ARGUMENT.fullmatch(name) and not keyword.iskeyword(name) else f"tensor_of_column_{index}"
+        for index, name in enumerate(spec.feature_columns)
+    }
+
+
+def _name_inputs(path: pathlib.Path, names: dict[str, str]) -> None:
+    """Gives the inputs of a graph's signatures other names; a column's may have spaces, an argument's may not."""
+    if all(argument == name for argument, name in names.items()):
+        return
+    model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for signature in model.meta_graphs[0].signature_def.values():
+        for argument in names.keys() & signature.inputs.keys():
+            if names[argument] != argument:
+                signature.inputs[names[argument]].CopyFrom(signature.inputs[argument])
+                del signature.inputs[argument]
+    path.write_bytes(model.SerializeToString(deterministic=True))
 
 
 def export(
@@ -169,6 +196,7 @@ def export(
     servable = _Servable(model, transform, spec, feature_map, position)
     signatures = _signatures(servable, spec, feature_map)
     tf.saved_model.save(servable, str(path), signatures=signatures)
+    _name_inputs(path / "saved_model.pb", {argument: name for name, argument in _arguments(spec).items()})
     assets = path / ASSETS
     assets.mkdir(exist_ok=True)
     feature_map.save(assets / FEATURE_MAP)
