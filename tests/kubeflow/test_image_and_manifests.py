@@ -3,6 +3,7 @@
 import copy
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -168,3 +169,18 @@ def test_kustomizations_name_files_that_are_there(name):
     assert all((folder / file).exists() for file in named) and found["namespace"] == "kubeflow"
     own = {file.name for file in folder.glob("*.yaml")} - {"kustomization.yaml"}
     assert own == {file for file in named if not file.startswith("..")}
+
+
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+@pytest.mark.parametrize("name", ["base", "flink", "schedule", "serving"])
+def test_kustomize_builds_what_kubernetes_takes(name):
+    built = subprocess.run(["kubectl", "kustomize", FOLDER / name], capture_output=True, text=True, timeout=60)
+    assert built.returncode == 0, built.stderr
+    found = list(yaml.safe_load_all(built.stdout))
+    assert not [document for document in found if document["kind"] != "FlinkDeployment" and invalid(document)]
+    if name == "serving":
+        assert "PersistentVolumeClaim" not in {document["kind"] for document in found}
+        [pod] = [document["spec"]["template"]["spec"] for document in found if document["kind"] == "Deployment"]
+        claims = {v["name"]: v["persistentVolumeClaim"] for v in pod["volumes"] if "persistentVolumeClaim" in v}
+        assert claims == {"models": {"claimName": "ctr-data", "readOnly": True}}
+        assert {m["mountPath"] for m in pod["containers"][0]["volumeMounts"]} == {"/models", "/config", "/tmp"}

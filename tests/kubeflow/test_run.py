@@ -18,6 +18,7 @@ def volume(tmp_path_factory):
     folder = tmp_path_factory.mktemp("volume")
     kubeflow = {"image": "registry.example/ctrpipe:1", "volumes": {"ctr-data": str(folder)}}
     config = {**SHORT_CONFIG, "seed": 3, "evaluation": {"baseline": {"name": "lr"}}, "kubeflow": kubeflow}
+    config["serving"] = {"bulk_inferrer": True}  # the one step that is a Beam job of TFX
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     assert call("generate", "--rows", ROWS, "--output", folder / "log.tsv")[0] == 0
     code, output = call("compile", folder / "config.yaml", "--output", folder / "pipeline.yaml")
