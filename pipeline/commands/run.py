@@ -8,10 +8,12 @@ import click
 
 from pipeline.commands.options import BLOCKED, PATH
 
+DATA_HELP = "A raw log file or quoted glob, or KDD Cup 2012's folder; repeat for more. Replaces data.paths."
+
 
 @click.command()
 @click.argument("config", type=PATH)
-@click.option("--data", multiple=True, help="A raw log file or quoted glob (or KDD Cup 2012's folder); repeatable.")
+@click.option("--data", multiple=True, help=DATA_HELP)
 @click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name of the configuration>.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key: training.epochs=2.")
 @click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, which then reads and transforms.")

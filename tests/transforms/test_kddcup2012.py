@@ -419,6 +419,7 @@ def test_files_that_cannot_be_joined(folder, tmp_path, change, message):
         prepare(files, tmp_path / "log", OPTIONS)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "log" / "log").exists()
+    assert ("malformed" in message) == ("malformed" in str(error.value) and len(letters(tmp_path / "log")) > 0)
 
 
 def test_bad_options():

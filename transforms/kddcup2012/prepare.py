@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from transforms.errors import InputError
+from transforms.ingest import DEAD_LETTERS_KEPT
 from transforms.kddcup2012.history import CountLines, MergeCounts, Total, parts_of, tables_of
 from transforms.kddcup2012.join import Impressions, Join, Joined, place
 from transforms.kddcup2012.layout import PARTS, PUBLIC_TEST, TOKEN_TABLES, Files, Table, find_tables
@@ -38,6 +39,7 @@ from transforms.parallel import Workers
 SCRATCH = ".unfinished"
 LOG = "log"
 SUMMARY = "summary.json"
+DEAD_LETTER = "dead_letter"
 _BYTES_PER_SECOND = 5.7e6  # of the training file, in one process, through all steps
 _SHARES = {"tables": 0.04, "lines": 0.14, "count": 0.13, "tokens": 0.02, "weights": 0.03, "join": 0.62}  # of that time
 _SHARE = 0.01  # of every other step
@@ -88,7 +90,7 @@ class Prepared:
 
     Attributes:
         lines: Lines of the training file that were read, malformed ones included.
-        rejected: Malformed lines by file; all of them are in `dead_letter/rejects.jsonl`.
+        rejected: Malformed lines by file; they are in `dead_letter/rejects.jsonl`, up to DEAD_LETTERS_KEPT.
         reasons: Malformed lines by reason.
         rows: Rows of the log by part.
         clicks, impressions: By part.
@@ -139,8 +141,8 @@ def prepare(
             progress("The log of these files is already there")
             return Prepared(**found)
     try:
-        steps = _Steps(files, output / SCRATCH, options, workers, progress, print_of_input)
-        prepared = _publish(steps, output)
+        steps = _Steps(files, output, options, workers, progress, print_of_input)
+        prepared = _publish(steps)
         _write_whole(summary, json.dumps({**dataclasses.asdict(prepared), "input": print_of_input}, indent=1))
         shutil.rmtree(steps.scratch)
     except OSError as error:
@@ -159,18 +161,19 @@ class _Steps:
     def __init__(
         self,
         files: Files,
-        scratch: pathlib.Path,
+        output: pathlib.Path,
         options: Options,
         workers: Workers,
         progress: Callable[[str], None],
         print_of_input: dict[str, Any],
     ):
         self.files = files
-        self.scratch = scratch
+        self.output = output
+        self.scratch = output / SCRATCH
         self.options = options
         self._workers = workers
         self._progress = progress
-        _begin(scratch, print_of_input)
+        _begin(self.scratch, print_of_input)
         self.tallies: dict[str, Tally] = {}
         self.letters: list[str] = []
         self._tables()
@@ -209,9 +212,15 @@ class _Steps:
         tally = self.tallies.setdefault(table.path.name, Tally())
         for one, letters in found:
             tally.add(one)
-            self.letters += letters
+            self.letters += letters[: DEAD_LETTERS_KEPT - len(self.letters)]
         if is_whole:
-            tally.check(table.path, self.options.max_bad_row_rate)
+            self.bury()
+            tally.check(table.path, self.options.max_bad_row_rate, self.output / DEAD_LETTER)
+
+    def bury(self) -> None:
+        """Writes the dead letters that there are up to now."""
+        (self.output / DEAD_LETTER).mkdir(exist_ok=True)
+        _write_whole(self.output / DEAD_LETTER / "rejects.jsonl", "".join(self.letters))
 
     # The steps ------------------------------------------------------------------------------------------------------
 
@@ -339,14 +348,13 @@ def _total(counted: Sequence[Counted], folds: int) -> Total:
     return Total(clicks, impressions, fold_clicks, fold_impressions)
 
 
-def _publish(steps: _Steps, output: pathlib.Path) -> Prepared:
-    """Makes the log and its dead letters visible."""
+def _publish(steps: _Steps) -> Prepared:
+    """Makes the log visible."""
+    output = steps.output
     (output / SUMMARY).unlink(missing_ok=True)
     (steps.scratch / _PUBLISHING).touch()
     shutil.rmtree(output / LOG, ignore_errors=True)
     place([path for joined in steps.joined for path in joined.files], output / LOG)
-    (output / "dead_letter").mkdir(exist_ok=True)
-    _write_whole(output / "dead_letter" / "rejects.jsonl", "".join(steps.letters))
     names = [*PARTS, PUBLIC_TEST][: None if steps.files.public_test else PUBLIC]
     by_part = {
         field: dict(zip(names, np.sum([getattr(one, field) for one in steps.counted], 0).tolist(), strict=False))

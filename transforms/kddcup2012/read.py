@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.errors import InputError
+from transforms.ingest import DEAD_LETTERS_KEPT
 from transforms.kddcup2012.layout import Table
 from transforms.parallel import Workers
 from transforms.readers import LogReader, Range, Reject, plan
@@ -61,20 +62,21 @@ class Tally:
         self.first = self.first or other.first
 
     def reject(self, path: str, rejects: Sequence[Reject]) -> list[str]:
-        """Counts rejects; their dead letters."""
+        """Counts rejects; the dead letters of the first DEAD_LETTERS_KEPT."""
+        kept = rejects[: max(0, DEAD_LETTERS_KEPT - self.rejected)]
         self.rejected += len(rejects)
         self.reasons.update(_kind(reject.reason) for reject in rejects)
         if rejects and not self.first:
             self.first = f"{path}: line {rejects[0].line + 1}: {rejects[0].reason}"
-        letters = ({"file": path, "line": r.line, "reason": r.reason, "text": r.text} for r in rejects)
+        letters = ({"file": path, "line": r.line, "reason": r.reason, "text": r.text} for r in kept)
         return [json.dumps(letter) + "\n" for letter in letters]
 
-    def check(self, path: pathlib.Path, most: float) -> None:
+    def check(self, path: pathlib.Path, most: float, dead_letter: pathlib.Path) -> None:
         """Raises InputError where more than this share of the lines is malformed, or none is left."""
         if self.rejected > most * self.lines or self.rejected == self.lines:
             raise InputError(
                 f"{self.first}; {self.rejected:,} of {self.lines:,} lines of {path} are malformed, above "
-                f"{most:.2%}; is this a file of KDD Cup 2012 track 2?"
+                f"{most:.2%}; they are in {dead_letter}; is this a file of KDD Cup 2012 track 2?"
             )
 
 
