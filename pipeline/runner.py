@@ -136,12 +136,14 @@ def _run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]],
 
 @dataclasses.dataclass(frozen=True)
 class TransformedLog:
-    """Patterns of the transformed examples of each split, their feature map, and what they are made from."""
+    """Patterns of the transformed examples of each split, their feature map, and what they are made from: the folder
+    of the checked log's payload (`Split-train` and so on), and the run's inputs."""
 
     train: list[str]
     validation: list[str]
     test: list[str]
     feature_map: FeatureMap
+    payload: pathlib.Path
     inputs: Any  # pipeline.graph.RunInputs, which is not imported before TensorFlow is
 
 
@@ -170,7 +172,8 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
     examples = artifacts.folder("LogTransform", "transformed_examples")
     train, validation, test = ([str(examples / f"Split-{split}" / "*")] for split in ("train", "validation", "test"))
     graph = tft.TFTransformOutput(str(artifacts.folder("LogTransform", "transform_graph")))
-    return TransformedLog(train, validation, test, feature_map(config.log_spec, graph), inputs)
+    payload = artifacts.folder("LogExampleGen", "examples")
+    return TransformedLog(train, validation, test, feature_map(config.log_spec, graph), payload, inputs)
 
 
 def _check_model(config: RunConfig) -> None:

@@ -16,6 +16,8 @@ from pipeline.commands.options import PATH
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key of every point.")
 @click.option("--name", default=None, help="The sweep's name. Default: the file's.")
 @click.option("--latency", is_flag=True, help="Also measure predictions: 20 batches of 1024 rows, median.")
+@click.option("--costs", is_flag=True, help="Also measure ms per row of training and predictions, 20 repeats.")
+@click.option("--config", "other", type=PATH, default=None, help="Another run's configuration for a sweep file.")
 def sweep(
     config: pathlib.Path,
     data: tuple[str, ...],
@@ -25,6 +27,8 @@ def sweep(
     settings: tuple[str, ...],
     name: str | None,
     latency: bool,
+    costs: bool,
+    other: pathlib.Path | None,
 ) -> None:
     """Train many settings on the same data and compare them: mean and standard deviation over the seeds.
 
@@ -34,7 +38,8 @@ def sweep(
       ctrpipe sweep configs/demo.yaml --data log.tsv --grid model.name=lr,fm,deepfm --seeds 5
     or a sweep file, whose points need be no product:
       ctrpipe sweep configs/sweeps/attention_net_table1.yaml --data train.tsv
-    Leaves in the result folder sweep.json (everything), sweep.csv (one line per training) and sweep.png.
+    Leaves in the result folder sweep.json (everything), sweep.csv (one line per training), sweep.png, and in results/
+    what each model answered to the test rows, for `ctrpipe compare`.
 
     The log is read and transformed once. Running it again goes on where it was cut. The best point is the best on the
     validation rows; look at the test rows once.
@@ -46,7 +51,7 @@ def sweep(
     from pipeline.sweep.run import run_sweep
     from pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
 
-    plan = make_plan(config, settings, grid, seeds, name, latency)
+    plan = make_plan(config, settings, grid, seeds, name, latency, costs, other)
     folder = output or pathlib.Path("runs") / plan.name
     summary = summarise_sweep(plan, run_sweep(plan, list(data) or plan.base.data.paths, folder))
     write_sweep(summary, folder)

@@ -1,5 +1,6 @@
 """What a trained model is worth: metrics on the test rows, size, speed of training and of a prediction."""
 
+import dataclasses
 import math
 import statistics
 import time
@@ -8,36 +9,67 @@ from typing import Any
 import keras
 
 from models.metrics import summarise
+from pipeline.compare.scored_rows import ScoredRows
 from pipeline.config import Training
 from pipeline.runner import TransformedLog
-from pipeline.training.data import packed_batches
+from pipeline.sweep.plan import Costs
+from pipeline.training.data import packed_batches, prediction_rows
 from pipeline.training.learner import Learner
-from serving.latency.papers import HIFORMER_BATCHES, HIFORMER_ROWS, batch_seconds
+from serving.latency.papers import HIFORMER_BATCHES, HIFORMER_ROWS, batch_seconds, bert4ctr
 
-PREDICTION_ROWS = 8192
 SPEED_STEPS, SPEED_REPEATS = 10, 3
 
 
-def measure(learner: Learner, training: Training, log: TransformedLog, latency: bool) -> dict[str, Any]:
-    """Metrics per task on the test rows, parameters and speeds.
+def measure(
+    learner: Learner,
+    training: Training,
+    log: TransformedLog,
+    latency: bool,
+    costs: Costs | None,
+    test: ScoredRows,
+) -> tuple[dict[str, Any], ScoredRows]:
+    """Metrics per task on the test rows, parameters and speeds; and what it answered to the test rows, which are
+    `test` but for labels and answers.
 
     It trains a few more steps at its end, so the learner is of no more use. `normalised_log_loss` is the log loss as a
     share of the base rate's; `train_samples_per_second` is None where another process trained.
     """
-    labels, probabilities = learner.predict(packed_batches(log.test, log.feature_map, PREDICTION_ROWS))
-    tasks = {
-        task: _test_metrics(labels[:, index], probabilities[:, index])
-        for index, task in enumerate(log.feature_map.tasks)
-    }
+    labels, probabilities = learner.predict(packed_batches(log.test, log.feature_map, prediction_rows(log.feature_map)))
+    names = log.feature_map.tasks
+    by_task = [{task: values[:, index] for index, task in enumerate(names)} for values in (labels, probabilities)]
+    scored = dataclasses.replace(test, labels=by_task[0], probabilities=by_task[1])
+    tasks = {task: _test_metrics(scored.labels[task], scored.probabilities[task]) for task in names}
     parameters, tables = count_parameters(learner.network)
-    return {
-        "test": tasks[log.feature_map.tasks[0]],
+    tail = None
+    if test.tail is not None:
+        tail = _test_metrics(scored.labels[names[0]][test.tail], scored.probabilities[names[0]][test.tail])
+    found = {
+        "test": tasks[names[0]],
+        "tail": tail,
         "tasks": tasks,
         "parameters": parameters,
         "parameters_without_embeddings": parameters - tables,
         "latency_ms": 1000 * latency_seconds(learner, log, len(labels)) if latency else None,
+        "costs": row_costs(learner, training, log, costs, len(labels)) if costs else None,
         "train_samples_per_second": training_speed(learner, training, log),
     }
+    return found, scored
+
+
+def row_costs(
+    learner: Learner, training: Training, log: TransformedLog, costs: Costs, test_rows: int
+) -> dict[str, dict[str, float] | None]:
+    """BERT4CTR's method: ms per row of `inference` and of `training`; see papers.bert4ctr."""
+    size = costs.batch_size
+    found: dict[str, dict[str, float] | None] = {}
+    repeats = math.ceil(costs.batches * size / test_rows)  # a short log's rows come again
+    asked = list(packed_batches(log.test * repeats, log.feature_map, size, take=costs.batches))
+    found["inference"] = bert4ctr({"": (lambda batch: learner.predict([batch]), asked)}, size)[""]
+    found["training"] = None
+    if training.backend == keras.backend.backend():
+        learnt = list(packed_batches(log.train, log.feature_map, size, take=costs.batches))
+        found["training"] = bert4ctr({"": (lambda batch: learner.fit([batch]), learnt)}, size)[""]
+    return found
 
 
 def _test_metrics(labels: Any, probabilities: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import yaml
 
 from pipeline.config import Model, RunConfig, load_config, read_yaml
 from pipeline.progress import announce
+from serving.latency.papers import BERT4CTR_BATCHES, BERT4CTR_ROWS
 from transforms.errors import InputError
 from transforms.spec import Section
 
@@ -25,11 +26,20 @@ class Group(Section):
     grid: dict[str, list[Any]] = {}
 
 
+class Costs(Section):
+    """What a row costs to train and to predict, as BERT4CTR measures it (section 4.1.5): ms per row, of 20 repeats of
+    `batches` batches."""
+
+    batch_size: int = pydantic.Field(BERT4CTR_ROWS, ge=1)
+    batches: int = pydantic.Field(BERT4CTR_BATCHES, ge=1)
+
+
 class SweepFile(Section):
     """A sweep as a file: what `ctrpipe sweep CONFIG --grid ...` says, and rows that are no product.
 
     `config` is the run's configuration, relative to this file; `set` changes it for all points. `reference` names the
-    point that others are compared with; `latency` measures the time of a prediction.
+    point that others are compared with, else the first; `latency` measures the time of a prediction, `costs` what a
+    row costs.
     """
 
     name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
@@ -37,6 +47,7 @@ class SweepFile(Section):
     set: dict[str, Any] = {}
     seeds: int = pydantic.Field(3, ge=1)
     latency: bool = False
+    costs: Costs | None = None
     reference: str | None = None
     points: list[Group] = pydantic.Field(min_length=1)
 
@@ -63,6 +74,7 @@ class Plan:
     seeds: int
     latency: bool
     reference: str | None
+    costs: Costs | None = None
 
 
 def make_plan(
@@ -72,6 +84,8 @@ def make_plan(
     seeds: int | None = None,
     name: str | None = None,
     latency: bool = False,
+    costs: bool = False,
+    config: pathlib.Path | None = None,
 ) -> Plan:
     """Reads a run's configuration or a sweep file, and what the command line adds.
 
@@ -82,6 +96,8 @@ def make_plan(
         seeds: Trainings per point; 3 by default.
         name: The sweep's name.
         latency: Whether to measure the time of a prediction.
+        costs: Whether to measure what a row costs.
+        config: A run's configuration in place of the one that the sweep file names.
 
     Raises:
         InputError: a file cannot be read, or a point is impossible; it names the point.
@@ -94,12 +110,13 @@ def make_plan(
         file = SweepFile(name=path.stem, config=path.name, points=[Group(name="grid", grid=values)])
     elif grid:
         raise InputError(f"--grid: {path} has its points already; give a run's configuration instead")
-    config = path.parent / file.config
+    config = config or path.parent / file.config
     base = load_config(config, (*_as_settings(file.set), *settings))
     points = tuple(point for group in file.points for point in _points(config, file, group, settings, base))
     _announce_left_out(points, base.model)
     _check(path, file, points)
-    return Plan(name or file.name, base, points, seeds or file.seeds, latency or file.latency, file.reference)
+    measured = latency or file.latency, file.reference, file.costs or (Costs() if costs else None)
+    return Plan(name or file.name, base, points, seeds or file.seeds, *measured)
 
 
 def check_models(plan: Plan) -> None:

@@ -1,6 +1,7 @@
 """The pictures of a sweep: one column per group of points, one row per metric."""
 
 import pathlib
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,34 @@ def plot_sweep(summary: dict[str, Any], path: pathlib.Path) -> None:
     figure.savefig(fresh, dpi=110, format="png")
     plt.close(figure)
     fresh.replace(path)
+
+
+def plot_loss(summary: dict[str, Any], path: pathlib.Path) -> None:
+    """The mean training loss of each stretch of the first epoch, by the rows seen, a line for each point: the mean over
+    the seeds (BERT4CTR, Figure 5). A stretch is what lies between two evaluations; no file where an epoch has one."""
+    lines = {point["name"]: _first_epoch(point["runs"]) for point in summary["points"]}
+    lines = {name: line for name, line in lines.items() if len(line) > 1}
+    if not lines:
+        return
+    figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for name, line in lines.items():
+        axis.plot(*zip(*line, strict=True), marker="o", label=name)
+    axis.set(xlabel="training rows", ylabel="training log loss of the rows since the last point")
+    axis.legend(fontsize="small")
+    figure.suptitle(summary["name"])
+    fresh = path.with_name(path.name + ".new")
+    figure.savefig(fresh, dpi=110, format="png")
+    plt.close(figure)
+    fresh.replace(path)
+
+
+def _first_epoch(runs: list[dict[str, Any]]) -> list[tuple[int, float]]:
+    """Rows seen and mean loss at each evaluation of the first epoch that all runs have."""
+    parts = [run["evaluations"][: run["training"]["evaluations_per_epoch"]] for run in runs]
+    return [
+        (each[0]["examples"], statistics.fmean(numbers["train_loss"] for numbers in each))
+        for each in zip(*parts, strict=False)
+    ]
 
 
 def _groups(points: Points) -> dict[str, Points]:

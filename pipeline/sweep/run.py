@@ -8,12 +8,15 @@ import shutil
 import time
 from typing import Any
 
+from pipeline.compare.scored_rows import ScoredRows, rows_of, write_scored
 from pipeline.config import RunConfig, fingerprint
 from pipeline.progress import announce
 from pipeline.quiet import load_tensorflow
 from pipeline.runner import TransformedLog, check_output, one_run_at_a_time, transform, write_json
 from pipeline.sweep.plan import Plan, Point, check_models
 from pipeline.sweep.summary import show
+from pipeline.tail import tail_rows
+from transforms.payload import payload_files
 from transforms.readers import find_files
 
 
@@ -45,13 +48,16 @@ def run_sweep(plan: Plan, files: list[str], output: pathlib.Path) -> dict[str, l
         _train_missing(plan, runs, log, output)
         found: dict[str, list[dict[str, Any]]] = {point.name: [] for point in plan.points}
         for run in runs:
-            found[run.point.name].append(json.loads(_file(output, run).read_text()))
+            result = json.loads(_file(output, run).read_text())
+            kept = _file(output, run).with_suffix(".parquet")
+            found[run.point.name].append({**result, "predictions": str(kept) if kept.exists() else None})
         return found
 
 
 def _run(plan: Plan, point: Point, index: int, log: TransformedLog) -> Run:
     config = point.config.model_copy(update={"seed": plan.base.seed + index})
-    key = fingerprint(log.inputs.training_fingerprint(config, config.model), plan.latency)
+    measured = [plan.latency, *([plan.costs, config.evaluation.tail] if plan.costs or config.evaluation.tail else [])]
+    key = fingerprint(log.inputs.training_fingerprint(config, config.model), *measured)
     return Run(point, config, f"{config.model.name}-{key}")
 
 
@@ -66,9 +72,13 @@ def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pat
     there = len(every) - len(missing)
     continued = f"; {there} are there already" if there else ""
     announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(missing)} trainings to do{continued}")
+    if not missing:
+        return
+    test = describe_test(plan.base, log)
     started = time.monotonic()
     for done, run in enumerate(missing, 1):
-        result = train_and_measure(run.config, log, plan.latency, output / "work" / run.key)
+        result, scored = train_and_measure(run.config, log, plan, test, output / "work" / run.key)
+        write_scored(_file(output, run).with_suffix(".parquet"), scored)
         write_json(_file(output, run), result)
         shutil.rmtree(output / "work" / run.key, ignore_errors=True)
         left = (time.monotonic() - started) / done * (len(missing) - done)
@@ -76,8 +86,23 @@ def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pat
     shutil.rmtree(output / "work", ignore_errors=True)
 
 
-def train_and_measure(config: RunConfig, log: TransformedLog, latency: bool, work: pathlib.Path) -> dict[str, Any]:
-    """Trains (or goes on from the checkpoint in `work`), then measures. `validation` is of the kept weights."""
+def describe_test(config: RunConfig, log: TransformedLog) -> ScoredRows:
+    """The test rows before anything has answered to them: which they are, and which of them are rare."""
+    scored = ScoredRows(rows_of(log.inputs.data_fingerprint, config), {}, {})
+    rare = config.evaluation.tail
+    if rare is None:
+        return scored
+    test, train = (payload_files(log.payload / f"Split-{split}") for split in ("test", "train"))
+    tail = tail_rows(test, train, rare.columns, rare.max_count, config.crew(log.payload.parent))
+    announce(f"Tail: {tail.sum():,} of {len(tail):,} test rows, {' x '.join(rare.columns)}")
+    return dataclasses.replace(scored, tail=tail, tail_of=rare.model_dump())
+
+
+def train_and_measure(
+    config: RunConfig, log: TransformedLog, plan: Plan, test: ScoredRows, work: pathlib.Path
+) -> tuple[dict[str, Any], ScoredRows]:
+    """Trains (or goes on from the checkpoint in `work`), then measures; and what it answered to the test rows.
+    `validation` is of the kept weights."""
     import keras
 
     from pipeline.sweep.measure import measure
@@ -90,12 +115,14 @@ def train_and_measure(config: RunConfig, log: TransformedLog, latency: bool, wor
     seconds = time.monotonic() - started
     history = trained.history
     best = history["evaluations"][history["best"]]
+    measured, scored = measure(trained.learner, config.training, log, plan.latency, plan.costs, test)
     result = {
         "model": config.model.model_dump(mode="json"),
         "training": config.training.model_dump(mode="json"),
         "seed": config.seed,
         "validation": {"auc": best["validation_auc"], "log_loss": best["validation_log_loss"]},
-        **measure(trained.learner, config.training, log, latency),
+        **measured,
+        "evaluations": history["evaluations"],
         "examples_trained": best["examples"],
         "stopped": history["stopped"],
         "seconds": round(seconds, 3),
@@ -103,7 +130,7 @@ def train_and_measure(config: RunConfig, log: TransformedLog, latency: bool, wor
     del trained
     keras.utils.clear_session()
     gc.collect()
-    return result
+    return result, scored
 
 
 def _numbers(result: dict[str, Any]) -> str:

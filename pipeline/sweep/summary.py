@@ -6,12 +6,17 @@ import pathlib
 import statistics
 from typing import Any
 
+import numpy as np
 import rich.console
 import rich.table
 
+from models import metrics
+from pipeline.compare.scored_rows import read_scored
+from pipeline.compare.significance import SHARDS, by_shard, paired_t, shards
 from pipeline.runner import write_json
 from pipeline.sweep.plan import Plan
 
+COSTS = ("average", "median", "p90", "p95")  # of the ms per row
 # Column of the summary: where a run's result has it.
 METRICS = {
     "validation_auc": ("validation", "auc"),
@@ -21,9 +26,12 @@ METRICS = {
     "rig": ("test", "rig"),
     "normalised_log_loss": ("test", "normalised_log_loss"),
     "calibration": ("test", "calibration"),
+    "tail_auc": ("tail", "auc"),
+    "tail_rig": ("tail", "rig"),
     "train_samples_per_second": ("train_samples_per_second",),
     "latency_ms": ("latency_ms",),
     "examples_trained": ("examples_trained",),
+    **{f"{kind}_ms_{name}": ("costs", kind, name) for kind in ("training", "inference") for name in COSTS},
 }
 TABLE_WIDTH = 240  # where the output is no terminal
 
@@ -31,8 +39,9 @@ TABLE_WIDTH = 240  # where the output is no terminal
 def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """The contents of sweep.json.
 
-    `best` is the point whose mean of the monitored metric is best on the validation rows. With a reference point,
-    each point has `auc_difference`, `log_loss_ratio` and `latency_ratio` to it, of the means on the test rows.
+    `best` is the point whose mean of the monitored metric is best on the validation rows. Each point has
+    `auc_difference`, `rig_difference`, `log_loss_ratio` and `latency_ratio` to the reference, else the first point, of
+    the means on the test rows, and the `t` values of the differences in AUC and RIG over shards of the test rows.
     """
     points = []
     for point in plan.points:
@@ -51,16 +60,24 @@ def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dic
             }
         )
     monitor = plan.base.training.monitor
-    if plan.reference:
-        _compare(points, plan.reference)
+    reference = plan.reference or points[0]["name"]
+    _compare(points, reference)
     best = _best(points, monitor)
     summary = {"name": plan.name, "seeds": plan.seeds, "monitor": f"validation_{monitor}", "best": best}
-    return {**summary, "reference": plan.reference, "points": points}
+    return {**summary, "reference": reference, "tail": _tail_of(plan, points), "points": points}
+
+
+def _tail_of(plan: Plan, points: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The Tail slice's definition and how many test rows are in it."""
+    rare, found = plan.base.evaluation.tail, points[0]["runs"][0]["tail"]
+    return {**rare.model_dump(), "examples": found["examples"]} if rare and found else None
 
 
 def _value(run: dict[str, Any], path: tuple[str, ...]) -> float | None:
     value: Any = run
     for key in path:
+        if value is None:  # not asked for
+            return None
         value = value[key]
     return value
 
@@ -82,22 +99,49 @@ def _best(points: list[dict[str, Any]], monitor: str) -> str | None:
 
 
 def _compare(points: list[dict[str, Any]], reference: str) -> None:
-    to = next(point for point in points if point["name"] == reference)["metrics"]
+    base = next(point for point in points if point["name"] == reference)
+    to, shards_of = base["metrics"], shard_metrics(base["runs"])
     for point in points:
-        mean = {name: (point["metrics"][name]["mean"], to[name]["mean"]) for name in ("auc", "log_loss", "latency_ms")}
+        names = ("auc", "rig", "log_loss", "latency_ms")
+        mean = {name: (point["metrics"][name]["mean"], to[name]["mean"]) for name in names}
         known = {name: pair for name, pair in mean.items() if None not in pair}
         point["auc_difference"] = known["auc"][0] - known["auc"][1] if "auc" in known else None
+        point["rig_difference"] = known["rig"][0] - known["rig"][1] if "rig" in known else None
+        of = shard_metrics(point["runs"])
+        point["t"] = {name: paired_t(shards_of[name], of[name]).t if name in of else None for name in shards_of}
         point["log_loss_ratio"] = known["log_loss"][0] / known["log_loss"][1] if "log_loss" in known else None
         point["latency_ratio"] = known["latency_ms"][0] / known["latency_ms"][1] if "latency_ms" in known else None
 
 
+def shard_metrics(runs: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """AUC and RIG, and those of the Tail slice, on each shard of the test rows: means over the seeds, [SHARDS].
+
+    Nothing where the answers were not kept.
+    """
+    found: dict[str, list[np.ndarray]] = {}
+    for run in runs:
+        if run["predictions"] is None:
+            return {}
+        scored = read_scored(pathlib.Path(run["predictions"]))
+        label, probability = next(iter(scored.labels.values())), next(iter(scored.probabilities.values()))
+        shard = shards(len(label))
+        for prefix, rows in (("", slice(None)), ("tail_", scored.tail)):
+            if rows is not None:
+                for name, metric in (("auc", metrics.auc), ("rig", metrics.rig)):
+                    values = by_shard(metric, label[rows], probability[rows], shard[rows], SHARDS)
+                    found.setdefault(prefix + name, []).append(values)
+    return {name: np.mean(values, axis=0) for name, values in found.items()}
+
+
 def write_sweep(summary: dict[str, Any], output: pathlib.Path) -> None:
-    """sweep.json (everything), sweep.csv (one line per training) and sweep.png."""
-    from pipeline.sweep.plots import plot_sweep
+    """sweep.json (everything), sweep.csv (one line per training), sweep.png, and loss.png: the training loss of the
+    first epoch, where it was measured more than once."""
+    from pipeline.sweep.plots import plot_loss, plot_sweep
 
     write_json(output / "sweep.json", summary)
     _write_csv(summary, output / "sweep.csv")
     plot_sweep(summary, output / "sweep.png")
+    plot_loss(summary, output / "loss.png")
 
 
 def _write_csv(summary: dict[str, Any], path: pathlib.Path) -> None:
@@ -126,27 +170,52 @@ def print_sweep(summary: dict[str, Any]) -> None:
         ("validation log loss", "validation_log_loss", 4),
         ("test AUC", "auc", 4),
         ("test log loss", "log_loss", 4),
+        ("test RIG", "rig", 4),
         ("normalised log loss", "normalised_log_loss", 4),
         ("samples/s", "train_samples_per_second", 0),
     ]
+    if summary["tail"]:
+        columns += [("tail AUC", "tail_auc", 4), ("tail RIG", "tail_rig", 4)]
     measured = any(point["metrics"]["latency_ms"]["mean"] is not None for point in summary["points"])
     columns += [("latency ms", "latency_ms", 1)] if measured else []
-    compared = [("AUC difference", "auc_difference"), ("log loss ratio", "log_loss_ratio")]
-    compared += [("latency ratio", "latency_ratio")] if measured else []
-    compared = compared if summary["reference"] else []
+    compared = [("AUC difference", "auc_difference"), ("RIG difference", "rig_difference")]
+    compared += [("log loss ratio", "log_loss_ratio")] + ([("latency ratio", "latency_ratio")] if measured else [])
+    tested = {"auc": "t of AUC", "rig": "t of RIG", "tail_auc": "t of tail AUC", "tail_rig": "t of tail RIG"}
+    tested = {name: title for name, title in tested.items() if any(name in point["t"] for point in summary["points"])}
     table.add_column("point", overflow="fold")
-    for title in ["parameters", "without embeddings", *(column[0] for column in columns), *(c[0] for c in compared)]:
+    titles = [*(column[0] for column in columns), *(column[0] for column in compared), *tested.values()]
+    for title in ["parameters", "without embeddings", *titles]:
         table.add_column(title.replace(" ", "\n"), justify="right")
     for point in summary["points"]:
         best = point["name"] == summary["best"]
         cells = [f"{point['name']} (best)" if best else point["name"]]
         cells += [f"{point['parameters']:,}", f"{point['parameters_without_embeddings']:,}"]
         cells += [_cell(point["metrics"][name], digits) for _, name, digits in columns]
-        cells += [show(point[name], 4, "+" if name == "auc_difference" else "") for _, name in compared]
+        cells += [show(point[name], 4, "+" if name.endswith("difference") else "") for _, name in compared]
+        cells += [show(point["t"].get(name), 2) for name in tested]
         table.add_row(*cells, style="bold" if best else None)
     console.print(table)
+    console.print(f"Differences, ratios and t values (paired, over shards of the test rows): to {summary['reference']}")
+    if tail := summary["tail"]:
+        rare = f"{' x '.join(tail['columns'])} at most {tail['max_count']} times in training"
+        console.print(f"Tail: {tail['examples']:,} test rows, {rare}", highlight=False)
+    _print_costs(console, summary)
     if summary["best"]:
         console.print(f"Best by {summary['monitor'].replace('_', ' ')}: {summary['best']}", highlight=False)
+
+
+def _print_costs(console: rich.console.Console, summary: dict[str, Any]) -> None:
+    """What a row costs, as the tables 4 and 7 of BERT4CTR have it."""
+    names = [f"{kind}_ms_{name}" for kind in ("training", "inference") for name in COSTS]
+    if all(point["metrics"][name]["mean"] is None for point in summary["points"] for name in names):
+        return
+    table = rich.table.Table(title="ms per row, of 20 repeats")
+    table.add_column("point", overflow="fold")
+    for name in names:
+        table.add_column(name.replace("_ms_", "\n"), justify="right")
+    for point in summary["points"]:
+        table.add_row(point["name"], *(show(point["metrics"][name]["mean"], 3) for name in names))
+    console.print(table)
 
 
 def show(value: float | None, digits: int = 4, sign: str = "") -> str:

@@ -1,16 +1,23 @@
 """Sweeps: what they train, that they go on where they were cut, and what they say."""
 
 import csv
+import dataclasses
 import json
 import math
 import pathlib
 
 import numpy as np
 import pytest
+import scipy.stats
+import sklearn.metrics
 import yaml
 
+from models import metrics
+from pipeline.compare.scored_rows import ScoredRows, read_scored, write_scored
+from pipeline.compare.significance import shards
 from pipeline.sweep import run as sweep_run
 from pipeline.sweep.plan import make_plan
+from pipeline.sweep.plots import _first_epoch
 from pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
 from tests.e2e.small_run import call, one_line
 from transforms.errors import InputError
@@ -20,7 +27,8 @@ CONFIG = {
     "data": {"columns": ["label", "I1..I13", "C1..C26"], "labels": {"ctr": "label"}, "split": {"test": 0.2}},
     "features": [{"kind": "numeric", "columns": ["I2"]}, {"kind": "categorical", "columns": ["C9"], "top_k": 50}],
     "model": {"name": "mlp", "embedding_dim": 4, "hidden_units": [8], "dropout": 0.2},
-    "training": {"batch_size": 128, "epochs": 2, "learning_rate": 0.01},
+    "training": {"batch_size": 128, "epochs": 2, "learning_rate": 0.01, "evaluations_per_epoch": 2},
+    "evaluation": {"tail": {"columns": ["C9", "I2"], "max_count": 1}},
 }
 FILE = {
     "name": "rows",
@@ -122,6 +130,11 @@ def test_a_file_takes_no_grid(config):
 def result(auc: float, log_loss: float, latency: float | None = None) -> dict:
     test = {"auc": auc, "log_loss": log_loss, "rig": 0.1, "normalised_log_loss": 0.9, "calibration": 1.0}
     return {
+        "training": {"evaluations_per_epoch": 2},
+        "evaluations": [{"examples": 5, "train_loss": 0.6}, {"examples": 10, "train_loss": 0.5}] * 2,
+        "predictions": None,
+        "tail": None,
+        "costs": None,
         "validation": {"auc": auc - 0.1, "log_loss": 1 - log_loss},  # what is best on test rows is worst on these
         "test": test,
         "parameters": 10,
@@ -160,14 +173,47 @@ def test_the_summary_has_means_spreads_and_the_best_by_validation(config, tmp_pa
         rows = list(csv.DictReader(lines))
     assert [float(row["auc"]) for row in rows] == numbers.reshape(-1).tolist()
     assert rows[2]["model.hidden_units"] == "[8]" and rows[0]["model.hidden_units"] == ""
-    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    for name in ("sweep.png", "loss.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert _first_epoch(results["base"]) == [(5, 0.6), (10, 0.5)]
+
+
+def test_t_values_are_paired_over_shards_of_the_means_over_the_seeds(config, tmp_path):
+    random = np.random.default_rng(0)
+    labels = (random.random(3000) < 0.4).astype(np.float32)
+    tail = np.arange(3000) % 3 == 0
+    plan = dataclasses.replace(make_plan(file(config)), reference=None)
+    results, auc = {}, {}
+    for index, point in enumerate(plan.points):
+        results[point.name], auc[point.name] = [result(0.7, 0.3)] * 2, []
+        for seed, run in enumerate(results[point.name]):
+            scores = 0.1 * index * labels + random.random(3000)
+            path = tmp_path / f"{index}-{seed}.parquet"
+            write_scored(path, ScoredRows("log", {"ctr": labels}, {"ctr": scores}, {}, tail, {}))
+            results[point.name][seed] = {**run, "predictions": str(path), "tail": {**run["test"], "examples": 1000}}
+            auc[point.name].append(scores.astype(np.float32))
+    points = summarise_sweep(plan, results)["points"]
+    assert set(points[0]["t"].values()) == {None}  # it is what the others are compared with
+    shard = shards(3000)
+    for name, rows in (("auc", np.ones(3000, bool)), ("tail_auc", tail)):
+        of = [
+            [
+                np.mean([sklearn.metrics.roc_auc_score(labels[part], scores[part]) for scores in auc[point["name"]]])
+                for part in ((shard == number) & rows for number in range(20))
+            ]
+            for point in points
+        ]
+        expected = [scipy.stats.ttest_rel(each, of[0]).statistic for each in of[1:]]
+        assert [point["t"][name] for point in points[1:]] == pytest.approx(expected)
+        assert expected[-1] > 3
 
 
 def test_what_could_not_be_measured_stays_empty(config):
     plan = make_plan(config, (), ("model.embedding_dim=2,4",), seeds=1)
     summary = summarise_sweep(plan, {point.name: [result(0.7, 0.3)] for point in plan.points})
-    metrics = summary["points"][0]["metrics"]
-    assert metrics["latency_ms"] == {"mean": None, "std": None} and metrics["auc"] == {"mean": 0.7, "std": None}
+    found = summary["points"][0]["metrics"]
+    assert found["latency_ms"] == found["tail_auc"] == {"mean": None, "std": None}
+    assert found["auc"] == {"mean": 0.7, "std": None} and summary["points"][1]["t"] == {}
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +236,7 @@ def done(tmp_path_factory) -> pathlib.Path:
     finally:
         sweep_run.train_and_measure = original
     assert code == 130 and "the same command again goes on" in output
-    assert len(list((folder / "out" / "results").iterdir())) == 1
+    assert len(list((folder / "out" / "results").glob("*.json"))) == 1
     first = {path: path.stat().st_mtime_ns for path in (folder / "out" / "results").iterdir()}
     code, output = call(*command(folder))
     assert code == 0, output
@@ -201,7 +247,7 @@ def done(tmp_path_factory) -> pathlib.Path:
 
 
 def command(folder: pathlib.Path) -> list:
-    data = ["--data", folder / "log.tsv", "--output", folder / "out", "--seeds", 2, "--latency"]
+    data = ["--data", folder / "log.tsv", "--output", folder / "out", "--seeds", 2, "--latency", "--costs"]
     return ["sweep", folder / "config.yaml", *data, "--grid", "model.embedding_dim=2,4"]
 
 
@@ -218,6 +264,15 @@ def test_a_sweep_trains_and_measures_every_point(done):
         assert test["examples"] == 400 and test == run["tasks"]["ctr"]
         assert test["normalised_log_loss"] == pytest.approx(1 - test["rig"])
         assert run["latency_ms"] > 0 and run["train_samples_per_second"] > 0
+        for kind in ("training", "inference"):
+            assert 0 < run["costs"][kind]["median"] <= run["costs"][kind]["p90"] <= run["costs"][kind]["p95"]
+            assert point["metrics"][f"{kind}_ms_p90"]["mean"] > 0
+        scored = read_scored(pathlib.Path(run["predictions"]))
+        assert metrics.auc(scored.labels["ctr"], scored.probabilities["ctr"]) == test["auc"]
+        assert 0 < scored.tail.sum() == run["tail"]["examples"] < 400
+        assert metrics.rig(scored.labels["ctr"][scored.tail], scored.probabilities["ctr"][scored.tail]) == (
+            pytest.approx(run["tail"]["rig"])
+        )
         assert run["model"]["embedding_dim"] == dim and run["training"]["epochs"] == 2
         assert point["runs"][0]["test"]["auc"] != point["runs"][1]["test"]["auc"]
     assert not (done / "out" / "work").exists()
@@ -228,9 +283,15 @@ def test_a_run_in_the_same_folder_shares_the_transform_and_has_the_same_metrics(
     run = json.loads((out / "sweep.json").read_text())["points"][1]["runs"][0]
     code, output = call("run", done / "config.yaml", "--data", done / "log.tsv", "--output", out)
     assert code in (0, 1) and "Transform: from cache" in output
-    metrics = json.loads((out / "metrics.json").read_text())
+    found = json.loads((out / "metrics.json").read_text())
     for name in ("auc", "log_loss", "examples"):
-        assert math.isclose(metrics[name], run["test"][name], rel_tol=1e-5), name
+        assert math.isclose(found[name], run["test"][name], rel_tol=1e-5), name
+    assert math.isclose(found["tail"]["auc"], run["tail"]["auc"], rel_tol=1e-5)
+    assert f"Tail: {found['tail']['examples']} of 400 test rows, C9 x I2" in output
+    # The run's rows are the sweep's: the same model, and others.
+    other = json.loads((out / "sweep.json").read_text())["points"][0]["runs"][1]
+    code, output = call("compare", out, run["predictions"], other["predictions"], "--resamples", 20)
+    assert code == 0 and "Tail" in output, output
 
 
 def test_a_finished_sweep_trains_nothing_and_a_larger_one_only_what_is_new(done):
