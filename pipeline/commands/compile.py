@@ -10,7 +10,9 @@ from pipeline.commands.options import PATH
 @click.command()
 @click.argument("config", type=PATH)
 @click.option("--output", type=PATH, required=True, help="The file to write.")
-@click.option("--format", "target", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option(
+    "--format", "target", type=click.Choice(["yaml", "json"]), default="yaml", help="For what. Default: yaml."
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key: training.epochs=2.")
 def compile(config: pathlib.Path, output: pathlib.Path, target: str, settings: tuple[str, ...]) -> None:
     """Compile the pipeline that CONFIG describes for Kubeflow Pipelines v2, one container a step.

@@ -11,7 +11,9 @@ from pipeline.commands.options import BLOCKED
 from tests.e2e.small_run import ROOT, call, one_line
 from transforms.errors import InputError, causes
 
-COMMANDS = sorted("bench demo drift generate label models predict report run score serve sweep tune-serving".split())
+COMMANDS = """
+    bench compare compile demo drift generate label models predict prepare report run score serve submit sweep tune-serving
+""".split()
 
 
 def test_the_commands_are_these():
