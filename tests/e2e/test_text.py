@@ -18,6 +18,8 @@ FEATURES = [
     {"kind": "categorical", "columns": ["device"], "top_k": 50},
 ]
 SMALL = {"embedding_dim": 8, "token_dim": 16, "token_ffn": 16, "attention_dim": 8, "hidden_units": [16]}
+# Names that TensorFlow and Python do not allow as they are.
+COLUMNS = ["click", "age", "device", "category", "shop", "search query", "class"]
 MODELS = {
     "text_only": {"name": "text_only", "encoder_dropout": 0.0},
     "bert4ctr": {"name": "bert4ctr", "encoder_dropout": 0.0, **SMALL},
@@ -28,13 +30,13 @@ def config_of(folder: pathlib.Path, model: dict) -> pathlib.Path:
     config = {
         "name": "text",
         "data": {
-            "columns": ["click", "age", "device", "category", "shop", "query", "title"],
+            "columns": COLUMNS,
             "labels": {"ctr": "click"},
             "split": {"validation": 0.1, "test": 0.3},
         },
         "features": [
             *FEATURES,
-            {"kind": "text", "columns": ["query", "title"], "length": 12, "encoder": str(folder / "checkpoint")},
+            {"kind": "text", "columns": COLUMNS[5:], "length": 12, "encoder": str(folder / "checkpoint")},
         ],
         "model": model,
         "training": {"batch_size": 64, "epochs": 6, "learning_rate": 0.005, "monitor": "auc"},
@@ -132,7 +134,7 @@ def test_texts_that_are_no_utf8_are_dead_letters(folder, tmp_path):
 
     spec = load_config(config_of(folder, MODELS["text_only"])).log_spec
     [batch] = LogReader(spec).read(str(tmp_path / "log.tsv"))
-    assert [(reject.line, reject.reason) for reject in batch.rejects] == [(7, "query: invalid UTF-8")]
+    assert [(reject.line, reject.reason) for reject in batch.rejects] == [(7, "search query: invalid UTF-8")]
 
 
 @pytest.mark.parametrize(
