@@ -12,7 +12,8 @@ from tests.e2e.small_run import ROOT, call, one_line
 from transforms.errors import InputError, causes
 
 COMMANDS = """
-    bench compare compile demo drift generate label models predict prepare report run score serve submit sweep tune-serving
+    bench compare compile demo drift generate label models predict prepare report run score serve submit sweep
+    tune-serving
 """.split()
 
 
