@@ -122,6 +122,14 @@ def test_a_mistake_in_a_file_is_one_line(config, changes, message):
         make_plan(file(config, **changes))
 
 
+def test_a_file_s_points_hold_for_another_configuration(config):
+    other = config.with_name("other.yaml")
+    other.write_text(yaml.safe_dump({**CONFIG, "name": "other", "seed": 7}))
+    plan = make_plan(file(config), config=other)
+    assert plan.base.name == "other" and {point.config.seed for point in plan.points} == {7}
+    assert [point.name for point in plan.points] == [point.name for point in make_plan(file(config)).points]
+
+
 def test_a_file_takes_no_grid(config):
     with pytest.raises(InputError, match="has its points already"):
         make_plan(file(config), (), ("model.dropout=0.1,0.2",))
