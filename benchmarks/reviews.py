@@ -230,7 +230,10 @@ def _table(models: dict[str, Any]) -> Table:
         cells = ["", "", ""]
         if behind:
             low, high = behind["interval"]
-            cells = [f"{behind['auc']:+.4f}", f"{behind['t']:.1f}", f"{low:+.4f} .. {high:+.4f}"]
+            t = (
+                "-" if behind["t"] is None else f"{behind['t']:.1f}"
+            )  # too few rows for every shard to have both classes
+            cells = [f"{behind['auc']:+.4f}", t, f"{low:+.4f} .. {high:+.4f}"]
         cpu = f"{statistics.mean(run['cpu_seconds'] for run in found['runs']):,.0f}" if found["runs"] else ""
         table.add_row(name, str(len(aucs)), spread, *means, *cells, cpu)
     return table
