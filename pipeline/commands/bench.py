@@ -7,6 +7,7 @@ import sys
 import click
 
 from pipeline.commands.options import PATH
+from serving.server.options import parse_flags, set_environment
 from transforms.errors import InputError
 
 INTERRUPTED = 130  # what a shell reports for Ctrl-C
@@ -71,6 +72,7 @@ def latency(
     settings = read_settings(config, quick, rates=rates, papers=papers, **options)
     if target != "local" and not models:
         raise InputError(f"--target {target}: give --model, the folder of the model that is served there")
+    set_environment(parse_flags(flags))  # calls in this process run as those in the server
     load_tensorflow()
     from serving.latency.report import last_line, show, write
     from serving.latency.run import measure_latency

@@ -1,10 +1,8 @@
 """`ctrpipe serve`."""
 
-import os
-
 import click
 
-from serving.server.options import parse_flags
+from serving.server.options import parse_flags, set_environment
 
 
 @click.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
@@ -12,10 +10,7 @@ from serving.server.options import parse_flags
 def serve(flags: tuple[str, ...]) -> None:
     """Serve models locally as TF Serving does, with its flags: REST, gRPC, versions, labels, batching."""
     options = parse_flags(flags)
-    if not options.mixed_precision:
-        # oneDNN spreads the product of one row with a matrix over all processors: a request of one row took 5 to 10
-        # times as long, of 100 rows the same. bfloat16 is oneDNN's.
-        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    set_environment(options)
     from pipeline.quiet import load_tensorflow
 
     load_tensorflow()
