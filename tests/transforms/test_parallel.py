@@ -64,7 +64,7 @@ def refuse(number):
     raise InputError(f"part {number}: broken; write it again")
 
 def report_and_sleep(_number):
-    print(os.getpid(), flush=True)
+    os.write(1, f"{os.getpid()}\\n".encode())  # at once: two of them write to one pipe
     time.sleep(60)
 
 if __name__ == "__main__":
