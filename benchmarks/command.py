@@ -12,6 +12,7 @@ import click
 from rich.console import Console, RenderableType
 
 from benchmarks.peers.line_process import ProcessError
+from pipeline.commands.options import INTERRUPTED
 from serving.latency.machine import busy, busy_caption, cores, machine
 from transforms.errors import InputError
 
@@ -27,7 +28,6 @@ __all__ = [
     "spread",
     "write",
 ]
-INTERRUPTED = 130  # what a shell reports for Ctrl-C
 TABLE_WIDTH = 120
 
 

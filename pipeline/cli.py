@@ -15,6 +15,7 @@ from pipeline.commands.drift import drift
 from pipeline.commands.generate import generate
 from pipeline.commands.label import label
 from pipeline.commands.models import models
+from pipeline.commands.options import INTERRUPTED
 from pipeline.commands.predict import predict
 from pipeline.commands.prepare import prepare
 from pipeline.commands.report import report
@@ -25,8 +26,6 @@ from pipeline.commands.submit import submit
 from pipeline.commands.sweep import sweep
 from pipeline.commands.tune_serving import tune_serving
 from transforms.errors import InputError, causes
-
-INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
 
 class _Group(click.Group):

@@ -6,11 +6,10 @@ import sys
 
 import click
 
-from pipeline.commands.options import PATH
+from pipeline.commands.options import INTERRUPTED, PATH
 from serving.server.options import parse_flags, set_environment
 from transforms.errors import InputError
 
-INTERRUPTED = 130  # what a shell reports for Ctrl-C
 # In the same interpreter and environment, wherever the command lies.
 SERVE = (sys.executable, "-c", "from pipeline.cli import main; main(prog_name='ctrpipe')", "serve")
 EXPORTED = ("dcn_v2", "lr")

@@ -6,8 +6,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pipeline.cli import INTERRUPTED, main
-from pipeline.commands.options import BLOCKED
+from pipeline.cli import main
+from pipeline.commands.options import BLOCKED, INTERRUPTED
 from tests.e2e.small_run import ROOT, call, one_line
 from transforms.errors import InputError, causes
 
