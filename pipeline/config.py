@@ -83,7 +83,8 @@ class Training(Section):
     `bucket_by_length` puts texts of about the same length into a batch and cuts the padding that all of them have: the
     same model in less time (TensorFlow only; not for numbert, whose numbers' places depend on it).
     `task_weights` weigh the labels' losses, 1 by default. `backend` is Keras's for the training; the served model is
-    TensorFlow's either way."""
+    TensorFlow's either way. `precision` is that of the layers while they train: weights, logits and loss are float32,
+    and so is the served model."""
 
     backend: Literal["tensorflow", "jax"] = "tensorflow"
     optimizer: Literal["adam", "lazy_adam", "rowwise_adagrad"] = "adam"
@@ -103,6 +104,7 @@ class Training(Section):
     bucket_by_length: bool = False
     stages: dict[Literal["masked_language_model", "text_only", "features_only", "fm"], Stage] = {}
     distribution: Literal["auto", "one_device", "mirrored", "tpu"] = "auto"
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
 
     @pydantic.model_validator(mode="after")
     def _possible(self) -> "Training":

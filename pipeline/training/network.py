@@ -1,5 +1,8 @@
 """What both backends need before the first step: the model with its weights, the loss's weights, the schedule."""
 
+import contextlib
+from collections.abc import Iterator
+
 import keras
 
 from models.ctr_model import CTRModel, empty_row
@@ -9,18 +12,36 @@ from pipeline.config import Model
 from pipeline.training.text_encoder import load_encoder
 
 
-def build_network(model: Model, feature_map: FeatureMap, seed: int) -> CTRModel:
+def build_network(model: Model, feature_map: FeatureMap, seed: int, precision: str = "float32") -> CTRModel:
     """The model with its weights; the same seed gives the same weights on the same backend. A text encoder has those of
     the model's checkpoint, where it names one.
+
+    Args:
+        model: Registry name and hyperparameters.
+        feature_map: The description of the packed tensors.
+        seed: Of the initial weights.
+        precision: `training.precision`. The weights are float32, whatever it is, and so are the logits.
 
     Raises:
         InputError: the checkpoint's weights cannot be read.
     """
     keras.utils.set_random_seed(seed)
-    network = create(model.name, feature_map, **model.hyperparameters)
-    network(empty_row(feature_map))
+    with _layers_of(precision):
+        network = create(model.name, feature_map, **model.hyperparameters)
+        network(empty_row(feature_map))
     load_encoder(network, model)
     return network
+
+
+@contextlib.contextmanager
+def _layers_of(precision: str) -> Iterator[None]:
+    """Layers that are made meanwhile compute in this precision; Keras knows only a setting for the whole process."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def task_weights(feature_map: FeatureMap, weights: dict[str, float]) -> tuple[float, ...] | None:

@@ -52,7 +52,7 @@ def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed
     if training.optimizer != "adam" and isinstance(strategy, tf.distribute.TPUStrategy):
         raise InputError(f"training.optimizer: {training.optimizer} does not run on a TPU; use adam")
     with strategy.scope():
-        return TensorFlowLearner(build_network(model, feature_map, seed), training, strategy)
+        return TensorFlowLearner(build_network(model, feature_map, seed, training.precision), training, strategy)
 
 
 class RowUpdate:
