@@ -14,8 +14,17 @@ from pipeline.commands.options import BLOCKED, PATH
 @click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter's value; repeatable.")
 @click.option("--recurring", metavar="CRON", help='Six fields, seconds first: "0 0 4 * * *" is every day at four.')
 @click.option("--namespace", help="The profile's namespace, where Kubeflow has several users.")
+@click.option("--experiment", help="Kubeflow's group of runs. Default: the pipeline's name.")
 @click.option("--service-account", help="The account that the steps run as.")
 @click.option("--token", envvar="KFP_TOKEN", help="Bearer token; better in the environment, as KFP_TOKEN.")
+@click.option("--token-file", type=PATH, help="A file with the token, read again whenever it is needed.")
+@click.option("--ca-cert", type=PATH, help="The authority of the host's certificate, PEM. Default: the public ones.")
+@click.option(
+    "--start-timeout",
+    type=click.FloatRange(0),
+    default=3600.0,
+    help="Seconds that a step may wait for a place in the cluster. Default: 3600.",
+)
 @click.option("--no-wait", is_flag=True, help="Start the run and end.")
 def submit(
     package: pathlib.Path,
@@ -23,26 +32,31 @@ def submit(
     parameters: tuple[str, ...],
     recurring: str | None,
     namespace: str | None,
+    experiment: str | None,
     service_account: str | None,
     token: str | None,
+    token_file: pathlib.Path | None,
+    ca_cert: pathlib.Path | None,
+    start_timeout: float,
     no_wait: bool,
 ) -> None:
     """Run PACKAGE, a file that `ctrpipe compile` wrote, on Kubeflow Pipelines, and follow it to its end.
 
-    Exit codes: 0 it succeeded, 1 it did not, or a gate blocked the model. Ctrl-C ends the following, not the run.
+    Exit codes: 0 it succeeded, 1 it did not, or a gate blocked the model, 2 it could not be started, or followed to its
+    end. Ctrl-C ends the following, not the run.
     """
     from pipeline.kubeflow.submit import Host, connect, follow, read_package, read_parameters, start
     from pipeline.progress import announce
 
     found = read_package(package)
     values = read_parameters(found, parameters)
-    server = Host(host, token, namespace)
+    server = Host(host, token, token_file, namespace, ca_cert)
     client = connect(server)
-    started = start(client, server, found, values, recurring, service_account)
+    started = start(client, server, found, values, recurring, service_account, experiment)
     click.echo(f"{'Schedule' if recurring else 'Run'}: {started}")
     if recurring or no_wait:
         return
-    state = follow(client, server, started, announce)
+    state = follow(client, server, started, announce, start_timeout)
     click.echo(f"Run {started}: {state.lower()}")
     if state not in ("SUCCEEDED", "SKIPPED"):
         sys.exit(BLOCKED)

@@ -11,15 +11,18 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import certifi
 import kfp
 import kfp_server_api
 import urllib3
 import yaml
+from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
 
 from pipeline.config import read_yaml
 from transforms.errors import InputError
 
 LOG_LINES = 20  # of a failed step
+OUTAGE_SECONDS = 600.0  # for so long a host may be silent, or broken, while a run is followed
 _TYPES: dict[str, tuple[type, ...]] = {
     "STRING": (str,),
     "NUMBER_INTEGER": (int,),
@@ -47,11 +50,30 @@ class Package:
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """Where Kubeflow Pipelines' API is, and who asks."""
+    """Where Kubeflow Pipelines' API is, and who asks.
+
+    Args:
+        url: Its address.
+        token: A bearer token.
+        token_file: A file with one, read again for every request: whoever writes it may renew it. Goes before `token`.
+        namespace: The profile's, where Kubeflow has several users.
+        ca_cert: The authority of the host's certificate, PEM; None: a public one.
+    """
 
     url: str
     token: str | None = None
+    token_file: pathlib.Path | None = None
     namespace: str | None = None
+    ca_cert: pathlib.Path | None = None
+
+    def get(self, path: str, retries: urllib3.Retry) -> urllib3.BaseHTTPResponse:
+        """What kfp's client has no call for. Raises urllib3's HTTPError."""
+        pool = urllib3.PoolManager(ca_certs=str(self.ca_cert or certifi.where()))
+        return pool.request("GET", self.url.rstrip("/") + path, headers=self._headers(), timeout=30, retries=retries)
+
+    def _headers(self) -> dict[str, str]:
+        token = self.token_file.read_text().strip() if self.token_file else self.token
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def read_package(path: pathlib.Path) -> Package:
@@ -100,31 +122,38 @@ def connect(host: Host) -> kfp.Client:
     """A client whose host has answered and has taken the token.
 
     Raises:
-        InputError: it has not.
+        InputError: it has not, or it wants a namespace.
     """
     warnings.filterwarnings("ignore", module="kfp")
     logging.getLogger("urllib3").setLevel(logging.ERROR)
+    if not host.url.startswith(("http://", "https://")):
+        raise InputError(f"--host {host.url}: expected an address that begins with http:// or https://")
+    for option, path in (("--ca-cert", host.ca_cert), ("--token-file", host.token_file)):
+        if path and not path.is_file():
+            raise InputError(f"{option} {path}: no such file")
     with _explained(host):
         _check_health(host)
-        client = kfp.Client(host=host.url, existing_token=host.token, namespace=host.namespace or "kubeflow")
+        client = kfp.Client(
+            host=host.url,
+            existing_token=None if host.token_file else host.token,
+            credentials=ServiceAccountTokenVolumeCredentials(str(host.token_file)) if host.token_file else None,
+            namespace=host.namespace or "kubeflow",
+            ssl_ca_cert=str(host.ca_cert) if host.ca_cert else None,
+        )
         client.list_experiments(page_size=1, namespace=host.namespace)
         return client
 
 
 def _check_health(host: Host) -> None:
     """What kfp's client does as well, which takes 25 seconds to say of any failure that it was one."""
-    if not host.url.startswith(("http://", "https://")):
-        raise InputError(f"--host {host.url}: expected an address that begins with http:// or https://")
-    url = f"{host.url.rstrip('/')}/apis/v2beta1/healthz"
-    answer = urllib3.request("GET", url, headers=_headers(host), timeout=30, retries=urllib3.Retry(1, redirect=False))
+    busy = urllib3.Retry(2, redirect=False, status_forcelist=(502, 503, 504), backoff_factor=1.0, raise_on_status=False)
+    answer = host.get("/apis/v2beta1/healthz", busy)
     if answer.status in (301, 302, 303, 307, 401, 403):  # a page to log in on, or a plain no
         raise kfp_server_api.ApiException(status=401)
     if answer.status != 200 or "json" not in answer.headers.get("Content-Type", ""):
         raise InputError(f"{host.url}: HTTP {answer.status}, and no Kubeflow Pipelines; check --host")
-
-
-def _headers(host: Host) -> dict[str, str]:
-    return {"Authorization": f"Bearer {host.token}"} if host.token else {}
+    if answer.json().get("multi_user") and not host.namespace:
+        raise InputError(f"{host.url}: this Kubeflow has several users; give your profile's namespace as --namespace")
 
 
 def start(
@@ -134,8 +163,10 @@ def start(
     parameters: dict[str, Any],
     recurring: str | None,
     account: str | None,
+    experiment: str | None = None,
 ) -> str:
-    """Uploads the pipeline, unless it is there, and starts a run or a schedule; takes the upload back where that fails.
+    """Uploads the pipeline, unless it is there, and starts a run or a schedule; takes back what it has made besides
+    where that fails.
 
     Args:
         client: Of `connect`.
@@ -144,6 +175,7 @@ def start(
         parameters: By name; the others keep their defaults.
         recurring: Cron expression of six fields, seconds first; None: once, now.
         account: The service account that the steps run as; None: the cluster's default.
+        experiment: Kubeflow's group of runs; None: the pipeline's name.
 
     Returns:
         The id of the run, or of the schedule.
@@ -153,9 +185,8 @@ def start(
     """
     with _explained(host), contextlib.redirect_stdout(None), contextlib.ExitStack() as undo:
         pipeline_id, version_id = _upload(client, host, package, undo)
-        experiment = client.create_experiment(package.name, namespace=host.namespace)
         common = {
-            "experiment_id": experiment.experiment_id,
+            "experiment_id": _experiment(client, host, experiment or package.name, undo),
             "job_name": package.name,
             "params": parameters,
             "pipeline_id": pipeline_id,
@@ -174,11 +205,11 @@ def start(
 
 def _upload(client: kfp.Client, host: Host, package: Package, undo: contextlib.ExitStack) -> tuple[str, str]:
     """The ids of the pipeline and of the version with the package's contents."""
-    pipeline_id = client.get_pipeline_id(package.name)
+    pipeline_id = _find_pipeline(client, host, package.name)
     if pipeline_id is None:
         made = client.upload_pipeline(str(package.path), package.name, namespace=host.namespace)
         pipeline_id = made.pipeline_id
-        undo.callback(_forget_pipeline, client, pipeline_id)
+        undo.callback(_tried, _forget_pipeline, client, pipeline_id)
         versions = client.list_pipeline_versions(pipeline_id).pipeline_versions
         return pipeline_id, versions[0].pipeline_version_id
     token = ""
@@ -191,8 +222,32 @@ def _upload(client: kfp.Client, host: Host, package: Package, undo: contextlib.E
         if not token:
             break
     made = client.upload_pipeline_version(str(package.path), package.version, pipeline_id=pipeline_id)
-    undo.callback(client.delete_pipeline_version, pipeline_id, made.pipeline_version_id)
+    undo.callback(_tried, client.delete_pipeline_version, pipeline_id, made.pipeline_version_id)
     return pipeline_id, made.pipeline_version_id
+
+
+def _find_pipeline(client: kfp.Client, host: Host, name: str) -> str | None:
+    """A pipeline's id; kfp's own get_pipeline_id sees only those without a namespace."""
+    asked = {"operation": "EQUALS", "key": "display_name", "stringValue": name}
+    found = client.list_pipelines(filter=json.dumps({"predicates": [asked]}), namespace=host.namespace).pipelines
+    return found[0].pipeline_id if found else None
+
+
+def _experiment(client: kfp.Client, host: Host, name: str, undo: contextlib.ExitStack) -> str:
+    """The id of the experiment with this name, made where there is none."""
+    asked = {"operation": "EQUALS", "key": "display_name", "stringValue": name}
+    found = client.list_experiments(filter=json.dumps({"predicates": [asked]}), namespace=host.namespace).experiments
+    if found:
+        return found[0].experiment_id
+    made = client.create_experiment(name, namespace=host.namespace).experiment_id
+    undo.callback(_tried, client.delete_experiment, made)
+    return made
+
+
+def _tried(undo: Callable[..., object], *arguments: object) -> None:
+    """What cannot be taken back stays: why that was to be is what the user is told."""
+    with contextlib.suppress(kfp_server_api.ApiException, urllib3.exceptions.HTTPError):
+        undo(*arguments)
 
 
 def _forget_pipeline(client: kfp.Client, pipeline_id: str) -> None:
@@ -201,19 +256,34 @@ def _forget_pipeline(client: kfp.Client, pipeline_id: str) -> None:
     client.delete_pipeline(pipeline_id)
 
 
-def follow(client: kfp.Client, host: Host, run_id: str, say: Callable[[str], None], seconds: float = 5.0) -> str:
+def follow(
+    client: kfp.Client,
+    host: Host,
+    run_id: str,
+    say: Callable[[str], None],
+    start_seconds: float,
+    seconds: float = 5.0,
+) -> str:
     """Says what each step does until the run has ended, and of a failed one the last lines of its log.
+
+    Args:
+        client, host: Of `connect`.
+        run_id: Of `start`.
+        say: Told each line.
+        start_seconds: For so long the run, or a step of it, may wait for a place in the cluster.
+        seconds: Between two questions.
 
     Returns:
         SUCCEEDED, SKIPPED, FAILED or CANCELED.
 
     Raises:
-        InputError: the host no longer answers, or no longer takes the token; the run goes on.
+        InputError: a step does not start, or the host no longer answers, or no longer takes the token; the run goes on.
     """
     known: dict[str, str] = {}
+    waiting: dict[str, float] = {}  # since when
     while True:
         with _explained(host, f"; run {run_id} goes on"):
-            run = client.get_run(run_id)
+            run = _ask(client, run_id, seconds)
         tasks = (run.run_details and run.run_details.task_details) or []
         for task in tasks:
             # A container's own pod is a child of the task; the others are Kubeflow's drivers and the graph itself.
@@ -222,6 +292,8 @@ def follow(client: kfp.Client, host: Host, run_id: str, say: Callable[[str], Non
                 say(f"{task.display_name}: {task.state.lower()}")
         if run.state in _ENDED:
             break
+        places = [(run_id, "the run", run.state), *((task.task_id, task.display_name, task.state) for task in tasks)]
+        _check_started(places, waiting, start_seconds, run_id)
         time.sleep(seconds)
     for task in tasks:
         if task.state == "FAILED":
@@ -232,11 +304,39 @@ def follow(client: kfp.Client, host: Host, run_id: str, say: Callable[[str], Non
     return run.state
 
 
+def _ask(client: kfp.Client, run_id: str, seconds: float) -> Any:
+    """The run as it stands; a host that does not answer, or is broken, is asked again for OUTAGE_SECONDS."""
+    begun = time.monotonic()
+    while True:
+        try:
+            return client.get_run(run_id)
+        except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
+            passes = not isinstance(error, kfp_server_api.ApiException) or error.status >= 500
+            if not passes or time.monotonic() - begun > OUTAGE_SECONDS:
+                raise
+        time.sleep(seconds)
+
+
+def _check_started(
+    places: list[tuple[str, str, str]], waiting: dict[str, float], start_seconds: float, run_id: str
+) -> None:
+    """Raises InputError where something, given by id, name and state, has been pending for too long; `waiting` keeps
+    since when."""
+    now = time.monotonic()
+    for identity, name, state in places:
+        if state != "PENDING":
+            waiting.pop(identity, None)
+        elif now - waiting.setdefault(identity, now) >= start_seconds:
+            raise InputError(
+                f"{name or 'a step'} has not started within {start_seconds:.0f} s; has the cluster a node with what "
+                f"kubeflow.resources asks for, and can it pull the image? run {run_id} goes on"
+            )
+
+
 def _log(host: Host, run_id: str, pod: str) -> list[str]:
     """The last lines of a pod's log; none where the cluster has already deleted it."""
-    url = f"{host.url.rstrip('/')}/apis/v1alpha1/runs/{run_id}/nodes/{pod}/log"
     try:
-        answer = urllib3.request("GET", url, headers=_headers(host), timeout=30, retries=1)
+        answer = host.get(f"/apis/v1alpha1/runs/{run_id}/nodes/{pod}/log", urllib3.Retry(1))
     except urllib3.exceptions.HTTPError:
         return []
     return answer.data.decode("utf-8", "replace").splitlines()[-LOG_LINES:] if answer.status == 200 else []
@@ -248,15 +348,17 @@ def _explained(host: Host, more: str = "") -> Iterator[None]:
         yield
     except kfp_server_api.ApiException as error:
         if error.status in (401, 403):
-            what = "refuses the token" if host.token else "wants a token"
-            raise InputError(
-                f"{host.url}: {what} (HTTP {error.status}); give a valid one in KFP_TOKEN{more}"
-            ) from error
+            what = "refuses the token" if host.token or host.token_file else "wants a token"
+            where = f"in {host.token_file}" if host.token_file else "in KFP_TOKEN, or as --token-file if it is renewed"
+            raise InputError(f"{host.url}: {what} (HTTP {error.status}); give a valid one {where}{more}") from error
         raise InputError(f"{host.url}: HTTP {error.status}: {_reason(error)}{more}") from error
-    except (urllib3.exceptions.HTTPError, ValueError) as error:
-        if isinstance(error, urllib3.exceptions.HTTPError):
-            raise InputError(f"{host.url}: no answer; is this the address of Kubeflow Pipelines?{more}") from error
-        raise InputError(f"{host.url}: {' '.join(str(error).split())}{more}") from error
+    except urllib3.exceptions.HTTPError as error:
+        reason = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
+        if isinstance(reason, urllib3.exceptions.SSLError):
+            raise InputError(f"{host.url}: {_line(reason)}; its authority's certificate goes to --ca-cert") from error
+        raise InputError(f"{host.url}: no answer; is this the address of Kubeflow Pipelines?{more}") from error
+    except ValueError as error:
+        raise InputError(f"{host.url}: {_line(error)}{more}") from error
 
 
 def _reason(error: kfp_server_api.ApiException) -> str:
@@ -266,4 +368,8 @@ def _reason(error: kfp_server_api.ApiException) -> str:
         text = str(found.get("error") or found.get("message") or error.reason)
     except (TypeError, ValueError, AttributeError):
         text = str(error.reason)
-    return " ".join(text.split())[:300]
+    return _line(text)
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text).split())[:300]

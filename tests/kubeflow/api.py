@@ -6,7 +6,9 @@ import email
 import email.policy
 import http.server
 import json
+import pathlib
 import re
+import ssl
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -15,14 +17,20 @@ from typing import Any
 
 @dataclasses.dataclass
 class Api:
-    """`states` are a run's, one a question; `refuse` holds paths that are answered with a status of its own."""
+    """`states` are a run's, one a question; `refuse` holds paths that are answered with a status of its own, `outages`
+    those that first fail so many times with 503. `multi_user`: pipelines and experiments of a namespace are seen in it
+    alone. `certificate`: a PEM file with certificate and key, for https."""
 
     url: str = ""
     token: str | None = None
     states: list[tuple[str, list[dict[str, Any]]]] = dataclasses.field(default_factory=list)
+    multi_user: bool = False
+    certificate: pathlib.Path | None = None
     refuse: dict[str, int] = dataclasses.field(default_factory=dict)
+    outages: dict[str, int] = dataclasses.field(default_factory=dict)
     logs: dict[str, str] = dataclasses.field(default_factory=dict)
-    pipelines: dict[str, str] = dataclasses.field(default_factory=dict)  # id by name
+    pipelines: dict[str, str] = dataclasses.field(default_factory=dict)  # id by name, or by namespace/name
+    experiments: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # by name, or by namespace/name
     versions: dict[str, str] = dataclasses.field(default_factory=dict)  # display name by id
     uploads: list[str] = dataclasses.field(default_factory=list)
     runs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -33,21 +41,36 @@ class Api:
         for refused, status in self.refuse.items():
             if re.fullmatch(refused, f"{method} {path}"):
                 return status, {"error": f"{path} is refused"}
+        for broken, times in self.outages.items():
+            if times and re.fullmatch(broken, f"{method} {path}"):
+                self.outages[broken] -= 1
+                return 503, {"error": "the server restarts"}
         parts = path.strip("/").split("/")[2:]
         match (method, *parts):
             case ("GET", "healthz"):
-                return 200, {"multi_user": False}
+                return 200, {"multi_user": self.multi_user}
+            case ("GET" | "POST", "experiments") if self.multi_user and not (body or query).get("namespace"):
+                return 400, {"error": "in multi-user mode an experiment has a namespace"}
             case ("GET", "experiments"):
-                return 200, {}
+                found = self.experiments.get(self._asked(query))
+                return 200, {"experiments": [found]} if found else {}
             case ("POST", "experiments"):
-                return 200, {"experiment_id": "e1", **body}
+                made = {"experiment_id": f"e{len(self.experiments) + 1}", **body}
+                self.experiments[self._place(body.get("namespace"), body["display_name"])] = made
+                return 200, made
+            case ("DELETE", "experiments", identity):
+                kept = {name: e for name, e in self.experiments.items() if e["experiment_id"] != identity}
+                self.experiments = kept
+                return 200, {}
             case ("GET", "pipelines"):
-                [asked] = json.loads(query["filter"])["predicates"]
-                found = self.pipelines.get(asked["stringValue"])
+                found = self.pipelines.get(self._asked(query))
                 return 200, {"pipelines": [{"pipeline_id": found}]} if found else {}
             case ("POST", "pipelines", "upload"):
+                place = self._place(query.get("namespace"), query["name"])
+                if place in self.pipelines:
+                    return 409, {"error": f"the pipeline {place} already exists"}
                 self.uploads.append(body)
-                self.pipelines[query["name"]] = "p1"
+                self.pipelines[place] = "p1"
                 self.versions["v1"] = query["name"]
                 return 200, {"pipeline_id": "p1", "display_name": query["name"]}
             case ("POST", "pipelines", "upload_version"):
@@ -78,6 +101,17 @@ class Api:
             case ("GET", "runs", "r1", "nodes", pod, "log") if pod in self.logs:
                 return 200, self.logs[pod]
         return 404, {"error": f"nothing at {method} {path}"}
+
+    def _asked(self, query: dict[str, str]) -> str:
+        """Which one a filter asks for; "" where there is none."""
+        if "filter" not in query:
+            return ""
+        [asked] = json.loads(query["filter"])["predicates"]
+        assert asked["operation"] in ("EQUALS", 1) and asked["key"] == "display_name"
+        return self._place(query.get("namespace"), asked["stringValue"])
+
+    def _place(self, namespace: str | None, name: str) -> str:
+        return f"{namespace}/{name}" if self.multi_user and namespace else name
 
 
 @contextlib.contextmanager
@@ -116,7 +150,11 @@ def running_api(**fields: Any) -> Iterator[Api]:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    api.url = f"http://127.0.0.1:{server.server_port}"
+    if api.certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(api.certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    api.url = f"{'https' if api.certificate else 'http'}://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield api

@@ -1,5 +1,9 @@
 """`ctrpipe submit`, against a stand-in for the API that keeps what it was sent."""
 
+import re
+import shutil
+import subprocess
+
 import pytest
 import yaml
 
@@ -47,9 +51,10 @@ def test_a_run_is_uploaded_started_and_followed(package):
         assert output.index("Trainer: running") < output.index("Trainer: succeeded")
         assert [yaml.safe_load(upload) for upload in api.uploads] == [yaml.safe_load(package.read_text())]
         [sent] = api.runs
+        assert api.experiments["demo"]["experiment_id"] == sent["experiment_id"]
     assert sent["pipeline_version_reference"] == {"pipeline_id": "p1", "pipeline_version_id": "v1"}
     assert sent["runtime_config"]["parameters"] == {"data": ["/data/log.tsv"], "seed": 7}
-    assert sent["experiment_id"] == "e1" and sent["service_account"] == "ctrpipe"
+    assert sent["service_account"] == "ctrpipe"
 
 
 def test_a_changed_file_is_another_version_and_the_same_one_is_not(package):
@@ -89,9 +94,15 @@ def test_a_refused_run_leaves_nothing_behind(package, known):
         if known:
             api.pipelines["demo"] = "p1"
             api.versions["v0"] = "an older one"
-        before = dict(api.pipelines), dict(api.versions)
+            api.experiments["demo"] = {"experiment_id": "e7", "display_name": "demo"}
+        before = dict(api.pipelines), dict(api.versions), dict(api.experiments)
         one_line(*run(package, api), "HTTP 400: /apis/v2beta1/runs is refused")
-        assert api.uploads and (api.pipelines, api.versions) == before
+        assert api.uploads and (api.pipelines, api.versions, api.experiments) == before
+
+
+def test_what_cannot_be_taken_back_does_not_hide_why_it_was_to_be(package):
+    with running_api(refuse={"POST .*/runs": 400, "DELETE .*": 500}) as api:
+        one_line(*run(package, api), "HTTP 400: /apis/v2beta1/runs is refused")
 
 
 def test_mistakes_are_one_line_and_nothing_is_uploaded(package, tmp_path):
@@ -114,5 +125,73 @@ def test_a_token_that_has_expired_is_one_line(package):
         one_line(*run(package, api), "wants a token (HTTP 401)")
         assert not api.uploads
     with running_api(refuse={"GET .*/runs/r1": 401}) as api:
-        one_line(*run(package, api, "--token", "short"), "give a valid one in KFP_TOKEN; run r1 goes on")
+        one_line(*run(package, api, "--token", "short"), "give a valid one in KFP_TOKEN, or as --token-file if it is renewed; run r1 goes")
         assert len(api.runs) == 1
+
+
+def test_a_token_that_is_renewed_while_a_run_is_followed_is_read_again(package, tmp_path, monkeypatch):
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    states = [("RUNNING", []), ("RUNNING", []), ("FAILED", [FAILED])]
+    with running_api(states=states, token="first", logs={"pod-2": "the last line"}) as api:
+
+        def renew(seconds):
+            api.token = "second"
+            file.write_text("second\n")
+
+        monkeypatch.setattr(submit.time, "sleep", renew)
+        code, output = run(package, api, "--token-file", file, "--token", "neither")
+        assert code == 1 and "Run r1: failed" in output and "the last line" in output, output
+        api.token = "third"
+        one_line(*run(package, api, "--token-file", file), f"refuses the token (HTTP 401); give a valid one in {file}")
+    one_line(*run(package, api, "--token-file", tmp_path / "absent"), "absent: no such file")
+
+
+def test_several_users_have_pipelines_and_experiments_of_their_own(package):
+    with running_api(states=[("SUCCEEDED", [])], multi_user=True) as api:
+        one_line(*run(package, api), "several users; give your profile's namespace as --namespace")
+        assert not api.uploads
+        for namespace in ("ann", "ann", "bob"):
+            code, output = run(package, api, "--namespace", namespace, "--experiment", "nightly")
+            assert code == 0, output
+        assert set(api.pipelines) == {"ann/demo", "bob/demo"}
+        assert set(api.experiments) == {"ann/nightly", "bob/nightly"}
+        assert [sent["experiment_id"] for sent in api.runs] == ["e1", "e1", "e2"]
+
+
+def test_a_host_that_restarts_is_asked_again(package, monkeypatch):
+    states = [("RUNNING", []), ("SUCCEEDED", [])]
+    with running_api(states=states, outages={"GET .*/healthz": 2, "GET .*/runs/r1": 3}) as api:
+        code, output = run(package, api)
+        assert code == 0 and "Run r1: succeeded" in output, output
+        assert set(api.outages.values()) == {0} and len(api.runs) == 1
+    monkeypatch.setattr(submit, "OUTAGE_SECONDS", 0.0)
+    with running_api(refuse={"GET .*/runs/r1": 503}) as api:
+        one_line(*run(package, api), "HTTP 503: /apis/v2beta1/runs/r1 is refused; run r1 goes on")
+
+
+@pytest.mark.parametrize("name", ["the run", "Trainer"])
+def test_a_step_that_never_starts_is_one_line(package, name):
+    pending = ("PENDING", []) if name == "the run" else ("RUNNING", [{**TRAINED, "state": "PENDING"}])
+    with running_api(states=[pending]) as api:
+        ended = run(package, api, "--start-timeout", 0)
+        one_line(*ended, f"{name} has not started within 0 s; has the cluster a node with what kubeflow.resources asks")
+        assert "run r1 goes on" in ended[1]
+    with running_api(states=[pending, pending, ("SUCCEEDED", [])]) as api:
+        assert run(package, api, "--start-timeout", 60)[0] == 0
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_host_with_a_certificate_of_its_own_authority_is_trusted_where_that_is_given(package, tmp_path):
+    file = tmp_path / "both.pem"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *names]
+    subprocess.run([*command, "-keyout", file, "-out", tmp_path / "ca.pem"], check=True, capture_output=True)
+    file.write_text(file.read_text() + (tmp_path / "ca.pem").read_text())
+    with running_api(states=[("FAILED", [FAILED])], logs={"pod-2": "the last line"}, certificate=file) as api:
+        ended = run(package, api)
+        one_line(*ended, "CERTIFICATE_VERIFY_FAILED")
+        assert re.search(r"its authority's certificate goes to --ca-cert$", ended[1], re.M) and not api.uploads
+        one_line(*run(package, api, "--ca-cert", tmp_path / "absent"), "absent: no such file")
+        code, output = run(package, api, "--ca-cert", tmp_path / "ca.pem")
+        assert code == 1 and "the last line" in output, output
