@@ -8,37 +8,19 @@ import subprocess
 import sys
 from importlib import metadata
 
-import kubernetes_validate
 import pytest
 import yaml
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions, PortableOptions
 
 from pipeline.runner import CODE_FOLDERS
+from tests.kubeflow.manifests import FOLDER, by_kind, documents, invalid
 from tests.serving.deploy_files import by_kind as serving_by_kind
 from tests.serving.deploy_files import container as serving_container
 
-ROOT = pathlib.Path(__file__).parents[2]
-FOLDER = ROOT / "kubeflow"
+ROOT = FOLDER.parent
 DOCKERFILE = FOLDER / "Dockerfile"
-KUBERNETES = ("1.27", "1.37")  # the oldest and newest that is checked
-
-
-def documents(name):
-    files = [file for file in sorted((FOLDER / name).glob("*.yaml")) if file.name != "kustomization.yaml"]
-    return [document for file in files for document in yaml.safe_load_all(file.read_text())]
-
-
-def by_kind(name, kind):
-    [found] = [document for document in documents(name) if document["kind"] == kind]
-    return found
-
-
-def invalid(document):
-    for version in KUBERNETES:
-        try:
-            kubernetes_validate.validate(document, version, strict=True)
-        except kubernetes_validate.ValidationError as error:
-            return str(error)
+CUSTOM = ("FlinkDeployment", "TrainJob", "TrainingRuntime")  # not Kubernetes' own
+FOLDERS = ["base", "flink", "schedule", "serving", "training"]
 
 
 def hadolint(file):
@@ -161,7 +143,7 @@ def test_tf_serving_follows_the_folder_into_which_the_pipeline_pushes():
     assert deleted["metadata"]["name"] == serving_by_kind("PersistentVolumeClaim")["metadata"]["name"]
 
 
-@pytest.mark.parametrize("name", ["base", "flink", "schedule", "serving"])
+@pytest.mark.parametrize("name", FOLDERS)
 def test_kustomizations_name_files_that_are_there(name):
     folder = FOLDER / name
     found = yaml.safe_load((folder / "kustomization.yaml").read_text())
@@ -172,12 +154,12 @@ def test_kustomizations_name_files_that_are_there(name):
 
 
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
-@pytest.mark.parametrize("name", ["base", "flink", "schedule", "serving"])
+@pytest.mark.parametrize("name", FOLDERS)
 def test_kustomize_builds_what_kubernetes_takes(name):
     built = subprocess.run(["kubectl", "kustomize", FOLDER / name], capture_output=True, text=True, timeout=60)
     assert built.returncode == 0, built.stderr
     found = list(yaml.safe_load_all(built.stdout))
-    assert not [document for document in found if document["kind"] != "FlinkDeployment" and invalid(document)]
+    assert not [document for document in found if document["kind"] not in CUSTOM and invalid(document)]
     if name == "serving":
         assert "PersistentVolumeClaim" not in {document["kind"] for document in found}
         [pod] = [document["spec"]["template"]["spec"] for document in found if document["kind"] == "Deployment"]
