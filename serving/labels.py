@@ -19,6 +19,7 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, Model
 from serving.client import ModelClient, VersionStatus
 from serving.client.model_client import one_line
 from serving.layout import versions
+from serving.text_proto import read_text_proto
 from transforms.errors import InputError
 
 PREVIOUS = ".previous"
@@ -231,15 +232,7 @@ def read_config(file: pathlib.Path) -> ModelServerConfig:
     Raises:
         InputError: it cannot be read, or is of another form.
     """
-    config = ModelServerConfig()
-    try:
-        text_format.Parse(file.read_text(), config)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{file}: cannot be read ({reason}); a model config file is like {_FORM}") from error
-    except text_format.ParseError as error:
-        raise InputError(f"{file}: {' '.join(str(error).split())}; a model config file is like {_FORM}") from error
-    return config
+    return read_text_proto(file, ModelServerConfig(), _FORM)
 
 
 def _models(config: ModelServerConfig) -> list[ModelConfig]:

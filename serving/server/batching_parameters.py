@@ -8,6 +8,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
 
+from serving.text_proto import read_text_proto
 from transforms.errors import InputError
 
 PER_MODEL_FILE = "batching_params.pbtxt"
@@ -127,12 +128,7 @@ def read_parameters(file: pathlib.Path) -> BatchingParameters:
     Raises:
         InputError: the file cannot be read, is no BatchingParameters, or TF Serving would refuse its values.
     """
-    try:
-        message = text_format.Parse(file.read_text(), _message_class()())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: cannot read the batching parameters: {error}") from error
-    except text_format.ParseError as error:
-        raise InputError(f"{file}: {error}; for example, max_batch_size {{ value: 128 }} is right") from error
+    message = read_text_proto(file, _message_class()(), "max_batch_size { value: 128 }")
     values = {name: getattr(message, name).value for name in _WRAPPED if message.HasField(name)}
     try:
         return BatchingParameters(

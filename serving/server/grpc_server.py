@@ -14,8 +14,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from serving.server.core import ServerCore
 from serving.server.errors import ServingError
 from serving.server.grpc_api import GrpcApi
-from serving.server.model_config import read_text_proto
 from serving.server.options import ServerOptions
+from serving.text_proto import read_text_proto
 from transforms.errors import InputError
 
 log = logging.getLogger(__name__)

@@ -2,30 +2,14 @@
 
 import pathlib
 import urllib.parse
-from typing import Any
 
-from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.server.errors import ServingError, bad_request
+from serving.text_proto import read_text_proto
 from serving.versions import Policy
-from transforms.errors import InputError
 
 PLATFORM = "tensorflow"
-
-
-def read_text_proto(path: pathlib.Path, message: Any) -> Any:
-    """Fills the message from a text proto.
-
-    Raises:
-        InputError: the file cannot be read, or has a mistake, whose line is named.
-    """
-    try:
-        return text_format.Parse(path.read_text(), message)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
-    except text_format.ParseError as error:
-        raise InputError(f"{path}: no text proto of {message.DESCRIPTOR.name}: line {error}") from error
 
 
 def read_model_config(path: pathlib.Path) -> model_server_config_pb2.ModelServerConfig:

@@ -3,10 +3,10 @@
 import pathlib
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from serving.server.metrics import METRICS_PATH
-from transforms.errors import InputError
+from serving.text_proto import read_text_proto
 
 _PACKAGE = "ctrpipe.monitoring"
 
@@ -39,13 +39,5 @@ def metrics_path(file: pathlib.Path | None) -> str | None:
     """
     if file is None:
         return None
-    try:
-        config = text_format.Parse(file.read_text(), _message_class()())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: cannot read --monitoring_config_file: {error}") from error
-    except text_format.ParseError as error:
-        raise InputError(
-            f"{file}: {error}; a monitoring configuration is, for example, prometheus_config {{ enable: true }}"
-        ) from error
-    prometheus = config.prometheus_config
+    prometheus = read_text_proto(file, _message_class()(), "prometheus_config { enable: true }").prometheus_config
     return (prometheus.path or METRICS_PATH) if prometheus.enable else None

@@ -1,10 +1,9 @@
 """How the flags set TensorFlow's session: --tensorflow_*_parallelism, --tensorflow_session_config_file and others."""
 
-from google.protobuf import text_format
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
 from serving.server.options import ServerOptions
-from transforms.errors import InputError
+from serving.text_proto import read_text_proto
 
 # Operations run one after another in the request's own thread. To hand them to other threads takes longer than a click
 # model's operations, and a server has as many threads as requests. An operation still uses all processors.
@@ -19,7 +18,9 @@ def session_config(options: ServerOptions) -> config_pb2.ConfigProto:
     """
     config = config_pb2.ConfigProto(inter_op_parallelism_threads=_IN_THE_CALLERS_THREAD)
     if options.tensorflow_session_config_file is not None:
-        config = _read(options)
+        config = read_text_proto(
+            options.tensorflow_session_config_file, config_pb2.ConfigProto(), "intra_op_parallelism_threads: 4"
+        )
     _set_threads(config, options)
     if options.per_process_gpu_memory_fraction:
         config.gpu_options.per_process_gpu_memory_fraction = options.per_process_gpu_memory_fraction
@@ -27,17 +28,6 @@ def session_config(options: ServerOptions) -> config_pb2.ConfigProto:
         rewrites = config.graph_options.rewrite_options
         rewrites.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
     return config
-
-
-def _read(options: ServerOptions) -> config_pb2.ConfigProto:
-    file = options.tensorflow_session_config_file
-    assert file is not None
-    try:
-        return text_format.Parse(file.read_text(), config_pb2.ConfigProto())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: cannot read --tensorflow_session_config_file: {error}") from error
-    except text_format.ParseError as error:
-        raise InputError(f"{file}: {error}; intra_op_parallelism_threads: 4, for example, is right") from error
 
 
 def _set_threads(config: config_pb2.ConfigProto, options: ServerOptions) -> None:

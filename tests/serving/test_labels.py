@@ -247,7 +247,9 @@ def test_what_cannot_be_done_is_one_line(tmp_path):
     def label(*arguments, config=file):
         return call("label", *arguments, "--model_config_file", config)
 
-    one_line(*label("ctr", config=tmp_path / "absent"), "cannot be read (No such file or directory); a model config")
+    one_line(
+        *label("ctr", config=tmp_path / "absent"), "cannot be read (No such file or directory); it is, for example,"
+    )
     one_line(*label("ctr", config=typo), 'has no field named "confg"')
     one_line(*label("other"), "model 'other' is not in it; it has ctr, cvr")
     one_line(*label("ctr", "--rollback"), "no change of model ctr is kept here to roll back")

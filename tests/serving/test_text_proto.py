@@ -1,0 +1,36 @@
+"""A configuration's text proto: the message, or one line."""
+
+import subprocess
+import sys
+
+import pytest
+from google.protobuf import wrappers_pb2
+
+from serving.text_proto import read_text_proto
+from transforms.errors import InputError
+
+
+def test_a_file_fills_the_message(tmp_path):
+    file = tmp_path / "value"
+    file.write_text("value: 7  # a comment\n")
+    assert read_text_proto(file, wrappers_pb2.Int64Value()).value == 7
+
+
+@pytest.mark.parametrize("content", [b"valeu: 7", b"value: seven", b"value: 7 }", b"\xff\xfe"])
+def test_a_mistake_is_one_line_with_an_example(tmp_path, content):
+    file = tmp_path / "value"
+    file.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_text_proto(file, wrappers_pb2.Int64Value(), "value: 7")
+    text = str(caught.value)
+    assert text.startswith(f"{file}: ") and text.endswith("; it is, for example, value: 7") and "\n" not in text
+
+
+def test_an_absent_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"absent: cannot be read \(No such file or directory\)$"):
+        read_text_proto(tmp_path / "absent", wrappers_pb2.Int64Value())
+
+
+def test_it_imports_no_tensorflow():
+    code = "import sys, serving.text_proto; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
