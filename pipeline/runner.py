@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
@@ -18,13 +19,15 @@ import numpy as np
 from models.feature_map import FeatureMap
 from pipeline.config import Monitoring, RunConfig
 from pipeline.progress import announce
-from pipeline.quiet import importing, load_tensorflow
+from pipeline.quiet import importing, load_tensorflow, tfx_does_without
 from transforms.checkpoint import checkpoint_fingerprint
 from transforms.errors import InputError
 from transforms.parallel import cores, warm
+from transforms.read_ahead import reading_ahead
 from transforms.readers import RANGE_BYTES, find_files
 
 CODE_FOLDERS = ("models", "transforms", "serving", "pipeline")
+METADATA = pathlib.Path("tfx", "metadata.sqlite")  # below a run's folder
 MONITORED = ("previous", "serving")
 VERSIONS_SHOWN = ("tensorflow", "keras", "tfx", "tensorflow-transform", "apache-beam", "numpy", "pyarrow")
 
@@ -49,21 +52,40 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
         InputError: the data, the configuration or the output folder cannot be used.
     """
     found = find_files(files)
-    warm_workers(config, found)
-    load_tensorflow()
-    _check_model(config)
-    check_output(output)
-    announce(f"Run {config.name}: {len(found)} file(s), output in {output}")
-    monitored = _find_monitored(config.monitoring)
-    with one_run_at_a_time(output):
-        return _run_pipeline(config, found, monitored, output.resolve())
+    with working_ahead(config, found, output):
+        load_tensorflow()
+        _check_model(config)
+        check_output(output)
+        announce(f"Run {config.name}: {len(found)} file(s), output in {output}")
+        monitored = _find_monitored(config.monitoring)
+        with one_run_at_a_time(output):
+            return _run_pipeline(config, found, monitored, output.resolve())
 
 
-def warm_workers(config: RunConfig, files: list[str]) -> None:
-    """Lets processes get ready while this one loads TensorFlow, where a log is large enough for more than one."""
+@contextlib.contextmanager
+def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> Iterator[None]:
+    """Has the log read, and lets processes get ready, while this one loads its libraries, where that pays.
+
+    Only a folder's first run is sure to read the log; in another, the cache may have what it makes of it.
+    """
     crew = config.crew()
-    if not crew.beam_args and min(crew.most or cores(), cores()) > 1 and sum(map(os.path.getsize, files)) > RANGE_BYTES:
+    processes = min(crew.most or cores(), cores())
+    if crew.beam_args or processes == 1 or sum(map(os.path.getsize, files)) <= RANGE_BYTES:
+        yield
+        return
+    # This process and the one that gets ready take a core each.
+    readers = min(processes, cores() - 2)
+    with contextlib.ExitStack() as stack:
+        if readers > 0 and "tensorflow" not in sys.modules and not (output / METADATA).exists():
+            seed = config.data.split.seed(config.seed)
+            ahead = reading_ahead(config.log_spec, _absolute(files), seed, output, readers)
+            stack.enter_context(ahead)
         warm("pipeline.worker_modules")
+        yield
+
+
+def _absolute(files: list[str]) -> list[str]:
+    return [str(pathlib.Path(path).resolve()) for path in files]
 
 
 def _find_monitored(monitoring: Monitoring) -> dict[str, Any]:
@@ -83,7 +105,7 @@ def _find_monitored(monitoring: Monitoring) -> dict[str, Any]:
 
 def _run_pipeline(config: RunConfig, files: list[str], monitored: dict[str, Any], output: pathlib.Path) -> dict:
     announce("Loading TFX")
-    with importing(), _described(files) as described:
+    with importing(*tfx_does_without(config.beam_args)), _described(files) as described:
         from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
         from pipeline.artifacts import Artifacts
@@ -93,7 +115,7 @@ def _run_pipeline(config: RunConfig, files: list[str], monitored: dict[str, Any]
     inputs = _complete(config, _run_inputs(config, files, data, output), monitored)
     with _announced_stages():
         LocalDagRunner().run(create_pipeline(config, inputs))
-    artifacts = Artifacts(output / "tfx" / "metadata.sqlite", config.name)
+    artifacts = Artifacts(output / METADATA, config.name)
     return finish(config, data, inputs.code_version, output, artifacts)
 
 
@@ -125,12 +147,16 @@ def _complete(config: RunConfig, inputs: Any, monitored: dict[str, Any]) -> Any:
 def _run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> Any:
     from pipeline.graph import RunInputs
 
-    absolute = tuple(str(pathlib.Path(path).resolve()) for path in files)
     models = [model for model in (config.model, config.evaluation.baseline) if model]
     named = {config.text.encoder if config.text else None, *(model.encoder for model in models)}
     checkpoints = {name: checkpoint_fingerprint(name) for name in sorted(filter(None, named))}
     return RunInputs(
-        absolute, _fingerprint_files(data), code_version(), output, baseline_version="", checkpoints=checkpoints
+        tuple(_absolute(files)),
+        _fingerprint_files(data),
+        code_version(),
+        output,
+        baseline_version="",
+        checkpoints=checkpoints,
     )
 
 
@@ -154,21 +180,21 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
         InputError: the data or the configuration cannot be used.
     """
     found = find_files(files)
-    warm_workers(config, found)
-    load_tensorflow()
-    announce("Loading TFX")
-    with importing(), _described(found) as described:
-        import tensorflow_transform as tft
-        from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+    with working_ahead(config, found, output):
+        load_tensorflow()
+        announce("Loading TFX")
+        with importing(*tfx_does_without(config.beam_args)), _described(found) as described:
+            import tensorflow_transform as tft
+            from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
-        from pipeline.artifacts import Artifacts
-        from pipeline.graph import create_data_pipeline
-        from transforms.preprocessing import feature_map
+            from pipeline.artifacts import Artifacts
+            from pipeline.graph import create_data_pipeline
+            from transforms.preprocessing import feature_map
 
-    inputs = _run_inputs(config, found, described.result(), output.resolve())
-    with _announced_stages():
-        LocalDagRunner().run(create_data_pipeline(config, inputs))
-    artifacts = Artifacts(inputs.output / "tfx" / "metadata.sqlite", config.name)
+        inputs = _run_inputs(config, found, described.result(), output.resolve())
+        with _announced_stages():
+            LocalDagRunner().run(create_data_pipeline(config, inputs))
+    artifacts = Artifacts(inputs.output / METADATA, config.name)
     examples = artifacts.folder("LogTransform", "transformed_examples")
     train, validation, test = ([str(examples / f"Split-{split}" / "*")] for split in ("train", "validation", "test"))
     graph = tft.TFTransformOutput(str(artifacts.folder("LogTransform", "transform_graph")))
@@ -176,9 +202,9 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
     return TransformedLog(train, validation, test, feature_map(config.log_spec, graph), payload, inputs)
 
 
-def _check_model(config: RunConfig) -> None:
+def check_options(config: RunConfig) -> None:
+    """Raises InputError where a model does not exist, or does not have the options that it is given."""
     from models.registry import check_hyperparameters
-    from pipeline.training.text_encoder import with_encoder
 
     for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
         if model:
@@ -186,7 +212,14 @@ def _check_model(config: RunConfig) -> None:
                 check_hyperparameters(model.name, **model.hyperparameters)
             except (ValueError, TypeError) as error:
                 raise InputError(f"{key}: {' '.join(str(error).split())}") from error
-            with_encoder(model, config.text)
+
+
+def _check_model(config: RunConfig) -> None:
+    from pipeline.training.text_encoder import with_encoder
+
+    check_options(config)
+    for model in filter(None, (config.model, config.evaluation.baseline)):
+        with_encoder(model, config.text)
     if config.text and config.text.tokens == "checkpoint":
         from transforms.text import read_tokenizer
 

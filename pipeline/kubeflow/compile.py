@@ -11,7 +11,7 @@ from kfp import compiler, components, dsl, kubernetes
 from pipeline.config import RunConfig
 from pipeline.kubeflow.settings import Resources
 from pipeline.kubeflow.stages import PREPARE, REPORT, REPORTED, VERDICT, Stage, key, kind, stages
-from pipeline.runner import code_version
+from pipeline.runner import check_options, code_version
 from transforms.errors import InputError
 from transforms.spec import RANDOM
 
@@ -37,6 +37,7 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
     folder = config.kubeflow.output or f"{mounts[0]}/runs/{config.name}"
     for where, path in [*_paths(config), ("kubeflow.output", folder)]:
         _check_path(where, path, mounts)
+    check_options(config)
     nodes = stages(config)
     names = [PREPARE, *(node.name for node in nodes), REPORT, VERDICT]
     absent = sorted(set(config.kubeflow.resources) - {DEFAULT, *names})
@@ -64,7 +65,7 @@ def _paths(config: RunConfig) -> list[tuple[str, str]]:
     if config.training.distillation:
         found.append(("training.distillation.teacher", config.training.distillation.teacher))
     found += [("model.encoder", model.encoder) for model in (config.model, config.evaluation.baseline) if model]
-    return [(where, path) for where, path in found if path and path != RANDOM and "://" not in path]
+    return [(where, path) for where, path in found if path and path != RANDOM]
 
 
 def _check_path(where: str, path: str, mounts: list[str]) -> None:

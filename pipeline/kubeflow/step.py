@@ -131,13 +131,15 @@ def prepare(task: Task) -> None:
     """Resolves the run: what every other step is to do, from the pipeline's parameters."""
     from pipeline.config import check_config
     from pipeline.kubeflow.stages import REPORT, arguments, key
+    from pipeline.prepared import joined
     from pipeline.runner import resolve
 
     given = task.arguments
     values = {**json.loads(given["config"]), "seed": given["seed"]}
     settings = (f"model={given['model']}", f"training={given['training']}", *given["settings"])
     config = check_config(values, settings, "the pipeline's parameters")
-    inputs, data = resolve(config, given["data"], pathlib.Path(given["output"]))
+    output = pathlib.Path(given["output"])
+    inputs, data = resolve(config, joined(given["data"], config, output), output)
     found = {key(name): text for name, text in arguments(config, inputs).items()}
     report = {"config": config.model_dump(mode="json"), "data": data, "output": str(inputs.output)}
     found[key(REPORT)] = json.dumps(report)

@@ -10,7 +10,7 @@ from google.protobuf import json_format
 from kfp import components
 from kfp.pipeline_spec import pipeline_spec_pb2
 
-from pipeline.config import check_config
+from pipeline.config import check_config, load_config, read_yaml
 from pipeline.kubeflow.compile import compile_pipeline
 from pipeline.kubeflow.stages import arguments, stages
 from pipeline.kubeflow.step import Task, local_path, prepare
@@ -119,6 +119,47 @@ def test_vertex_ai_gets_a_pipeline_job(tmp_path):
         compile_pipeline(config(data={**CONFIG["data"], "paths": ["/data/log.tsv"]}), tmp_path / "j", vertex=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "more"),
+    [
+        ("demo", ["serving.bulk_inferrer=true"], {"ExamplesForInference", "BulkInferrer"}),
+        ("demo", ["monitoring={previous: [/data/a.tsv], serving: [/data/b.tsv]}"], {"DriftCheck"}),
+        ("demo", ["monitoring={previous: [/data/a.tsv], block: true}"], {"DriftCheck", "DriftGate"}),
+        ("demo_text", [], set()),
+        ("demo_text", ["model.encoder=/data/encoder"], set()),
+        ("kddcup2012_bert4ctr", ["data.paths=[/data/track2]"], set()),
+        ("kddcup2012_cascading_nn_gbdt", ["evaluation.baseline={name: lr}"], {"Trainer.baseline"}),
+    ],
+)
+def test_configurations_of_every_kind_compile(name, settings, more, tmp_path):
+    file = tmp_path / "pipeline.yaml"
+    places = ("kubeflow.image=i", "kubeflow.volumes={ctr-data: /data}")
+    names = compile_pipeline(load_config(ROOT / "configs" / f"{name}.yaml", (*places, *settings)), file)
+    optional = {"ExamplesForInference", "BulkInferrer", "DriftCheck", "DriftGate", "Trainer.baseline"}
+    always = {"Trainer.baseline"} if name.startswith("demo") else set()
+    assert set(names) & optional == more | always
+    parsed = json_format.ParseDict(next(yaml.safe_load_all(file.read_text())), pipeline_spec_pb2.PipelineSpec())
+    assert sorted(task.task_info.name for task in parsed.root.dag.tasks.values()) == sorted(names)
+    assert components.load_component_from_file(str(file)).component_spec.name == parsed.pipeline_info.name
+
+
+@pytest.mark.parametrize("setting", ["text.encoder", "model.encoder"])
+def test_a_checkpoint_must_be_in_the_volume(setting, tmp_path):
+    def compiled_with(encoder):
+        values = read_yaml((ROOT / "configs" / "demo_text.yaml").read_text())
+        if setting == "text.encoder":
+            values["features"][-1] = {"columns": ["query"], "kind": "text", "length": 8, "encoder": encoder}
+        else:
+            values["model"]["encoder"] = encoder
+        values["kubeflow"] = {"image": "i", "volumes": {"ctr-data": "/data"}}
+        return compile_pipeline(check_config(values, (), "config"), tmp_path / "pipeline.yaml")
+
+    assert "Trainer" in compiled_with("/data/encoder")
+    for encoder in ("checkpoints/bert", "/home/ann/bert", "hf://owner/name"):
+        with pytest.raises(InputError, match=f"^{setting}: {encoder} is no path that a step in the cluster sees"):
+            compiled_with(encoder)
+
+
 def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
     file = tmp_path / "config.yaml"
 
@@ -129,6 +170,9 @@ def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
 
     one_line(*compile_with("data.paths=[log.tsv]"), "data.paths: log.tsv is no path that a step in the cluster sees")
     one_line(*compile_with("data.paths=[/data/../log.tsv]"), "put it below /data")
+    one_line(*compile_with("data.paths=[gs://bucket/log.tsv]"), "data.paths: gs://bucket/log.tsv is no path")
+    one_line(*compile_with("model.name=nosuch"), "model: There is no model 'nosuch'")
+    one_line(*compile_with("evaluation.baseline={name: lr, rate: 2}"), "evaluation.baseline: lr has no hyperparameter")
     one_line(*compile_with("monitoring.previous=[/logs/a]"), "monitoring.previous: /logs/a is no path")
     teacher = "training.distillation.teacher"
     one_line(*compile_with(f"{teacher}=runs/a/models/ctr"), f"{teacher}: runs/a/models/ctr is no path")

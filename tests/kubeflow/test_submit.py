@@ -125,10 +125,7 @@ def test_a_token_that_has_expired_is_one_line(package):
         one_line(*run(package, api), "wants a token (HTTP 401)")
         assert not api.uploads
     with running_api(refuse={"GET .*/runs/r1": 401}) as api:
-        one_line(
-            *run(package, api, "--token", "short"),
-            "give a valid one in KFP_TOKEN, or as --token-file if it is renewed; run r1 goes",
-        )
+        one_line(*run(package, api, "--token", "short"), "or as --token-file if it is renewed; run r1 goes on")
         assert len(api.runs) == 1
 
 
