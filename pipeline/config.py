@@ -83,8 +83,15 @@ class Training(Section):
     `bucket_by_length` puts texts of about the same length into a batch and cuts the padding that all of them have: the
     same model in less time (TensorFlow only; not for numbert, whose numbers' places depend on it).
     `task_weights` weigh the labels' losses, 1 by default. `backend` is Keras's for the training; the served model is
-    TensorFlow's either way. `precision` is that of the layers while they train: weights, logits and loss are float32,
-    and so is the served model."""
+    TensorFlow's either way. `distribution` is over the devices of the host: `auto` takes all accelerators where there
+    are several, else one device; `mirrored` takes all devices, also CPUs that JAX divides. `shard_tables` gives each of
+    them a part of the embedding tables' rows and of their optimizer's state in place of all (JAX only). `precision`
+    is that of the layers while they train: weights, logits and loss are float32, and so is the served model.
+
+    Where the environment's TF_CONFIG names several workers, `auto` trains on all of them (TensorFlow only; and
+    `multi_worker` fails where it does not); one that has not joined after `worker_timeout_seconds` ends the training.
+    `batch_size` is that of all devices together, whose model is the one that a single device would learn.
+    `steps_per_execution` steps run in one call, which spares a TPU, or a small model, the way back to Python."""
 
     backend: Literal["tensorflow", "jax"] = "tensorflow"
     optimizer: Literal["adam", "lazy_adam", "rowwise_adagrad"] = "adam"
@@ -103,13 +110,20 @@ class Training(Section):
     distillation: Distillation | None = None
     bucket_by_length: bool = False
     stages: dict[Literal["masked_language_model", "text_only", "features_only", "fm"], Stage] = {}
-    distribution: Literal["auto", "one_device", "mirrored", "tpu"] = "auto"
+    distribution: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = "auto"
+    shard_tables: bool = False
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    steps_per_execution: int = pydantic.Field(1, ge=1)
+    worker_timeout_seconds: float = pydantic.Field(600, gt=0)
 
     @pydantic.model_validator(mode="after")
     def _possible(self) -> "Training":
-        if self.backend == "jax" and self.distribution in ("mirrored", "tpu"):
-            raise ValueError(f"distribution {self.distribution} needs backend tensorflow")
+        if self.backend == "jax" and self.distribution == "tpu":
+            raise ValueError(f"distribution {self.distribution} needs backend tensorflow; JAX takes a TPU by itself")
+        if self.backend == "jax" and (self.distribution == "multi_worker" or self.steps_per_execution > 1):
+            raise ValueError("distribution multi_worker and steps_per_execution need backend tensorflow")
+        if self.shard_tables and (self.backend != "jax" or self.distribution == "one_device"):
+            raise ValueError("shard_tables needs backend jax and distribution auto or mirrored")
         if self.optimizer != "adam" and self.distribution == "tpu":
             raise ValueError(f"optimizer {self.optimizer} does not run on a TPU; use adam")
         return self

@@ -37,7 +37,7 @@ class FieldEmbedding(keras.layers.Layer):
     def build(self, input_shape):
         self.table = self.add_weight(
             name="table",
-            shape=(self.feature_map.total_ids, self.dim),
+            shape=(_even(self.feature_map.total_ids), self.dim),
             initializer=keras.initializers.RandomNormal(stddev=self.stddev) if self.stddev else "zeros",
         )
 
@@ -76,3 +76,12 @@ class FieldEmbedding(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         return cls(**{**config, "feature_map": FeatureMap.from_json(config["feature_map"])})
+
+
+def _even(rows: int) -> int:
+    """Rows to spare where a Keras distribution shards weights: every device must have as many of them."""
+    distribution = keras.distribution.distribution()
+    if not isinstance(distribution, keras.distribution.ModelParallel):
+        return rows
+    devices = distribution.device_mesh.devices.size
+    return -(-rows // devices) * devices

@@ -1,5 +1,6 @@
 """Training steps on JAX: dense updates or only the rows that a batch touches, in buffers that the step owns."""
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,61 +13,83 @@ from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.losses import BinaryCrossEntropy
 from pipeline.config import Model, Training
+from pipeline.training.jax_devices import Devices, laid_like, make_distribution, on_host
 from pipeline.training.learner import Batch
+from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
 from pipeline.training.network import build_network, task_weights, warm_up
 from pipeline.training.row_optimizers import row_optimizer
 
 Arrays = list[Any]
+STATE = ("optimizer", "slots", "scale")  # beside the weights
+BEYOND = np.iinfo(np.int32).max  # an id beyond every table
 
 
 def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed: int) -> "JaxLearner":
-    """A fresh model with its optimizer, on JAX's first device."""
-    return JaxLearner(build_network(model, feature_map, seed), training)
+    """A fresh model with its optimizer, on the devices that `training.distribution` names."""
+    distribution = make_distribution(training.distribution, training.shard_tables)
+    with distribution.scope() if distribution else contextlib.nullcontext():
+        return JaxLearner(build_network(model, feature_map, seed, training.precision), training, Devices(distribution))
 
 
 class JaxLearner:
     """See `learner.Learner`. The variables live in `_values` while training; `network` holds them when it is asked for.
 
-    A step takes all arrays and gives them back (donated), so that a table is updated where it lies.
+    A step takes all arrays and gives them back (donated), so that a table is updated where it lies. On several devices
+    it is one program over all of them, in which XLA lays the sums; the loss of a batch is the mean over all its rows.
     """
 
-    def __init__(self, network: CTRModel, training: Training):
+    def __init__(self, network: CTRModel, training: Training, devices: Devices):
         self._network = network
         self.learning_rate = training.learning_rate
         self._training = training
+        self._devices = devices
         self._loss = BinaryCrossEntropy(task_weights(network.feature_map, training.task_weights))
         self._rows = row_optimizer(training.optimizer)
-        tables = network.tables() if self._rows else []
-        self._table_names = [table.name for table in tables]
+        tables = network.tables()
         self._trainable = network.trainable_variables
-        self._table_places = [_place(self._trainable, table.table) for table in tables]
-        self._dense_places = [index for index in range(len(self._trainable)) if index not in self._table_places]
+        self._tables = {table.name: _place(self._trainable, table.table) for table in tables}
+        by_row = self._tables.values() if self._rows else ()
+        self._dense_places = [index for index in range(len(self._trainable)) if index not in by_row]
         self._optimizer = keras.optimizers.Adam(training.learning_rate)
         self._optimizer.build([self._trainable[index] for index in self._dense_places])
         slots = [
-            jnp.zeros((table.table.shape[0], width))
+            jnp.zeros((table.table.shape[0], width), device=table.table.value.sharding)
             for table in tables
             for width in (self._rows.slot_widths(table.table.shape[1]) if self._rows else ())
         ]
-        self._values: dict[str, Arrays] = {"slots": slots, "optimizer": _values(self._optimizer.variables)}
+        # The factor on a float16 loss, and the steps since it changed.
+        scale = (jnp.float32(INITIAL_SCALE), jnp.int32(0)) if training.precision == "mixed_float16" else ()
+        self._values: dict[str, Arrays] = {
+            "slots": slots,
+            "optimizer": _values(self._optimizer.variables),
+            "scale": [jax.device_put(value, devices.whole) for value in scale],
+        }
         self._take_network()
-        self._step = jax.jit(self._pure_step, donate_argnums=0)
+        places = jax.tree.map(lambda value: value.sharding, self._values)
+        self._step = jax.jit(self._pure_step, donate_argnums=0, out_shardings=(places, devices.whole))
         self._forward = jax.jit(self._probabilities)
 
     @property
     def network(self) -> CTRModel:
-        """The model with its present weights."""
+        """The model with its present weights. Sharded tables have rows to spare: see FieldEmbedding."""
         self._give_network()
         return self._network
+
+    @property
+    def is_chief(self) -> bool:
+        return True
+
+    @property
+    def is_chief(self) -> bool:
+        return True  # all devices are this process's
 
     def fit(self, batches: Iterable[Batch]) -> float:
         self._take_network()
         first = 1 + int(self._values["optimizer"][0])
         losses = []
-        for step, (inputs, labels) in enumerate(batches, first):
+        for step, batch in enumerate(batches, first):
             rate = self.learning_rate * warm_up(step, self._training.warmup_steps)
-            arrays = {name: _array(value) for name, value in inputs.items()}
-            self._values, loss = self._step(self._values, arrays, _array(labels), rate)
+            self._values, loss = self._step(self._values, self._devices.parts(batch), rate)
             losses.append(loss)
         self._give_network()
         return float(np.mean([float(loss) for loss in losses]))
@@ -74,29 +97,43 @@ class JaxLearner:
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
         self._take_network()
         labels, probabilities = [], []
-        for inputs, label in batches:
-            labels.append(np.asarray(label))
-            arrays = {name: _array(value) for name, value in inputs.items()}
-            probabilities.append(np.asarray(self._forward(self._values, arrays)))
+        for batch in batches:
+            labels.append(np.asarray(batch[1]))
+            for inputs, _ in self._devices.parts(batch):
+                probabilities.append(np.asarray(self._forward(self._values, inputs)))
         return np.concatenate(labels), np.concatenate(probabilities)
 
+    def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        return arrays
+
+    def compiled_step(self, batch: Batch) -> jax.stages.Compiled:
+        """The step for batches of such a shape: its program and its memory on one of the devices."""
+        self._take_network()
+        return self._step.lower(self._values, self._devices.parts(batch), self.learning_rate).compile()
+
+    def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        return arrays
+
     def state(self) -> list[np.ndarray]:
-        return [*self.weights(), *(np.asarray(value) for key in ("optimizer", "slots") for value in self._values[key])]
+        return [*self.weights(), *(self._on_host(value) for key in STATE for value in self._values[key])]
 
     def load_state(self, state: list[np.ndarray]) -> None:
-        weights, rest = np.split(np.arange(len(state)), [len(self._network.variables)])
-        self.load_weights([state[index] for index in weights])
-        loaded = [jnp.asarray(state[index]) for index in rest]
-        count = len(self._values["optimizer"])
-        self._values |= {"optimizer": loaded[:count], "slots": loaded[count:]}
+        count = len(self._network.variables)
+        self.load_weights(state[:count])
+        loaded = iter(state[count:])
+        for key in STATE:
+            self._values[key] = [laid_like(next(loaded), value) for value in self._values[key]]
 
     def weights(self) -> list[np.ndarray]:
-        return [np.asarray(variable.value) for variable in self.network.variables]
+        return [self._on_host(variable.value) for variable in self.network.variables]
 
     def load_weights(self, weights: list[np.ndarray]) -> None:
-        for variable, value in zip(self._network.variables, weights, strict=True):
-            variable.assign(value)
+        for variable, value in zip(self.network.variables, weights, strict=True):
+            variable._value = laid_like(value, variable.value)
         self._take_network()
+
+    def _on_host(self, value: jax.Array) -> np.ndarray:
+        return on_host(value, self._network.feature_map.total_ids)
 
     def _take_network(self) -> None:
         """The network may have been given other weights since."""
@@ -111,8 +148,7 @@ class JaxLearner:
                 variable._value = value  # `assign` would copy a table
 
     def _gathered(self, trainable: Arrays, inputs: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        places = zip(self._table_names, self._table_places, strict=True)
-        return {name: trainable[place][inputs["ids"]] for name, place in places}
+        return {name: trainable[place][inputs["ids"]] for name, place in self._tables.items()}
 
     def _probabilities(self, values: dict[str, Arrays], inputs: dict[str, jax.Array]) -> jax.Array:
         logits, _ = self._network.stateless_call(
@@ -125,40 +161,67 @@ class JaxLearner:
         return jax.nn.sigmoid(logits)
 
     def _pure_step(
-        self, values: dict[str, Arrays], inputs: dict[str, jax.Array], labels: jax.Array, rate: float
+        self, values: dict[str, Arrays], parts: list[Batch], rate: float
     ) -> tuple[dict[str, Arrays], jax.Array]:
-        trainable = values["trainable"]
+        (by_dense, by_part), (loss, fixed) = self._gradients(values, parts)
+        ids, by_row = self._sum_by_row([inputs["ids"] for inputs, _ in parts], by_part) if any(by_part) else (None, {})
+        if not values["scale"]:
+            by_dense, by_row = self._clip(by_dense, by_row)
+            return {**self._updated(values, by_dense, ids, by_row, rate), "fixed": fixed, "scale": []}, loss
+        by_dense, by_row = jax.tree.map(lambda part: part / values["scale"][0], (by_dense, by_row))
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(part)) for part in [*by_dense, *by_row.values()]]))
+        by_dense, by_row = self._clip(by_dense, by_row)
+        ids = ids if ids is None else jnp.where(finite, ids, BEYOND)
+        new = self._updated(values, by_dense, ids, by_row, rate)
+        for key, places in (("trainable", self._dense_places), ("optimizer", range(len(new["optimizer"])))):
+            for place in places:
+                new[key][place] = jnp.where(finite, new[key][place], values[key][place])
+        return {**new, "fixed": fixed, "scale": list(next_scale(*values["scale"], finite))}, loss
 
-        def objective(dense: Arrays, gathered: dict[str, jax.Array]):
+    def _gradients(self, values: dict[str, Arrays], parts: list[Batch]) -> Any:
+        """Those of the dense weights, and of each part's gathered rows by table; then the loss and the fixed weights.
+
+        A part counts as many times as it has rows, in the loss and in penalties that are means over rows.
+        """
+        trainable = values["trainable"]
+        rows = sum(len(labels) for _, labels in parts)
+
+        def objective(dense: Arrays, gathered: list[dict[str, jax.Array]]):
             weights = list(trainable)
             for place, value in zip(self._dense_places, dense, strict=True):
                 weights[place] = value
-            logits, fixed, penalties = self._network.stateless_call(
-                weights, values["fixed"], inputs, training=True, gathered=gathered, return_losses=True
-            )
-            loss = jnp.mean(self._loss.call(labels, logits))
-            return loss + sum(penalties), (loss, fixed)
+            loss, penalty = jnp.float32(0), jnp.float32(0)
+            fixed = values["fixed"]
+            for index, (inputs, labels) in enumerate(parts):
+                found = gathered[index] if self._rows else self._gathered(weights, inputs)
+                logits, fixed, penalties = self._network.stateless_call(
+                    weights, fixed, inputs, training=True, gathered=found, return_losses=True
+                )
+                share = len(labels) / rows
+                loss += share * jnp.mean(self._loss.call(labels, logits))
+                penalty += share * sum(penalties)
+            return (loss + penalty) * (values["scale"][0] if values["scale"] else 1), (loss, fixed)
 
         dense = [trainable[index] for index in self._dense_places]
-        gathered = self._gathered(trainable, inputs)
-        gradients, (loss, fixed) = jax.grad(objective, argnums=(0, 1), has_aux=True)(dense, gathered)
-        by_dense, by_row = gradients
-        ids, by_row = _sum_by_row(inputs["ids"], by_row) if by_row else (None, by_row)
-        by_dense, by_row = self._clip(by_dense, by_row)
-        state = list(values["optimizer"])
+        gathered = [self._gathered(trainable, inputs) for inputs, _ in parts] if self._rows else []
+        return jax.grad(objective, argnums=(0, 1), has_aux=True)(dense, gathered)
+
+    def _updated(self, values: dict[str, Arrays], by_dense: Arrays, ids, by_row, rate) -> dict[str, Arrays]:
+        """The weights and the optimizers' state after a step with such gradients."""
+        trainable, slots, state = (list(values[key]) for key in ("trainable", "slots", "optimizer"))
         step = state[0].astype("float32") + 1
         state[_place(self._optimizer.variables, self._optimizer._learning_rate)] = jnp.asarray(rate, "float32")
+        dense = [trainable[index] for index in self._dense_places]
         dense, state = self._optimizer.stateless_apply(state, by_dense, dense)
-        trainable, slots = list(trainable), list(values["slots"])
         for place, value in zip(self._dense_places, dense, strict=True):
             trainable[place] = value
-        each = len(slots) // max(len(self._table_places), 1)
-        for index, (name, place) in enumerate(zip(self._table_names, self._table_places, strict=True)):
-            mine = slice(index * each, (index + 1) * each)
+        each = len(slots) // max(len(self._tables), 1)
+        for index, name in enumerate(by_row):
+            place, mine = self._tables[name], slice(index * each, (index + 1) * each)
             trainable[place], slots[mine] = self._update_rows(
                 trainable[place], slots[mine], ids, by_row[name], rate, step
             )
-        return {"trainable": trainable, "fixed": fixed, "optimizer": list(state), "slots": slots}, loss
+        return {"trainable": trainable, "optimizer": list(state), "slots": slots}
 
     def _update_rows(self, table, slots: Arrays, ids, gradients, rate, step) -> tuple[Any, Arrays]:
         assert self._rows
@@ -170,6 +233,19 @@ class JaxLearner:
 
         return write(table, rows), [write(slot, values) for slot, values in zip(slots, new, strict=True)]
 
+    def _sum_by_row(
+        self, ids: list[jax.Array], gradients: list[dict[str, jax.Array]]
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Each id once, and the sum of its gradients; places left over hold an id beyond every table."""
+        flat = self._devices.everywhere(jnp.concatenate([part.reshape(-1) for part in ids]))
+        unique, places = jnp.unique(flat, return_inverse=True, size=flat.size, fill_value=BEYOND)
+
+        def of_table(name: str) -> jax.Array:
+            rows = jnp.concatenate([part[name].reshape(-1, part[name].shape[-1]) for part in gradients])
+            return jax.ops.segment_sum(self._devices.everywhere(rows), places.reshape(-1), flat.size)
+
+        return unique, {name: of_table(name) for name in self._tables}
+
     def _clip(self, dense: Arrays, by_row: dict[str, jax.Array]) -> tuple[Arrays, dict[str, jax.Array]]:
         limit = self._training.gradient_clip_norm
         if not limit:
@@ -177,21 +253,6 @@ class JaxLearner:
         norm = jnp.sqrt(sum(jnp.sum(jnp.square(part)) for part in [*dense, *by_row.values()]))
         factor = jnp.where(norm > limit, limit / norm, 1.0)
         return [part * factor for part in dense], {name: part * factor for name, part in by_row.items()}
-
-
-def _sum_by_row(ids: jax.Array, gradients: dict[str, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Each id once, and the sum of its gradients; places left over hold an id beyond every table."""
-    flat = ids.reshape(-1)
-    beyond = np.iinfo(np.int32).max
-    unique, places = jnp.unique(flat, return_inverse=True, size=flat.size, fill_value=beyond)
-    return unique, {
-        name: jax.ops.segment_sum(part.reshape(flat.size, -1), places.reshape(-1), flat.size)
-        for name, part in gradients.items()
-    }
-
-
-def _array(value: Any) -> jax.Array:
-    return value if isinstance(value, jax.Array) else jnp.asarray(np.asarray(value))
 
 
 def _values(variables: list[keras.Variable]) -> Arrays:

@@ -1,0 +1,81 @@
+"""The devices of a training on JAX: how Keras distributes weights over them, and how a batch lies on them."""
+
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from pipeline.training.learner import Batch
+
+AXIS = "batch"
+TABLES = r".*/table"  # the paths of FieldEmbedding's weights
+
+
+def make_distribution(distribution: str, shard_tables: bool) -> Any:
+    """How weights lie on several devices: each has them all, or its share of the tables' rows. None for one device.
+
+    `auto`: all accelerators of the host where it has several, else one device. `mirrored`: all devices, also CPUs.
+    """
+    devices = keras.distribution.list_devices()
+    several = len(devices) > 1 and not devices[0].startswith("cpu")
+    if distribution == "one_device" or (distribution == "auto" and not several):
+        return None
+    mesh = keras.distribution.DeviceMesh((len(devices),), [AXIS], devices)
+    if not shard_tables:
+        return keras.distribution.DataParallel(mesh)
+    layouts = keras.distribution.LayoutMap(mesh)
+    layouts[TABLES] = (AXIS, None)
+    return keras.distribution.ModelParallel(layout_map=layouts)
+
+
+class Devices:
+    """Where a training's arrays lie.
+
+    Args:
+        distribution: What `make_distribution` gave.
+    """
+
+    def __init__(self, distribution: Any):
+        mesh = distribution.device_mesh.backend_mesh if distribution else None
+        self.count = mesh.devices.size if mesh else 1
+        self.whole = NamedSharding(mesh, PartitionSpec()) if mesh else None
+        self.cut = NamedSharding(mesh, PartitionSpec(AXIS)) if mesh else None
+
+    def parts(self, batch: Batch) -> list[Batch]:
+        """A batch with its rows cut among the devices; those left over, fewer than devices, are a part of their own,
+        which every device has whole."""
+        if not self.cut:
+            return [_placed(batch, slice(None), None)]
+        rows = len(batch[1])
+        even = rows - rows % self.count
+        cuts = ((slice(even), self.cut), (slice(even, rows), self.whole))
+        return [_placed(batch, part, sharding) for part, sharding in cuts if range(rows)[part]]
+
+    def everywhere(self, array: jax.Array) -> jax.Array:
+        """Inside a compiled step: an array that every device has whole."""
+        return jax.lax.with_sharding_constraint(array, self.whole) if self.whole else array
+
+
+def on_host(array: jax.Array, rows: int) -> np.ndarray:
+    """An array of any device; of a sharded table the first `rows`, without those that fill up the last device."""
+    whole = np.asarray(array)
+    return whole if array.sharding.is_fully_replicated else whole[:rows]
+
+
+def laid_like(value: np.ndarray, present: jax.Array) -> jax.Array:
+    """What `on_host` gave, where `present` lies, in its shape."""
+    if value.ndim and len(value) < len(present):
+        value = np.concatenate([value, np.zeros((len(present) - len(value), *value.shape[1:]), value.dtype)])
+    return jax.device_put(value, present.sharding)
+
+
+def _placed(batch: Batch, rows: slice, sharding: NamedSharding | None) -> Batch:
+    inputs, labels = batch
+
+    def place(value: Any) -> jax.Array:
+        array = value if isinstance(value, jax.Array) else np.asarray(value)
+        return jax.device_put(array[rows] if sharding else array, sharding)
+
+    return {name: place(value) for name, value in inputs.items()}, place(labels)
