@@ -79,10 +79,6 @@ class JaxLearner:
     def is_chief(self) -> bool:
         return True
 
-    @property
-    def is_chief(self) -> bool:
-        return True  # all devices are this process's
-
     def fit(self, batches: Iterable[Batch]) -> float:
         self._take_network()
         first = 1 + int(self._values["optimizer"][0])
@@ -110,9 +106,6 @@ class JaxLearner:
         """The step for batches of such a shape: its program and its memory on one of the devices."""
         self._take_network()
         return self._step.lower(self._values, self._devices.parts(batch), self.learning_rate).compile()
-
-    def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        return arrays
 
     def state(self) -> list[np.ndarray]:
         return [*self.weights(), *(self._on_host(value) for key in STATE for value in self._values[key])]
@@ -168,7 +161,8 @@ class JaxLearner:
         if not values["scale"]:
             by_dense, by_row = self._clip(by_dense, by_row)
             return {**self._updated(values, by_dense, ids, by_row, rate), "fixed": fixed, "scale": []}, loss
-        by_dense, by_row = jax.tree.map(lambda part: part / values["scale"][0], (by_dense, by_row))
+        scale, steps = values["scale"]
+        by_dense, by_row = jax.tree.map(lambda part: part / scale, (by_dense, by_row))
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(part)) for part in [*by_dense, *by_row.values()]]))
         by_dense, by_row = self._clip(by_dense, by_row)
         ids = ids if ids is None else jnp.where(finite, ids, BEYOND)
@@ -176,7 +170,7 @@ class JaxLearner:
         for key, places in (("trainable", self._dense_places), ("optimizer", range(len(new["optimizer"])))):
             for place in places:
                 new[key][place] = jnp.where(finite, new[key][place], values[key][place])
-        return {**new, "fixed": fixed, "scale": list(next_scale(*values["scale"], finite))}, loss
+        return {**new, "fixed": fixed, "scale": list(next_scale(scale, steps, finite))}, loss
 
     def _gradients(self, values: dict[str, Arrays], parts: list[Batch]) -> Any:
         """Those of the dense weights, and of each part's gathered rows by table; then the loss and the fixed weights.
