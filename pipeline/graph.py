@@ -101,8 +101,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple:
         spec=config.log_spec.model_dump_json(),
         files=json.dumps(inputs.files),
         data_fingerprint=fingerprint(inputs.data_fingerprint, inputs.code_version),
-        # Only a hash split depends on the seed: other seeds share their examples and transform.
-        seed=config.seed if config.data.split.by == "hash" else 0,
+        seed=config.data.split.seed(config.seed),
         dead_letter=str(output / "dead_letter"),
         workers=workers,
     )

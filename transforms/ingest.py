@@ -52,6 +52,7 @@ def ingest(
     dead_letter: pathlib.Path,
     workers: Workers,
     progress: Callable[[str], None] = lambda text: None,
+    begun: "Begun | None" = None,
 ) -> IngestResult:
     """Reads the log once, in independent ranges: what it makes is the same whoever reads them.
 
@@ -64,6 +65,7 @@ def ingest(
         dead_letter: Folder for `rejects.jsonl`, one object per malformed row: file, line, reason, text.
         workers: Who reads the ranges; all of them must see the files and the folders.
         progress: Told how many ranges are read.
+        begun: What of this log is read already.
 
     Raises:
         InputError: a file cannot be read, too many rows are malformed, a split is empty, the labels of the training
@@ -73,16 +75,21 @@ def ingest(
     _clear(scratch, split_folders)
     scratch.mkdir()
     try:
-        ranges = plan(files, spec, workers=workers)
-        work = _Work(spec, seed, scratch)
-        items = [_Item(number, files.index(part.path), part) for number, part in enumerate(ranges)]
-        seconds = sum(part.size for part in ranges) / BYTES_PER_SECOND
-        found = workers.map(
+        begun = begun or Begun(plan(files, spec, workers=workers), [])
+        ranges, before = begun.ranges, begun.parsed
+
+        def judge(read: list[Parsed]) -> None:
+            _stop_if_hopeless(ranges, before + read, spec.data.max_bad_row_rate, dead_letter)
+
+        for count in range(1, len(before) + 1):
+            _stop_if_hopeless(ranges, before[:count], spec.data.max_bad_row_rate, dead_letter)
+        work, items = begin(spec, files, seed, ranges, scratch)
+        found = before + workers.map(
             work,
-            items,
-            seconds,
-            progress=lambda done: progress(f"{done:,} of {len(items):,} parts of the log read"),
-            judge=lambda read: _stop_if_hopeless(ranges, read, spec.data.max_bad_row_rate, dead_letter),
+            items[len(before) :],
+            sum(part.size for part in ranges[len(before) :]) / BYTES_PER_SECOND,
+            progress=lambda done: progress(f"{len(before) + done:,} of {len(items):,} parts of the log read"),
+            judge=judge,
         )
         rejected, reasons = _bury(ranges, found, spec.data.max_bad_row_rate, dead_letter)
         _place(spec, found, split_folders)
@@ -108,15 +115,23 @@ def _clear(scratch: pathlib.Path, split_folders: Mapping[str, pathlib.Path]) -> 
 # One range -----------------------------------------------------------------------------------------------------------
 
 
+def begin(
+    spec: LogSpec, files: Sequence[str], seed: int, ranges: Sequence[Range], scratch: pathlib.Path
+) -> "tuple[Callable[[Item], Parsed], list[Item]]":
+    """What reads a range of a log into a folder, and what it is given for each of them, in order."""
+    items = [Item(number, files.index(part.path), part) for number, part in enumerate(ranges)]
+    return _Work(spec, seed, scratch), items
+
+
 @dataclasses.dataclass(frozen=True)
-class _Item:
+class Item:
     number: int
     file: int
     part: Range
 
 
 @dataclasses.dataclass(frozen=True)
-class _Parsed:
+class Parsed:
     """What became of a range: parts of payload per split, or of the log where the splits are not known yet."""
 
     lines: int
@@ -128,6 +143,14 @@ class _Parsed:
 
 
 @dataclasses.dataclass(frozen=True)
+class Begun:
+    """The ranges of a log, and what became of the first ones."""
+
+    ranges: list[Range]
+    parsed: list[Parsed]
+
+
+@dataclasses.dataclass(frozen=True)
 class _Work:
     """Reads a range and writes it below the scratch folder, each time to another place: a runner may try twice."""
 
@@ -135,7 +158,7 @@ class _Work:
     seed: int
     scratch: pathlib.Path
 
-    def __call__(self, item: _Item) -> _Parsed:
+    def __call__(self, item: Item) -> Parsed:
         folder = self.scratch / f"{item.number:06d}-{uuid.uuid4()}"
         folder.mkdir()
         split = self.spec.data.split
@@ -158,7 +181,7 @@ class _Work:
                 rejected += len(batch.rejects)
                 lines += len(batch.lines) + len(batch.rejects)
         parts = {name: writer.parts for name, writer in writers.items()}
-        return _Parsed(lines, rejected, reasons, first, folder / "rejects.jsonl", parts)
+        return Parsed(lines, rejected, reasons, first, folder / "rejects.jsonl", parts)
 
 
 def _kind(reject: Reject) -> str:
@@ -206,7 +229,7 @@ def _mixed(z: np.ndarray) -> np.ndarray:
 
 
 def _bury(
-    ranges: Sequence[Range], found: Sequence[_Parsed], max_rate: float, dead_letter: pathlib.Path
+    ranges: Sequence[Range], found: Sequence[Parsed], max_rate: float, dead_letter: pathlib.Path
 ) -> tuple[int, dict[str, int]]:
     """Writes the dead letters of the ranges that are read; how many malformed rows there are, and of which kinds.
 
@@ -230,7 +253,7 @@ def _bury(
 
 
 def _stop_if_hopeless(
-    ranges: Sequence[Range], found: Sequence[_Parsed], max_rate: float, dead_letter: pathlib.Path
+    ranges: Sequence[Range], found: Sequence[Parsed], max_rate: float, dead_letter: pathlib.Path
 ) -> None:
     """Judges a log by its first ranges, with a margin, because how many lines there are is not known before the end.
 
@@ -248,7 +271,7 @@ def _lines(path: pathlib.Path) -> Iterator[str]:
         yield from file
 
 
-def _place(spec: LogSpec, found: Sequence[_Parsed], split_folders: Mapping[str, pathlib.Path]) -> None:
+def _place(spec: LogSpec, found: Sequence[Parsed], split_folders: Mapping[str, pathlib.Path]) -> None:
     """Moves the parts to their splits."""
     for name, folder in split_folders.items():
         for part in (part for parsed in found for part in parsed.parts.get(name, [])):

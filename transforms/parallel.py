@@ -1,6 +1,7 @@
 """One function over many parts of a log: in this process, in a pool of processes, or on a Beam runner."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import multiprocessing
@@ -10,11 +11,12 @@ import multiprocessing.resource_tracker
 import os
 import pathlib
 import pickle
+import shutil
 import signal
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from transforms.errors import InputError
@@ -98,13 +100,40 @@ def warm(module: str) -> None:
     global _warm
     multiprocessing.forkserver.set_forkserver_preload([module])
     multiprocessing.resource_tracker.ensure_running()  # it lifts the block where it starts
-    # What is blocked here stays blocked there: Ctrl-C is for this process, which then ends the others.
+    with _deaf_to_interrupts():
+        multiprocessing.forkserver.ensure_running()
+    _warm = True
+
+
+def copies(processes: int, folder: pathlib.Path) -> concurrent.futures.ProcessPoolExecutor:
+    """Copies of this process, made now: it must not have started a thread yet that they would lack. See `end`.
+
+    Args:
+        processes: How many.
+        folder: What they write; they remove it where this process is killed.
+    """
+    context = multiprocessing.get_context("fork")
+    pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_obey_parent, initargs=(folder,))
+    with _deaf_to_interrupts():
+        pool.submit(os.getpid)  # a pool makes its processes for its first task
+    return pool
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """What is blocked here stays blocked in new processes: Ctrl-C is for this one, which then ends the others."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        multiprocessing.forkserver.ensure_running()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    _warm = True
+
+
+def end(pool: concurrent.futures.ProcessPoolExecutor) -> None:
+    """Ends a pool's processes, whatever they do."""
+    for process in list((pool._processes or {}).values()):
+        process.terminate()
+    pool.shutdown(wait=True, cancel_futures=True)
 
 
 def cores() -> int:
@@ -138,23 +167,24 @@ def _by_pool(
                 judge(results)
         return results
     except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
+        end(pool)
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _obey_parent() -> None:
-    """Leaves Ctrl-C to the parent, and ends when it has ended, however."""
+def _obey_parent(folder: pathlib.Path | None = None) -> None:
+    """Leaves Ctrl-C to the parent, and ends when it has ended, however; removes a folder then."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(folder: pathlib.Path | None) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
 

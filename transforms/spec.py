@@ -67,6 +67,10 @@ class Split(Section):
             raise ValueError(f"column, validation_from and test_from go with by: time only, not with by: {self.by}")
         return self
 
+    def seed(self, seed: int) -> int:
+        """What of a run's seed the splits depend on: only a hash split does, others are the same for all seeds."""
+        return seed if self.by == "hash" else 0
+
 
 class Data(Section):
     """The raw log: where it is, what its lines look like, how it is split.

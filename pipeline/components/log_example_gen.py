@@ -12,6 +12,7 @@ from tfx.types.standard_artifacts import Examples
 from pipeline.progress import now_and_then
 from transforms.ingest import SPLITS, ingest
 from transforms.parallel import Workers
+from transforms.read_ahead import taken
 from transforms.spec import LogSpec
 
 
@@ -33,7 +34,9 @@ def LogExampleGen(
         folder.mkdir(parents=True, exist_ok=True)
     log = LogSpec.model_validate_json(spec)
     crew = Workers.from_json(workers)
-    result = ingest(log, json.loads(files), seed, folders, pathlib.Path(dead_letter), crew, now_and_then())
+    paths = json.loads(files)
+    with taken(log, paths, seed) as begun:
+        result = ingest(log, paths, seed, folders, pathlib.Path(dead_letter), crew, now_and_then(), begun)
     examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_PARQUET)
     examples.set_string_custom_property("data_fingerprint", data_fingerprint)
     (pathlib.Path(examples.uri) / "counts.json").write_text(result.to_json())

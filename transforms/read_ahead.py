@@ -1,0 +1,92 @@
+"""Reads a log before it is asked for, while the process that will ask loads its libraries."""
+
+import concurrent.futures
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+
+from transforms.ingest import Begun, Parsed, begin
+from transforms.parallel import copies, end
+from transforms.readers import plan
+from transforms.spec import LogSpec
+
+_current: "ReadAhead | None" = None
+
+
+class ReadAhead(contextlib.AbstractContextManager):
+    """Copies of this process, which read a log; they end, and what nobody took is removed, when this is left.
+
+    Args:
+        spec: The description of the log.
+        files: Its files, in log order.
+        seed: Seed of `split.by: hash`.
+        near: A path on the file system of the payload to be; it need not exist.
+        processes: How many copies.
+    """
+
+    def __init__(self, spec: LogSpec, files: Sequence[str], seed: int, near: pathlib.Path, processes: int):
+        self._log = (spec, list(files), seed)
+        self._stamps = _stamps(files)
+        there = next(folder for folder in near.resolve().parents if folder.is_dir())
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix=".reading-", dir=there))
+        self._pool = copies(processes, self._folder)
+        self._thread = concurrent.futures.ThreadPoolExecutor(1)
+        self._begun = self._thread.submit(self._begin)
+
+    def _begin(self) -> tuple[Begun, list[concurrent.futures.Future[Parsed]]]:
+        spec, files, seed = self._log
+        ranges = self._pool.submit(plan, files, spec).result()
+        work, items = begin(spec, files, seed, ranges, self._folder)
+        return Begun(ranges, []), [self._pool.submit(work, item) for item in items]
+
+    def take(self, spec: LogSpec, files: Sequence[str], seed: int) -> Begun | None:
+        """What is read by now, and no more is; None where that is another log, or has changed since.
+
+        Raises:
+            InputError: a file cannot be read.
+        """
+        if (spec, list(files), seed) != self._log or _stamps(files) != self._stamps:
+            return None
+        begun, futures = self._begun.result()
+        # Parts are taken up in their order: what is left out are the last ones.
+        while futures and futures[-1].cancel():
+            futures.pop()
+        return Begun(begun.ranges, [future.result() for future in futures])
+
+    def __exit__(self, *error: object) -> None:
+        end(self._pool)
+        self._thread.shutdown(cancel_futures=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _stamps(files: Sequence[str]) -> list[tuple[int, int]]:
+    found = map(os.stat, files)
+    return [(file.st_size, file.st_mtime_ns) for file in found]
+
+
+@contextlib.contextmanager
+def reading_ahead(spec: LogSpec, files: Sequence[str], seed: int, near: pathlib.Path, processes: int) -> Iterator[None]:
+    """A ReadAhead for the `taken` of this process; arguments as there."""
+    global _current
+    with ReadAhead(spec, files, seed, near, processes) as _current:
+        try:
+            yield
+        finally:
+            _current = None
+
+
+@contextlib.contextmanager
+def taken(spec: LogSpec, files: Sequence[str], seed: int) -> Iterator[Begun | None]:
+    """What has been read ahead of this log, if anything; its files are there inside the block only.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    if _current is None:
+        yield None
+        return
+    with _current as ahead:
+        yield ahead.take(spec, files, seed)
