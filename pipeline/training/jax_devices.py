@@ -65,9 +65,15 @@ def on_host(array: jax.Array, rows: int) -> np.ndarray:
 
 
 def laid_like(value: np.ndarray, present: jax.Array) -> jax.Array:
-    """What `on_host` gave, where `present` lies, in its shape."""
-    if value.ndim and len(value) < len(present):
-        value = np.concatenate([value, np.zeros((len(present) - len(value), *value.shape[1:]), value.dtype)])
+    """What `on_host` gave, where `present` lies, in its shape.
+
+    Raises:
+        ValueError: it is of another shape.
+    """
+    if not present.sharding.is_fully_replicated:
+        value = np.pad(value, [(0, len(present) - len(value)), (0, 0)])
+    if value.shape != present.shape:
+        raise ValueError(f"Expected an array of shape {present.shape}. Received: {value.shape}")
     return jax.device_put(value, present.sharding)
 
 
