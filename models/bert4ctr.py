@@ -61,7 +61,8 @@ class BERT4CTR(TextModel):
         tokens = ops.reshape(features, (-1, self.feature_tokens, self.token_dim))
         states = self.states(inputs, training)
         tokens = attend(self.uni_attention, tokens, states, self.encoder.mask(inputs["tokens"]), training)
-        parts = [ops.reshape(tokens, (-1, self.feature_tokens * self.token_dim)), self.pooled(states, training)]
+        attended = ops.reshape(tokens, (-1, self.feature_tokens * self.token_dim))
+        parts = [attended, self.pooled_of_rows(states, inputs, training)]
         return self.tower(ops.concatenate(parts, axis=1), training=training) + self.position_logits(rows)
 
 
@@ -91,7 +92,13 @@ def uni_attention_layers(encoder, attention_dim: int, ffn_dim: int) -> list[UniA
 
 
 def attend(layers, tokens, states, mask, training=None):
-    """Tokens of features (batch_size, tokens, width) through all layers, each beside the text's states of its layer."""
+    """Tokens of features (batch_size, tokens, width) through all layers, each beside the text's states of its layer.
+
+    Of one text that all rows share, (1, T, width), the tokens of all rows are queries side by side: no state is copied.
+    """
+    _, count, width = tokens.shape
+    if mask.shape[0] == 1:
+        tokens = ops.reshape(tokens, (1, -1, width))
     for layer, layer_states in zip(layers, states[1:], strict=True):
         tokens = layer(tokens, layer_states, mask, training=training)
-    return tokens
+    return ops.reshape(tokens, (-1, count, width))

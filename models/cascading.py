@@ -29,6 +29,7 @@ class Cascading(CTRModel):
     """
 
     needs_text = True
+    shares_text = True
     pretraining = ("text_only",)
     downstream_class: type[CTRModel]
 

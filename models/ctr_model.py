@@ -36,6 +36,8 @@ class CTRModel(keras.Model):
     embeds_dense = False
     # Whether the data must have a text.
     needs_text = False
+    # Whether the text is read apart from the features, so that rows may share it: tokens of one row beside many.
+    shares_text = False
     # Whether padding behind a text changes the result.
     counts_padding = False
     # Whether the linear part is a part of the logit, as in all models but one.
@@ -99,7 +101,8 @@ class CTRModel(keras.Model):
         """Packed tensors -> logits float32 (batch_size, tasks).
 
         Args:
-            inputs: `ids` int32 (batch_size, slots) and `dense` float32 (batch_size, features), where there are any.
+            inputs: `ids` int32 (batch_size, slots) and `dense` float32 (batch_size, features), where there are any;
+                `tokens` and `segments` int32 (batch_size, T), or (1, T) where `shares_text`: the text of all rows.
             training: Whether dropout is on.
             gathered: Rows of the tables that the caller has gathered itself, (batch_size, slots, width) by the name of
                 the layer: see FieldEmbedding.

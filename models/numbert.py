@@ -26,6 +26,7 @@ class NumBERT(TextModel):
     """
 
     counts_padding = True  # the numbers' positions follow it
+    shares_text = False
 
     def __init__(self, feature_map: FeatureMap, *, embedding_dim: int = 1, **options):
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
@@ -101,7 +102,7 @@ class NumBERTUniAttention(TextModel):
         mask = self.encoder.mask(inputs["tokens"])
         tokens = attend(self.uni_attention, self.encoder.embed_words(numbers), states, mask, training)
         gathered = ops.reshape(self.project(tokens), (-1, self.numbers.length * self.token_dim))
-        parts = [gathered, self.pooled(states, training)]
+        parts = [gathered, self.pooled_of_rows(states, inputs, training)]
         return self.tower(ops.concatenate(parts, axis=1), training=training) + self.position_logits(rows)
 
 

@@ -47,7 +47,7 @@ class ShallowInteraction1(TextModel):
 
     def interact(self, rows, inputs, training=None):
         features = self.deepen(self.reduce(feature_rows(rows, inputs, self.feature_map)), training)
-        pooled = self.pooled(self.states(inputs, training), training)
+        pooled = self.pooled_of_rows(self.states(inputs, training), inputs, training)
         logits = self.tower(ops.concatenate([features, pooled], axis=1), training=training)
         return logits + self.position_logits(rows)
 

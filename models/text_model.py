@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, batch_size
 from models.feature_map import FeatureMap
 from models.layers.text_encoder import TextEncoder
 
@@ -30,6 +30,7 @@ class TextModel(CTRModel):
     """
 
     needs_text = True
+    shares_text = True
 
     def __init__(
         self,
@@ -83,6 +84,10 @@ class TextModel(CTRModel):
         """tanh(W h_[CLS] + b) of the last layer, (batch_size, width)."""
         return self.pooled_drop(self.pooler(states[-1][:, 0]), training=training)
 
+    def pooled_of_rows(self, states, inputs, training=None):
+        """The same for every row, also where all of them share one text."""
+        return of_rows(self.pooled(states, training), inputs)
+
     def position_logits(self, rows):
         """The position's term of the logits; 0 where no field is a position."""
         return 0.0 if self.position is None else self.position(position_rows(rows, self.feature_map))
@@ -101,6 +106,13 @@ def take_layers(model: CTRModel, pretrained: CTRModel) -> None:
         mine, theirs = getattr(model, name, None), getattr(pretrained, name, None)
         if mine is not None and theirs is not None:
             mine.set_weights(theirs.get_weights())
+
+
+def of_rows(of_text, inputs):
+    """What was made of the texts, (batch_size, width), or of one that all rows share, (1, width): of every row."""
+    if of_text.shape[0] != 1:
+        return of_text
+    return ops.broadcast_to(of_text, (batch_size(inputs), of_text.shape[1]))
 
 
 def position_term(feature_map: FeatureMap, tasks: int) -> keras.layers.Layer | None:

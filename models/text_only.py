@@ -4,7 +4,7 @@ import keras
 
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
-from models.text_model import TextModel
+from models.text_model import TextModel, of_rows
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -28,7 +28,7 @@ class TextOnly(TextModel):
 
     def score(self, inputs, training=None):
         """The text's logits, (batch_size, tasks), without the position's term."""
-        return self.head(self.pooled(self.states(inputs, training), training))
+        return of_rows(self.head(self.pooled(self.states(inputs, training), training)), inputs)
 
     def interact(self, rows, inputs, training=None):
         return self.score(inputs, training) + self.position_logits(rows)

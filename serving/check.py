@@ -4,7 +4,7 @@ import pathlib
 
 import numpy as np
 
-from serving.export import ASSETS, GOLDEN, read_assets
+from serving.export import ASSETS, GOLDEN, candidates_of, read_assets
 from serving.loader import Servable
 from serving.server.served import ServedVersion
 from serving.warmup import replay_warmup
@@ -22,7 +22,7 @@ def check_servable(version: pathlib.Path) -> float:
     Raises:
         InputError: the model does not load, a warm-up request fails, or a probability differs by over 1e-6.
     """
-    _, feature_map = read_assets(version)
+    spec, feature_map = read_assets(version)
     try:
         servable = Servable(version)
         replay_warmup(ServedVersion("", 0, servable), version)
@@ -33,12 +33,17 @@ def check_servable(version: pathlib.Path) -> float:
         with np.load(version / ASSETS / GOLDEN) as golden:
             raw = {name[4:]: _tensor(golden[name]) for name in golden.files if name.startswith("raw.")}
             packed = {name[7:]: golden[name] for name in golden.files if name.startswith("packed.")}
-            expected = golden["probabilities"]
+            expected = dict.fromkeys(("serving_raw", "serving_packed"), golden["probabilities"])
+            requests = {"serving_raw": raw, "serving_packed": packed}
+            if "candidates" in golden:
+                shared = candidates_of(raw, packed, spec)
+                requests |= shared
+                expected |= dict.fromkeys(shared, golden["candidates"])
         worst = 0.0
-        for signature, inputs in (("serving_raw", raw), ("serving_packed", packed)):
+        for signature, inputs in requests.items():
             outputs = servable.run(signature, inputs)
             for index, task in enumerate(feature_map.tasks):
-                worst = max(worst, float(np.abs(outputs[task] - expected[:, index]).max()))
+                worst = max(worst, float(np.abs(outputs[task] - expected[signature][:, index]).max()))
     finally:
         servable.close()
     if not worst <= TOLERANCE:

@@ -5,7 +5,7 @@ import keyword
 import pathlib
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ LOG_SPEC = "log_spec.json"
 GOLDEN = "golden.npz"
 WARMUP = "tf_serving_warmup_requests"
 ASSETS = "assets.extra"
+TEXT_INPUTS = ("tokens", "segments")
 _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -49,6 +50,8 @@ class _Servable(tf.Module):
         self._transform = transform.transform_features_layer()
         self._spec = spec
         self._tasks = feature_map.tasks
+        # Without a feature there is nothing that would tell candidates apart.
+        self.shares_text = model.shares_text and bool(feature_map.fields or feature_map.dense)
         self._feature_map = feature_map
         schema = tft.tf_metadata.schema_utils.schema_as_feature_spec(raw_schema(spec)).feature_spec
         self._example_spec = {name: schema[name] for name in spec.feature_columns}
@@ -103,7 +106,7 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
     if feature_map.dense:
         packed["dense"] = tf.TensorSpec([None, len(feature_map.dense)], tf.float32, name="dense")
     if feature_map.text:
-        for name in ("tokens", "segments"):
+        for name in TEXT_INPUTS:
             packed[name] = tf.TensorSpec([None, feature_map.text.length], tf.int32, name=name)
 
     @tf.function(input_signature=[examples])
@@ -130,6 +133,16 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
     def transform_features(examples):
         return servable.pack(servable.parse(examples))
 
+    @tf.function
+    def serving_candidates(**tensors):
+        named = {columns[name]: tensor for name, tensor in tensors.items()}
+        packed = servable.pack(_one_text(named, spec.text.columns))
+        return servable.by_task(_one_text(packed, TEXT_INPUTS))  # the transform's graph forgets how many there are
+
+    @tf.function
+    def serving_candidates_packed(**tensors):
+        return servable.by_task(_one_text(tensors, TEXT_INPUTS))
+
     description = spec.model_dump_json()
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="request")])
@@ -137,7 +150,14 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
         # Lets a client that knows only the URL send raw rows.
         return {"log_spec": tf.fill(tf.shape(request), description)}
 
+    candidates: dict[str, Any] = {}
+    if servable.shares_text:
+        candidates = {
+            "serving_candidates": serving_candidates.get_concrete_function(**raw),
+            "serving_candidates_packed": serving_candidates_packed.get_concrete_function(**packed),
+        }
     return {
+        **candidates,
         "log_spec": log_spec.get_concrete_function(),
         "serving_default": serving_default.get_concrete_function(),
         "serving_raw": serving_raw.get_concrete_function(**raw),
@@ -146,6 +166,14 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
         "transform_features": transform_features.get_concrete_function(),
         "transform_raw": transform_raw.get_concrete_function(**raw),
     }
+
+
+def _one_text(tensors: dict[str, tf.Tensor], names: Sequence[str]) -> dict[str, tf.Tensor]:
+    """The same, where the tensors of these names have one row each, as the graph knows from here on. Of another number
+    the error of a request names the operation."""
+    name_of = "one_text_for_all_candidates"
+    one = {name: tf.ensure_shape(tensors[name], [1, *tensors[name].shape[1:]], name_of) for name in names}
+    return {**tensors, **one}
 
 
 def _arguments(spec: LogSpec) -> dict[str, str]:
@@ -205,18 +233,37 @@ def export(
         (assets / name).write_bytes(contents.encode() if isinstance(contents, str) else contents)
     raw = raw_arrays(rows, spec)
     packed = {name: value.numpy() for name, value in servable.pack({k: tf.constant(v) for k, v in raw.items()}).items()}
-    expected = np.asarray(tf.sigmoid(model(servable.placed(packed), training=False)))
-    _write_golden(assets / GOLDEN, raw, packed, expected)
-    _write_warmup(assets / WARMUP, spec, rows, raw, packed)
+    golden = {"probabilities": np.asarray(tf.sigmoid(model(servable.placed(packed), training=False)))}
+    if servable.shares_text:
+        repeated = {**packed, **{name: np.repeat(packed[name][:1], rows.num_rows, axis=0) for name in TEXT_INPUTS}}
+        golden["candidates"] = np.asarray(tf.sigmoid(model(servable.placed(repeated), training=False)))
+    _write_golden(assets / GOLDEN, raw, packed, golden)
+    _write_warmup(assets / WARMUP, spec, rows, raw, packed, servable.shares_text)
 
 
-def _write_golden(path: pathlib.Path, raw: dict, packed: dict, expected: np.ndarray) -> None:
+def candidates_of(
+    raw: Mapping[str, np.ndarray], packed: Mapping[str, np.ndarray], spec: LogSpec
+) -> dict[str, dict[str, np.ndarray]]:
+    """The rows as candidates for the text of the first one: by signature, its inputs."""
+    texts = spec.text.columns if spec.text else ()
+    return {
+        "serving_candidates": {name: value[:1] if name in texts else value for name, value in raw.items()},
+        "serving_candidates_packed": {
+            name: value[:1] if name in TEXT_INPUTS else value for name, value in packed.items()
+        },
+    }
+
+
+def _write_golden(path: pathlib.Path, raw: dict, packed: dict, expected: dict[str, np.ndarray]) -> None:
     values: dict[str, Any] = {f"raw.{name}": np.asarray(value.tolist()) for name, value in raw.items()}
     values |= {f"packed.{name}": value for name, value in packed.items()}
-    np.savez(path, probabilities=expected, **values)
+    values |= expected
+    np.savez(path, **values)
 
 
-def _write_warmup(path: pathlib.Path, spec: LogSpec, rows: pa.RecordBatch, raw: dict, packed: dict) -> None:
+def _write_warmup(
+    path: pathlib.Path, spec: LogSpec, rows: pa.RecordBatch, raw: dict, packed: dict, candidates: bool
+) -> None:
     features = pa.RecordBatch.from_arrays([rows[name] for name in spec.feature_columns], names=spec.feature_columns)
     examples = to_examples(features)
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -229,6 +276,11 @@ def _write_warmup(path: pathlib.Path, spec: LogSpec, rows: pa.RecordBatch, raw: 
             ):
                 writer.write(_predict_log(signature, inputs).SerializeToString())
             writer.write(_regress_log(examples[index]).SerializeToString())
+        if candidates:
+            # One, as a server that batches takes only inputs of the same length.
+            for signature, inputs in (("serving_candidates", raw), ("serving_candidates_packed", packed)):
+                one_each = {name: value[:1] for name, value in inputs.items()}
+                writer.write(_predict_log(signature, one_each).SerializeToString())
 
 
 def _predict_log(signature: str, inputs: dict[str, np.ndarray]) -> prediction_log_pb2.PredictionLog:

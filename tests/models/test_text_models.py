@@ -13,6 +13,7 @@ from models.layers.number_tokens import NumberTokens
 from models.layers.text_encoder import TextEncoder, activation_of
 from models.layers.tree_ensemble import TreeEnsemble
 from models.layers.uni_attention import UniAttention
+from models.registry import model_class
 from tests.models.small_models import SMALL, WITH_TEXT, randomised, text_batch, text_map
 
 CROSS_ATTENTION = ("bert4ctr", "numbert_uni_attention", "numbert_uni_attention_reduced")
@@ -376,6 +377,32 @@ def test_joint_training_starts_from_both_warm_ups(name):
         for a, b in zip(mine.get_weights(), theirs.get_weights(), strict=True):
             np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(model.table.table, plain.table.table)
+
+
+SHARING = tuple(name for name in WITH_TEXT if model_class(name).shares_text)
+
+
+@pytest.mark.parametrize("name", SHARING)
+@pytest.mark.parametrize("rows", [1, 7])
+def test_rows_that_share_a_text_get_what_each_would_get_alone(name, rows):
+    model, inputs = randomised(name), text_batch(rows)
+    text = {key: inputs[key][:1] for key in ("tokens", "segments")}
+    repeated = {key: np.repeat(value, rows, axis=0) for key, value in text.items()}
+    encoded = []
+    encoder = model.encoder if hasattr(model, "encoder") else model.text.encoder
+    call = encoder.call
+    encoder.call = lambda tokens, *others, **options: (
+        encoded.append(tokens.shape[0]) or call(tokens, *others, **options)
+    )
+    shared = np.asarray(model({**inputs, **text}))
+    assert encoded == [1] and shared.shape == (rows, 1)
+    np.testing.assert_allclose(shared, model({**inputs, **repeated}), rtol=1e-5, atol=1e-6)
+    graph = tf.function(model.call, autograph=False, reduce_retracing=True)
+    np.testing.assert_allclose(graph({**inputs, **text}), shared, rtol=1e-5, atol=1e-6)
+
+
+def test_a_text_is_shared_by_all_models_but_the_one_that_writes_features_into_it():
+    assert set(WITH_TEXT) - set(SHARING) == {"numbert"}
 
 
 def test_the_two_orders_of_roberta_and_bert_positions():

@@ -1,0 +1,68 @@
+"""A servable with a text of two columns, exported with random weights in a few seconds."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pyarrow as pa
+import tensorflow_transform as tft
+
+from models import create
+from models.ctr_model import empty_row
+from serving.export import export
+from tests.models.small_models import ENCODER, SMALL
+from transforms.parallel import Workers
+from transforms.payload import PayloadWriter, payload_files, payload_schema
+from transforms.preprocessing import feature_map
+from transforms.spec import LogSpec
+from transforms.transform import analyze
+
+WORDS = ("red", "dress", "new", "hat", "blue", "shoes", "old", "coat")
+COLUMNS = ("search query", "title")
+SPEC = LogSpec.model_validate(
+    {
+        "data": {"columns": ["click", "age", "shop", "place", *COLUMNS], "labels": {"ctr": "click"}},
+        "features": [
+            {"kind": "numeric", "columns": ["age"], "transform": "min_max", "buckets": 10},
+            {"kind": "categorical", "columns": ["shop"]},
+            {"kind": "categorical", "columns": ["place"], "role": "position"},
+            {"kind": "text", "columns": list(COLUMNS), "length": 12, "tokens": "vocabulary", "separator": " "},
+        ],
+    }
+)
+
+
+def rows(count: int, seed: int) -> pa.RecordBatch:
+    """Rows of the log; texts of up to six words."""
+    random = np.random.default_rng(seed)
+    texts = [[" ".join(random.choice(WORDS, random.integers(0, 7))) for _ in range(count)] for _ in COLUMNS]
+    values = {
+        "click": random.integers(0, 2, count).astype(np.float32),
+        "age": random.uniform(18, 80, count).astype(np.float32),
+        "shop": [f"s{value}".encode() for value in random.integers(0, 9, count)],
+        "place": [f"{value}".encode() for value in random.integers(0, 3, count)],
+        **{name: [text.encode() for text in column] for name, column in zip(COLUMNS, texts, strict=True)},
+    }
+    schema = payload_schema(SPEC)
+    return pa.RecordBatch.from_arrays([pa.array(values[field.name], field.type) for field in schema], schema=schema)
+
+
+def save(folder: pathlib.Path, name: str = "bert4ctr", **settings) -> pathlib.Path:
+    """Exports a small model of this name; `settings` are those of `export`. Returns the version's folder."""
+    payload = folder / "payload"
+    payload.mkdir(parents=True)
+    train = rows(500, 1)
+    with PayloadWriter(payload, "train", payload_schema(SPEC)) as writer:
+        writer.write(train)
+    analyze(SPEC, payload_files(payload), folder / "graph", Workers(processes=1))
+    transform = tft.TFTransformOutput(str(folder / "graph"))
+    fields = feature_map(SPEC, transform)
+    keras.utils.set_random_seed(1)
+    model = create(name, fields, **{**SMALL[name], **ENCODER, "encoder_width": 16})
+    model(empty_row(fields))
+    random = np.random.default_rng(2)
+    for weight in model.trainable_variables:
+        weight.assign(random.normal(scale=0.3, size=weight.shape))
+    version = folder / "models" / "1"
+    export(model, transform, SPEC, fields, train.slice(0, 5), version, {}, **settings)
+    return version
