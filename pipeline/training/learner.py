@@ -17,11 +17,18 @@ class Learner(Protocol):
     def network(self) -> Any:
         """The Keras model with its present weights."""
 
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process reads and writes checkpoints and reports: of several that train one model, one does."""
+
     def fit(self, batches: Iterable[Batch]) -> float:
         """One training step for each batch; the mean loss over the steps."""
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
         """Labels and probabilities, float32 (rows, tasks) each."""
+
+    def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """The chief's arrays, in every process that trains this model: each gives some of the same shapes and types."""
 
     def state(self) -> list[np.ndarray]:
         """Everything a resumed training needs: weights, optimizer state, random state."""

@@ -1,8 +1,9 @@
-"""Training steps on TensorFlow: one device or several, dense updates or only the rows that a batch touches."""
+"""Training steps on TensorFlow: one device or several, of one host or more, dense updates or only the rows that a batch
+touches."""
 
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import keras
 import numpy as np
@@ -13,15 +14,24 @@ from models.feature_map import FeatureMap
 from models.layers.field_embedding import FieldEmbedding
 from models.losses import BinaryCrossEntropy
 from pipeline.config import Model, Training
+from pipeline.training.cluster import read_cluster
 from pipeline.training.data import input_errors
 from pipeline.training.learner import Batch
+from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
 from pipeline.training.network import build_network, task_weights, warm_up
 from pipeline.training.row_optimizers import RowOptimizer, row_optimizer
+from pipeline.training.worker_group import WorkerGroup
 from transforms.errors import InputError
 
 
 def make_strategy(distribution: str) -> tf.distribute.Strategy:
-    """`auto`: a TPU where one is configured, else all GPUs, else one device."""
+    """`auto`: a TPU where one is configured, else all GPUs, else one device.
+
+    Raises:
+        InputError: `multi_worker` without the names of the workers.
+    """
+    if distribution == "multi_worker":
+        return _multi_worker()
     if distribution == "tpu" or (distribution == "auto" and os.environ.get("TPU_NAME")):
         return _tpu()
     gpus = tf.config.list_logical_devices("GPU")
@@ -37,6 +47,14 @@ def _tpu() -> tf.distribute.Strategy:
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
+
+
+@functools.cache
+def _multi_worker() -> tf.distribute.Strategy:
+    """One for the process, before any other use of TensorFlow: it opens the port that TF_CONFIG names."""
+    if read_cluster() is None:
+        raise InputError("training.distribution: multi_worker needs TF_CONFIG, which names the workers; see the README")
+    return tf.distribute.MultiWorkerMirroredStrategy()
 
 
 @functools.cache
@@ -74,11 +92,28 @@ class RowUpdate:
             tf.raw_ops.ResourceScatterUpdate(resource=variable.value.handle, indices=ids, updates=values)
 
 
+class LossScale:
+    """The float16 loss scale as a training's state; see loss_scale."""
+
+    def __init__(self) -> None:
+        self.scale = keras.Variable(INITIAL_SCALE, dtype="float32", trainable=False, name="loss_scale")
+        self.steps = keras.Variable(0, dtype="int32", trainable=False, name="loss_scale_steps")
+
+    def advance(self, finite: tf.Tensor) -> None:
+        after = next_scale(self.scale.value, self.steps.value, finite)
+        for variable, value in zip((self.scale, self.steps), after, strict=True):
+            tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=value)
+
+
 class TensorFlowLearner:
     """See `learner.Learner`.
 
     Not `Model.fit`: in Keras 3.15 it counts one optimizer step too many where a dataset's size is unknown, and several
-    devices do not add up to one. The loss of a batch is the mean over the rows of all devices.
+    devices do not add up to one. The loss of a batch is the mean over the rows of all devices of all workers, each of
+    which reads the whole batch and takes its share.
+
+    Every device writes its own copy of the weights, all of them the same: an operation on the copies' handles, where a
+    variable's own `assign` would send what is there already.
     """
 
     def __init__(self, network: CTRModel, training: Training, strategy: tf.distribute.Strategy):
@@ -86,6 +121,7 @@ class TensorFlowLearner:
         self.learning_rate = training.learning_rate
         self.strategy = strategy
         self._training = training
+        self._workers = WorkerGroup(strategy)
         self._loss = BinaryCrossEntropy(task_weights(network.feature_map, training.task_weights))
         self._tables = {table.name: table for table in network.tables()}
         tables = [table.table for table in self._tables.values()]
@@ -97,45 +133,81 @@ class TensorFlowLearner:
         # Gradients are clipped here, all by one norm, so not once more by the optimizer.
         self._optimizer = keras.optimizers.Adam(training.learning_rate)
         self._optimizer.build(self._dense)
-        self._step = tf.function(self._distributed_step, reduce_retracing=True)
+        self._loss_scale = LossScale() if training.precision == "mixed_float16" else None
+        self._step = tf.function(self.step, reduce_retracing=True)
+        self._several_steps = tf.function(self.several_steps, reduce_retracing=True)
         self._forward = tf.function(self._probabilities, reduce_retracing=True)
+        self._spread_seeds()
 
     @property
     def network(self) -> CTRModel:
         return self._network
 
+    @property
+    def is_chief(self) -> bool:
+        return self._workers.index == 0
+
     def fit(self, batches: Iterable[Batch]) -> float:
-        if self.strategy.num_replicas_in_sync > 1 and isinstance(batches, tf.data.Dataset):
-            batches = self.strategy.experimental_distribute_dataset(batches)
-        first = 1 + int(self._optimizer.iterations.numpy())
+        number = 1 + int(self._optimizer.iterations.numpy())
         losses = []
-        for step, (inputs, labels) in enumerate(input_errors(batches), first):
-            rate = self.learning_rate * warm_up(step, self._training.warmup_steps)
-            losses.append(self._step(inputs, labels, tf.constant(rate, tf.float32)))
-        return float(np.mean([loss.numpy() for loss in losses]))
+        for several in _alike(self._filled(input_errors(batches)), self._training.steps_per_execution):
+            factors = [warm_up(number + place, self._training.warmup_steps) for place in range(len(several))]
+            number += len(several)
+            rates = tf.constant([self.learning_rate * factor for factor in factors], tf.float32)
+            if len(several) == 1:
+                losses.append(self._step(*several[0], rates[0]))
+            else:
+                losses.append(self._several_steps(*_stacked(several), rates))
+        return float(np.mean(np.concatenate([np.atleast_1d(loss.numpy()) for loss in losses])))
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
+        """Of several workers each predicts its share of the batches; all get the same numbers."""
         labels, probabilities = [], []
-        for inputs, label in input_errors(batches):
+        for place, (inputs, label) in enumerate(input_errors(batches)):
             labels.append(np.asarray(label))
-            probabilities.append(self._forward(inputs).numpy())
-        return np.concatenate(labels), np.concatenate(probabilities)
+            mine = place % self._workers.count == self._workers.index
+            probabilities.append(self._forward(inputs).numpy() if mine else np.zeros(label.shape, np.float32))
+        return np.concatenate(labels), self._workers.total(np.concatenate(probabilities))
+
+    def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        return self._workers.from_chief(arrays)
 
     def state(self) -> list[np.ndarray]:
         return [keras.ops.convert_to_numpy(variable) for variable in self._variables()]
 
     def load_state(self, state: list[np.ndarray]) -> None:
         _assign(self._variables(), state)
+        self._spread_seeds()
 
     def weights(self) -> list[np.ndarray]:
         return [keras.ops.convert_to_numpy(variable) for variable in self._network.variables]
 
     def load_weights(self, weights: list[np.ndarray]) -> None:
         _assign(self._network.variables, weights)
+        self._spread_seeds()
 
     def _variables(self) -> list[keras.Variable]:
         slots = [slot for update in self._row_updates.values() for slot in update.slots]
-        return [*self._network.variables, *self._optimizer.variables, *slots]
+        scale = [self._loss_scale.scale, self._loss_scale.steps] if self._loss_scale else []
+        return [*self._network.variables, *self._optimizer.variables, *slots, *scale]
+
+    def _spread_seeds(self) -> None:
+        """Dropout of its own for every device: the copies of a seed are the first one's and those that follow it."""
+        first = self._workers.index * self._workers.replicas
+        for variable in self._network.non_trainable_variables:
+            if variable.name == "seed_generator_state" and self.strategy.num_replicas_in_sync > 1:
+                for place, copy in enumerate(self.strategy.experimental_local_results(variable.value)):
+                    copy.assign(copy + tf.constant([first + place, 0], copy.dtype))
+
+    def _filled(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """On a TPU, whose shapes are static, rows of a smaller last batch come again until it has all."""
+        size = self._training.batch_size
+        for inputs, labels in batches:
+            if len(labels) < size and isinstance(self.strategy, tf.distribute.TPUStrategy):
+                again = np.arange(size) % len(labels)
+                inputs = {name: np.asarray(value)[again] for name, value in inputs.items()}
+                labels = np.asarray(labels)[again]
+            yield inputs, labels
 
     def _gathered(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {name: tf.gather(table.table.value, inputs["ids"]) for name, table in self._tables.items()}
@@ -144,15 +216,33 @@ class TensorFlowLearner:
         # Reading a table whole copies it once its rows have been written one by one: hence gathered.
         return tf.sigmoid(self._network(inputs, training=False, gathered=self._gathered(inputs)))
 
-    def _distributed_step(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
-        losses = self.strategy.run(self._replica_step, args=(inputs, labels, rate))
+    def several_steps(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor, rates: tf.Tensor) -> tf.Tensor:
+        """Steps one after the other in one call: `step` with tensors (steps, ...); their losses (steps,)."""
+
+        def one(place: tf.Tensor, losses: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            own = {name: value[place] for name, value in inputs.items()}
+            return place + 1, losses.write(place, self.step(own, labels[place], rates[place]))
+
+        count = tf.shape(rates)[0] if rates.shape[0] is None else rates.shape[0]
+        losses = tf.TensorArray(tf.float32, count, element_shape=())
+        return tf.while_loop(lambda place, _: place < count, one, (0, losses), parallel_iterations=1)[1].stack()
+
+    def step(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
+        """One update of the weights with a batch, on all devices; its loss. Compiled here or by whoever calls it."""
+        arguments = (inputs, labels)
+        if self.strategy.num_replicas_in_sync > 1:
+            arguments = self.strategy.experimental_distribute_values_from_function(
+                lambda context: _share(inputs, labels, context)
+            )
+        losses = self.strategy.run(self._replica_step, args=(*arguments, rate))
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
 
     def _replica_step(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
         context = tf.distribute.get_replica_context()
         several = self.strategy.num_replicas_in_sync > 1
-        rows = tf.cast(tf.shape(labels)[0], tf.float32)
-        rows = context.all_reduce(tf.distribute.ReduceOp.SUM, rows) if several else rows
+        own_rows = tf.cast(tf.shape(labels)[0], tf.float32)
+        rows = context.all_reduce(tf.distribute.ReduceOp.SUM, own_rows) if several else own_rows
+        scale = self._loss_scale.scale.value if self._loss_scale else 1.0
         gathered = self._gathered(inputs)
         with tf.GradientTape() as tape:
             tape.watch(list(gathered.values()))
@@ -160,7 +250,9 @@ class TensorFlowLearner:
             loss = tf.reduce_sum(self._loss.call(labels, logits)) / rows
             objective = loss
             if self._network.losses:
-                objective += tf.add_n(self._network.losses) / self.strategy.num_replicas_in_sync
+                # Means over a device's rows, of which it may have none where a batch is small: 0, not NaN, is its part.
+                objective += tf.math.multiply_no_nan(tf.add_n(self._network.losses), own_rows / rows)
+            objective *= scale
         dense, by_row = tape.gradient(objective, ([weight.value for weight in self._others], gathered))
         if not self._row_updates:
             dense += [_of_table(table, inputs["ids"], by_row[name]) for name, table in self._tables.items()]
@@ -172,32 +264,33 @@ class TensorFlowLearner:
             by_row = {name: _gather_all(context, part) for name, part in by_row.items()}
             ids = context.all_gather(ids, axis=0) if by_row else None
         unique, by_row = _sum_by_row(ids, by_row)
-        dense, by_row = self._clip(dense, by_row)
-        self._optimizer.learning_rate.assign(rate)
-        step = tf.cast(self._optimizer.iterations.value, tf.float32) + 1
-        for name, update in self._row_updates.items():
-            update.apply(unique, by_row[name], rate, step)
-        self._apply_dense(dense)
+        if self._loss_scale is None:
+            self._update(*self._clip(dense, by_row), unique, rate)
+            return loss
+        dense = [gradient / scale for gradient in dense]
+        by_row = {name: part / scale for name, part in by_row.items()}
+        finite = tf.math.is_finite(tf.linalg.global_norm([*dense, *by_row.values()]))
+        tf.cond(finite, lambda: self._update(*self._clip(dense, by_row), unique, rate), lambda: None)
+        self._loss_scale.advance(finite)
         return loss
 
-    def _apply_dense(self, gradients: list[tf.Tensor]) -> None:
-        """Adam, in one kernel a weight: Keras's own update is ten operations, each of them a pass over a table.
-
-        Over several devices Keras's, which adds the gradients up; they are already those of the whole batch.
-        """
-        optimizer, share = self._optimizer, self.strategy.num_replicas_in_sync
-        if share > 1:
-            optimizer.apply([gradient / share for gradient in gradients], self._dense)
-            return
+    def _update(
+        self, dense: list[tf.Tensor], by_row: dict[str, tf.Tensor], ids: tf.Tensor | None, rate: tf.Tensor
+    ) -> None:
+        """Row updates, and Adam in one kernel a weight: Keras's own update is ten operations, each a pass over it."""
+        optimizer = self._optimizer
         step = tf.cast(optimizer.iterations.value, tf.float32) + 1
+        for name, update in self._row_updates.items():
+            update.apply(ids, by_row[name], rate, step)
         betas = {"beta1": optimizer.beta_1, "beta2": optimizer.beta_2}
         powers = {f"{name}_power": tf.pow(beta, step) for name, beta in betas.items()}
-        settings = betas | powers | {"epsilon": optimizer.epsilon, "lr": optimizer.learning_rate.value}
+        settings = betas | powers | {"epsilon": optimizer.epsilon, "lr": rate}
         moments = zip(optimizer._momentums, optimizer._velocities, strict=True)
-        for weight, (m, v), gradient in zip(self._dense, moments, gradients, strict=True):
+        for weight, (m, v), gradient in zip(self._dense, moments, dense, strict=True):
             handles = {"var": weight.value.handle, "m": m.value.handle, "v": v.value.handle}
             tf.raw_ops.ResourceApplyAdam(**handles, grad=gradient, **settings)
-        optimizer.iterations.assign_add(1)
+        one = tf.ones((), optimizer.iterations.dtype)
+        tf.raw_ops.AssignAddVariableOp(resource=optimizer.iterations.value.handle, value=one)
 
     def _clip(
         self, dense: list[tf.Tensor], by_row: dict[str, tf.Tensor]
@@ -206,6 +299,36 @@ class TensorFlowLearner:
             return dense, by_row
         clipped, _ = tf.clip_by_global_norm([*dense, *by_row.values()], self._training.gradient_clip_norm)
         return clipped[: len(dense)], dict(zip(by_row, clipped[len(dense) :], strict=True))
+
+
+def _alike(batches: Iterable[Batch], most: int) -> Iterator[list[Batch]]:
+    """Up to so many batches that follow each other and have the same shapes."""
+    several: list[Batch] = []
+    for batch in batches:
+        if several and (len(several) == most or _shapes(batch) != _shapes(several[0])):
+            yield several
+            several = []
+        several.append(batch)
+    if several:
+        yield several
+
+
+def _shapes(batch: Batch) -> list[tuple[int, ...]]:
+    return [tuple(value.shape) for value in (*batch[0].values(), batch[1])]
+
+
+def _stacked(batches: list[Batch]) -> Batch:
+    """One batch behind the other, (batches, batch_size, ...)."""
+    inputs = {name: tf.stack([inputs[name] for inputs, _ in batches]) for name in batches[0][0]}
+    return inputs, tf.stack([labels for _, labels in batches])
+
+
+def _share(inputs: dict[str, tf.Tensor], labels: tf.Tensor, context: tf.distribute.experimental.ValueContext) -> Batch:
+    """A device's rows of a batch, as many as every other's, give or take one."""
+    rows = tf.shape(labels)[0] if labels.shape[0] is None else labels.shape[0]
+    place, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
+    own = slice(rows * place // count, rows * (place + 1) // count)
+    return {name: value[own] for name, value in inputs.items()}, labels[own]
 
 
 def _of_table(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:

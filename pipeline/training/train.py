@@ -7,8 +7,6 @@ import math
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -25,12 +23,11 @@ from models.registry import check_hyperparameters, model_class
 from pipeline.config import Model, Stage, Training
 from pipeline.training import masked_language_model
 from pipeline.training.checkpoint import read_arrays
-from pipeline.training.data import count_rows, packed_batches, packed_reader, prediction_rows
+from pipeline.training.cluster import read_cluster, text_from_chief
+from pipeline.training.data import count_rows, input_errors, packed_batches, prediction_rows
 from pipeline.training.learner import Batch, Learner
+from pipeline.training.process import Report, train_with_others, train_with_worker
 from transforms.errors import InputError
-
-Report = Callable[[dict[str, Any]], None]
-MISTAKE = "mistake"  # under this name another process hands an InputError's text back
 
 
 @dataclasses.dataclass
@@ -84,6 +81,9 @@ def train(
         seed: Seed of initial weights, dropout and the order of examples.
         work: Folder of the checkpoint and of the TensorBoard logs of this training.
         report: Called with each evaluation's numbers.
+
+    Raises:
+        InputError: the configuration or the data cannot be trained with, another worker did not come or was lost.
     """
     if training.distillation:
         from pipeline.training.distillation import soften_labels  # TensorFlow, whatever the backend
@@ -91,8 +91,12 @@ def train(
         teacher, weight = pathlib.Path(training.distillation.teacher), training.distillation.weight
         train_files = [soften_labels(train_files, feature_map, teacher, weight, work / "distilled")]
     task = Task(model, training, feature_map, tuple(train_files), tuple(validation_files), seed)
+    together = training.backend == "tensorflow" and training.distribution in ("auto", "multi_worker")
+    cluster = read_cluster() if together else None
+    if cluster or training.distribution == "multi_worker":
+        return _train_elsewhere(task.with_training(distribution="multi_worker"), work, report)
     if training.backend != keras.backend.backend():
-        return _train_in_a_process(task, work, report)
+        return _train_elsewhere(task, work, report)
     return _train_here(task, work, report)
 
 
@@ -119,6 +123,9 @@ class Task:
         values |= {"model": Model(**values["model"]), "training": Training(**values["training"])}
         return cls(**{**values, "feature_map": FeatureMap.from_json(values["feature_map"])})
 
+    def with_training(self, **changes: Any) -> "Task":
+        return dataclasses.replace(self, training=self.training.model_copy(update=changes))
+
     def data(self, files: tuple[str, ...], epoch: int, skip: int, take: int) -> Iterable[Batch]:
         """A part of an epoch's batches, in the epoch's order."""
         by_length = self.training.bucket_by_length and not model_class(self.model.name).counts_padding
@@ -135,9 +142,10 @@ class Task:
 
 
 def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainResult:
-    work.mkdir(parents=True, exist_ok=True)
     training = task.training
     learner = task.learner()
+    if not learner.is_chief:
+        report = None
     checkpoint = _Checkpoint(work / "checkpoint", learner)
     progress = checkpoint.restore()
     if progress is None:
@@ -147,7 +155,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
     steps = math.ceil(rows / training.batch_size)
     interval = math.ceil(steps / training.evaluations_per_epoch)
     validation = packed_batches(list(task.validation_files), task.feature_map, prediction_rows(task.feature_map))
-    logs = _TensorBoard(work / "tensorboard")
+    logs = _TensorBoard(work / "tensorboard") if learner.is_chief else None
     while not progress.stopped:
         epoch, part = divmod(progress.evaluation, training.evaluations_per_epoch)
         if epoch >= training.epochs:
@@ -167,7 +175,8 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
             }
             _decide(training, progress, numbers)
             checkpoint.save(progress, is_best=progress.waited == 0)
-            logs.write(numbers)
+            if logs:
+                logs.write(numbers)
             if report:
                 report({"model": task.model.name, **numbers})
         else:
@@ -178,9 +187,18 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
         _refit(task, learner, progress)
     else:
         checkpoint.restore_best()
-    if hasattr(learner.network, "boost"):
+    if training.precision != "float32":
+        learner = _in_float32(task, learner)
+    if hasattr(learner.network, "boost") and learner.is_chief:
         _boost(task, learner)
     return TrainResult(learner, progress)
+
+
+def _in_float32(task: Task, learner: Learner) -> Learner:
+    """The same weights in a model of which every layer computes in float32, as it is served."""
+    served = task.with_training(precision="float32").learner()
+    served.load_weights(learner.weights())
+    return served
 
 
 def _boost(task: Task, learner: Learner) -> None:
@@ -203,7 +221,9 @@ def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, rep
     named = [name for name in network.pretraining if not stages.get(name, Stage()).skip]
     language = stages.get(masked_language_model.NAME)
     if language and not language.skip and "text_only" not in named and hasattr(network, "encoder"):
-        _learn_language(task, network.encoder, language, work, report)
+        if learner.is_chief:
+            _learn_language(task, network.encoder, language, work, report)
+        learner.load_weights(learner.from_chief(learner.weights()))
     for name in named:
         options = {
             key: value for key, value in task.model.hyperparameters.items() if key in model_class(name).options()
@@ -221,7 +241,9 @@ def _learn_language(task: Task, encoder: Any, stage: Stage, work: pathlib.Path, 
     assert text is not None  # the network has an encoder
 
     def of(epoch: int) -> Iterable[Batch]:
-        return packed_reader(files, task.feature_map, training.batch_size, task.seed + epoch)
+        order = (training.batch_size, task.seed + epoch)
+        batches = packed_batches(files, task.feature_map, *order, by_length=training.bucket_by_length)
+        return input_errors(batches) if keras.backend.backend() == "tensorflow" else batches
 
     batches = masked_language_model.TextBatches(of, task.rows(task.train_files), text)
     folder = work / f"pretrained-{masked_language_model.NAME}"
@@ -288,13 +310,16 @@ class _TensorBoard:
 
 
 class _Checkpoint:
-    """The learner's state and the progress in one folder, replaced by a rename so that it is never half written."""
+    """The learner's state and the progress in one folder, replaced by a rename so that it is never half written. Of
+    several processes only the chief reads and writes it, and all go on from what it found."""
 
     def __init__(self, folder: pathlib.Path, learner: Learner):
         self._folder = folder
         self._learner = learner
 
     def save(self, progress: Progress, is_best: bool) -> None:
+        if not self._learner.is_chief:
+            return
         fresh = self._folder.with_name("checkpoint.new")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
@@ -312,55 +337,41 @@ class _Checkpoint:
         shutil.rmtree(old, ignore_errors=True)
 
     def restore(self) -> Progress | None:
+        learner, folder = self._learner, self._found() if self._learner.is_chief else None
+        progress = text_from_chief(learner.from_chief, (folder / "progress.json").read_text() if folder else "")
+        if not progress:
+            return None
+        learner.load_state(learner.from_chief(read_arrays(folder / "state.npz") if folder else learner.state()))
+        return Progress(**json.loads(progress))
+
+    def _found(self) -> pathlib.Path | None:
         # A kill between the two renames of save leaves only the old one.
         for folder in (self._folder, self._folder.with_name("checkpoint.old")):
             if (folder / "progress.json").exists():
                 if folder != self._folder:
                     folder.rename(self._folder)
-                self._learner.load_state(read_arrays(self._folder / "state.npz"))
-                return Progress(**json.loads((self._folder / "progress.json").read_text()))
+                return self._folder
         return None
 
     def restore_best(self) -> None:
-        self._learner.load_weights(read_arrays(self._folder / "best.npz"))
+        learner = self._learner
+        best = read_arrays(self._folder / "best.npz") if learner.is_chief else learner.weights()
+        learner.load_weights(learner.from_chief(best))
 
 
-# Another backend ------------------------------------------------------------------------------------------------------
+# In another process ---------------------------------------------------------------------------------------------------
 
 
-def _train_in_a_process(task: Task, work: pathlib.Path, report: Report | None) -> TrainResult:
-    """Keras has one backend per process: the training runs in another, and the weights come back for the export."""
+def _train_elsewhere(task: Task, work: pathlib.Path, report: Report | None) -> TrainResult:
+    """Keras has one backend per process, and workers find each other before any other use of TensorFlow: the training
+    runs in another process, and the weights come back for the export."""
     work.mkdir(parents=True, exist_ok=True)
     (work / "task.json").write_text(task.to_json())
-    root = str(pathlib.Path(__file__).parents[2])
-    environment = {**os.environ, "KERAS_BACKEND": task.training.backend, "PYTHONPATH": root}
-    command = [sys.executable, "-m", "pipeline.training.worker", str(work)]
-    # The worker ends when its standard input closes: also when this process is killed.
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C reaches this process alone
-    )
-    assert process.stdout and process.stdin
-    mistake = None
-    try:
-        for line in process.stdout:
-            said = json.loads(line) if line.startswith("{") else {}
-            mistake = said.pop(MISTAKE, mistake)
-            if report and said:
-                report(said)
-        code = process.wait()
-    finally:
-        process.stdin.close()
-        process.wait()
-    if mistake:
-        raise InputError(mistake)
-    if code:
-        raise InputError(f"training on {task.training.backend} ended with exit code {code}; see the lines above")
-    learner = dataclasses.replace(task, training=task.training.model_copy(update={"optimizer": "adam"})).learner()
+    if task.training.distribution == "multi_worker":
+        train_with_others(work, task.training.worker_timeout_seconds, report)
+    else:
+        train_with_worker(work, task.training.backend, report)
+    learner = task.with_training(optimizer="adam", distribution="one_device", precision="float32").learner()
     learner.load_weights(read_arrays(work / "weights.npz"))
     return TrainResult(learner, Progress(**json.loads((work / "history.json").read_text())))
 
@@ -370,3 +381,28 @@ def run_task(work: pathlib.Path, report: Report) -> None:
     result = _train_here(Task.from_json((work / "task.json").read_text()), work, report)
     np.savez(work / "weights.npz", *result.learner.weights())
     (work / "history.json").write_text(json.dumps(dataclasses.asdict(result.progress)))
+
+
+def run_shared_task(
+    work: pathlib.Path | None,
+    from_chief: Callable[[list[np.ndarray]], list[np.ndarray]],
+    joined: Callable[[str], None],
+    report: Report,
+) -> None:
+    """`run_task` in every worker; `work` is the chief's, who tells the others. `joined` is called with the model's
+    name when all have found each other."""
+    told = ""
+    if work:
+        task = Task.from_json((work / "task.json").read_text())
+        train_files, validation_files = (
+            tuple(map(os.path.abspath, files)) for files in (task.train_files, task.validation_files)
+        )
+        everywhere = dataclasses.replace(task, train_files=train_files, validation_files=validation_files)
+        told = json.dumps({"work": os.path.abspath(work), "task": everywhere.to_json()})
+    shared = json.loads(text_from_chief(from_chief, told))
+    task = Task.from_json(shared["task"])
+    joined(task.model.name)
+    if work:
+        run_task(work, report)
+    else:
+        _train_here(task, pathlib.Path(shared["work"]), report)

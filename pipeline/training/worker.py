@@ -12,11 +12,12 @@ import warnings
 
 
 def main(folder: str) -> None:
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    threading.Thread(target=end_with_the_parent, daemon=True).start()
     warnings.filterwarnings("ignore")
     # Keras imports TensorFlow, where it is installed, only to seed it: two seconds and 470 MB.
     sys.modules["tensorflow"] = None  # type: ignore[assignment]
-    from pipeline.training.train import MISTAKE, run_task
+    from pipeline.training.process import MISTAKE
+    from pipeline.training.train import run_task
     from transforms.errors import InputError
 
     try:
@@ -26,7 +27,8 @@ def main(folder: str) -> None:
         sys.exit(2)
 
 
-def _end_with_the_parent() -> None:
+def end_with_the_parent() -> None:
+    """Ends this process when its standard input closes."""
     sys.stdin.read()
     os._exit(1)
 

@@ -1,0 +1,44 @@
+"""Arrays between the workers that train one model with TensorFlow, beside what a training step sends."""
+
+import numpy as np
+import tensorflow as tf
+
+from pipeline.training.cluster import read_cluster
+
+
+class WorkerGroup:
+    """The processes of a strategy: one, or those of MultiWorkerMirroredStrategy.
+
+    Attributes:
+        count: How many there are.
+        index: Which of them this is; 0 is the chief.
+        replicas: Devices of each.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy):
+        several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        cluster = read_cluster() if several else None
+        self.count, self.index = (len(cluster.workers), cluster.index) if cluster else (1, 0)
+        self.replicas = strategy.num_replicas_in_sync // self.count
+        self._strategy = strategy
+        self._sum = tf.function(self._sum_of_copies, reduce_retracing=True)
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """The sum over the workers, each of which gives floats of the same shape."""
+        return self._sum(values.reshape(-1)).numpy().reshape(values.shape) if self.count > 1 else values
+
+    def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """See `Learner.from_chief`."""
+        if self.count == 1:
+            return arrays
+        # Floats, because every device's collective operations know them; those of the others are zero.
+        sent = [array.astype(np.float32 if array.dtype == np.float32 else np.float64) for array in arrays]
+        found = [self.total(values if self.index == 0 else np.zeros_like(values)) for values in sent]
+        return [values.astype(array.dtype) for values, array in zip(found, arrays, strict=True)]
+
+    def _sum_of_copies(self, values: tf.Tensor) -> tf.Tensor:
+        def of(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
+            return tf.zeros_like(values) if context.replica_id_in_sync_group % self.replicas else values
+
+        copies = self._strategy.experimental_distribute_values_from_function(of)
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, copies, axis=None)
