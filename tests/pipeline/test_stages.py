@@ -6,7 +6,7 @@ import pytest
 from models.masked_language_model import hide_tokens
 from models.metrics import auc
 from pipeline.config import Model, Stage, Training
-from pipeline.training import masked_language_model
+from pipeline.training import data, masked_language_model
 from pipeline.training.checkpoint import read_arrays, write_arrays
 from pipeline.training.data import packed_batches
 from pipeline.training.train import train
@@ -22,14 +22,18 @@ TRAINING = Training(
 )
 
 
-def write(folder, rows: int, seed: int) -> str:
-    """Clicks depend on whether word 5 is in the text, and on the feature `b`; words 6 and 7 always stand together."""
+def write(folder, rows: int, seed: int, words: int = 6) -> str:
+    """Clicks depend on whether word 5 is in the text, and on the feature `b`; words 6 and 7 always stand together.
+
+    A text has so many `words`, 6 at most.
+    """
     random = np.random.default_rng(seed)
     tokens = np.zeros((rows, 8), np.int32)
     tokens[:, 0], tokens[:, 7] = TEXT.classify_id, TEXT.separator_id
     tokens[:, 1:7] = random.integers(8, 5 + WORDS, (rows, 6))
     tokens[random.random(rows) < 0.5, 3] = 5
     tokens[:, 5:7] = np.where(random.random((rows, 1)) < 0.5, [[6, 7]], [[7, 6]])
+    tokens[:, words + 1], tokens[:, words + 2 :] = TEXT.separator_id, TEXT.padding_id
     ids = np.stack([random.integers(f.offset, f.offset + min(f.size, 10), rows) for f in MAP.fields], axis=1)
     signal = 2.5 * ((tokens == 5).any(axis=1) * 2 - 1) + 2.5 * ((ids[:, 2] % 2) * 2 - 1)
     label = random.random(rows) < 1 / (1 + np.exp(-signal))
@@ -91,6 +95,24 @@ def test_a_language_is_learned_by_what_stands_beside(files, tmp_path):
     train(Model(name="text_only", **OPTIONS), training, MAP, *files, 1, tmp_path, report)
     # Two of six words are certain but for what is hidden of them; the others are one of nine.
     assert len(losses) == 6 and losses[-1] < 0.85 * losses[0] and losses[-1] < np.log(WORDS)
+
+
+@pytest.mark.parametrize(("by_length", "expected"), [(False, {8}), (True, {4, 8})])
+def test_a_language_is_learned_on_texts_without_the_padding_behind_them(tmp_path, monkeypatch, by_length, expected):
+    monkeypatch.setattr(data, "TEXT_STEP", 4)
+    short, long = [write(tmp_path / name, 256, seed, words) for name, seed, words in (("a", 1, 2), ("b", 2, 6))]
+    lengths = set()
+    hide = masked_language_model.hide_tokens
+
+    def seen(tokens, *rest):
+        lengths.add(tokens.shape[1])
+        return hide(tokens, *rest)
+
+    monkeypatch.setattr(masked_language_model, "hide_tokens", seen)
+    stages = {"masked_language_model": Stage(epochs=1)}
+    training = TRAINING.model_copy(update={"stages": stages, "bucket_by_length": by_length, "epochs": 1})
+    train(Model(name="text_only", **OPTIONS), training, MAP, [short, long], [long], 1, tmp_path / "work")
+    assert lengths == expected
 
 
 def test_a_language_stage_that_was_stopped_goes_on_and_ends_the_same(files, tmp_path, monkeypatch):
