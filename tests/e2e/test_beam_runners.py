@@ -6,6 +6,7 @@ same interface as here, where Beam's own stands in for theirs, which are Java pr
 
 import copy
 import functools
+import itertools
 import os
 import pathlib
 import sys
@@ -18,18 +19,24 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 
 from benchmarks.preprocess_logs import bad_log
+from pipeline.predictions import predict
+from pipeline.statistics import generate_statistics
+from serving.score import score
 from tests.e2e.small_run import CONFIG
+from tests.serving import small_servable
 from transforms.analyzers import LogSummary, merge, summarize
 from transforms.errors import InputError
 from transforms.ingest import SPLITS, ingest
 from transforms.parallel import Workers
 from transforms.payload import PayloadWriter, payload_files, payload_schema, read_payload
 from transforms.spec import LogSpec
+from transforms.transform import analyze, transform
 
 SPEC = LogSpec.model_validate({key: CONFIG[key] for key in ("data", "features")})
 IMAGE = "example/ctrpipe:1"
 IN_CONTAINERS = ("--environment_type=DOCKER", f"--environment_config={IMAGE}")
-PORTABLE = ("PortableRunner", "FlinkRunner", "SparkRunner")
+CLUSTERS = ("FlinkRunner", "SparkRunner")
+PORTABLE = ("PortableRunner", *CLUSTERS)
 
 
 class JobServer(LocalJobServicer):
@@ -111,7 +118,11 @@ def test_a_job_that_is_sent_lacks_nothing(runner, job_server, tmp_path):
     """Only operations that Flink's and Spark's runners know, and for each of ours the container in which it runs."""
     arguments = (f"--runner={runner}", f"--job_endpoint=localhost:{job_server.port}", *IN_CONTAINERS)
     Workers(beam_args=arguments, scratch=tmp_path).map(process_and_square, range(2), seconds=0)
-    components = job_server.graphs[-1].components
+    assert_complete(job_server.graphs[-1])
+
+
+def assert_complete(graph: beam_runner_api_pb2.Pipeline) -> None:
+    components = graph.components
     (environment,) = components.environments.values()
     assert environment.urn == common_urns.environments.DOCKER.urn
     assert beam_runner_api_pb2.DockerPayload.FromString(environment.payload).container_image == IMAGE
@@ -184,3 +195,74 @@ def test_the_payload_of_a_log_is_that_of_one_process(workers, log, tmp_path):
     one = read_log(log, tmp_path / "one", Workers(processes=1))
     assert one[0].rejected > 0 and sum(map(len, one[1].values())) > 0
     assert read_log(log, tmp_path / "many", workers) == one
+
+
+# The other stages ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def payload(log, tmp_path_factory) -> pathlib.Path:
+    """The checked log, in several parts of each kind of rows that training reads."""
+    folder = tmp_path_factory.mktemp("checked")
+    read_log(log, folder, Workers(processes=1))
+    assert len(payload_files(folder / "train")) > 1
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> pathlib.Path:
+    return small_servable.save(tmp_path_factory.mktemp("models") / "3", small_servable.spec())
+
+
+def whole_transform(payload: pathlib.Path, model: pathlib.Path, folder: pathlib.Path, workers: Workers) -> object:
+    """Rows counted, the graph written, the rows of every split packed."""
+    analyze(SPEC, payload_files(payload / "train"), folder / "graph", workers)
+    transform(SPEC, folder / "graph", {name: (payload / name, folder / name) for name in SPLITS}, 7, workers)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.glob("*/packed-*")}
+
+
+def statistics(payload: pathlib.Path, model: pathlib.Path, folder: pathlib.Path, workers: Workers) -> object:
+    found = generate_statistics({name: payload_files(payload / name) for name in SPLITS}, 1000, 0, workers)
+    return {name: sampled.statistics.SerializeToString(deterministic=True) for name, sampled in found.items()}
+
+
+def predictions(payload: pathlib.Path, model: pathlib.Path, folder: pathlib.Path, workers: Workers) -> object:
+    files = predict({"candidate": model}, payload_files(payload / "train"), [], folder, workers)
+    return [pa.parquet.read_table(file).to_pydict() for file in files]
+
+
+def scores(payload: pathlib.Path, model: pathlib.Path, folder: pathlib.Path, workers: Workers) -> object:
+    logs = [folder / f"{number}.tsv" for number in range(3)]
+    for number, path in enumerate(logs):
+        path.write_text("".join(f"0\t{number + line}\t{'x' * line}\n" for line in range(20)))
+    score(model, [str(path) for path in logs], folder / "scores", workers.beam_args)
+    found = [pa.parquet.read_table(path).drop_columns("file") for path in sorted(folder.glob("scores/part-*"))]
+    return pa.concat_tables(found).to_pydict()
+
+
+STAGES = (whole_transform, statistics, predictions, scores)
+
+
+@pytest.fixture(scope="module")
+def alone(payload, model, tmp_path_factory) -> dict[str, object]:
+    """What each stage makes in one process."""
+    here = Workers(processes=1)
+    return {stage.__name__: stage(payload, model, tmp_path_factory.mktemp("alone"), here) for stage in STAGES}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_two_processes_of_dask_make_what_one_process_makes(stage, dask, payload, model, alone, tmp_path):
+    workers = Workers(beam_args=dask, scratch=tmp_path)
+    assert alone[stage.__name__]
+    assert stage(payload, model, tmp_path, workers) == alone[stage.__name__]
+
+
+# The runner decides nothing about a job but its address, see above: each stage goes to one of them.
+@pytest.mark.parametrize(("stage", "runner"), zip(STAGES, itertools.cycle(CLUSTERS), strict=False))
+def test_a_cluster_gets_the_job_of_each_stage(stage, runner, job_server, payload, model, alone, tmp_path):
+    arguments = (f"--runner={runner}", f"--job_endpoint=localhost:{job_server.port}", *IN_CONTAINERS)
+    before = len(job_server.graphs)
+    assert stage(payload, model, tmp_path, Workers(beam_args=arguments, scratch=tmp_path)) == alone[stage.__name__]
+    assert len(job_server.graphs) > before
+    for graph in job_server.graphs[before:]:
+        assert_complete(graph)
