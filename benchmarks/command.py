@@ -13,6 +13,7 @@ from rich.console import Console, RenderableType
 
 from benchmarks.peers.line_process import ProcessError
 from pipeline.commands.options import INTERRUPTED
+from pipeline.interrupt import interrupts_kept
 from serving.latency.machine import busy, busy_caption, cores, machine
 from transforms.errors import InputError
 
@@ -36,7 +37,8 @@ class Command(click.Command):
 
     def invoke(self, context: click.Context) -> Any:
         try:
-            return super().invoke(context)
+            with interrupts_kept():
+                return super().invoke(context)
         except (InputError, ProcessError) as error:
             click.echo(f"{context.info_name}: {error}", err=True)
             context.exit(2)

@@ -25,6 +25,7 @@ from pipeline.commands.serve import serve
 from pipeline.commands.submit import submit
 from pipeline.commands.sweep import sweep
 from pipeline.commands.tune_serving import tune_serving
+from pipeline.interrupt import interrupts_kept
 from transforms.errors import InputError, causes
 
 
@@ -33,15 +34,21 @@ class _Group(click.Group):
 
     def invoke(self, context: click.Context):
         try:
-            return super().invoke(context)
+            with interrupts_kept():
+                return super().invoke(context)
         except InputError as error:
-            click.echo(f"ctrpipe: {error}", err=True)
+            click.echo(f"ctrpipe: {_printable(str(error))}", err=True)
             context.exit(2)
         except (KeyboardInterrupt, Exception) as error:
             if not _is_interrupt(error):
                 raise
             click.echo("ctrpipe: interrupted; the same command again goes on from here", err=True)
             context.exit(INTERRUPTED)
+
+
+def _printable(text: str) -> str:
+    """The text as one line that does nothing to a terminal: a message may quote what a broken file contains."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def _is_interrupt(error: BaseException) -> bool:

@@ -1,6 +1,8 @@
 """What holds for every command: help, mistakes and interrupts."""
 
 import re
+import subprocess
+import sys
 
 import click
 import pytest
@@ -8,6 +10,7 @@ from click.testing import CliRunner
 
 from pipeline.cli import main
 from pipeline.commands.options import BLOCKED, INTERRUPTED
+from pipeline.interrupt import interrupts_kept
 from tests.e2e.small_run import ROOT, call, one_line
 from transforms.errors import InputError, causes
 
@@ -71,6 +74,8 @@ def raising(monkeypatch, error: BaseException) -> tuple[int, str]:
 
 def test_an_input_error_is_one_line_and_exit_code_2(monkeypatch):
     assert raising(monkeypatch, InputError("what, where")) == (2, "ctrpipe: what, where\n")
+    quoted = InputError("the header is é\x1b[2J\n\t")
+    assert raising(monkeypatch, quoted) == (2, "ctrpipe: the header is é\\x1b[2J\\n\\t\n")
 
 
 def test_an_interrupt_is_one_line_and_exit_code_130(monkeypatch):
@@ -79,6 +84,45 @@ def test_an_interrupt_is_one_line_and_exit_code_130(monkeypatch):
     wrapped = RuntimeError("KeyboardInterrupt [while running 'ParDo']")  # as Beam hands it on
     wrapped.__context__ = KeyboardInterrupt()
     assert raising(monkeypatch, wrapped) == expected
+
+
+# JAX has a callback of the garbage collector: there Python prints what is raised, and goes on.
+INTERRUPTED_IN_A_CALLBACK = """
+import gc, signal, time
+from pipeline.cli import main
+
+def callback(phase, details):
+    gc.callbacks.remove(callback)
+    signal.raise_signal(signal.SIGINT)
+
+@main.command()
+def collect():
+    gc.callbacks.append(callback)
+    gc.collect()
+    time.sleep(20)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main(["collect"])
+"""
+
+
+def test_an_interrupt_in_a_callback_of_the_garbage_collector_is_not_lost():
+    command = [sys.executable, "-c", INTERRUPTED_IN_A_CALLBACK]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.stderr == "ctrpipe: interrupted; the same command again goes on from here\n"
+    assert result.returncode == INTERRUPTED
+
+
+def test_an_error_that_python_ignores_is_still_shown(monkeypatch):
+    class Finalized:
+        def __del__(self):
+            raise ValueError("not an interrupt")
+
+    shown = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: shown.append(str(found.exc_value)))
+    with interrupts_kept():
+        Finalized()
+    assert shown == ["not an interrupt"]
 
 
 def test_other_errors_are_not_hidden(monkeypatch):
