@@ -69,16 +69,17 @@ def stages(config: RunConfig) -> list[Stage]:
 def arguments(config: RunConfig, inputs: RunInputs) -> dict[str, str]:
     """By node, as JSON, what its executor is given besides artifacts: the same for two runs that may share its result.
 
-    Writes the schema into the run's output folder, which is where one of the nodes reads it.
+    Writes the schema into the run's output folder, which is where one of the nodes reads it. A node whose work goes to
+    Beam gets a folder in the volume, too, because Beam's workers do not see what the launcher fetches.
     """
     pipeline = create_pipeline(config, inputs)
     found: dict[str, dict[str, Any]] = {}
     for node in pipeline.components:
         found[node.id] = {name: value for name, value in node.exec_properties.items() if value is not None}
     beam = {node.id for node in pipeline.components if isinstance(node.executor_spec, BeamExecutorSpec)}
-    return {
-        name: json.dumps(
-            {"exec_properties": properties, "beam_args": pipeline.beam_pipeline_args if name in beam else []}
-        )
-        for name, properties in found.items()
-    }
+    given: dict[str, dict[str, Any]] = {}
+    for name, properties in found.items():
+        given[name] = {"exec_properties": properties, "beam_args": pipeline.beam_pipeline_args if name in beam else []}
+        if config.beam_args and (name in beam or "workers" in properties):
+            given[name]["shared"] = str(inputs.output / "tfx")
+    return {name: json.dumps(values) for name, values in given.items()}

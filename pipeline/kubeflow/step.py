@@ -8,12 +8,14 @@ import os
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import contextlib
 import dataclasses
 import json
 import pathlib
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -83,8 +85,18 @@ def tfx_artifact(artifact: dict[str, Any]) -> Any:
     return found
 
 
+def input_artifacts(task: Task, shared: pathlib.Path | None) -> dict[str, Any]:
+    """The TFX artifacts that a step is given; copies of them in the folder `shared`, where there is one."""
+    found = {name: tfx_artifact(artifact) for name, artifact in task.inputs().items()}
+    for name, artifact in found.items():
+        if shared and pathlib.Path(artifact.uri).exists():  # an object store keeps no empty folder
+            shutil.copytree(artifact.uri, shared / name)
+            artifact.uri = str(shared / name)
+    return found
+
+
 def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
-    """Runs a node of the graph as TFX would.
+    """Runs a node of the graph as TFX would; where Beam works for it, on copies in a folder that its workers see.
 
     Args:
         task: The step.
@@ -96,24 +108,37 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
     from tfx.utils import import_utils, json_utils
 
     given = json.loads(task.arguments["arguments"])
-    inputs = {name: [tfx_artifact(artifact)] for name, artifact in task.inputs().items()}
-    folders = task.outputs()
+    shared = given.get("shared")
     outputs = {name: [import_utils.import_class_by_path(path)()] for name, path in classes.items()}
-    for name, folder in folders.items():
-        folder.mkdir(parents=True, exist_ok=True)
-        outputs[name][0].uri = str(folder)
     outputs_utils.tag_output_artifacts_with_version(outputs)
     found = import_utils.import_class_by_path(executor)
-    with tempfile.TemporaryDirectory() as scratch:
-        common = {"tmp_dir": scratch, "unique_id": "step"}
+    with _scratch(shared) as scratch:
+        given_artifacts = input_artifacts(task, scratch / "inputs" if shared else None)
+        inputs = {name: [artifact] for name, artifact in given_artifacts.items()}
+        made = {name: scratch / "outputs" / name for name in classes} if shared else task.outputs()
+        for name, folder in made.items():
+            folder.mkdir(parents=True, exist_ok=True)
+            outputs[name][0].uri = str(folder)
+        common = {"tmp_dir": str(scratch), "unique_id": "step"}
         if issubclass(found, base_beam_executor.BaseBeamExecutor):
             context = found.Context(beam_pipeline_args=given["beam_args"], **common)
         else:
             context = found.Context(**common)
         found(context).Do(inputs, outputs, given["exec_properties"])
-    for name, folder in folders.items():
-        _without_links(folder)
-        task.metadata[name] = {TFX: json_utils.dumps(outputs[name][0])}
+        for name, folder in task.outputs().items():
+            _without_links(made[name])
+            if shared:
+                shutil.copytree(made[name], folder, dirs_exist_ok=True)
+            task.metadata[name] = {TFX: json_utils.dumps(outputs[name][0])}
+
+
+@contextlib.contextmanager
+def _scratch(shared: str | None) -> Iterator[pathlib.Path]:
+    """A folder for as long as it is needed, in `shared` where that is given."""
+    if shared:
+        pathlib.Path(shared).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".step-", dir=shared) as folder:
+        yield pathlib.Path(folder)
 
 
 def _without_links(folder: pathlib.Path) -> None:
@@ -157,8 +182,8 @@ def prepare(task: Task) -> None:
 class StepArtifacts:
     """The input artifacts of the step Report, as `pipeline.runner.finish` asks for them."""
 
-    def __init__(self, task: Task):
-        self._found = {name: tfx_artifact(artifact) for name, artifact in task.inputs().items()}
+    def __init__(self, found: dict[str, Any]):
+        self._found = found
 
     def folder(self, node: str, output: str) -> pathlib.Path:
         return pathlib.Path(self._find(node, output).uri)
@@ -183,9 +208,11 @@ def report(task: Task) -> None:
     load_tensorflow()
     given = json.loads(task.arguments["arguments"])
     output = pathlib.Path(given["output"])
-    metrics = finish(
-        RunConfig.model_validate(given["config"]), given["data"], code_version(), output, StepArtifacts(task)
-    )
+    config = RunConfig.model_validate(given["config"])
+    shared = str(output / "tfx") if config.beam_args else None
+    with _scratch(shared) as scratch:
+        artifacts = StepArtifacts(input_artifacts(task, scratch / "inputs" if shared else None))
+        metrics = finish(config, given["data"], code_version(), output, artifacts)
     gates = json.loads((output / "report_data" / "gates.json").read_text())
     failed = [f"{gate['metric']} {gate['reason']}" for gate in gates if not gate["passed"]]
     blocked = "" if metrics["blessed"] else f"blocked by a gate, not pushed: {'; '.join(failed)}"

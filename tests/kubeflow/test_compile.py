@@ -216,6 +216,25 @@ def test_a_cache_sees_what_a_step_computes_from_and_nothing_else(resolved):
     assert {"LogExampleGen", "Trainer"} <= changed()
 
 
+def test_arguments_for_beam_reach_every_step_that_beam_may_work_for(resolved, tmp_path):
+    _, resolve_with = resolved
+    monitored = {"previous": [str(tmp_path / "log.tsv")], "block": True}
+    found = resolve_with(beam_args=["--runner=FlinkRunner", "--job_endpoint=jobs:8099"], monitoring=monitored)
+    told = {name for name, text in found.items() if "--job_endpoint=jobs:8099" in text}
+    assert told == {
+        "LogExampleGen",
+        "LogStatisticsGen",
+        "DriftCheck",
+        "LogTransform",
+        "GatedEvaluator",
+        "BulkInferrer",
+    }
+    shared = {name: json.loads(text).get("shared") for name, text in found.items()}
+    assert {name for name, folder in shared.items() if folder == str(tmp_path / "out" / "tfx")} == told
+    without = resolve_with(monitoring=monitored)
+    assert set(without) == set(found) and not [text for text in without.values() if '"shared"' in text]
+
+
 def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_path):
     log, _ = resolved
     loaded = config()

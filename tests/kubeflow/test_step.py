@@ -1,8 +1,12 @@
 """One step by itself: what it refuses, how it ends, what it leaves."""
 
 import json
+import pathlib
 
 from click.testing import CliRunner
+from tfx.dsl.components.base.base_executor import BaseExecutor
+from tfx.types import standard_artifacts
+from tfx.utils import json_utils
 
 from pipeline.config import check_config
 from pipeline.kubeflow.step import main
@@ -13,12 +17,21 @@ MODEL = "model=tfx.types.standard_artifacts.Model"
 LAST = ("LastBlessedModel", "pipeline.components.last_blessed_model.LastBlessedModel_Executor", MODEL)
 
 
-def step(folder, stage, arguments, executor=None, output=None, version=None):
+class Seen(BaseExecutor):
+    """Writes where its artifacts are."""
+
+    def Do(self, input_dict, output_dict, exec_properties):
+        [examples], [model] = input_dict["examples"], output_dict["model"]
+        places = {"examples": examples.uri, "model": model.uri, "rows": pathlib.Path(examples.uri, "rows").read_text()}
+        pathlib.Path(model.uri, "places.json").write_text(json.dumps(places))
+
+
+def step(folder, stage, arguments, executor=None, output=None, version=None, inputs=None):
     """Exit code and output of a step, and the ExecutorOutput that it wrote."""
     name = output.partition("=")[0] if output else ""
     artifact = {"type": {"schemaTitle": "system.Artifact", "schemaVersion": "0.0.1"}, "uri": str(folder / name)}
     given = {
-        "inputs": {"parameterValues": {"arguments": arguments}},
+        "inputs": {"parameterValues": {"arguments": arguments}, "artifacts": inputs or {}},
         "outputs": {
             "outputFile": str(folder / "out" / "output.json"),
             "artifacts": {name: {"artifacts": [artifact]}} if output else {},
@@ -56,6 +69,28 @@ def test_an_object_store_gets_copies_of_what_links_lead_to(tmp_path):
     assert not serving.is_symlink() and (serving / "saved_model.pb").read_text() == "a model"
     [artifact] = written["artifacts"]["model"]["artifacts"]
     assert artifact["uri"] == str(tmp_path / "model") and "Model" in artifact["metadata"]["tfx"]
+
+
+def test_beams_workers_see_the_artifacts_of_a_step_in_the_volume(tmp_path):
+    examples, volume = tmp_path / "bucket" / "examples", tmp_path / "volume" / "tfx"
+    examples.mkdir(parents=True)
+    (examples / "rows").write_text("some rows")
+    artifact = {"uri": str(examples), "metadata": {"tfx": json_utils.dumps(standard_artifacts.Examples())}}
+    inputs = {"examples": {"artifacts": [artifact]}}
+
+    def seen(**more):
+        arguments = json.dumps({"exec_properties": {}, "beam_args": [], **more})
+        result, written = step(tmp_path, "Seen", arguments, "tests.kubeflow.test_step.Seen", MODEL, inputs=inputs)
+        assert result.exit_code == 0, result.exception
+        [model] = written["artifacts"]["model"]["artifacts"]
+        assert model["uri"] == str(tmp_path / "model")
+        return json.loads((tmp_path / "model" / "places.json").read_text())
+
+    assert seen() == {"examples": str(examples), "model": str(tmp_path / "model"), "rows": "some rows"}
+    found = seen(shared=str(volume))
+    assert found["rows"] == "some rows"
+    assert all(pathlib.Path(found[name]).is_relative_to(volume) for name in ("examples", "model"))
+    assert volume.is_dir() and not list(volume.iterdir())
 
 
 def test_a_users_mistake_within_a_step_is_one_line_and_others_keep_their_traceback(tmp_path):
