@@ -25,7 +25,9 @@ class WorkerGroup:
 
     def total(self, values: np.ndarray) -> np.ndarray:
         """The sum over the workers, each of which gives floats of the same shape."""
-        return self._sum(values.reshape(-1)).numpy().reshape(values.shape) if self.count > 1 else values
+        if self.count == 1 or not values.size:  # TensorFlow 2.21 dies of sending nothing
+            return values
+        return self._sum(values.reshape(-1)).numpy().reshape(values.shape)
 
     def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """See `Learner.from_chief`."""
