@@ -14,6 +14,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
+import yaml
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
@@ -22,7 +23,7 @@ from benchmarks.preprocess_logs import bad_log
 from pipeline.predictions import predict
 from pipeline.statistics import generate_statistics
 from serving.score import score
-from tests.e2e.small_run import CONFIG
+from tests.e2e.small_run import CONFIG, call
 from tests.serving import small_servable
 from transforms.analyzers import LogSummary, merge, summarize
 from transforms.errors import InputError
@@ -266,3 +267,20 @@ def test_a_cluster_gets_the_job_of_each_stage(stage, runner, job_server, payload
     assert len(job_server.graphs) > before
     for graph in job_server.graphs[before:]:
         assert_complete(graph)
+
+
+def test_the_command_line_hands_arguments_for_beam_on(monkeypatch, tmp_path):
+    configurations = []
+
+    def run(config, *others):
+        configurations.append(config)
+        return {"blessed": True, "drift_breached": None}
+
+    monkeypatch.setattr("pipeline.runner.run", run)
+    monkeypatch.setattr("pipeline.summary.print_summary", lambda *arguments: None)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**CONFIG, "beam_args": ["--runner=Other"]}))
+    arguments = ["--runner=FlinkRunner", "--job_endpoint=jobs:8099"]
+    told = [f"--beam-arg={argument}" for argument in arguments]
+    assert call("run", tmp_path / "config.yaml", "--data", "log.tsv", "--output", tmp_path / "out", *told)[0] == 0
+    [config] = configurations
+    assert config.beam_args == arguments and config.crew(tmp_path).beam_args == tuple(arguments)
