@@ -44,9 +44,9 @@ def read_cluster() -> Cluster | None:
         if sum(map(len, cluster.values())) < 2:
             return None
         workers = tuple(address for role in ROLES for address in cluster.get(role, []))
-        role, place = found["task"]["type"], int(found["task"]["index"])
-        index = workers.index(cluster[role][place])
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        places = [(role, place) for role in ROLES for place in range(len(cluster.get(role, [])))]
+        index = places.index((found["task"]["type"], int(found["task"]["index"])))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f'{VARIABLE}: expected {{"cluster": {{"worker": ["HOST:PORT", ...]}}, "task": {{"type": "worker", '
             f'"index": 0}}}}. Received: {text}'

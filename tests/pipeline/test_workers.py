@@ -1,0 +1,172 @@
+"""Several processes that train one model, as hosts would: TF_CONFIG, the chief, and those that follow it."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pipeline.config import Training
+from pipeline.training import follow
+from pipeline.training.cluster import Cluster, read_cluster
+from pipeline.training.train import train
+from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
+from transforms.errors import InputError
+
+# 1,500 rows: the last batch has 28. Penalties are means over rows too.
+SMALL = MODEL.model_copy(update={"dropout": 0.0, "embedding_l2": 0.01})
+CLIPPED = {**SETTINGS, "epochs": 2, "gradient_clip_norm": 0.1}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    return [write(folder / "train", 1500, 1)], [write(folder / "validation", 600, 2)]
+
+
+def free_addresses(count: int) -> list[str]:
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in opened:
+            each.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{each.getsockname()[1]}" for each in opened]
+
+
+def config_of(addresses: list[str], index: int) -> str:
+    return json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
+
+
+@contextlib.contextmanager
+def follower(addresses: list[str], trainings: int) -> Iterator[subprocess.Popen]:
+    """Worker 1; it does not outlive the test."""
+    command = [sys.executable, "-m", "pipeline.training.follow", "--trainings", str(trainings), "--wait", "120"]
+    root = str(pathlib.Path(__file__).parents[2])
+    environment = {**os.environ, "TF_CONFIG": config_of(addresses, 1), "PYTHONPATH": root}
+    with subprocess.Popen(command, env=environment, cwd=root, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def one_process(files, work, **changes):
+    training = Training(**{**CLIPPED, **changes, "distribution": "one_device"})
+    return train(SMALL, training, MAP, *files, 1, work)
+
+
+def test_two_workers_train_the_model_of_one_process(files, tmp_path, monkeypatch):
+    addresses = free_addresses(2)
+    monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
+    said: list[dict] = []
+    with follower(addresses, 1) as other:
+        together = train(SMALL, Training(**CLIPPED), MAP, *files, 1, tmp_path / "two", said.append)
+        assert other.wait(60) == 0
+        assert "trained mlp with" in other.stderr.read()
+    alone = one_process(files, tmp_path / "one")
+    assert len(said) == 4
+    for key in ("train_loss", "validation_log_loss"):
+        np.testing.assert_allclose(
+            [row[key] for row in together.progress.evaluations],
+            [row[key] for row in alone.progress.evaluations],
+            atol=1e-5,
+        )
+    for found, expected in zip(together.learner.weights(), alone.learner.weights(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one(files, tmp_path, monkeypatch):
+    addresses = free_addresses(2)
+    monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
+    training = Training(**CLIPPED, optimizer="lazy_adam")
+    steps: list[int] = []
+
+    def kill_after_the_second(numbers):
+        steps.append(numbers["step"])
+        if len(steps) == 2:
+            other.send_signal(signal.SIGKILL)
+
+    with follower(addresses, 1) as other:
+        with pytest.raises(InputError, match="2 workers: a worker was lost; start all of them again") as lost:
+            train(SMALL, training, MAP, *files, 1, tmp_path / "two", kill_after_the_second)
+    assert "\n" not in str(lost.value)
+    again: list[int] = []
+    with follower(addresses, 1):
+        resumed = train(
+            SMALL, training, MAP, *files, 1, tmp_path / "two", lambda numbers: again.append(numbers["step"])
+        )
+    assert again and again[0] > steps[1]  # nothing was trained twice
+    alone = one_process(files, tmp_path / "one", optimizer="lazy_adam")
+    for found, expected in zip(resumed.learner.weights(), alone.learner.weights(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_worker_that_never_comes_is_one_line_with_its_address(files, tmp_path, monkeypatch):
+    addresses = free_addresses(2)
+    monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
+    training = Training(**SETTINGS, worker_timeout_seconds=0.5)
+    with pytest.raises(InputError, match=rf"TF_CONFIG: {addresses[1]} did not join the training within 0.5 seconds"):
+        train(MODEL, training, MAP, *files, 1, tmp_path)
+
+
+def test_a_chief_that_never_comes_is_one_line_with_its_address(monkeypatch):
+    addresses = free_addresses(2)
+    monkeypatch.setenv("TF_CONFIG", config_of(addresses, 1))
+    result = CliRunner().invoke(follow.main, ["--wait", "0.5"])
+    assert result.exit_code == 2
+    assert result.output == f"ctrpipe: TF_CONFIG: the chief, {addresses[0]}, began no training within 0.5 seconds\n"
+
+
+def test_only_the_chief_runs_a_training_and_only_the_others_follow(files, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", config_of(["a:1", "b:2"], 1))
+    with pytest.raises(InputError, match="this is b:2, and a:1 is the chief.*run python -m pipeline.training.follow"):
+        train(MODEL, Training(**SETTINGS), MAP, *files, 1, tmp_path)
+    monkeypatch.setenv("TF_CONFIG", config_of(["a:1", "b:2"], 0))
+    result = CliRunner().invoke(follow.main, [])
+    assert result.exit_code == 2 and "a:1 is the chief" in result.output
+    monkeypatch.delenv("TF_CONFIG")
+    result = CliRunner().invoke(follow.main, [])
+    assert result.exit_code == 2 and "names no other worker" in result.output
+    with pytest.raises(InputError, match="multi_worker needs a TF_CONFIG"):
+        train(MODEL, Training(**SETTINGS, distribution="multi_worker"), MAP, *files, 1, tmp_path)
+
+
+def test_a_chief_of_its_own_role_comes_before_the_workers(monkeypatch):
+    cluster = {"worker": ["a:1", "b:2"], "chief": ["c:3"]}
+    for role, index, place in (("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2)):
+        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": role, "index": index}}))
+        assert read_cluster() == Cluster(("c:3", "a:1", "b:2"), place)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'])
+def test_one_worker_is_no_cluster(monkeypatch, text):
+    monkeypatch.setenv("TF_CONFIG", text)
+    assert read_cluster() is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"cluster": ["a:1", "b:2"]}',
+        '{"cluster": {"worker": ["a:1", "b:2"]}}',
+        config_of(["a:1", "b:2"], 2),
+        config_of(["a:1", "b:2"], -1),
+        config_of(["a:1", "a:1"], 0),
+        config_of(["a:1", "b"], 0),
+        '{"cluster": {"worker": ["a:1"], "ps": ["b:2"]}, "task": {"type": "worker", "index": 0}}',
+    ],
+)
+def test_a_wrong_tf_config_is_one_line(monkeypatch, text):
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(InputError, match=f"TF_CONFIG: .*Received: {re.escape(text)}$"):
+        read_cluster()
