@@ -1,6 +1,7 @@
 """The image's Dockerfile and the manifests: linted, checked against Kubernetes' schemas and against each other."""
 
 import copy
+import os
 import pathlib
 import re
 import shutil
@@ -41,14 +42,51 @@ def test_the_dockerfile_is_clean_to_its_linter(tmp_path):
 def test_the_image_has_the_code_the_lock_and_no_rights():
     text = DOCKERFILE.read_text()
     assert re.search(r"^USER [1-9]\d*$", text, re.M) and "--require-hashes -r /tmp/requirements.lock" in text
-    copied = re.findall(r"^COPY (?!--)(.+) \S+$", text, re.M)
-    sources = {source for line in copied for source in line.split()}
+    sources = copied()
     assert set(CODE_FOLDERS) <= sources and all((ROOT / source).exists() for source in sources)
     allowed = set(re.findall(r"^!(\S+)$", (FOLDER / "Dockerfile.dockerignore").read_text(), re.M))
     assert sources == allowed
     assert f"beam_python3.11_sdk:{metadata.version('apache-beam')}" in text
     # Steps are checked by importing everything when the image is built, as the user who will run them.
     assert text.index("USER 1000") < text.index("RUN python kubeflow/check_image.py")
+
+
+def copied() -> set[str]:
+    """What the image has of the project, the lock included, which it installs before."""
+    lines = re.findall(r"^COPY (?!--)(.+) \S+$", DOCKERFILE.read_text(), re.M)
+    return {source for line in lines for source in line.split()}
+
+
+def test_what_the_image_copies_can_be_installed_and_imported_without_the_rest_of_the_project(tmp_path):
+    for source in copied() - {"requirements.lock"}:
+        (tmp_path / source).parent.mkdir(exist_ok=True)
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, tmp_path / source, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / source, tmp_path / source)
+
+    def run(*command):
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        return subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
+        )
+
+    [install] = re.findall(r"^RUN pip (install .+ -e \.)", DOCKERFILE.read_text(), re.M)
+    installed = run("-m", "pip", *install.split(), "--dry-run")
+    assert "Would install ctrpipe-" in installed.stdout, installed.stderr
+    [check] = re.findall(r"^RUN python (\S+\.py)$", DOCKERFILE.read_text(), re.M)
+    checked = run(check)
+    assert re.search(r"^\d{3} modules$", checked.stdout, re.M), checked.stderr
+
+
+def test_the_image_installs_the_lock_as_an_installation_here_does():
+    [here] = re.findall(r"pip install (.+ -r requirements\.lock)", (ROOT / "Makefile").read_text())
+    [image] = re.findall(r"pip install (.+ -r \S*requirements\.lock)", DOCKERFILE.read_text())
+    flags = {"--no-deps", "--require-hashes"}
+    assert flags <= set(here.split()) and flags <= set(image.split())
+    # What pip does without, in the image as here: an isolated build, and the packages that a venv comes with.
+    lock = (ROOT / "requirements.lock").read_text()
+    assert re.search(r"^setuptools==", lock, re.M) and re.search(r"^wheel==", lock, re.M)
 
 
 def test_the_check_of_the_image_imports_every_module_and_fails_where_one_is_missing(tmp_path):
