@@ -115,5 +115,5 @@ def model_class(name: str):
 
 def _suggest(name: str, known) -> str:
     close = difflib.get_close_matches(name, list(known), 1)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
-    return f"'{name}'{hint} It has: {', '.join(sorted(known))}" if not close else f"'{name}'{hint}"
+    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(sorted(known))}"
+    return f"'{name}'; {hint}"

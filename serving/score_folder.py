@@ -102,7 +102,7 @@ class Folder:
         try:
             if not self._begun() and any(self.output.glob("part-*.parquet")):
                 raise InputError(
-                    f"{self.output}: holds the result of another scoring; choose another --output or remove it"
+                    f"{self.output}: holds the result of a finished scoring; choose another --output or remove it"
                 )
             for folder in (self.unfinished / SAMPLE, self.output / DEAD_LETTER):
                 folder.mkdir(parents=True, exist_ok=True)

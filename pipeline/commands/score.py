@@ -35,9 +35,14 @@ def score(
     load_tensorflow()
     from pipeline.scored_drift import SAMPLE_ROWS, compare_with_training
     from serving.score import score as score_log
+    from serving.score_folder import DEAD_LETTER
+    from transforms.errors import InputError
 
     with log_announced("serving.score"):
         result = score_log(model, list(inputs), output, beam_args, workers, SAMPLE_ROWS, compare_with_training)
+    if not result.scored:
+        why = f"{output / DEAD_LETTER} says why; is it a log of this model?"
+        raise InputError(f"none of {result.rows:,} lines could be scored: {why}")
     _print(result)
 
 

@@ -70,7 +70,9 @@ class ServerCore:
         if self._options.model_config_file is not None:
             return model_config.read_model_config(self._options.model_config_file)
         base = self._options.model_base_path
-        if base is None or not base.is_dir():
+        if base is None:
+            raise InputError("nothing to serve; give --model_base_path=DIR/models/<name>, or --model_config_file")
+        if not base.is_dir():
             raise InputError(f"{base}: no such folder; --model_base_path is the folder of a model's versions")
         return model_config.single_model(self._options.model_name, base)
 

@@ -96,7 +96,7 @@ def test_scoring_keeps_every_line(done, version):
     letter = json.loads((done / "scores" / "_dead_letter" / "part-00000-of-00001.jsonl").read_text())
     assert letter["row"] == 7
     code, output = call("score", "--model", version, "--input", done / "unlabelled.tsv", "--output", done / "scores")
-    assert code == 2 and "holds the result of another scoring" in output
+    assert code == 2 and "holds the result of a finished scoring" in output
 
 
 def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, version, capsys):

@@ -120,6 +120,8 @@ def test_wrong_names_and_values_say_what_exists():
         create("attention_nets", feature_map())
     with pytest.raises(ValueError, match="did you mean 'top_k'"):
         create("attention_net", feature_map(), topk=3)
+    with pytest.raises(ValueError, match="no model 'nosuch'; known: afm, attention_net, "):
+        create("nosuch", feature_map())
     with pytest.raises(ValueError, match="layers should be like its default 3"):
         create("attention_net", feature_map(), layers="three")
     with pytest.raises(ValueError, match="should divide"):

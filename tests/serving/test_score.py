@@ -393,7 +393,9 @@ def test_what_cannot_be_used_is_one_line(models, tmp_path):
     one_line(*score_with(model=damaged), "log_spec.json: damaged")
     os.remove(damaged / "assets.extra" / "log_spec.json")
     one_line(*score_with(model=damaged), "ctrpipe exports it with a model")
+    (tmp_path / "malformed.tsv").write_text("1\tmany\ta\n" * 3)
+    one_line(*score_with(log="malformed.tsv", output="malformed"), "malformed/_dead_letter")
     assert score_with()[0] == 0
-    one_line(*score_with(), "holds the result of another scoring")
+    one_line(*score_with(), "holds the result of a finished scoring")
     with pytest.raises(InputError):
         score(models / "tsv", [], tmp_path / "other")

@@ -22,6 +22,7 @@ def taken():
         ({"port": "taken"}, "choose another --port"),
         ({"port": 0}, "--port and --rest_api_port are both 0"),
         ({"host": "256.0.0.1", "rest_api_port": 1}, "Cannot listen on 256.0.0.1:1"),
+        ({"model_base_path": None}, "nothing to serve; give --model_base_path"),
         ({"model_base_path": pathlib.Path("absent")}, "absent: no such folder"),
         ({"model_config_file": pathlib.Path("absent")}, "absent: cannot be read"),
         ({"ssl_config_file": pathlib.Path("absent")}, "absent: cannot be read"),
