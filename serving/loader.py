@@ -33,9 +33,16 @@ class Servable:
         config: The session's settings.
         tags: Of the graph to load.
 
+    Attributes:
+        signatures: What it can be asked.
+        input_types: The types of each signature's inputs by alias.
+        waits: Whether a run waits for others; never.
+
     Raises:
         InputError: the folder holds no SavedModel.
     """
+
+    waits = False
 
     def __init__(
         self,
@@ -54,6 +61,10 @@ class Servable:
         with self._session.graph.as_default():
             graph = tf.compat.v1.saved_model.load(self._session, list(tags), str(path))
         self.signatures: dict[str, meta_graph_pb2.SignatureDef] = dict(graph.signature_def)
+        self.input_types = {
+            signature: {name: tf.as_dtype(info.dtype) for name, info in definition.inputs.items()}
+            for signature, definition in self.signatures.items()
+        }
         self._calls: dict[tuple[str, ...], _Call] = {}
         self._lock = threading.Lock()
 

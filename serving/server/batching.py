@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import meta_graph_pb2
 
 from serving.loader import Servable
 from serving.server.batching_parameters import PER_MODEL_FILE, BatchingParameters, read_parameters
@@ -298,12 +297,8 @@ class BatchingServable:
         self._servable = servable
         self._parameters = parameters
         self._scheduler = scheduler
-        self._types = {
-            signature: {
-                name: np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype) for name, info in definition.inputs.items()
-            }
-            for signature, definition in servable.signatures.items()
-        }
+        self.input_types = servable.input_types
+        self.waits = parameters.batch_timeout_micros > 0
         self._queues: dict[tuple[str, ...], BatchQueue] = {}
         self._lock = threading.Lock()
 
@@ -321,8 +316,8 @@ class BatchingServable:
                 has failed.
         """
         arrays = self._servable.with_defaults(signature, inputs)
-        types = self._types[signature]
-        if any(array.dtype != types.get(name) for name, array in arrays.items()):
+        types = self.input_types[signature]
+        if any(name not in types or array.dtype != types[name].as_numpy_dtype for name, array in arrays.items()):
             # It fails, and would take the others of its batch with it.
             return self._servable.run(signature, arrays, outputs)
         rows = _batch_size(arrays)
@@ -471,10 +466,6 @@ class Batching:
         """Ends the threads; every version is closed before."""
         if self._parameters is not None:
             self._scheduler.close()
-
-
-def _types(inputs: Mapping[str, meta_graph_pb2.TensorInfo]) -> dict[str, np.dtype]:
-    return {name: np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype) for name, info in inputs.items()}
 
 
 def _batch_size(inputs: Arrays) -> int:

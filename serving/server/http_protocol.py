@@ -4,7 +4,6 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
@@ -19,8 +18,8 @@ MAX_HEADER_BYTES = 64 << 10
 MAX_PIPELINED = 16
 JSON = b"application/json"
 HTML = b"text/html"
-# A request like the one before that took less than this runs on the loop's thread, if nobody else asks.
-_SHORT_SECONDS = 0.005
+# A longer body is not even read on the loop's thread.
+_SHORT_BYTES = 256 << 10
 _LINGER_SECONDS = 2.0
 
 
@@ -62,7 +61,8 @@ class HttpServer:
     """Hands requests to `answer`, in threads.
 
     Args:
-        answer: Called from any thread; it raises nothing.
+        answer: Called from any thread; it raises nothing. Told that it is on the loop's thread, it returns None where
+            that might keep others waiting, and is called again in another.
         refuse: The response to what never becomes a request, of a status and a message.
         threads: Requests that are answered at the same time.
         limits: Of each connection.
@@ -70,7 +70,7 @@ class HttpServer:
 
     def __init__(
         self,
-        answer: Callable[[Request], Response],
+        answer: Callable[[Request, bool], Response | None],
         refuse: Callable[[int, str], Response],
         threads: int,
         limits: Limits,
@@ -146,7 +146,6 @@ class HttpProtocol(asyncio.Protocol):
         self._paused_since: float | None = None
         self._since = 0.0  # when the connection became idle, or its request began
         self._in_headers = self._in_body = False
-        self._previous: tuple[str, int, float] = ("", 0, 1.0)  # target, bytes and seconds of the last request
         self._clear()
 
     def _clear(self) -> None:
@@ -277,35 +276,28 @@ class HttpProtocol(asyncio.Protocol):
     def _start(self, request: Request) -> None:
         self._current = request
         server = self._server
-        target, size, seconds = self._previous
         alone = server.latest is self and not server.running
         server.latest = self
-        like_before = request.target == target and len(request.body) <= 2 * size + 1024
-        # The way to a thread and back costs a tenth of a millisecond. A GET needs no model.
-        if request.method != "POST" or (alone and like_before and seconds < _SHORT_SECONDS):
-            started = time.perf_counter()
-            response = server.answer(request)
-            self._previous = (request.target, len(request.body), time.perf_counter() - started)
-            self._finish(request, response)
-            return
+        if request.method != "POST" or (alone and len(request.body) <= _SHORT_BYTES):  # a GET needs no model
+            response = server.answer(request, True)
+            if response is not None:
+                self._finish(request, response)
+                return
         server.running += 1
         timer = self._loop.call_later(self._limits.request_timeout, self._time_out, request)
         server.pool.submit(self._work, request, timer)
 
     def _work(self, request: Request, timer: asyncio.TimerHandle) -> None:
         """In a thread."""
-        started = time.perf_counter()
-        response = None if request.abandoned else self._server.answer(request)
-        seconds = time.perf_counter() - started
+        response = None if request.abandoned else self._server.answer(request, False)
         try:
-            self._loop.call_soon_threadsafe(self._done, request, response, seconds, timer)
+            self._loop.call_soon_threadsafe(self._done, request, response, timer)
         except RuntimeError:
             log.debug("The loop was closed before an answer to %s", request.target)
 
-    def _done(self, request: Request, response: Response | None, seconds: float, timer: asyncio.TimerHandle) -> None:
+    def _done(self, request: Request, response: Response | None, timer: asyncio.TimerHandle) -> None:
         timer.cancel()
         self._server.running -= 1
-        self._previous = (request.target, len(request.body), seconds)
         if response and not request.abandoned:
             self._finish(request, response)
             self._next()

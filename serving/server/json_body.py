@@ -21,12 +21,60 @@ _WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None), "N": 
 
 def parse_body(body: bytes) -> dict[str, Any]:
     """The request's top-level object. Raises ServingError with RapidJSON's text and offset (J1-J3)."""
+    found = parse_usual_body(body)
+    if found is not None:
+        return found
     if not body:
         raise bad_request("JSON Parse error: The document is empty")
-    value = _parse(body)
+    value = _Parser(body.decode("latin-1")).value()  # one character a byte: offsets are RapidJSON's
     if not isinstance(value, dict):
         raise bad_request(f"JSON Value: {shown(value)} Is not object")
     return value
+
+
+def parse_usual_body(body: bytes) -> dict[str, Any] | None:
+    """The same in little time, None where the body is unusual or wrong."""
+    value = _parse(body)
+    return value if isinstance(value, dict) else None
+
+
+def with_first_members(body: bytes, value: dict[str, Any]) -> dict[str, Any]:
+    """The parsed body where a member that is there twice has its first value, as TF Serving finds it in a predict
+    request. The parsers keep the last one.
+
+    Of a row of `instances` that names an input twice TF Serving takes both, and the rows after it move: not here.
+    """
+    members = _members(value)
+    # Nearly always each colon, or each that follows a quotation mark, is that of a member.
+    if members == body.count(b":") or members == body.count(b'":') + body.count(b'" :'):
+        return value
+    try:
+        decoder = json.JSONDecoder(parse_float=_finite, parse_int=_integer, object_pairs_hook=_first)
+        text = body.decode("utf-8")
+        return decoder.raw_decode(text, _SPACE.match(text).end())[0]  # type: ignore[union-attr]
+    except (ValueError, RecursionError):
+        return _Parser(body.decode("latin-1")).value()
+
+
+def _first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return dict(reversed(pairs)) if len(pairs) > 1 else dict(pairs)
+
+
+def _members(request: dict[str, Any]) -> int:
+    """How many members a request's objects have: its own, those of `inputs`, and those of lists of objects."""
+    count = len(request)
+    for value in request.values():
+        if type(value) is dict:
+            count += len(value) + sum(map(_listed, value.values()))
+        else:
+            count += _listed(value)
+    return count
+
+
+def _listed(value: Any) -> int:
+    if type(value) is not list or not value or type(value[0]) is not dict:
+        return 0
+    return sum(len(item) for item in value if type(item) is dict)
 
 
 def shown(value: Any) -> str:
@@ -41,6 +89,7 @@ def shown(value: Any) -> str:
 
 
 def _parse(body: bytes) -> Any:
+    """None where it is for the parser below."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -54,7 +103,7 @@ def _parse(body: bytes) -> Any:
             return json.JSONDecoder(parse_float=_finite, parse_int=_integer).raw_decode(text, start)[0]
     except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         pass
-    return _Parser(body.decode("latin-1")).value()  # one character a byte: offsets are RapidJSON's
+    return None
 
 
 def _finite(text: str) -> float:

@@ -115,7 +115,12 @@ def _unusual(array: np.ndarray) -> np.ndarray:
 
 
 def _is_plain(array: np.ndarray) -> bool:
-    return array.dtype.itemsize in _MAX_DIGITS and not _unusual(array).any()
+    if array.dtype.itemsize not in _MAX_DIGITS:
+        return False
+    # Probabilities: two passes are fewer than those below.
+    if array.size and array.min() >= _PLAIN_FROM and array.max() < _PLAIN_BELOW:
+        return True
+    return not _unusual(array).any()
 
 
 def decimals(array: np.ndarray) -> list[bytes]:

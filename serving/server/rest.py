@@ -7,10 +7,10 @@ import logging
 import re
 import time
 import urllib.parse
+import weakref
 import zlib
 from typing import Any, NamedTuple
 
-import tensorflow as tf
 import uvicorn
 from google.protobuf import json_format
 
@@ -18,12 +18,13 @@ from serving.server.core import ServedVersion, ServerCore
 from serving.server.errors import ServingError, bad_request
 from serving.server.examples import DEFAULT_SIGNATURE, classify, regress
 from serving.server.http_protocol import HTML, HttpServer, Limits, Request, Response, uvicorn_server
-from serving.server.json_body import parse_body, shown
+from serving.server.json_body import parse_body, parse_usual_body, shown, with_first_members
 from serving.server.json_examples import format_classify, format_regress, parse_examples
 from serving.server.json_response import format_predict
 from serving.server.metrics import CONTENT_TYPE, Metrics
 from serving.server.monitoring_config import metrics_path
 from serving.server.options import ServerOptions
+from serving.server.pace import Pace
 from serving.server.tensors import parse_predict
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,10 @@ _REMEMBERED = 500  # characters; a longer path is none that is asked again and a
 _SUFFIX = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _POST = re.compile(rf"/v1/models/(?P<name>[^/:]+){_SUFFIX}:(?P<method>classify|regress|predict)", re.IGNORECASE)
 _GET = re.compile(rf"/v1/models(?:/(?P<name>[^/:]+))?{_SUFFIX}(?P<metadata>/metadata)?", re.IGNORECASE)
+
+
+class _TakesLong(Exception):
+    """The request is not one for the event loop's thread."""
 
 
 class _Route(NamedTuple):
@@ -95,16 +100,19 @@ class RestApi:
         self._timeout = options.rest_api_timeout_in_ms / 1000
         self._metrics_path = metrics_path(options.monitoring_config_file)
         self._headers = _CORS if options.rest_api_enable_cors_support else b""
+        self._paces: weakref.WeakKeyDictionary[Any, dict[str, Pace]] = weakref.WeakKeyDictionary()
 
     def server(self) -> uvicorn.Server:
         """What serves it."""
         limits = Limits(self._options.max_request_bytes, self._timeout)
         return uvicorn_server(HttpServer(self.answer, self._refuse, self._options.rest_api_num_threads, limits))
 
-    def answer(self, request: Request) -> Response:
-        """From any thread; raises nothing."""
+    def answer(self, request: Request, at_once: bool = False) -> Response | None:
+        """From any thread; raises nothing. `at_once`: None where it would, or might, take long."""
         try:
-            return self._answer(request)
+            return self._answer(request, at_once)
+        except _TakesLong:
+            return None
         except ServingError as error:
             return Response(error.http_status, error_body(error.message), headers=self._headers)
         except Exception as error:
@@ -114,7 +122,7 @@ class RestApi:
     def _refuse(self, status: int, message: str) -> Response:
         return Response(status, error_body(message), headers=self._headers)
 
-    def _answer(self, request: Request) -> Response:
+    def _answer(self, request: Request, at_once: bool) -> Response:
         method, target = request.method, request.target
         if target.partition("?")[0] == self._metrics_path:
             return Response(200, self._metrics.page(), CONTENT_TYPE.encode())
@@ -129,7 +137,7 @@ class RestApi:
             raise bad_request(f"Malformed request: {method} {target}")
         if method == "GET":
             return Response(200, self._describe(route), headers=self._headers)
-        return Response(200, self._infer(route, request), headers=self._headers)
+        return Response(200, self._infer(route, request, at_once), headers=self._headers)
 
     def _describe(self, route: _Route) -> bytes:
         number = route.number
@@ -147,15 +155,18 @@ class RestApi:
             rows.append({"version": str(version.number), "state": version.state, "status": status})
         return _json({"model_version_status": rows})
 
-    def _infer(self, route: _Route, request: Request) -> bytes:
+    def _infer(self, route: _Route, request: Request, at_once: bool) -> bytes:
         number = route.number
         started = time.perf_counter()
-        code, examples = "OK", None
+        code: str | None = "OK"
+        examples = None
         try:
-            body = _plain(request, self._options.max_request_bytes)
             method = route.method.lower()
+            if at_once and (method != "predict" or b"content-encoding" in request.headers):
+                raise _TakesLong()
+            body = _plain(request, self._options.max_request_bytes)
             if method == "predict":
-                return self._predict(route, number, body)
+                return self._predict(route, number, body, at_once)
             parsed = parse_body(body)
             signature = _signature_name(parsed)
             batch = parse_examples(parsed)
@@ -168,6 +179,9 @@ class RestApi:
                     answer = format_regress(regress(version, batch, signature, self._timeout, check))
                 self._metrics.record_runtime(version.name, method.capitalize(), version.runtime_seconds)
                 return answer
+        except _TakesLong:
+            code = None
+            raise
         except ServingError as error:
             code = error.code
             raise
@@ -175,18 +189,26 @@ class RestApi:
             code = "INTERNAL"
             raise
         finally:
-            seconds = time.perf_counter() - started
-            self._metrics.record_request(
-                route.name or "", route.method, "REST", code, seconds, examples if code == "OK" else None
-            )
+            if code is not None:
+                seconds = time.perf_counter() - started
+                self._metrics.record_request(
+                    route.name or "", route.method, "REST", code, seconds, examples if code == "OK" else None
+                )
 
-    def _predict(self, route: _Route, number: int | None, body: bytes) -> bytes:
-        request = parse_body(body)
+    def _predict(self, route: _Route, number: int | None, body: bytes, at_once: bool) -> bytes:
+        started = time.perf_counter()
+        parsed = parse_usual_body(body) if at_once else parse_body(body)
+        if parsed is None:
+            raise _TakesLong()
+        request = with_first_members(body, parsed)
         signature = _signature_name(request) or DEFAULT_SIGNATURE
         with self._core.use(route.name or "", number, route.label) as version:
-            if signature not in version.signatures:
+            dtypes = version.input_types.get(signature)
+            if dtypes is None:
                 raise bad_request(f'Serving signature name: "{signature}" not found in signature def')
-            dtypes = {name: tf.as_dtype(info.dtype) for name, info in version.signatures[signature].inputs.items()}
+            pace = self._pace(version, signature)
+            if at_once and (version.servable.waits or not pace.is_short(len(body))):
+                raise _TakesLong()
             if not dtypes:
                 raise bad_request(
                     f"Failed to get input map for signature: {request.get('signature_name') or 'DEFAULT'}"
@@ -195,7 +217,15 @@ class RestApi:
             inputs, by_row = parse_predict(request, dtypes, has_booleans)
             outputs = version.run(signature, inputs, timeout_seconds=self._timeout)
             self._metrics.record_runtime(version.name, "Predict", version.runtime_seconds)
-        return format_predict(outputs, by_row)
+        answer = format_predict(outputs, by_row)
+        pace.record(len(body), time.perf_counter() - started)
+        return answer
+
+    def _pace(self, version: ServedVersion, signature: str) -> Pace:
+        paces = self._paces.get(version.servable)
+        if paces is None:
+            paces = self._paces.setdefault(version.servable, {})
+        return paces.get(signature) or paces.setdefault(signature, Pace())
 
 
 def _signature_name(request: dict[str, Any]) -> str:

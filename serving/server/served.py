@@ -17,7 +17,9 @@ class ServedVersion:
     Attributes:
         name: The model's name.
         number: The version.
+        servable: What runs it.
         signatures: What it can be asked.
+        input_types: The types of each signature's inputs.
         runtime_seconds: Time spent in TensorFlow so far.
     """
 
@@ -25,8 +27,9 @@ class ServedVersion:
         self.name = name
         self.number = number
         self.signatures: dict[str, meta_graph_pb2.SignatureDef] = servable.signatures
+        self.input_types = servable.input_types
         self.runtime_seconds = 0.0
-        self._servable = servable
+        self.servable = servable
 
     def run(
         self,
@@ -42,7 +45,7 @@ class ServedVersion:
         """
         began = time.perf_counter()
         try:
-            return self._servable.run(signature, inputs, outputs, timeout_seconds)
+            return self.servable.run(signature, inputs, outputs, timeout_seconds)
         except tf.errors.OpError as error:
             raise from_tensorflow(error) from error
         except (ValueError, TypeError) as error:  # the session's own checks of a feed

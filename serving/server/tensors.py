@@ -39,7 +39,7 @@ _PACKED = {
     tf.int64: ("q", np.int64),
     tf.uint32: ("I", np.uint32),
     tf.uint64: ("Q", np.uint64),
-    tf.float32: ("d", np.float64),
+    tf.float32: ("f", np.float32),
     tf.float64: ("d", np.float64),
 }
 MAX_DIMENSIONS = 63  # of numpy, less the batch's
@@ -121,15 +121,15 @@ def _bulk(values: list[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
 
 def _flat(values: list[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
     """Scalars as a vector."""
-    if dtype == tf.string:
+    if dtype is tf.string:
         return _strings(values)
-    if dtype == tf.bool:
+    if dtype is tf.bool:
         if not set(map(type, values)) <= {bool}:
             raise _Unexpected()
         return np.array(values, bool)
-    if dtype not in _PACKED or (has_booleans and bool in set(map(type, values))):
+    code, packed = _PACKED.get(dtype, (None, None))
+    if code is None or (has_booleans and bool in set(map(type, values))):
         raise _Unexpected()
-    code, packed = _PACKED[dtype]
     try:
         array = np.frombuffer(struct.pack(f"{len(values)}{code}", *values), packed)
     except (struct.error, OverflowError):
@@ -152,8 +152,10 @@ def _strings(values: list[Any]) -> np.ndarray:
 
 
 def _cast(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
+    if array.dtype == dtype.as_numpy_dtype:
+        return array
     with np.errstate(over="ignore"):  # a double out of float's range is an infinity (P15)
-        return array.astype(dtype.as_numpy_dtype, copy=False)
+        return array.astype(dtype.as_numpy_dtype)
 
 
 # Value by value ------------------------------------------------------------------------------------------------------
@@ -246,7 +248,7 @@ def to_tensor(value: Any, dtype: tf.DType, has_booleans: bool = True) -> np.ndar
     elif dtype == tf.bool or not flat:
         array = np.array(flat, dtype.as_numpy_dtype)
     else:
-        array = _cast(np.array(flat, _PACKED[dtype][1]), dtype)
+        array = _cast(np.array(flat, np.float64 if dtype in _FLOATS else _PACKED[dtype][1]), dtype)
     return array.reshape(shape)
 
 

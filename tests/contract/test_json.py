@@ -85,6 +85,21 @@ def test_J8_other_keys_are_ignored(predict):
     assert predict({"other": [1, {"a": None}], "instances": [1.0]}) == (200, {"predictions": [2.5]})
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"inputs": [1.0], "inputs": [2.0]}',
+        '{"inputs" : [1.0], "inputs": [2.0]}',
+        '{"inputs": {"x": [1.0], "x": [2.0]}}',
+        '{"inputs": {"x": [1.0], "x": [NaN]}}',
+        '{"signature_name": "half_plus_two", "signature_name": "nope", "inputs": [1.0]}',
+        '{"inputs": [1.0], "other": [{"a:b": ":"}, "c\\":"], "inputs": [2.0]}',
+    ],
+)
+def test_of_a_member_that_is_there_twice_the_first_is_taken(predict, body):
+    assert predict(body) == (200, {"outputs": [2.5]})
+
+
 def test_J9_values_in_errors_are_pretty_printed_and_cut(error):
     value = {"a": [1], "é": "x" * 10_000}
     status, message = error({"instances": [value]})

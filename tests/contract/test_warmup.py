@@ -122,6 +122,13 @@ def test_W2_a_file_of_another_format(serving):
         assert message.endswith(". Please verify your warmup data is in TFRecord format.")
 
 
+def test_W2_fewer_bytes_than_a_records_header_are_the_end_of_the_file(serving):
+    # TensorFlow's reader, which TF Serving uses too, takes up to 11 bytes for the end.
+    with serving() as server:
+        server.push(text=b"no TFRecord")
+        assert server.status() == ("AVAILABLE", "OK", "")
+
+
 @pytest.mark.parametrize(("count", "state"), [(1000, "AVAILABLE"), (1001, "END")])
 def test_W1_W2_at_most_1000_records(serving, count, state):
     with serving() as server:

@@ -17,7 +17,7 @@ LIMITS = {"max_request_bytes": 1000, "request_timeout": 5.0, "check_interval": 0
 def served(answer=None, threads=2, **limits):
     """connect() for a server that echoes target and body."""
 
-    def echo(request):
+    def echo(request, at_once):
         return Response(200, request.target.encode() + b" " + request.body)
 
     def refuse(status, message):
@@ -186,7 +186,9 @@ def test_a_whole_url_is_its_path():
 def test_a_request_that_takes_too_long_is_answered_and_its_result_dropped():
     release = threading.Event()
 
-    def stuck(request):
+    def stuck(request, at_once):
+        if at_once:
+            return None
         release.wait(10)
         return Response(200, b"late")
 
@@ -201,7 +203,9 @@ def test_a_request_that_takes_too_long_is_answered_and_its_result_dropped():
 def test_requests_of_clients_that_are_gone_are_not_run():
     release, seen = threading.Event(), []
 
-    def record(request):
+    def record(request, at_once):
+        if at_once:
+            return None
         seen.append(request.body)
         release.wait(10)
         return Response(200, b"")
@@ -223,7 +227,7 @@ def test_requests_of_clients_that_are_gone_are_not_run():
 
 
 def test_a_client_that_reads_nothing_is_dropped():
-    with served(lambda request: Response(200, b"a" * (64 << 20)), idle_timeout=0.3) as connect:
+    with served(lambda request, at_once: Response(200, b"a" * (64 << 20)), idle_timeout=0.3) as connect:
         connect(post("a"))
         end = time.monotonic() + 10
         while not connect.server.connections and time.monotonic() < end:
@@ -248,21 +252,38 @@ def test_a_request_of_http_clients_library():
 def test_short_requests_of_one_client_stay_on_the_loops_thread():
     threads = []
 
-    def where(request):
+    def where(request, at_once):
+        if at_once and request.target == "/slow":
+            return None
         threads.append(threading.current_thread().name)
-        if request.target == "/slow":
-            time.sleep(0.02)
+        assert at_once != threads[-1].startswith("rest")
         return Response(200, b"")
 
     with served(where) as connect:
         connection = connect()
-        for _ in range(5):
-            connection.sendall(post("a").encode())
-            connection.recv(1 << 16)
-        other = connect(post("a"))
-        other.recv(1 << 16)
-        for _ in range(3):
-            connection.sendall(post("a", "/slow").encode())
-            connection.recv(1 << 16)
-    pooled = [name.startswith("rest") for name in threads]
-    assert pooled[0] and not any(pooled[2:5]) and all(pooled[5:])
+
+        def ask(connection, body="a", path="/x"):
+            connection.sendall(post(body, path).encode())
+            assert status_of(connection.recv(1 << 16)) == [200]
+            return threads.pop().startswith("rest")
+
+        first, *others = [ask(connection) for _ in range(5)]
+        assert first and not any(others)  # somebody else may have been asking before
+        assert ask(connect())
+        assert ask(connection) and not ask(connection)
+        assert ask(connection, path="/slow")
+
+
+def test_a_long_body_is_not_read_on_the_loops_thread():
+    threads = []
+
+    def where(request, at_once):
+        threads.append(threading.current_thread().name)
+        return Response(200, b"")
+
+    with served(where, max_request_bytes=1 << 20) as connect:
+        connection = connect()
+        for length in (1, 1, 300 << 10):
+            connection.sendall(post("a" * length).encode())
+            assert status_of(connection.recv(1 << 16)) == [200]
+    assert [name.startswith("rest") for name in threads] == [True, False, True]
