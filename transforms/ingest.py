@@ -92,7 +92,10 @@ def ingest(
             judge=judge,
         )
         rejected, reasons = _bury(ranges, found, spec.data.max_bad_row_rate, dead_letter)
-        _place(spec, found, split_folders)
+        if begun.placed is None:
+            place(spec, found, split_folders)
+        else:
+            _move(begun.placed, split_folders)
         result = _count(spec, split_folders, rejected, reasons)
         lines = sum(part.lines for part in found)
         if sum(result.rows.values()) + rejected != lines:
@@ -144,10 +147,17 @@ class Parsed:
 
 @dataclasses.dataclass(frozen=True)
 class Begun:
-    """The ranges of a log, and what became of the first ones."""
+    """What has been done of an ingestion.
+
+    Attributes:
+        ranges: Those of the log.
+        parsed: What became of the first ones.
+        placed: The folders of the splits, where all ranges are read and their parts are in them already.
+    """
 
     ranges: list[Range]
     parsed: list[Parsed]
+    placed: dict[str, pathlib.Path] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,8 +281,14 @@ def _lines(path: pathlib.Path) -> Iterator[str]:
         yield from file
 
 
-def _place(spec: LogSpec, found: Sequence[Parsed], split_folders: Mapping[str, pathlib.Path]) -> None:
-    """Moves the parts to their splits."""
+def _move(placed: Mapping[str, pathlib.Path], split_folders: Mapping[str, pathlib.Path]) -> None:
+    for name, folder in placed.items():
+        for part in payload_files(folder):
+            part.replace(split_folders[name] / part.name)
+
+
+def place(spec: LogSpec, found: Sequence[Parsed], split_folders: Mapping[str, pathlib.Path]) -> None:
+    """Moves the parts of all ranges to their splits; one that belongs to several is divided."""
     for name, folder in split_folders.items():
         for part in (part for parsed in found for part in parsed.parts.get(name, [])):
             part.replace(folder / part.name)

@@ -23,6 +23,7 @@ from transforms.errors import InputError
 
 WARM_SECONDS = 0.5  # what a copy of a warm process takes to start and to be fast
 _warm = False
+_resting: dict[int, concurrent.futures.ProcessPoolExecutor] = {}  # by size
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -80,8 +81,9 @@ class Workers:
         """
         if self.beam_args:
             return _by_beam(function, items, self.beam_args, self.scratch)
-        most = min(len(items), self.most or cores())
-        processes = min(len(items), self.processes or _paying(most, seconds, WARM_SECONDS if _warm else start_seconds))
+        most = self.most or cores()
+        start_seconds = WARM_SECONDS if _warm else start_seconds
+        processes = min(len(items), self.processes or _paying(min(len(items), most), seconds, start_seconds))
         if processes <= 1:
             results = []
             for item in items:
@@ -89,7 +91,9 @@ class Workers:
                 progress(len(results))
                 judge(results)
             return results
-        return _by_pool(function, items, processes, progress, judge)
+        # Copies of a warm process start as they are needed, and stay: there may be more of them than there is work now.
+        size = most if _warm and self.processes is None else processes
+        return _by_pool(function, items, size, progress, judge)
 
 
 def warm(module: str) -> None:
@@ -153,10 +157,7 @@ def _by_pool(
     progress: Callable[[int], None],
     judge: Callable[[list[Result]], None],
 ) -> list[Result]:
-    # Never forked from here: this process may have loaded TensorFlow, whose threads a fork does not copy.
-    context = multiprocessing.get_context("forkserver" if _warm else "spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_obey_parent)
-    try:
+    with _pool(processes) as pool:
         futures = [pool.submit(function, item) for item in items]
         results: list[Result] = []
         for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
@@ -166,11 +167,31 @@ def _by_pool(
                 results.append(futures[len(results)].result())
                 judge(results)
         return results
+
+
+@contextlib.contextmanager
+def _pool(processes: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
+    """At most so many processes; copies of a warm one stay for the next work, see `rest`."""
+    pool = _resting.pop(processes, None)
+    if pool is None:
+        # Never forked from here: this process may have loaded TensorFlow, whose threads a fork does not copy.
+        context = multiprocessing.get_context("forkserver" if _warm else "spawn")
+        pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_obey_parent)
+    try:
+        yield pool
     except BaseException:
         end(pool)
         raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    if _warm:
+        _resting[processes] = pool
+    else:
+        pool.shutdown()
+
+
+def rest() -> None:
+    """Ends the processes that have stayed: there will be no work for a while."""
+    while _resting:
+        _resting.popitem()[1].shutdown()
 
 
 def _obey_parent(folder: pathlib.Path | None = None) -> None:

@@ -8,9 +8,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 
-from transforms.ingest import Begun, Parsed, begin
+from transforms.ingest import SPLITS, Begun, Parsed, begin, place
 from transforms.parallel import copies, end
-from transforms.readers import plan
+from transforms.readers import Range, plan
 from transforms.spec import LogSpec
 
 _current: "ReadAhead | None" = None
@@ -35,12 +35,23 @@ class ReadAhead(contextlib.AbstractContextManager):
         self._pool = copies(processes, self._folder)
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._begun = self._thread.submit(self._begin)
+        self._placed = self._thread.submit(self._place)
 
-    def _begin(self) -> tuple[Begun, list[concurrent.futures.Future[Parsed]]]:
+    def _begin(self) -> tuple[list[Range], list[concurrent.futures.Future[Parsed]]]:
         spec, files, seed = self._log
         ranges = self._pool.submit(plan, files, spec).result()
         work, items = begin(spec, files, seed, ranges, self._folder)
-        return Begun(ranges, []), [self._pool.submit(work, item) for item in items]
+        return ranges, [self._pool.submit(work, item) for item in items]
+
+    def _place(self) -> dict[str, pathlib.Path]:
+        """The folders of the splits, when all ranges are read."""
+        _, futures = self._begun.result()
+        parsed = [future.result() for future in futures]
+        folders = {name: self._folder / name for name in SPLITS}
+        for folder in folders.values():
+            folder.mkdir()
+        self._pool.submit(place, self._log[0], parsed, folders).result()
+        return folders
 
     def take(self, spec: LogSpec, files: Sequence[str], seed: int) -> Begun | None:
         """What is read by now, and no more is; None where that is another log, or has changed since.
@@ -50,11 +61,15 @@ class ReadAhead(contextlib.AbstractContextManager):
         """
         if (spec, list(files), seed) != self._log or _stamps(files) != self._stamps:
             return None
-        begun, futures = self._begun.result()
-        # Parts are taken up in their order: what is left out are the last ones.
-        while futures and futures[-1].cancel():
-            futures.pop()
-        return Begun(begun.ranges, [future.result() for future in futures])
+        ranges, futures = self._begun.result()
+        # They are read in their order: what is left out are the last ones.
+        read = list(futures)
+        while read and read[-1].cancel():
+            read.pop()
+        parsed = [future.result() for future in read]
+        placed = self._placed.result() if len(read) == len(futures) else None
+        self._pool.shutdown(cancel_futures=True)
+        return Begun(ranges, parsed, placed)
 
     def __exit__(self, *error: object) -> None:
         end(self._pool)

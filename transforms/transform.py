@@ -17,6 +17,7 @@ from transforms.parallel import Workers
 from transforms.payload import payload_files, payload_rows, read_payload
 from transforms.schema import raw_schema
 from transforms.spec import LogSpec
+from transforms.text_operations import load_text_operations
 
 GRAPH, METADATA = "transform_fn", "transformed_metadata"  # as TFT names them
 # What a row takes in one process, measured on Criteo's 39 columns: to count its values, to transform it.
@@ -89,13 +90,10 @@ def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Pa
 def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
     """The graph as a function of what `raw_arrays` gives, labels included; it gives the columns of a packed file.
 
-    Loaded once in a process.
+    Loaded once in a process, which must have the text operations where the graph has some.
     """
     import tensorflow as tf
 
-    from transforms.text_operations import load_text_operations
-
-    load_text_operations()
     # TFT's own layer would trace the graph again, and TFT itself is not needed to run it.
     loaded = tf.saved_model.load(str(folder / GRAPH))
 
@@ -165,6 +163,8 @@ class _TransformPart:
 
     def __call__(self, part: _Part) -> int:
         spec = LogSpec.model_validate_json(self.spec)
+        if spec.text:
+            load_text_operations()
         run = load_graph(self.graph)
         random = None if part.seed is None else np.random.default_rng(part.seed)
         batches = []

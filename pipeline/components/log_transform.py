@@ -12,7 +12,7 @@ from pipeline.components.log_statistics_gen import RATES
 from pipeline.progress import announce, now_and_then
 from pipeline.scored_drift import keep_statistics
 from pipeline.statistics import Sampled, read_statistics
-from transforms.parallel import Workers
+from transforms.parallel import Workers, rest
 from transforms.payload import payload_files, payload_rows
 from transforms.spec import LogSpec
 from transforms.transform import analyze, transform
@@ -40,4 +40,5 @@ def LogTransform(
     keep_statistics(Sampled(read_statistics(pathlib.Path(statistics.uri), "train"), rate), payload_rows(train), graph)
     splits = {name: (source / f"Split-{name}", target / f"Split-{name}") for name in names}
     transform(log, graph, splits, seed, crew, now_and_then())
+    rest()  # what follows trains
     transformed_examples.split_names = examples.split_names

@@ -1,6 +1,7 @@
 """The parts of a run that need no TFX: its lock, its folder, what it compares with, what it says of code and data."""
 
 import hashlib
+import json
 import pathlib
 import signal
 import subprocess
@@ -107,3 +108,39 @@ def test_the_logs_to_compare_with_are_known_by_their_contents(tmp_path, monkeypa
     assert runner._find_monitored(Monitoring()) == {"monitoring": Monitoring(), "monitored_fingerprint": ""}
     with pytest.raises(InputError, match="no file matches"):
         runner._find_monitored(Monitoring(serving=["absent*"]))
+
+
+AHEAD = """
+import json, pathlib, sys
+from pipeline import runner
+from pipeline.config import RunConfig
+from transforms import read_ahead
+runner.RANGE_BYTES, runner.cores, runner.warm = 10, lambda: 4, lambda module: warmed.append(module)
+folder = pathlib.Path(sys.argv[1])
+(folder / "log.tsv").write_text("0\\t1\\n1\\t2\\n" * 10)
+features = [{"kind": "numeric", "columns": ["n"]}]
+run = {"name": "x", "data": {"columns": ["label", "n"], "labels": {"ctr": "label"}}, "features": features}
+
+def begun(**options):
+    global warmed
+    warmed = []
+    config = RunConfig.model_validate(run | {"model": {"name": "lr"}} | options)
+    with runner.working_ahead(config, [str(folder / "log.tsv")], folder / "out"):
+        return [read_ahead._current is not None, len(warmed)]
+
+found = [begun(), begun(workers=1), begun(beam_args=["--x"])]
+(folder / "out" / "tfx").mkdir(parents=True)
+(folder / "out" / "tfx" / "metadata.sqlite").touch()
+found.append(begun())
+(folder / "out" / "tfx" / "metadata.sqlite").unlink()
+runner.RANGE_BYTES = 1000
+found.append(begun())
+print(json.dumps(found))
+"""
+
+
+def test_a_log_is_read_ahead_where_the_run_is_sure_to_read_it_and_that_pays(tmp_path):
+    found = subprocess.run([sys.executable, "-c", AHEAD, tmp_path], capture_output=True, text=True, cwd=ROOT)
+    assert found.returncode == 0, found.stderr
+    # Large; one process; Beam; a folder with results; small.
+    assert json.loads(found.stdout) == [[True, 1], [False, 0], [False, 0], [False, 1], [False, 0]]

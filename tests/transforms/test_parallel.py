@@ -55,10 +55,14 @@ def test_progress_counts_the_items_that_are_done():
 SCRIPT = """
 import os, sys, time
 from transforms.errors import InputError
-from transforms.parallel import Workers, warm
+from transforms.parallel import Workers, rest, warm
 
 def imported(_number):
     return "colorsys" in sys.modules
+
+def process_id(_number):
+    time.sleep(0.2)
+    return os.getpid()
 
 def refuse(number):
     raise InputError(f"part {number}: broken; write it again")
@@ -89,6 +93,22 @@ def test_only_copies_of_a_warm_process_have_what_it_imported(start):
         "[True, True]\n"
     )
     assert start("print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == "[False, False]\n"
+
+
+def test_copies_of_a_warm_process_stay_for_the_next_work_until_there_is_none_for_a_while(start):
+    ids = "sorted(Workers(processes=2).map(process_id, [1, 2], 0))"
+    said, _ = start(f"warm('colorsys'); a, b = {ids}, {ids}; rest(); print(a == b, a == {ids})").communicate()
+    assert said == "True False\n"
+    said, _ = start(f"a, b = {ids}, {ids}; print(set(a) & set(b))").communicate()
+    assert said == "set()\n"
+
+
+def test_work_after_a_mistake_has_new_copies(start):
+    code = (
+        "warm('colorsys'); w = Workers(processes=2)\n    try: w.map(refuse, [1, 2], 0)\n    except InputError: print("
+    )
+    said, _ = start(f"{code}w.map(imported, [1, 2], 0))").communicate()
+    assert said == "[True, True]\n"
 
 
 def test_a_mistake_in_a_copy_is_raised_as_it_was(start):

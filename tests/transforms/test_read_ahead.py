@@ -1,0 +1,165 @@
+"""A log that is read before it is asked for gives what it would have given then, and leaves nothing behind.
+
+In processes of their own: the copies that read are made of a process without threads.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+# `ingested(name, ahead)` ingests into a folder and says what came of it; `log(**split)` describes the log.
+SCRIPT = """
+import hashlib, json, os, pathlib, sys, time
+from transforms import readers
+from transforms.errors import InputError
+from transforms.ingest import SPLITS, ingest
+from transforms.parallel import Workers
+from transforms.read_ahead import ReadAhead, reading_ahead, taken
+from transforms.spec import LogSpec
+
+readers.RANGE_BYTES = 500
+here, path = pathlib.Path(sys.argv[1]), sys.argv[2]
+
+def log(**split):
+    features = [{"kind": "numeric", "columns": ["n"]}, {"kind": "categorical", "columns": ["c"]}]
+    data = {"columns": ["label", "n", "c"], "labels": {"ctr": "label"}, "split": split, "max_bad_row_rate": 0.1}
+    return LogSpec.model_validate({"data": data, "features": features})
+
+def ingested(name, spec, begun=None):
+    folders = {split: here / name / split for split in SPLITS}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    try:
+        said = ingest(spec, [path], 1, folders, here / "dead", Workers(processes=1), begun=begun).to_json()
+    except InputError as error:
+        said = str(error)
+    found = {}
+    for file in sorted((here / name).rglob("*.*")):
+        found[str(file.relative_to(here / name))] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return [said, found, (here / "dead" / "rejects.jsonl").read_text()]
+
+def all_read(ahead):
+    while not ahead._placed.done():
+        time.sleep(0.01)
+
+def left():
+    return [name for name in os.listdir(here) if name.startswith(".")]
+
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Runs code after SCRIPT on a log of many ranges; its lines that are `bad` have a number that cannot be read."""
+
+    def start(code: str, rows: int = 2000, bad: int = 100) -> subprocess.Popen:
+        numbers = ["x" if row % bad == bad - 1 else str(row) for row in range(rows)]
+        text = [f"{row % 3 == 0:d}\t{number}\tv{row % 7}\n" for row, number in enumerate(numbers)]
+        (tmp_path / "log.tsv").write_text("".join(text))
+        command = [sys.executable, "-c", SCRIPT + code, tmp_path, tmp_path / "log.tsv"]
+        pipe, environment = subprocess.PIPE, {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.Popen(
+            command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True, cwd=tmp_path
+        )
+
+    return start
+
+
+def answer(process: subprocess.Popen):
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return json.loads(out)
+
+
+@pytest.mark.parametrize("split", ['by="order"', 'by="hash"'])
+def test_what_is_read_ahead_is_what_would_be_read_in_time(start, split):
+    code = f"""
+spec = log({split})
+with ReadAhead(spec, [path], 1, here / "not" / "there", 2) as ahead:
+    all_read(ahead)
+    begun = ahead.take(spec, [path], 1)
+    parts = [len(begun.ranges), len(begun.parsed), begun.placed is not None]
+    whole = ingested("whole", spec, begun)
+with ReadAhead(spec, [path], 1, here / "not" / "there", 1) as ahead:
+    begun = ahead.take(spec, [path], 1)
+    some = [len(begun.parsed) < len(begun.ranges), begun.placed is None, ingested("some", spec, begun)]
+print(json.dumps([parts, whole, some, ingested("none", spec), left()]))
+"""
+    parts, whole, (cut, not_placed, some), none, left = answer(start(code))
+    assert parts[0] == parts[1] > 30 and parts[2]
+    assert cut and not_placed
+    assert whole == some == none and len(none[1]) > 3
+    assert json.loads(none[0])["rejected"] == 20 and len(none[2].splitlines()) == 20
+    assert left == []
+
+
+def test_too_many_malformed_rows_are_said_as_ever(start):
+    code = """
+spec = log()
+with ReadAhead(spec, [path], 1, here / "x", 2) as ahead:
+    all_read(ahead)
+    whole = ingested("whole", spec, ahead.take(spec, [path], 1))
+print(json.dumps([whole, ingested("none", spec), left()]))
+"""
+    whole, none, left = answer(start(code, bad=3))
+    assert whole == none and "of the first" in none[0] and "above data.max_bad_row_rate" in none[0]
+    assert left == []
+
+
+def test_another_log_or_a_changed_one_is_not_taken(start):
+    code = """
+spec, found = log(), []
+with reading_ahead(spec, [path], 1, here / "x", 1):
+    for wanted in ((log(by="hash"), [path], 1), (spec, [path, path], 1), (spec, [path], 2)):
+        with ReadAhead(spec, [path], 1, here / "x", 1) as ahead:
+            found.append(ahead.take(*wanted))
+    os.utime(path, (1, 1))
+    with taken(spec, [path], 1) as begun:
+        found.append(begun)
+with taken(spec, [path], 1) as begun:
+    found.append(begun)
+print(json.dumps([found, left()]))
+"""
+    assert answer(start(code)) == [[None] * 5, []]
+
+
+def test_a_file_that_cannot_be_read_is_the_users_mistake_when_it_is_asked_for(start):
+    code = """
+open(path, "w").close()
+with ReadAhead(log(), [path], 1, here / "x", 1) as ahead:
+    try:
+        ahead.take(log(), [path], 1)
+    except InputError as error:
+        said = str(error)
+print(json.dumps([said, left()]))
+"""
+    said, left = answer(start(code))
+    assert said.endswith("log.tsv: the file has no rows; check that it was written completely") and left == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_whoever_is_stopped_leaves_no_reader_and_no_folder(start, tmp_path, number):
+    code = """
+with ReadAhead(log(), [path], 1, here / "x", 2) as ahead:
+    print(json.dumps([*ahead._pool._processes]), flush=True)
+    time.sleep(60)
+"""
+    process = start(code)
+    readers = json.loads(process.stdout.readline())
+    assert len(readers) == 2
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    process.wait()
+    end = time.monotonic() + 10
+    while any(pathlib.Path(f"/proc/{reader}").exists() for reader in readers):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert not list(tmp_path.glob(".reading-*"))
+    if number == signal.SIGINT:
+        assert process.stderr.read().count("Traceback") == 1
