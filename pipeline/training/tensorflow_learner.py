@@ -150,7 +150,9 @@ class TensorFlowLearner:
     def fit(self, batches: Iterable[Batch]) -> float:
         number = 1 + int(self._optimizer.iterations.numpy())
         losses = []
-        for several in _alike(self._filled(input_errors(batches)), self._training.steps_per_execution):
+        static = isinstance(self.strategy, tf.distribute.TPUStrategy)
+        whole = (fill_batch(batch, self._training.batch_size) if static else batch for batch in input_errors(batches))
+        for several in _alike(whole, self._training.steps_per_execution):
             factors = [warm_up(number + place, self._training.warmup_steps) for place in range(len(several))]
             number += len(several)
             rates = tf.constant([self.learning_rate * factor for factor in factors], tf.float32)
@@ -198,16 +200,6 @@ class TensorFlowLearner:
             if variable.name == "seed_generator_state" and self.strategy.num_replicas_in_sync > 1:
                 for place, copy in enumerate(self.strategy.experimental_local_results(variable.value)):
                     copy.assign(copy + tf.constant([first + place, 0], copy.dtype))
-
-    def _filled(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """On a TPU, whose shapes are static, rows of a smaller last batch come again until it has all."""
-        size = self._training.batch_size
-        for inputs, labels in batches:
-            if len(labels) < size and isinstance(self.strategy, tf.distribute.TPUStrategy):
-                again = np.arange(size) % len(labels)
-                inputs = {name: np.asarray(value)[again] for name, value in inputs.items()}
-                labels = np.asarray(labels)[again]
-            yield inputs, labels
 
     def _gathered(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {name: tf.gather(table.table.value, inputs["ids"]) for name, table in self._tables.items()}
@@ -299,6 +291,15 @@ class TensorFlowLearner:
             return dense, by_row
         clipped, _ = tf.clip_by_global_norm([*dense, *by_row.values()], self._training.gradient_clip_norm)
         return clipped[: len(dense)], dict(zip(by_row, clipped[len(dense) :], strict=True))
+
+
+def fill_batch(batch: Batch, rows: int) -> Batch:
+    """A batch of so many rows, as a TPU compiles it once: those of a smaller one, the last, come again."""
+    inputs, labels = batch
+    if len(labels) == rows:
+        return batch
+    again = np.arange(rows) % len(labels)
+    return {name: np.asarray(value)[again] for name, value in inputs.items()}, np.asarray(labels)[again]
 
 
 def _alike(batches: Iterable[Batch], most: int) -> Iterator[list[Batch]]:
