@@ -26,6 +26,7 @@ __all__ = [
     "finish",
     "machine",
     "on_cores",
+    "positive_numbers",
     "spread",
     "write",
 ]
@@ -72,6 +73,13 @@ def on_cores(count: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def positive_numbers(option: str, text: str) -> tuple[int, ...]:
+    """Raises InputError where the option's text is not positive numbers with commas between them."""
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in text.split(",")):
+        raise InputError(f"{option}: expected positive numbers as in 200,200,200. Received: {text!r}")
+    return tuple(int(part) for part in text.split(","))
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

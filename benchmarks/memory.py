@@ -7,13 +7,12 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.command import command, cores, finish, machine, on_cores
+from benchmarks.command import command, cores, finish, machine, on_cores, positive_numbers
 from benchmarks.ours import BACKENDS, Ours
 from benchmarks.peers.client import Peer
 from benchmarks.settings import Shape, peer_options
 from benchmarks.train import peer_version
 from pipeline.progress import announce
-from transforms.errors import InputError
 
 TARGET = 0.5  # ours over the peer's
 PEER = "fuxictr"
@@ -30,13 +29,6 @@ def result(ours: dict[str, int], theirs: dict[str, int]) -> dict[str, Any]:
     ratio = used(ours) / used(theirs)
     sides = {"ours": ours | {"used_bytes": used(ours)}, "theirs": theirs | {"used_bytes": used(theirs)}}
     return sides | {"ratio": ratio, "target": TARGET, "met": ratio <= TARGET}
-
-
-def chosen_maps(text: str) -> tuple[int, ...]:
-    """Raises InputError where `text` is not positive numbers with commas between them."""
-    if not all(part.strip().isdecimal() and int(part) > 0 for part in text.split(",")):
-        raise InputError(f"--maps: expected positive numbers as in 200,200,200. Received: {text!r}")
-    return tuple(int(part) for part in text.split(","))
 
 
 def table(report: dict[str, Any]) -> Table:
@@ -78,7 +70,7 @@ def main(
     less that of the process with its libraries loaded: weights, optimizer state, batches, and all that a step needs.
     Prints a table, writes JSON, and prints it as the last line.
     """
-    shape, sizes = Shape(fields, ids, dim, batch), chosen_maps(maps)
+    shape, sizes = Shape(fields, ids, dim, batch), positive_numbers("--maps", maps)
     threads = threads or cores()
     report: dict[str, Any] = {"benchmark": "memory", "machine": machine(), "shape": dataclasses.asdict(shape)}
     report |= {"maps": sizes, "threads": threads, "peers": {PEER: peer_version(PEER)}}

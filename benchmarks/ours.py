@@ -18,11 +18,14 @@ class Ours(LineProcess):
     Args:
         backend: One of BACKENDS.
         threads: Threads of the backend.
+        devices: Into how many JAX divides the CPU.
     """
 
-    def __init__(self, backend: str, threads: int):
+    def __init__(self, backend: str, threads: int, devices: int = 1):
         self.backend, self.threads = backend, threads
         environment = clean_environment(KERAS_BACKEND=backend, CTRPIPE_THREADS=str(threads), PYTHONPATH=str(ROOT))
+        if devices > 1:
+            environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
         super().__init__(f"ctrpipe on {backend}", [sys.executable, "-m", "benchmarks.ours_server"], environment)
 
     def about(self) -> dict[str, Any]:
@@ -44,6 +47,11 @@ class Ours(LineProcess):
         """Peak bytes before the model is built (baseline_bytes) and after two steps (peak_bytes), in a new process."""
         with Ours(self.backend, self.threads) as fresh:
             return fresh.ask({"cmd": "memory", **_spec(model, hyperparameters, shape), **more})
+
+    def device_memory(self, model: str, hyperparameters: dict[str, Any], shape: Shape, **more: Any) -> dict[str, int]:
+        """Bytes on one device (JAX): what a step gets (argument_bytes) and what it needs beside (temporary_bytes), as
+        XLA counts them, and the arrays that lie on the fullest device (live_bytes)."""
+        return self.ask({"cmd": "device_memory", **_spec(model, hyperparameters, shape), **more})
 
 
 def _spec(model: str, hyperparameters: dict[str, Any], shape: Shape) -> dict[str, Any]:

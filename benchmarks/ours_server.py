@@ -6,11 +6,14 @@ loaded. Requests:
     {"cmd": "about"} -> {"backend": str, "device": str, "versions": {package: version}}
     {"cmd": "train", "steps": 10, ...options} -> {"samples_per_s": float, "seconds": float, "loss": float}
     {"cmd": "memory", ...options} -> {"baseline_bytes": int, "peak_bytes": int}
+    {"cmd": "device_memory", ...options} -> {"argument_bytes": int, "temporary_bytes": int, "live_bytes": int} (JAX)
 
 The options are the fields of `Spec`; `train` also takes `warmup` (2).
 """
 
+import collections
 import dataclasses
+import gc
 import importlib.metadata
 import json
 import os
@@ -112,6 +115,7 @@ class Server:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         command = request.pop("cmd")
         commands = {"about": self.about, "train": self.train, "memory": self.memory}
+        commands |= {"device_memory": self.device_memory}
         return commands[command](request)
 
     def about(self, _request: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +138,20 @@ class Server:
         baseline = peak_bytes()
         self.prepared(request).run(2)
         return {"baseline_bytes": baseline, "peak_bytes": peak_bytes()}
+
+    def device_memory(self, request: dict[str, Any]) -> dict[str, int]:
+        import jax
+
+        job = self.prepared(request)
+        job.run(1)
+        gc.collect()  # of the model before
+        found = job.learner.compiled_step(job.batches[0]).memory_analysis()
+        live: collections.Counter = collections.Counter()
+        for array in jax.live_arrays():
+            for shard in array.addressable_shards:
+                live[shard.device.id] += shard.data.nbytes
+        step = {"argument_bytes": found.argument_size_in_bytes, "temporary_bytes": found.temp_size_in_bytes}
+        return step | {"live_bytes": max(live.values())}
 
     def prepared(self, request: dict[str, Any]) -> Job:
         key = json.dumps(request, sort_keys=True)

@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import memory, reader, tables, train
-from benchmarks.command import busy, busy_caption, on_cores, spread, write
-from benchmarks.memory import chosen_maps
+from benchmarks.command import busy, busy_caption, on_cores, positive_numbers, spread, write
 from benchmarks.ours_server import Spec, draw_batches, draw_ids
 from benchmarks.peers.client import NAMES
 from benchmarks.peers.line_process import ProcessError
 from benchmarks.settings import MODELS, TARGETS, Shape, our_options, peer_options
+from benchmarks.sharded_tables import Measured, bytes_per_row
 from benchmarks.tables import Growth, shape_of
 from benchmarks.train import Benchmark, Comparison, chosen_models, steps_for
 from models.feature_map import FeatureMap
@@ -208,8 +208,18 @@ def test_train_refuses_in_one_line(arguments, words, tmp_path):
 @pytest.mark.parametrize("maps", ["", "200,", "200,-1", "a"])
 def test_maps(maps):
     with pytest.raises(InputError, match="--maps: expected positive numbers"):
-        chosen_maps(maps)
-    assert chosen_maps("200, 100") == (200, 100)
+        positive_numbers("--maps", maps)
+    assert positive_numbers("--maps", "200, 100") == (200, 100)
+
+
+def test_the_table_that_devices_hold():
+    """A table of 4,000 rows with 192 bytes a row on 4 devices, and 1,000 bytes of something else on each."""
+    measured = Measured("lazy_adam", 4, 4000, 193_000, 200_000, 192.0, (3.0, 1.0, 2.0))
+    assert bytes_per_row("lazy_adam", 16) == 192
+    assert measured.rest_bytes == 1000
+    assert measured.rows_in(193_000) == 4000
+    assert measured.rows_in(1e15) == 2**31 - 1
+    assert [measured.devices_for(4000, capacity) for capacity in (193_000, 192_999, 769_000)] == [4, 5, 1]
 
 
 def test_models():

@@ -1,0 +1,172 @@
+"""What an embedding table costs a device that has a part of its rows: `python -m benchmarks.sharded_tables`."""
+
+import dataclasses
+import math
+import pathlib
+from typing import Any
+
+import click
+from rich.table import Table
+
+from benchmarks.command import (
+    busy,
+    busy_caption,
+    command,
+    cores,
+    finish,
+    machine,
+    on_cores,
+    positive_numbers,
+    spread,
+    write,
+)
+from benchmarks.ours import OPTIMIZERS, Ours
+from benchmarks.settings import HIDDEN, Shape
+from benchmarks.tables import shape_of
+from benchmarks.train import steps_for
+from models.feature_map import MAX_IDS
+from pipeline.progress import announce
+
+MODEL = "mlp"  # one table and nothing else that grows with it
+TARGET_ROWS = 1_000_000_000
+WARM_UP = 3
+MIB = 2**20
+
+
+def bytes_per_row(optimizer: str, dim: int) -> int:
+    """What a row of a float32 table takes while it trains, its optimizer's state included; dense Adam makes a gradient
+    of the table beside."""
+    numbers = {"adam": 4 * dim, "lazy_adam": 3 * dim, "rowwise_adagrad": dim + 1}
+    return 4 * numbers[optimizer]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """One optimizer on so many devices.
+
+    Args:
+        optimizer, devices: What was measured.
+        rows: Of the table.
+        device_bytes: What a step gets and needs on one device, as XLA counts it.
+        live_bytes: The arrays on the fullest device.
+        row_bytes: A row's part of `device_bytes`, over all devices: from a second table, of half the rows.
+        step_ms: Round by round; the devices share the cores.
+    """
+
+    optimizer: str
+    devices: int
+    rows: int
+    device_bytes: int
+    live_bytes: int
+    row_bytes: float
+    step_ms: tuple[float, ...]
+
+    @property
+    def rest_bytes(self) -> float:
+        """On one device: other weights, activations, the batch."""
+        return self.device_bytes - self.row_bytes * self.rows / self.devices
+
+    def rows_in(self, capacity: float) -> int:
+        """The largest table, where each device has so many bytes; ids are int32."""
+        return min(int(self.devices * (capacity - self.rest_bytes) / self.row_bytes), MAX_IDS)
+
+    def devices_for(self, rows: int, capacity: float) -> int:
+        return math.ceil(rows * self.row_bytes / (capacity - self.rest_bytes))
+
+    def as_json(self, dim: int, capacity: float) -> dict[str, Any]:
+        found = dataclasses.asdict(self) | {"step_ms": spread(self.step_ms), "rest_bytes": self.rest_bytes}
+        found |= {"formula_row_bytes": bytes_per_row(self.optimizer, dim), "largest_rows": self.rows_in(capacity)}
+        return found | {"devices_for_target": self.devices_for(TARGET_ROWS, capacity)}
+
+
+def measure(
+    optimizer: str, devices: int, shapes: tuple[Shape, Shape], threads: int, rounds: int, steps: int | None
+) -> Measured:
+    """`shapes`: with the whole table and with half of it."""
+    training = {"backend": "jax", "distribution": "mirrored", "shard_tables": True}
+    training |= {"optimizer": optimizer, "gradient_clip_norm": 5.0}
+    with Ours("jax", threads, devices) as ours:
+        found = []
+        for shape in reversed(shapes):
+            options = {"embedding_dim": shape.dim, "hidden_units": HIDDEN}
+            found.append(ours.device_memory(MODEL, options, shape, training=training))
+
+        def seconds(count: int, warmup: int) -> float:
+            return ours.train(MODEL, options, shape, count, training=training, warmup=warmup)["seconds"] / count
+
+        count = steps or steps_for(shape.batch / seconds(WARM_UP, WARM_UP), 3.0, shape.batch)
+        times = tuple(1000 * seconds(count, 1) for _ in range(rounds))
+    half, whole = (reply["argument_bytes"] + reply["temporary_bytes"] for reply in found)
+    rows = [shape.ids * shape.fields for shape in shapes]
+    row = (whole - half) * devices / (rows[0] - rows[1])
+    announce(f"{optimizer}, {devices} devices: {whole / MIB:,.0f} MiB each, {times[0]:.1f} ms")
+    return Measured(optimizer, devices, rows[0], whole, found[1]["live_bytes"], row, times)
+
+
+def table(results: list[Measured], dim: int, gigabytes: float, title: str, share: float) -> Table:
+    found = Table(title=title, caption=busy_caption(share))
+    columns = ("MiB a device", "live MiB", "bytes a row", "by formula", "rest MiB", "ms a step")
+    names = ("optimizer", "devices", *columns, f"million rows in {gigabytes:g} GB each", "devices for 10^9")
+    for name in names:
+        found.add_column(name, justify="left" if name == "optimizer" else "right")
+    for result in results:
+        numbers = result.as_json(dim, gigabytes * 1e9)
+        row = [result.optimizer, str(result.devices), f"{result.device_bytes / MIB:,.1f}"]
+        row += [f"{result.live_bytes / MIB:,.1f}", f"{result.row_bytes:.1f}", str(numbers["formula_row_bytes"])]
+        row += [f"{result.rest_bytes / MIB:,.1f}", f"{numbers['step_ms']['median']:.1f}"]
+        found.add_row(*row, f"{numbers['largest_rows'] / 1e6:,.0f}", str(numbers["devices_for_target"]))
+    return found
+
+
+@command("benchmarks.sharded_tables")
+@click.option("--rows", type=click.IntRange(100), default=4_000_000, help="Rows of the table.")
+@click.option("--devices", default="1,2,4,8", help="Numbers of devices.")
+@click.option("--gigabytes", type=click.FloatRange(1), default=80.0, help="Memory of a device that is reckoned with.")
+@click.option("--rounds", type=click.IntRange(1), default=3, help="How often a step is timed.")
+@click.option("--steps", type=click.IntRange(1), help="Steps in a round. Default: three seconds of them.")
+@click.option("--batch", type=click.IntRange(1), default=4096, help="Rows in a step.")
+@click.option("--fields", type=click.IntRange(2), default=39, help="Categorical fields.")
+@click.option("--dim", type=click.IntRange(1), default=16, help="Width of an embedding.")
+@click.option("--threads", type=click.IntRange(1), help="Cores. Default: all cores.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=pathlib.Path),
+    default="runs/benchmarks/sharded_tables.json",
+    help="The JSON file.",
+)
+def main(
+    rows: int,
+    devices: str,
+    gigabytes: float,
+    rounds: int,
+    steps: int | None,
+    batch: int,
+    fields: int,
+    dim: int,
+    threads: int | None,
+    output: pathlib.Path,
+) -> None:
+    """Memory of each device and time of a step where JAX cuts a table's rows among devices, into which it divides the
+    CPU; and the table that devices of --gigabytes each would hold, by the bytes measured.
+
+    The ids are uniform. The time says what the division costs on the same cores, not what more devices give. On a GPU
+    JAX takes three quarters of the memory unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise. Prints a table, writes
+    JSON after every measurement, and prints it as the last line.
+    """
+    threads, counts = threads or cores(), positive_numbers("--devices", devices)
+    shapes = (shape_of(rows, fields, dim, batch), shape_of(rows // 2, fields, dim, batch))
+    report: dict[str, Any] = {"benchmark": "sharded_tables", "machine": machine(), "model": MODEL, "busy": busy()}
+    report |= {"shape": dataclasses.asdict(shapes[0]), "threads": threads, "gigabytes": gigabytes, "rounds": rounds}
+    results: list[Measured] = []
+    with on_cores(threads):
+        for optimizer in OPTIMIZERS:
+            for count in counts:
+                results.append(measure(optimizer, count, shapes, threads, rounds, steps))
+                report["results"] = [result.as_json(dim, gigabytes * 1e9) for result in results]
+                write(report, output)
+    title = f"A table of {shapes[0].ids * fields:,} rows of width {dim}, batch {batch}, {threads} threads"
+    finish(report, output, table(results, dim, gigabytes, title, report["busy"]))
+
+
+if __name__ == "__main__":
+    main()
