@@ -38,6 +38,8 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
     for where, path in [*_paths(config), ("kubeflow.output", folder)]:
         _check_path(where, path, mounts)
     check_options(config)
+    if config.training.distribution == "multi_worker":
+        raise InputError("training.distribution: a step is one pod; several hosts train as kubeflow/training says")
     nodes = stages(config)
     names = [PREPARE, *(node.name for node in nodes), REPORT, VERDICT]
     absent = sorted(set(config.kubeflow.resources) - {DEFAULT, *names})

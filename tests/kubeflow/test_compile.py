@@ -24,6 +24,7 @@ KUBEFLOW = {
     "resources": {
         "default": {"cpu": "500m", "memory": "2Gi"},
         "Trainer": {"cpu": 8, "memory": "16Gi", "accelerator": "nvidia.com/gpu", "node_selector": {"pool": "gpu"}},
+        "Trainer.baseline": {"accelerator": "google.com/tpu", "accelerators": 4},
     },
 }
 
@@ -97,7 +98,9 @@ def test_steps_get_their_resources_and_volumes(compiled):
     assert executors["exec-trainer"]["resourceMemoryRequest"] == "16Gi"
     assert executors["exec-trainer"]["accelerator"]["resourceType"] == "nvidia.com/gpu"
     assert executors["exec-logtransform"]["resourceCpuRequest"] == "500m"
-    assert "accelerator" not in executors["exec-trainer-baseline"]
+    tpu = executors["exec-trainer-baseline"]["accelerator"]
+    assert (tpu["resourceType"], tpu["resourceCount"]) == ("google.com/tpu", "4")
+    assert "accelerator" not in executors["exec-logtransform"]
     assert set(platform) == set(executors)
     for found in platform.values():
         assert [(mount["constant"], mount["mountPath"]) for mount in found["pvcMount"]] == [("ctr-data", "/data")]
@@ -110,6 +113,7 @@ def test_vertex_ai_gets_a_pipeline_job(tmp_path):
     loaded = config(data={**CONFIG["data"], "paths": ["/gcs/bucket/log.tsv"]})
     compile_pipeline(loaded, tmp_path / "job.json", vertex=True)
     job = json.loads((tmp_path / "job.json").read_text())
+    assert not [path for path in (ROOT, tmp_path, "/tmp") if str(path) in (tmp_path / "job.json").read_text()]
     parsed = json_format.ParseDict(job, aiplatform_v1.PipelineJob.pb(aiplatform_v1.PipelineJob()))
     assert parsed.display_name == CONFIG["name"]
     json_format.ParseDict(job["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
@@ -176,6 +180,7 @@ def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
     one_line(*compile_with("monitoring.previous=[/logs/a]"), "monitoring.previous: /logs/a is no path")
     teacher = "training.distillation.teacher"
     one_line(*compile_with(f"{teacher}=runs/a/models/ctr"), f"{teacher}: runs/a/models/ctr is no path")
+    one_line(*compile_with("training.distribution=multi_worker"), "training.distribution: a step is one pod")
     one_line(*compile_with(output="/elsewhere/runs"), "kubeflow.output: /elsewhere/runs is no path")
     one_line(*compile_with(image=None), "kubeflow.image: name the image")
     one_line(*compile_with(volumes={}), "kubeflow.volumes: name the PersistentVolumeClaim")
