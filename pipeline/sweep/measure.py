@@ -6,8 +6,6 @@ import statistics
 import time
 from typing import Any
 
-import keras
-
 from models.metrics import summarise
 from pipeline.compare.scored_rows import ScoredRows
 from pipeline.config import Training
@@ -15,13 +13,14 @@ from pipeline.runner import TransformedLog
 from pipeline.sweep.plan import Costs
 from pipeline.training.data import packed_batches, prediction_rows
 from pipeline.training.learner import Learner
+from pipeline.training.train import TrainResult
 from serving.latency.papers import HIFORMER_BATCHES, HIFORMER_ROWS, batch_seconds, bert4ctr
 
 SPEED_STEPS, SPEED_REPEATS = 10, 3
 
 
 def measure(
-    learner: Learner,
+    trained: TrainResult,
     training: Training,
     log: TransformedLog,
     latency: bool,
@@ -32,8 +31,10 @@ def measure(
     `test` but for labels and answers.
 
     It trains a few more steps at its end, so the learner is of no more use. `normalised_log_loss` is the log loss as a
-    share of the base rate's; `train_samples_per_second` is None where another process trained.
+    share of the base rate's; `train_samples_per_second` is None where the learner is not the one that trained.
     """
+    learner = trained.learner
+    trains = learner if trained.trained_here else None
     labels, probabilities = learner.predict(packed_batches(log.test, log.feature_map, prediction_rows(log.feature_map)))
     names = log.feature_map.tasks
     by_task = [{task: values[:, index] for index, task in enumerate(names)} for values in (labels, probabilities)]
@@ -50,25 +51,25 @@ def measure(
         "parameters": parameters,
         "parameters_without_embeddings": parameters - tables,
         "latency_ms": 1000 * latency_seconds(learner, log, len(labels)) if latency else None,
-        "costs": row_costs(learner, training, log, costs, len(labels)) if costs else None,
-        "train_samples_per_second": training_speed(learner, training, log),
+        "costs": row_costs(learner, trains, log, costs, len(labels)) if costs else None,
+        "train_samples_per_second": training_speed(trains, training, log) if trains else None,
     }
     return found, scored
 
 
 def row_costs(
-    learner: Learner, training: Training, log: TransformedLog, costs: Costs, test_rows: int
+    learner: Learner, trains: Learner | None, log: TransformedLog, costs: Costs, test_rows: int
 ) -> dict[str, dict[str, float] | None]:
-    """BERT4CTR's method: ms per row of `inference` and of `training`; see papers.bert4ctr."""
+    """BERT4CTR's method: ms per row of `inference` and, of a learner that trained, `training`; see papers.bert4ctr."""
     size = costs.batch_size
     found: dict[str, dict[str, float] | None] = {}
     repeats = math.ceil(costs.batches * size / test_rows)  # a short log's rows come again
     asked = list(packed_batches(log.test * repeats, log.feature_map, size, take=costs.batches))
     found["inference"] = bert4ctr({"": (lambda batch: learner.predict([batch]), asked)}, size)[""]
     found["training"] = None
-    if training.backend == keras.backend.backend():
+    if trains is not None:
         learnt = list(packed_batches(log.train, log.feature_map, size, take=costs.batches))
-        found["training"] = bert4ctr({"": (lambda batch: learner.fit([batch]), learnt)}, size)[""]
+        found["training"] = bert4ctr({"": (lambda batch: trains.fit([batch]), learnt)}, size)[""]
     return found
 
 
@@ -92,10 +93,8 @@ def latency_seconds(learner: Learner, log: TransformedLog, test_rows: int) -> fl
     return statistics.median(seconds["model"])
 
 
-def training_speed(learner: Learner, training: Training, log: TransformedLog) -> float | None:
+def training_speed(learner: Learner, training: Training, log: TransformedLog) -> float:
     """Rows per second of the training step (forward, backward, update) on batches in memory: the median of 3 times."""
-    if training.backend != keras.backend.backend():
-        return None
     batches = list(packed_batches(log.train, log.feature_map, training.batch_size, take=SPEED_STEPS))
     rows = sum(len(labels) for _, labels in batches)
     learner.fit(batches)

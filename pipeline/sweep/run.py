@@ -115,7 +115,7 @@ def train_and_measure(
     seconds = time.monotonic() - started
     history = trained.history
     best = history["evaluations"][history["best"]]
-    measured, scored = measure(trained.learner, config.training, log, plan.latency, plan.costs, test)
+    measured, scored = measure(trained, config.training, log, plan.latency, plan.costs, test)
     result = {
         "model": config.model.model_dump(mode="json"),
         "training": config.training.model_dump(mode="json"),

@@ -46,10 +46,12 @@ class Progress:
 
 @dataclasses.dataclass
 class TrainResult:
-    """The trained model, with its best weights, and its history."""
+    """The trained model, with its best weights, and its history. `trained_here`: whether the learner is the one that
+    trained; it is not where another process did, or in another precision than that of the result."""
 
     learner: Learner
     progress: Progress
+    trained_here: bool = True
 
     @property
     def model(self) -> Any:
@@ -191,7 +193,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
         learner = _in_float32(task, learner)
     if hasattr(learner.network, "boost") and learner.is_chief:
         _boost(task, learner)
-    return TrainResult(learner, progress)
+    return TrainResult(learner, progress, trained_here=training.precision == "float32")
 
 
 def _in_float32(task: Task, learner: Learner) -> Learner:
@@ -373,7 +375,7 @@ def _train_elsewhere(task: Task, work: pathlib.Path, report: Report | None) -> T
         train_with_worker(work, task.training.backend, report)
     learner = task.with_training(optimizer="adam", distribution="one_device", precision="float32").learner()
     learner.load_weights(read_arrays(work / "weights.npz"))
-    return TrainResult(learner, Progress(**json.loads((work / "history.json").read_text())))
+    return TrainResult(learner, Progress(**json.loads((work / "history.json").read_text())), trained_here=False)
 
 
 def run_task(work: pathlib.Path, report: Report) -> None:
