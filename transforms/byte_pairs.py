@@ -5,11 +5,8 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from transforms.errors import InputError
-from transforms.tokenizer import TOKENIZER_CONFIG, read_json, token_text
+from transforms.tokenizer_files import TokenizerFiles, read_byte_pairs
 
-VOCABULARY = "vocab.json"
-MERGES = "merges.txt"
 # A longer run of letters is cut: each of its bytes may take a pass over all words.
 LONGEST_WORD = 512  # bytes
 
@@ -17,6 +14,13 @@ LONGEST_WORD = 512  # bytes
 _SPACE = r"\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
 # GPT-2's pattern without its lookahead: see `words`.
 _WORD = rf"'s|'t|'re|'ve|'m|'ll|'d| ?\p{{L}}+| ?\p{{N}}+| ?[^{_SPACE}\p{{L}}\p{{N}}]+|[{_SPACE}]+"
+_SPECIAL = {
+    "padding": ("pad", "<pad>"),
+    "unknown": ("unk", "<unk>"),
+    "classify": ("cls", "<s>"),
+    "separator": ("sep", "</s>"),
+    "mask": ("mask", "<mask>"),
+}
 _CUT = b"\xff"  # no byte of UTF-8
 _NEVER = np.iinfo(np.int32).max  # the rank of a pair that is not merged
 
@@ -27,7 +31,8 @@ class BytePairs:
     A literal <s> or <mask> in a text stays text. Ids equal HuggingFace's, but for words of over LONGEST_WORD bytes.
 
     Args:
-        folder: The checkpoint's folder, with vocab.json, merges.txt and perhaps tokenizer_config.json.
+        folder: The checkpoint's folder, with vocab.json and merges.txt or tokenizer.json, and perhaps
+            tokenizer_config.json.
 
     Raises:
         InputError: a file is absent or damaged, the vocabulary lacks a special token, or the merges are not its own.
@@ -37,24 +42,13 @@ class BytePairs:
     segments = False
 
     def __init__(self, folder: pathlib.Path):
-        ids = _read_vocabulary(folder / VOCABULARY)
-        self.vocabulary = sorted(ids, key=lambda token: ids[token])
-        config = read_json(folder / TOKENIZER_CONFIG)
-        self._add_space = bool(config.get("add_prefix_space", False))
-        names = {
-            "padding": ("pad", "<pad>"),
-            "unknown": ("unk", "<unk>"),
-            "classify": ("cls", "<s>"),
-            "separator": ("sep", "</s>"),
-            "mask": ("mask", "<mask>"),
-        }
-        self.special = {
-            name: _id(folder / VOCABULARY, ids, token_text(config.get(f"{key}_token", default)))
-            for name, (key, default) in names.items()
-        }
-        self._bytes = np.array([_id(folder / VOCABULARY, ids, sign) for sign in signs()], np.int32)
-        self._keys, self._ranks, self._merged = _read_merges(folder / MERGES, ids)
-        self._size = len(ids)
+        files = read_byte_pairs(folder)
+        self.vocabulary = files.vocabulary
+        self._add_space = bool(files.options.get("add_prefix_space", False))
+        self.special = files.special(_SPECIAL)
+        self._bytes = np.array([files.id_of(sign) for sign in signs()], np.int32)
+        self._keys, self._ranks, self._merged = _merges(files)
+        self._size = len(files.vocabulary)
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """string [N] -> what is merged by itself, string [N, (words)].
@@ -131,34 +125,11 @@ def signs() -> list[str]:
     return [chr(byte if byte in printable else 256 + others.index(byte)) for byte in range(256)]
 
 
-def _read_vocabulary(path: pathlib.Path) -> dict[str, int]:
-    ids = read_json(path)
-    if not ids:
-        raise InputError(f"{path}: cannot be read (there is none, or it is empty); give the folder of a checkpoint")
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise InputError(f"{path}: its ids are not 0 to {len(ids) - 1}, each once")
-    return ids
-
-
-def _id(path: pathlib.Path, ids: dict[str, int], token: str) -> int:
-    if token not in ids:
-        raise InputError(f"{path}: has no {token}; it belongs to another tokenizer")
-    return ids[token]
-
-
-def _read_merges(path: pathlib.Path, ids: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs as first * len(ids) + second, ascending, int64; their ranks and what they become, int32."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); give the folder of a checkpoint") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8") from error
-    pairs = [line.split(" ") for line in lines if line and not line.startswith("#version")]
-    if any(len(pair) != 2 or {*pair, "".join(pair)} - ids.keys() for pair in pairs) or not pairs:
-        raise InputError(f"{path}: does not merge tokens of {VOCABULARY}; it belongs to another tokenizer")
+def _merges(files: TokenizerFiles) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pairs as first * tokens + second, ascending, int64; their ranks and what they become, int32."""
+    ids = files.ids
     # A pair that comes twice has its last rank, as HuggingFace reads it.
-    rank = {ids[a] * len(ids) + ids[b]: (index, ids[a + b]) for index, (a, b) in enumerate(pairs)}
+    rank = {ids[a] * len(ids) + ids[b]: (index, ids[a + b]) for index, (a, b) in enumerate(files.merges)}
     keys = sorted(rank)
     ranks, merged = zip(*(rank[key] for key in keys), strict=True)
     return np.array(keys, np.int64), np.array(ranks, np.int32), np.array(merged, np.int32)

@@ -1,17 +1,21 @@
 """Texts -> tokens of a HuggingFace checkpoint of BERT, inside a TensorFlow graph."""
 
-import json
 import pathlib
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from transforms.errors import InputError
+from transforms.tokenizer_files import read_word_piece
 
-VOCABULARY = "vocab.txt"
-TOKENIZER_CONFIG = "tokenizer_config.json"
 _LONGEST_WORD = 100  # characters; a longer word is unknown
+_SPECIAL = {
+    "padding": ("pad", "[PAD]"),
+    "unknown": ("unk", "[UNK]"),
+    "classify": ("cls", "[CLS]"),
+    "separator": ("sep", "[SEP]"),
+    "mask": ("mask", "[MASK]"),
+}
 
 # By Unicode's tables, as BERT's own basic tokenizer has them.
 _SPACE = r"[\t\n\r\p{Z}]"
@@ -25,12 +29,12 @@ _IDEOGRAPH = (
 
 
 class WordPiece:
-    """BERT's tokenizer, with the steps that the checkpoint's tokenizer_config.json names.
+    """BERT's tokenizer, with the steps that the checkpoint's tokenizer_config.json or tokenizer.json names.
 
     A literal [SEP] or [MASK] in a text stays text.
 
     Args:
-        folder: The checkpoint's folder, with vocab.txt and perhaps tokenizer_config.json.
+        folder: The checkpoint's folder, with vocab.txt or tokenizer.json, and perhaps tokenizer_config.json.
 
     Raises:
         InputError: a file is absent or damaged, or the vocabulary lacks a special token.
@@ -40,17 +44,13 @@ class WordPiece:
     segments = True
 
     def __init__(self, folder: pathlib.Path):
-        self.vocabulary = _read_vocabulary(folder / VOCABULARY)
-        config = read_json(folder / TOKENIZER_CONFIG)
-        self._lower = bool(config.get("do_lower_case", True))
-        accents = config.get("strip_accents")
+        files = read_word_piece(folder)
+        self.vocabulary = files.vocabulary
+        self._lower = bool(files.options.get("do_lower_case", True))
+        accents = files.options.get("strip_accents")
         self._strip_accents = self._lower if accents is None else bool(accents)
-        self._split_ideographs = bool(config.get("tokenize_chinese_chars", True))
-        names = {"padding": "pad", "unknown": "unk", "classify": "cls", "separator": "sep", "mask": "mask"}
-        self.special = {
-            name: self._id(folder, token_text(config.get(f"{key}_token", f"[{key.upper()}]")))
-            for name, key in names.items()
-        }
+        self._split_ideographs = bool(files.options.get("tokenize_chinese_chars", True))
+        self.special = files.special(_SPECIAL)
         unknown = self.vocabulary[self.special["unknown"]]
         self._unknown = unknown
         self._word_piece = tf_text.FastWordpieceTokenizer(
@@ -60,12 +60,6 @@ class WordPiece:
             unknown_token=unknown,
             no_pretokenization=True,
         )
-
-    def _id(self, folder: pathlib.Path, token: str) -> int:
-        try:
-            return self.vocabulary.index(token)
-        except ValueError as error:
-            raise InputError(f"{folder / VOCABULARY}: has no {token}; it belongs to another tokenizer") from error
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """string [N] -> the words and signs that are looked up, string [N, (words)]."""
@@ -142,30 +136,3 @@ def _first(rows: tf.RaggedTensor, sizes: tf.Tensor) -> tf.RaggedTensor:
     """The first `sizes` values of every row."""
     positions = tf.ragged.range(rows.row_lengths())
     return tf.ragged.boolean_mask(rows, positions < tf.cast(sizes, positions.dtype)[:, None])
-
-
-def _read_vocabulary(path: pathlib.Path) -> list[str]:
-    try:
-        words = path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); give the folder of a checkpoint") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8") from error
-    while words and not words[-1]:
-        words.pop()
-    return words
-
-
-def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Nothing where there is no such file. Raises InputError where it is damaged."""
-    if not path.exists():
-        return {}
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise InputError(f"{path}: is damaged ({error})") from error
-
-
-def token_text(token: str | dict[str, Any]) -> str:
-    """A special token as a tokenizer's configuration names it."""
-    return token["content"] if isinstance(token, dict) else token

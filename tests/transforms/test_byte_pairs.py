@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving.loader import Servable
+from tests.transforms.tokenizers import make_whole, run_in_the_loader
 from transforms.byte_pairs import LONGEST_WORD, BytePairs
 from transforms.errors import InputError
 from transforms.generate.checkpoint import write_checkpoint
@@ -102,20 +102,42 @@ def test_a_space_in_front_where_the_checkpoint_asks_for_one(tmp_path):
 
 
 def test_the_graph_runs_in_the_loader_of_tf_serving(tokenizer, tmp_path):
-    class Graph(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-        def call(self, text):
-            return {"tokens": joined(tokenizer, text)}
+    found = run_in_the_loader(lambda text: joined(tokenizer, text), [row["texts"][0] for row in GOLDEN], tmp_path)
+    np.testing.assert_array_equal(found, [row["tokens"] for row in GOLDEN])
 
-    module = Graph()
-    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": module.call})
-    servable = Servable(tmp_path, threads=1)
-    try:
-        texts = np.array([row["texts"][0].encode() for row in GOLDEN], object)
-        found = servable.run("serving_default", {"text": texts})["tokens"]
-        np.testing.assert_array_equal(found, [row["tokens"] for row in GOLDEN])
-    finally:
-        servable.close()
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_tokenizer_json_alone_gives_the_same_tokens(tokenizer, tmp_path, listed):
+    whole = BytePairs(make_whole(write_checkpoint(tmp_path, "roberta", WORDS), listed))
+    assert (whole.vocabulary, whole.special) == (tokenizer.vocabulary, tokenizer.special)
+    texts = tf.constant([text for row in GOLDEN for text in row["texts"]])
+    assert whole.tokens(texts).to_list() == tokenizer.tokens(texts).to_list()
+
+
+def test_tokenizer_json_asks_for_a_space_in_front(tokenizer, tmp_path):
+    folder = write_checkpoint(tmp_path, "roberta", WORDS)
+    spaced = BytePairs(make_whole(folder, pre_tokenizer={"add_prefix_space": True}))
+    assert spaced.tokens(tf.constant(["good"])).to_list() == tokenizer.tokens(tf.constant([" good"])).to_list()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"type": "WordPiece"}}, "model is WordPiece, not BPE; it belongs to another tokenizer"),
+        ({"normalizer": {"type": "NFC"}}, "normalizer is NFC, not None"),
+        ({"pre_tokenizer": {"type": "Split"}}, "pre_tokenizer is Split, not ByteLevel"),
+        ({"pre_tokenizer": {"use_regex": False}}, "pre_tokenizer.use_regex is false, not true"),
+        ({"model": {"dropout": 0.1}}, "model.dropout is 0.1, not null"),
+        ({"model": {"end_of_word_suffix": "</w>"}}, 'model.end_of_word_suffix is "</w>", not ""'),
+        ({"model": {"byte_fallback": True}}, "model.byte_fallback is true, not false"),
+        ({"model": {"merges": [["q", "zz"]]}}, "tokenizer.json: does not merge tokens of tokenizer.json"),
+        ({"model": {"merges": []}}, "tokenizer.json: does not merge tokens"),
+    ],
+)
+def test_a_tokenizer_json_of_another_kind_is_one_line(tmp_path, changes, message):
+    folder = make_whole(write_checkpoint(tmp_path, "roberta"), **changes)
+    with pytest.raises(InputError, match=message):
+        BytePairs(folder)
 
 
 def test_files_of_another_tokenizer_are_one_line(tmp_path):
@@ -129,6 +151,7 @@ def test_files_of_another_tokenizer_are_one_line(tmp_path):
     (folder / "merges.txt").unlink()
     with pytest.raises(InputError, match=r"merges.txt: cannot be read \(No such file"):
         BytePairs(folder)
+    (folder / "merges.txt").write_text(merges)
     vocabulary = json.loads((folder / "vocab.json").read_text())
     (folder / "vocab.json").write_text(json.dumps({**vocabulary, "</s>": 0}))
     with pytest.raises(InputError, match="its ids are not 0 to"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving.loader import Servable
+from tests.transforms.tokenizers import make_whole, run_in_the_loader
 from transforms.errors import InputError
 from transforms.generate.checkpoint import write_checkpoint
 from transforms.tokenizer import WordPiece, join_segments
@@ -72,21 +72,67 @@ def test_a_cased_tokenizer_keeps_case_and_accents(tmp_path):
 
 
 def test_the_graph_runs_in_the_loader_of_tf_serving(tokenizer, tmp_path):
-    class Graph(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-        def call(self, text):
-            tokens, segments = joined(tokenizer, text)
-            return {"tokens": tokens, "segments": segments}
+    found = run_in_the_loader(lambda text: joined(tokenizer, text)[0], [row["texts"][0] for row in GOLDEN], tmp_path)
+    np.testing.assert_array_equal(found, [row["tokens"] for row in GOLDEN])
 
-    module = Graph()
-    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": module.call})
-    servable = Servable(tmp_path, threads=1)
-    try:
-        texts = np.array([row["texts"][0].encode() for row in GOLDEN], object)
-        found = servable.run("serving_default", {"text": texts})["tokens"]
-        np.testing.assert_array_equal(found, [row["tokens"] for row in GOLDEN])
-    finally:
-        servable.close()
+
+# tokenizer.json alone
+
+
+def test_tokenizer_json_alone_gives_the_same_tokens(tokenizer, tmp_path):
+    whole = WordPiece(make_whole(write_checkpoint(tmp_path, words=WORDS)))
+    assert (whole.vocabulary, whole.special) == (tokenizer.vocabulary, tokenizer.special)
+    texts = tf.constant([text for row in GOLDEN for text in row["texts"]])
+    assert whole.tokens(texts).to_list() == tokenizer.tokens(texts).to_list()
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "config", "words"),
+    [
+        ({"lowercase": False}, None, ["Café", "Dress", "中"]),
+        ({"lowercase": False, "handle_chinese_chars": False}, None, ["Café", "Dress中"]),
+        ({"strip_accents": False}, None, ["café", "dress", "中"]),
+        ({"lowercase": False, "strip_accents": True}, None, ["Cafe", "Dress", "中"]),
+        ({"lowercase": False}, {"do_lower_case": True}, ["cafe", "dress", "中"]),
+    ],
+)
+def test_the_normalizers_flags_hold_unless_the_configuration_has_them(tmp_path, normalizer, config, words):
+    folder = make_whole(write_checkpoint(tmp_path), normalizer=normalizer)
+    if config:
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (found,) = WordPiece(folder).words(tf.constant(["Café Dress中"])).to_list()
+    assert [word.decode() for word in found if word] == words
+
+
+def test_tokens_that_were_added_stand_behind_the_models(tmp_path):
+    folder = write_checkpoint(tmp_path)
+    plain = WordPiece(folder).vocabulary
+    added = {"id": len(plain), "content": "<mask>", "special": True}
+    make_whole(folder, added_tokens=[added])
+    (folder / "tokenizer_config.json").write_text(json.dumps({"mask_token": "<mask>"}))
+    tokenizer = WordPiece(folder)
+    assert tokenizer.vocabulary == [*plain, "<mask>"] and tokenizer.special["mask"] == len(plain)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"type": "Unigram"}}, "model is Unigram, not WordPiece; it belongs to another tokenizer"),
+        ({"normalizer": {"type": "Sequence"}}, "normalizer is Sequence, not BertNormalizer"),
+        ({"normalizer": None}, "normalizer is None, not BertNormalizer"),
+        ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer is Metaspace, not BertPreTokenizer"),
+        ({"model": {"continuing_subword_prefix": "@@"}}, 'model.continuing_subword_prefix is "@@", not "##"'),
+        ({"model": {"max_input_chars_per_word": 50}}, "model.max_input_chars_per_word is 50, not 100"),
+        ({"normalizer": {"clean_text": False}}, "normalizer.clean_text is false, not true"),
+        ({"model": {"vocab": None}}, "has no model.vocab"),
+        ({"model": {"vocab": {"[PAD]": 0, "[UNK]": 2}}}, "its ids are not 0 to 1, each once"),
+        ({"model": {"vocab": {"[PAD]": 0}}}, r"tokenizer.json: has no \[UNK\]; it belongs to another tokenizer"),
+    ],
+)
+def test_a_tokenizer_json_of_another_kind_is_one_line(tmp_path, changes, message):
+    folder = make_whole(write_checkpoint(tmp_path), **changes)
+    with pytest.raises(InputError, match=message):
+        WordPiece(folder)
 
 
 def test_a_folder_that_is_no_checkpoint_is_one_line(tmp_path):
@@ -99,6 +145,10 @@ def test_a_folder_that_is_no_checkpoint_is_one_line(tmp_path):
     (folder / "tokenizer_config.json").write_text(json.dumps({"mask_token": {"content": "<mask>"}}))
     with pytest.raises(InputError, match="vocab.txt: has no <mask>; it belongs to another tokenizer"):
         WordPiece(folder)
+    (folder / "tokenizer_config.json").write_text("[]")
+    with pytest.raises(InputError, match="tokenizer_config.json: is damaged"):
+        WordPiece(folder)
+    (folder / "tokenizer_config.json").unlink()
     (folder / "vocab.txt").write_bytes(b"\xff")
     with pytest.raises(InputError, match="not UTF-8"):
         WordPiece(folder)
