@@ -120,6 +120,7 @@ def table(results: list[Measured], dim: int, gigabytes: float, title: str, share
 
 @command("benchmarks.sharded_tables")
 @click.option("--rows", type=click.IntRange(100), default=4_000_000, help="Rows of the table.")
+@click.option("--optimizer", "optimizers", type=click.Choice(OPTIMIZERS), multiple=True, help="Default: each.")
 @click.option("--devices", default="1,2,4,8", help="Numbers of devices.")
 @click.option("--gigabytes", type=click.FloatRange(1), default=80.0, help="Memory of a device that is reckoned with.")
 @click.option("--rounds", type=click.IntRange(1), default=3, help="How often a step is timed.")
@@ -136,6 +137,7 @@ def table(results: list[Measured], dim: int, gigabytes: float, title: str, share
 )
 def main(
     rows: int,
+    optimizers: tuple[str, ...],
     devices: str,
     gigabytes: float,
     rounds: int,
@@ -159,7 +161,7 @@ def main(
     report |= {"shape": dataclasses.asdict(shapes[0]), "threads": threads, "gigabytes": gigabytes, "rounds": rounds}
     results: list[Measured] = []
     with on_cores(threads):
-        for optimizer in OPTIMIZERS:
+        for optimizer in optimizers or OPTIMIZERS:
             for count in counts:
                 results.append(measure(optimizer, count, shapes, threads, rounds, steps))
                 report["results"] = [result.as_json(dim, gigabytes * 1e9) for result in results]
