@@ -10,6 +10,7 @@ import os
 import pathlib
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
@@ -76,10 +77,11 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
     # This process and the one that gets ready take a core each.
     readers = min(processes, cores() - 2)
     with contextlib.ExitStack() as stack:
-        if readers > 0 and "tensorflow" not in sys.modules and not (output / METADATA).exists():
-            seed = config.data.split.seed(config.seed)
-            ahead = reading_ahead(config.log_spec, _absolute(files), seed, output, readers)
-            stack.enter_context(ahead)
+        is_single = "tensorflow" not in sys.modules and threading.active_count() == 1  # so that it may be copied
+        if readers > 0 and is_single and not (output / METADATA).exists():
+            seed, near = config.data.split.seed(config.seed), (output / METADATA).parent
+            with contextlib.suppress(OSError):  # what is wrong with the folder is said in time
+                stack.enter_context(reading_ahead(config.log_spec, _absolute(files), seed, near, readers))
         warm("pipeline.worker_modules")
         yield
 

@@ -25,12 +25,16 @@ class ReadAhead(contextlib.AbstractContextManager):
         seed: Seed of `split.by: hash`.
         near: A path on the file system of the payload to be; it need not exist.
         processes: How many copies.
+
+    Raises:
+        OSError: nothing can be written there, or no process be started.
     """
 
     def __init__(self, spec: LogSpec, files: Sequence[str], seed: int, near: pathlib.Path, processes: int):
         self._log = (spec, list(files), seed)
         self._stamps = _stamps(files)
-        there = next(folder for folder in near.resolve().parents if folder.is_dir())
+        path = near.resolve()
+        there = next(folder for folder in (path, *path.parents) if folder.is_dir())
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix=".reading-", dir=there))
         self._pool = copies(processes, self._folder)
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
@@ -78,8 +82,11 @@ class ReadAhead(contextlib.AbstractContextManager):
 
 
 def _stamps(files: Sequence[str]) -> list[tuple[int, int]]:
-    found = map(os.stat, files)
-    return [(file.st_size, file.st_mtime_ns) for file in found]
+    """Sizes and times; none where a file is not there, which who reads it says."""
+    try:
+        return [(found.st_size, found.st_mtime_ns) for found in map(os.stat, files)]
+    except OSError:
+        return []
 
 
 @contextlib.contextmanager

@@ -123,11 +123,15 @@ with reading_ahead(spec, [path], 1, here / "x", 1):
     os.utime(path, (1, 1))
     with taken(spec, [path], 1) as begun:
         found.append(begun)
+with reading_ahead(spec, [path], 1, here / "x", 1):
+    os.rename(path, path + ".moved")
+    with taken(spec, [path], 1) as begun:
+        found.append(begun)
 with taken(spec, [path], 1) as begun:
     found.append(begun)
 print(json.dumps([found, left()]))
 """
-    assert answer(start(code)) == [[None] * 5, []]
+    assert answer(start(code)) == [[None] * 6, []]
 
 
 def test_a_file_that_cannot_be_read_is_the_users_mistake_when_it_is_asked_for(start):
