@@ -23,13 +23,6 @@ def prepare() -> None:
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the split.")
 @click.option("--test", type=float, default=1 / 11, help="Share of the lines for the test.  [default: 1/11]")
 @click.option("--validation", type=float, default=0.05, show_default=True, help="Share of the others for validation.")
-@click.option(
-    "--impressions",
-    type=click.Choice(["expand", "weight"]),
-    default="expand",
-    show_default=True,
-    help="A row an impression, or at most two rows a line with a column weight.",
-)
 @click.option("--prior-impressions", type=float, default=20.0, show_default=True, help="How far rates are smoothed.")
 @click.option(
     "--folds",
@@ -53,7 +46,7 @@ def kddcup2012(
 
     \b
     Leaves in OUTPUT:
-      log/*.parquet              the log: click, part, position, 11 ids, 2 texts, 45 numbers
+      log/*.parquet              the log, a row an impression: click, part, position, 11 ids, 2 texts, 45 numbers
       dead_letter/rejects.jsonl  malformed lines of all files with file, line and reason
       summary.json               counts
     A line, with all its impressions, is in one part of the log. Running it again continues an interrupted run.

@@ -13,7 +13,7 @@ from pipeline.prepared import joined
 from transforms.errors import InputError
 from transforms.generate import generate_kddcup2012
 from transforms.ingest import SPLITS, ingest
-from transforms.kddcup2012.join import log_schema
+from transforms.kddcup2012.join import SCHEMA
 from transforms.kddcup2012.layout import IDS, NUMBERS, TEXTS
 from transforms.parallel import Workers
 from transforms.payload import payload_files, read_payload
@@ -28,7 +28,7 @@ def test_every_model_with_a_text_has_a_configuration_on_the_same_log():
         assert config.model.name == name
         assert (config.data, config.features) == (loaded["bert4ctr"].data, loaded["bert4ctr"].features)
         assert set(config.feature_columns) == {*IDS, *NUMBERS, *TEXTS, "position"}
-        assert set(config.feature_columns) | {"click", "part"} == set(log_schema("expand").names)
+        assert set(config.feature_columns) | {"click", "part"} == set(SCHEMA.names)
 
 
 def test_the_pipeline_reads_the_joined_log_with_its_parts(tmp_path):

@@ -35,13 +35,6 @@ def folder(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def weighted(folder, tmp_path_factory) -> pd.DataFrame:
-    """The log with at most two rows a line."""
-    output = tmp_path_factory.mktemp("weighted")
-    return read_log(prepare(folder, output, Options(**{**vars(OPTIONS), "impressions": "weight"})))
-
-
-@pytest.fixture(scope="module")
 def log(folder, tmp_path_factory) -> pd.DataFrame:
     return read_log(prepare(folder, tmp_path_factory.mktemp("log"), OPTIONS))
 
@@ -134,14 +127,6 @@ def test_tf_idf_is_that_of_scikit_learn_on_the_lists_that_training_lines_name(fo
             assert row[f"{name}_tf_idf_sum"] == pytest.approx(sum(weights), rel=1e-5)
             assert row[f"{name}_tf_idf_mean"] == pytest.approx(sum(weights) / len(tokens), rel=1e-5)
             assert row[f"{name}_tf_idf_max"] == pytest.approx(max(weights), rel=1e-5)
-
-
-def test_weighted_rows_are_the_expanded_ones_added_up(log, weighted):
-    keys = ["click", "part", "position", *IDS, "query_tokens", "ad_tokens", *NUMBERS]
-    together = log.groupby(keys, dropna=False).size()
-    added = weighted.groupby(keys, dropna=False)["weight"].sum()
-    pd.testing.assert_series_equal(added.sort_index(), together.sort_index(), check_dtype=False, check_names=False)
-    assert len(weighted) < len(log) and weighted["weight"].max() > 1
 
 
 # What a line knows of the past ---------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import shutil
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +19,14 @@ from transforms.payload import PayloadWriter
 
 _LINES = 1 << 16  # joined at a time
 _ROWS = 1 << 16  # written at a time
-Impressions = Literal["expand", "weight"]
-
-
-def log_schema(impressions: Impressions) -> pa.Schema:
-    """The columns of the joined log: click, weight where lines are weighted, part, position, ids, texts, numbers."""
-    weight = [("weight", pa.float32())] if impressions == "weight" else []
-    text = [(name, pa.string()) for name in ("part", "position", *IDS, *TEXTS)]
-    return pa.schema([("click", pa.int8()), *weight, *text, *((name, pa.float32()) for name in NUMBERS)])
+# The columns of the joined log.
+SCHEMA = pa.schema(
+    [
+        ("click", pa.int8()),
+        *((name, pa.string()) for name in ("part", "position", *IDS, *TEXTS)),
+        *((name, pa.float32()) for name in NUMBERS),
+    ]
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +40,8 @@ class Joined:
 
 @dataclasses.dataclass(frozen=True)
 class Join:
-    """Writes the rows of a range of lines: Parquet files named after the range, in a folder of their own.
+    """Writes the rows of a range of lines, one an impression: Parquet files named after the range, in a folder of
+    their own.
 
     Args:
         lines: Folder of the lines.
@@ -49,8 +49,6 @@ class Join:
         tokens: Folder and bits by table of token lists.
         output: Folder below which to write.
         total, prior_impressions, folds: See History.
-        impressions: `expand`: a row an impression, those with a click first. `weight`: a row for a line's clicks and
-            one for its other impressions, with their number as weight.
         stem: What the files' names begin with.
     """
 
@@ -61,7 +59,6 @@ class Join:
     total: Total
     prior_impressions: float
     folds: int
-    impressions: Impressions
     stem: str
 
     def __call__(self, number: int) -> Joined:
@@ -70,21 +67,20 @@ class Join:
         lines = map_arrow(self.lines / bucket_name(number))
         folder = self.output / f"{number:05d}-{uuid.uuid4()}"
         folder.mkdir()
-        schema = log_schema(self.impressions)
         absent: Counter[str] = Counter()
         rows = 0
-        with PayloadWriter(folder, f"{self.stem}-{number:05d}", schema) as writer:
+        with PayloadWriter(folder, f"{self.stem}-{number:05d}", SCHEMA) as writer:
             for start in range(0, len(lines), _LINES):
                 some = lines.slice(start, _LINES).combine_chunks()
                 joined = _join(some, history, tokens, absent)
-                for batch in _samples(joined, numbers(some["click"]), numbers(some["impressions"]), self.impressions):
-                    writer.write(batch.cast(schema))
+                for batch in _samples(joined, numbers(some["click"]), numbers(some["impressions"])):
+                    writer.write(batch.cast(SCHEMA))
                     rows += batch.num_rows
         return Joined(writer.parts, rows, absent)
 
 
 def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: Counter[str]) -> pa.Table:
-    """One row a line: all columns but click and weight."""
+    """One row a line: all columns but click."""
     part = pa.array([*PARTS, PUBLIC_TEST]).take(lines["part"].combine_chunks())
     columns: dict[str, pa.Array] = {"part": part}
     for name in ("position", *IDS):
@@ -108,22 +104,16 @@ def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: 
     return pa.table(columns)
 
 
-def _samples(
-    joined: pa.Table, clicks: np.ndarray, impressions: np.ndarray, kind: Impressions
-) -> Iterator[pa.RecordBatch]:
-    """The rows that lines become, in their order."""
+def _samples(joined: pa.Table, clicks: np.ndarray, impressions: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """The rows that lines become, in their order, those with a click first."""
     counts = np.stack([clicks, impressions - clicks], axis=1).ravel()  # of each line: with a click, without
     labels = np.tile(np.array([1, 0], np.int8), len(clicks))
     places = np.repeat(np.arange(len(clicks)), 2)
-    often = counts if kind == "expand" else np.minimum(counts, 1)
-    ends = np.cumsum(often)
+    ends = np.cumsum(counts)
     for start in range(0, int(ends[-1]) if len(ends) else 0, _ROWS):
         halves = np.searchsorted(ends, np.arange(start, min(start + _ROWS, ends[-1])), side="right")
         rows = joined.take(pa.array(places[halves])).append_column("click", pa.array(labels[halves]))
-        if kind == "weight":
-            rows = rows.append_column("weight", pa.array(counts[halves].astype(np.float32)))
-        names = log_schema(kind).names
-        yield rows.select(names).combine_chunks().to_batches()[0]
+        yield rows.select(SCHEMA.names).combine_chunks().to_batches()[0]
 
 
 def place(parts: list[pathlib.Path], folder: pathlib.Path) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from transforms.errors import InputError
 from transforms.ingest import DEAD_LETTERS_KEPT
 from transforms.kddcup2012.history import CountLines, MergeCounts, Total, parts_of, tables_of
-from transforms.kddcup2012.join import Impressions, Join, Joined, place
+from transforms.kddcup2012.join import Join, Joined, place
 from transforms.kddcup2012.layout import PARTS, PUBLIC_TEST, TOKEN_TABLES, Files, Table, find_tables
 from transforms.kddcup2012.lines import PUBLIC, TRAIN, Counted, ReadLines
 from transforms.kddcup2012.read import Part, Tally, ranges_of
@@ -58,7 +58,6 @@ class Options:
         seed: Of the split and of the folds.
         test: Share of the lines of the test part (paper: 1/11).
         validation: Share of the other lines of the validation part.
-        impressions: See Join.
         prior_impressions: See History.
         folds: See History.
         most_lines: Only so many lines of the training file; None: all.
@@ -68,7 +67,6 @@ class Options:
     seed: int = 1
     test: float = 1 / 11
     validation: float = 0.05
-    impressions: Impressions = "expand"
     prior_impressions: float = 20.0
     folds: int = 5
     most_lines: int | None = None
@@ -282,8 +280,7 @@ class _Steps:
         options, bits = self.options, self._bits(self.files.training)
         tokens = {name: (self.scratch / name, self._bits(self.files.tokens[name])) for name in TOKEN_TABLES}
         places = self.scratch / "lines", (self.scratch / "history", bits), tokens, self._folder("joined")
-        numbers = self.total, options.prior_impressions, options.folds, options.impressions
-        log = Join(*places, *numbers, "part")
+        log = Join(*places, self.total, options.prior_impressions, options.folds, "part")
         found = self._map(_LAST_STEPS[0], "Lines joined", log, range(self._training_parts))
         if self.files.public_test:
             public = dataclasses.replace(log, stem="public")
@@ -362,7 +359,7 @@ def _publish(steps: _Steps) -> Prepared:
     }
     rows = sum(joined.rows for joined in steps.joined)
     training = steps.tallies[steps.files.training.path.name]
-    if steps.options.impressions == "expand" and rows != sum(by_part["impressions"].values()):
+    if rows != sum(by_part["impressions"].values()):
         raise RuntimeError(f"{rows} rows of {by_part['impressions']} impressions")
     if sum(by_part["lines"][name] for name in PARTS) + training.rejected != training.lines:
         raise RuntimeError(f"{by_part['lines']} and {training.rejected} malformed ones of {training.lines} lines")
