@@ -7,7 +7,7 @@ from keras import ops
 
 from models.bert4ctr import attend, uni_attention_layers
 from models.feature_map import FeatureMap
-from models.layers.number_tokens import NumberTokens
+from models.layers.number_tokens import NumberTokens, new_tokens
 from models.layers.tower import Tower
 from models.text_model import TextModel
 
@@ -32,12 +32,12 @@ class NumBERT(TextModel):
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         if self.position is None:
             self.table = None  # features are read as numbers
-        self.numbers = number_tokens(feature_map)
+        self.numbers = NumberTokens(feature_map, name="numbers")
         self.head = Tower((), self.tasks, name="head")
 
     @classmethod
     def extra_tokens(cls, feature_map: FeatureMap) -> int:
-        return number_tokens(feature_map).vocabulary_size - feature_map.text.vocabulary_size
+        return new_tokens(feature_map.text)
 
     def states(self, inputs, training=None):
         numbers = self.numbers(feature_ids(inputs["ids"], self.feature_map))
@@ -87,14 +87,14 @@ class NumBERTUniAttention(TextModel):
         if self.position is None:
             self.table = None  # features are read as numbers
         self.token_dim = token_dim
-        self.numbers = number_tokens(feature_map)
+        self.numbers = NumberTokens(feature_map, name="numbers")
         self.uni_attention = uni_attention_layers(self.encoder, attention_dim, token_ffn)
         self.project = keras.layers.Dense(token_dim, name="project")
         self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
 
     @classmethod
     def extra_tokens(cls, feature_map: FeatureMap) -> int:
-        return number_tokens(feature_map).vocabulary_size - feature_map.text.vocabulary_size
+        return new_tokens(feature_map.text)
 
     def interact(self, rows, inputs, training=None):
         numbers = self.numbers(feature_ids(inputs["ids"], self.feature_map))
@@ -104,11 +104,6 @@ class NumBERTUniAttention(TextModel):
         gathered = ops.reshape(self.project(tokens), (-1, self.numbers.length * self.token_dim))
         parts = [gathered, self.pooled_of_rows(states, inputs, training)]
         return self.tower(ops.concatenate(parts, axis=1), training=training) + self.position_logits(rows)
-
-
-def number_tokens(feature_map: FeatureMap) -> NumberTokens:
-    """Writes all fields but the positions."""
-    return NumberTokens(feature_map, name="numbers")
 
 
 def feature_ids(ids, feature_map: FeatureMap):

@@ -4,10 +4,15 @@ import keras
 import numpy as np
 from keras import ops
 
-from models.feature_map import NUMBER_TOKENS, FeatureMap
+from models.feature_map import NUMBER_TOKENS, FeatureMap, Text
 
 TOKENS_PER_FEATURE = 4
 _SIGNIFICANT = 100  # a significand has two digits, so that it is one token
+
+
+def new_tokens(text: Text) -> int:
+    """How many tokens stand behind the text's vocabulary: [EXP], and the numbers where the text has none."""
+    return 1 if text.number_ids else 1 + NUMBER_TOKENS
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -39,11 +44,6 @@ class NumberTokens(keras.layers.Layer):
         new = range(text.vocabulary_size + 1, text.vocabulary_size + 1 + NUMBER_TOKENS)
         self.numbers = np.array(text.number_ids or new, np.int32)
         self.offsets = np.array([field.offset for field in features], np.int32)
-
-    @property
-    def vocabulary_size(self) -> int:
-        """The text's vocabulary with the tokens that are new."""
-        return self.feature_map.text.vocabulary_size + 1 + (0 if self.feature_map.text.number_ids else NUMBER_TOKENS)
 
     @property
     def length(self) -> int:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from models import FeatureMap, create
 from models.feature_map import Text
-from models.layers.number_tokens import NumberTokens
+from models.layers.number_tokens import NumberTokens, new_tokens
 from models.layers.text_encoder import TextEncoder, activation_of
 from models.layers.tree_ensemble import TreeEnsemble
 from models.layers.uni_attention import UniAttention
@@ -237,7 +237,7 @@ def test_folded_weights_give_the_same():
 def test_numbers_become_four_tokens(number, significand, exponent):
     data = FeatureMap.from_sizes([("a", "categorical", 2**31 - 5, 1, "feature")], text=Text(4, 10))
     layer = NumberTokens(data)
-    assert (layer.vocabulary_size, layer.length) == (111, 4)
+    assert (new_tokens(data.text), layer.length) == (101, 4)
     ids = np.array([[number + 2]], np.int32)  # offset 1 is unknown, 2 is missing: both are 0
     np.testing.assert_array_equal(layer(ids), [[11 + significand, 10, 11 + exponent, data.text.separator_id]])
     np.testing.assert_array_equal(layer(np.array([[1]], np.int32)), layer(np.array([[2]], np.int32)))
@@ -245,7 +245,7 @@ def test_numbers_become_four_tokens(number, significand, exponent):
 
 def test_numbers_that_are_words_keep_their_tokens():
     layer = NumberTokens(text_map())
-    assert (layer.vocabulary_size, layer.length) == (131, 8)
+    assert (new_tokens(text_map().text), layer.length) == (1, 8)
     found = layer(np.array([[1 + 36, 403 + 2 + 2 + 1]], np.int32))  # 35, and the first of the second feature's
     assert found[0, :4].numpy().tolist() == [20 + 35, 130, 20 + 1, 3]
 
