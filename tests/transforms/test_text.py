@@ -120,6 +120,17 @@ def test_garbage_in_a_token_list_is_no_token_or_an_unknown_one(tmp_path):
     assert sorted(words) == [" 2", "1", "2", "é"] and words[0] == "1"
 
 
+def test_the_graph_makes_no_token_or_an_unknown_one_of_garbage_in_a_token_list(tmp_path):
+    spec = spec_of(tokens="vocabulary", separator=" ", top_k=3)
+    packed(spec, tmp_path)
+    red, hat, unknown, classify, separator = 5, 6, 1, 2, 3
+    queries = [b"  red   hat ", b"\xff\xfe red", b"red\0 red", b"|||", b"   "]
+    batch = rows(queries, [None] * len(queries))
+    found = load_graph(tmp_path / "graph")(raw_arrays(batch, spec, labels=True))["tokens"]
+    words = [[token for token in row if token not in (0, classify, separator)] for row in np.asarray(found).tolist()]
+    assert words == [[red, hat], [unknown, red], [unknown, red], [unknown], []]
+
+
 def by_hand(texts: list[str]) -> dict[str, float]:
     """TF x IDF of each token over all texts that are not empty."""
     counts = CountVectorizer(analyzer=str.split, lowercase=False)
