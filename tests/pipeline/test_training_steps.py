@@ -1,0 +1,138 @@
+"""The compiled step: under XLA with static shapes, as a TPU wants it; several steps in one call; low precision."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from pipeline.config import Model, Training
+from pipeline.training import loss_scale
+from pipeline.training.network import build_network
+from pipeline.training.tensorflow_learner import fill_batch, make_learner
+from pipeline.training.train import train
+from tests.models.small_models import SMALL, batch_of, map_of
+from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
+
+ROWS = 8
+NO_DROPOUT = ("dropout", "embedding_dropout", "attention_dropout", "encoder_dropout")
+
+
+def learner_of(name: str, **changes):
+    options = {**SMALL[name], **{key: 0.0 for key in NO_DROPOUT if key in SMALL[name]}}
+    training = Training(**{"batch_size": ROWS, "distribution": "one_device", "gradient_clip_norm": 1.0, **changes})
+    return make_learner(Model(name=name, **options), training, map_of(name), 1)
+
+
+def batches_of(name: str, count: int, rows: int = ROWS):
+    random = np.random.default_rng(5)
+    inputs = batch_of(name, rows * count)
+    labels = random.integers(0, 2, (rows * count, 1)).astype(np.float32)
+    parts = [slice(start, start + rows) for start in range(0, rows * count, rows)]
+    return [({key: value[part] for key, value in inputs.items()}, labels[part]) for part in parts]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_xla_compiles_the_step_of_every_model_and_computes_the_same(name):
+    plain, compiled = learner_of(name), learner_of(name)
+    step = tf.function(compiled.step, jit_compile=True, reduce_retracing=False)
+    rate = tf.constant(1e-3)
+    for inputs, labels in batches_of(name, 2):
+        expected = tf.function(plain.step)(inputs, labels, rate)
+        np.testing.assert_allclose(step(inputs, labels, rate), expected, rtol=1e-4, atol=1e-5)
+    for found, expected in zip(compiled.weights(), plain.weights(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-5)
+
+
+def test_xla_compiles_several_steps():
+    plain, compiled = learner_of("deepfm"), learner_of("deepfm")
+    batches = batches_of("deepfm", 3)
+    stacked = {key: np.stack([inputs[key] for inputs, _ in batches]) for key in batches[0][0]}
+    rates = np.full(3, 1e-3, np.float32)
+    several = tf.function(compiled.several_steps, jit_compile=True)
+    losses = several(stacked, np.stack([labels for _, labels in batches]), rates)
+    assert losses.shape == (3,)
+    assert plain.fit(batches) == pytest.approx(np.mean(losses), abs=1e-6)
+    for found, expected in zip(compiled.weights(), plain.weights(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_several_steps_in_one_call_are_those_steps():
+    batches = [*batches_of("deepfm", 7), *batches_of("deepfm", 1, rows=3)]
+    warmed_up = {"warmup_steps": 4, "learning_rate": 0.01}
+    one, three = learner_of("deepfm", **warmed_up), learner_of("deepfm", **warmed_up, steps_per_execution=3)
+    calls = []
+    run = three._several_steps
+    three._several_steps = lambda inputs, labels, rates: calls.append(len(rates)) or run(inputs, labels, rates)
+    assert three.fit(batches) == pytest.approx(one.fit(batches), abs=1e-6)
+    assert calls == [3, 3]  # then the seventh, and the smaller one
+    for found, expected in zip(three.state(), one.state(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_small_batch_is_filled_with_its_own_rows():
+    inputs, labels = batches_of("deepfm", 1, rows=3)[0]
+    filled, filled_labels = fill_batch((inputs, labels), 8)
+    np.testing.assert_array_equal(filled["ids"], inputs["ids"][[0, 1, 2, 0, 1, 2, 0, 1]])
+    np.testing.assert_array_equal(filled_labels, labels[[0, 1, 2, 0, 1, 2, 0, 1]])
+    whole = batches_of("deepfm", 1)[0]
+    assert fill_batch(whole, ROWS) is whole
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    return [write(folder / "train", 1500, 1)], [write(folder / "validation", 600, 2)]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lazy_adam"])
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_low_precision_learns_the_same_and_ends_in_float32(files, tmp_path, precision, optimizer):
+    training = Training(**{**SETTINGS, "epochs": 15, "precision": precision, "optimizer": optimizer})
+    result = train(MODEL, training, MAP, *files, 1, tmp_path)
+    assert max(row["validation_auc"] for row in result.progress.evaluations) > 0.9
+    assert result.model.dtype_policy.name == "float32"
+    assert {layer.compute_dtype for layer in result.model._flatten_layers()} == {"float32"}
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_precision_is_that_of_the_layers_and_of_nothing_else(precision):
+    network = build_network(MODEL, MAP, 1, precision)
+    assert {layer.compute_dtype for layer in network._flatten_layers()} == {precision.removeprefix("mixed_")}
+    assert {weight.dtype for weight in network.trainable_weights} == {"float32"}
+    assert network({"ids": np.zeros((2, 2), np.int32)}).dtype == tf.float32
+    assert keras.config.dtype_policy().name == "float32"
+    expected = build_network(MODEL, MAP, 1)
+    for found, weight in zip(network.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(found, weight)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lazy_adam"])
+def test_a_step_whose_gradients_overflow_is_left_out_and_the_scale_halved(optimizer):
+    learner = learner_of("deepfm", precision="mixed_float16", optimizer=optimizer)
+    whole = learner.state()
+    scale = next(index for index, value in enumerate(whole) if value.shape == () and value == loss_scale.INITIAL_SCALE)
+    whole[scale] = np.float32(3e38)
+    learner.load_state(whole)
+    learner.fit(batches_of("deepfm", 1))
+    after = learner.state()
+    assert after[scale] == np.float32(1.5e38)
+    for index, (found, before) in enumerate(zip(after, whole, strict=True)):
+        if index != scale:
+            np.testing.assert_array_equal(found, before)
+    after[scale] = np.float32(1024.0)
+    learner.load_state(after)
+    learner.fit(batches_of("deepfm", 1))
+    assert learner.state()[scale] == 1024.0
+    assert any(np.any(found != before) for found, before in zip(learner.weights(), whole, strict=False))
+
+
+def test_the_loss_scale_doubles_after_enough_finite_steps():
+    last = loss_scale.GROWTH_STEPS - 1
+    for scale, steps, finite, expected in [
+        (8.0, 5, True, (8.0, 6)),
+        (8.0, last, True, (16.0, 0)),
+        (8.0, last, False, (4.0, 0)),
+        (1.0, 5, False, (1.0, 0)),
+    ]:
+        found = loss_scale.next_scale(np.float32(scale), np.int32(steps), finite)
+        assert tuple(map(float, found)) == expected
