@@ -298,6 +298,10 @@ class BatchingServable:
         self._parameters = parameters
         self._scheduler = scheduler
         self.input_types = servable.input_types
+        self._shapes = {
+            signature: {name: tf.TensorShape(info.tensor_shape) for name, info in definition.inputs.items()}
+            for signature, definition in servable.signatures.items()
+        }
         self.waits = parameters.batch_timeout_micros > 0
         self._queues: dict[tuple[str, ...], BatchQueue] = {}
         self._lock = threading.Lock()
@@ -316,9 +320,7 @@ class BatchingServable:
                 has failed.
         """
         arrays = self._servable.with_defaults(signature, inputs)
-        types = self.input_types[signature]
-        if any(name not in types or array.dtype != types[name].as_numpy_dtype for name, array in arrays.items()):
-            # It fails, and would take the others of its batch with it.
+        if not self._fits(signature, arrays):  # it fails, and would take the others of its batch with it
             return self._servable.run(signature, arrays, outputs)
         rows = _batch_size(arrays)
         queue = self._queue((signature, *(outputs or ())))
@@ -337,6 +339,16 @@ class BatchingServable:
         if len(tasks) == 1:
             return tasks[0].outputs
         return {name: np.concatenate([task.outputs[name] for task in tasks]) for name in tasks[0].outputs}
+
+    def _fits(self, signature: str, arrays: Arrays) -> bool:
+        """Whether the signature has such inputs: their names, types and known dimensions."""
+        types, shapes = self.input_types[signature], self._shapes[signature]
+        return all(
+            name in types
+            and array.dtype == types[name].as_numpy_dtype
+            and (array.ndim == 0 or shapes[name].is_compatible_with(array.shape))  # a scalar has an error of its own
+            for name, array in arrays.items()
+        )
 
     def close(self) -> None:
         """Answers what is queued, then closes the servable."""

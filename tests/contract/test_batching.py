@@ -296,6 +296,16 @@ def test_a_request_of_another_type_does_not_spoil_a_batch(batched):
     assert together(*[lambda: servable.run("rows", x(1))["rows"] for _ in range(2)]) == [2, 2]
 
 
+def test_a_request_of_another_rank_does_not_spoil_a_batch(batched):
+    servable = batched(max_batch_size=2, batch_timeout_micros=LONG)
+
+    def alone():
+        return servable.run("rows", {"x": np.float32([[1, 2]])})["y"].tolist()
+
+    right = [lambda: servable.run("rows", x(1))["rows"] for _ in range(2)]
+    assert together(alone, *right) == [[[2.5, 3]], 2, 2]
+
+
 def test_closing_answers_what_is_queued(base_path):
     scheduler = BatchScheduler(1)
     parameters = BatchingParameters(max_batch_size=10, batch_timeout_micros=LONG)
