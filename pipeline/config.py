@@ -173,12 +173,14 @@ class Evaluation(Section):
 class Serving(Section):
     """`model_name` is the folder under models/; `warmup_requests` rows are recorded with the model; `bulk_inferrer`
     adds TFX's BulkInferrer, which scores the test split, to the pipeline. `position` gives columns of the role position
-    one value for every request, whatever it says."""
+    one value for every request, whatever it says. `encoder_precision` is that of a text's encoder as it is served, and
+    as the gates judge it."""
 
     model_name: str = pydantic.Field("ctr", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     warmup_requests: int = pydantic.Field(10, ge=1, le=1000)
     bulk_inferrer: bool = False
     position: dict[str, str | float] = {}
+    encoder_precision: Literal["float32", "bfloat16", "int8", "int8_weights"] = "float32"
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
@@ -233,6 +235,12 @@ class RunConfig(LogSpec):
         if absent or len(set(tail)) < len(tail):
             wrong = f"{', '.join(absent)} is no feature column" if absent else "a column is named twice"
             raise ValueError(f"evaluation.tail.columns: {wrong}")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _precision_is_of_a_text(self) -> "RunConfig":
+        if self.serving.encoder_precision != "float32" and self.text is None:
+            raise ValueError("serving.encoder_precision: there is no text; add a feature of kind text")
         return self
 
     @pydantic.model_validator(mode="after")

@@ -169,6 +169,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
                 "seed": config.seed,
                 "warmup_requests": config.serving.warmup_requests,
                 "position": config.serving.position,
+                "encoder_precision": config.serving.encoder_precision,
                 "work": str(output / "tfx" / "training" / f"{model.name}-{training_fingerprint}"),
                 "files": list(inputs.files),
                 "code_version": inputs.code_version,

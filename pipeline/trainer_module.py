@@ -20,8 +20,9 @@ HISTORY = "history.json"
 
 def run_fn(fn_args: FnArgs) -> None:
     """Trains and exports. custom_config: `spec` (LogSpec), `model` (Model) and `training` (Training) as JSON, `seed`,
-    `warmup_requests` (how many), `position` (column -> its value at serving), `work` (folder of the checkpoints, the
-    same for every try at the same training), `files` (the raw log), `code_version`, `training_fingerprint`."""
+    `warmup_requests` (how many), `position` (column -> its value at serving), `encoder_precision`, `work` (folder of
+    the checkpoints, the same for every try at the same training), `files` (the raw log), `code_version`,
+    `training_fingerprint`."""
     from pipeline.training.text_encoder import with_encoder
     from pipeline.training.train import train
 
@@ -50,7 +51,8 @@ def run_fn(fn_args: FnArgs) -> None:
     }
     rows = _first_rows(custom["files"][0], spec, custom["warmup_requests"])
     folder = pathlib.Path(fn_args.serving_model_dir)
-    export(result.model, transform, spec, fields, rows, folder, extra, custom["position"])
+    precision = custom["encoder_precision"]
+    export(result.model, transform, spec, fields, rows, folder, extra, custom["position"], precision)
 
 
 def _first_rows(file: str, spec: LogSpec, count: int) -> pa.RecordBatch:

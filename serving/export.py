@@ -17,6 +17,7 @@ from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2, 
 
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
+from models.text_precision import in_precision
 from transforms.ingest import to_examples
 from transforms.packed import INPUTS
 from transforms.raw import raw_arrays
@@ -30,6 +31,8 @@ GOLDEN = "golden.npz"
 WARMUP = "tf_serving_warmup_requests"
 ASSETS = "assets.extra"
 TEXT_INPUTS = ("tokens", "segments")
+# How far a probability may be from that of Keras in float32. What fewer bits cost in AUC is for the gates to judge.
+TOLERANCES = {"float32": 1e-6, "bfloat16": 0.05, "int8": 0.1, "int8_weights": 0.05}
 _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -206,11 +209,12 @@ def export(
     path: pathlib.Path,
     extra: dict[str, str | bytes],
     position: Mapping[str, str | float] = types.MappingProxyType({}),
+    encoder_precision: str = "float32",
 ) -> None:
     """Writes the SavedModel, with what travels beside it in assets.extra.
 
     Args:
-        model: The trained model; it is folded.
+        model: The trained model; it is folded where it is what is served.
         transform: The transform graph that made its training data.
         spec: The description of the log.
         feature_map: The description of the packed tensors.
@@ -218,10 +222,12 @@ def export(
         path: The folder to write.
         extra: More files for assets.extra, name -> contents.
         position: Raw values of columns of the role position, which then hold for every request.
+        encoder_precision: Of the text's encoder; see models.text_precision.
     """
     load_text_operations()
-    model.fold()
-    servable = _Servable(model, transform, spec, feature_map, position)
+    exported = in_precision(model, encoder_precision)
+    exported.fold()
+    servable = _Servable(exported, transform, spec, feature_map, position)
     signatures = _signatures(servable, spec, feature_map)
     tf.saved_model.save(servable, str(path), signatures=signatures)
     _name_inputs(path / "saved_model.pb", {argument: name for name, argument in _arguments(spec).items()})
@@ -237,6 +243,7 @@ def export(
     if servable.shares_text:
         repeated = {**packed, **{name: np.repeat(packed[name][:1], rows.num_rows, axis=0) for name in TEXT_INPUTS}}
         golden["candidates"] = np.asarray(tf.sigmoid(model(servable.placed(repeated), training=False)))
+    golden["tolerance"] = np.array(TOLERANCES["float32" if exported is model else encoder_precision])
     _write_golden(assets / GOLDEN, raw, packed, golden)
     _write_warmup(assets / WARMUP, spec, rows, raw, packed, servable.shares_text)
 

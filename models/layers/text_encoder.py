@@ -165,18 +165,21 @@ class TextEncoder(keras.layers.Layer):
         self.activation = activation
         self.epsilon = epsilon
         self.dropout = dropout
-        policy = self.dtype_policy
-        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name="embedding_norm")
-        self.drop = keras.layers.Dropout(dropout, dtype=policy)
-        self.attention = [
-            SelfAttention(heads, epsilon, dropout, dtype=policy, name=f"attention_{index}") for index in range(layers)
-        ]
-        self.feed_forward = [
-            FeedForward(ffn_dim, activation, epsilon, dropout, dtype=policy, name=f"feed_forward_{index}")
-            for index in range(layers)
-        ]
 
     def build(self, input_shape=None):
+        # Here, so that the precision can be changed until there are weights.
+        policy, rate = self.dtype_policy, self.dropout
+        self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=policy, name="embedding_norm")
+        self.drop = keras.layers.Dropout(rate, dtype=policy)
+        self.attention = [
+            SelfAttention(self.heads, self.epsilon, rate, dtype=policy, name=f"attention_{index}")
+            for index in range(self.layers)
+        ]
+        self.feed_forward = [
+            FeedForward(self.ffn_dim, self.activation, self.epsilon, rate, dtype=policy, name=f"feed_forward_{index}")
+            for index in range(self.layers)
+        ]
+        self.token_scale = None
         initializer = keras.initializers.RandomNormal(stddev=0.02)
         for name, rows in (("token", self.vocabulary_size), ("position", self.positions), ("segment", self.segments)):
             weight = self.add_weight(name=f"{name}_table", shape=(rows, self.width), initializer=initializer)
@@ -208,7 +211,8 @@ class TextEncoder(keras.layers.Layer):
 
     def embed_words(self, tokens):
         """The tokens' rows of the table alone, without position, segment or normalisation."""
-        return ops.cast(ops.take(self.token_table, tokens, axis=0), self.compute_dtype)
+        rows = ops.cast(ops.take(self.token_table, tokens, axis=0), self.compute_dtype)
+        return rows if self.token_scale is None else rows / ops.take(self.token_scale, tokens, axis=0)
 
     def call(self, tokens, segments=None, training=None):
         """The states of the embeddings and of every layer: layers + 1 tensors (batch_size, tokens, width)."""
@@ -218,6 +222,20 @@ class TextEncoder(keras.layers.Layer):
             attended = attention(states[-1], mask, training=training)
             states.append(feed_forward(attended, training=training))
         return states
+
+    def quantize(self, mode, type_check=True, config=None):
+        """Makes the token table and the kernels int8, with a scale for every token and every output, for a model that
+        is trained no further. `mode` and `config` are those of Keras's Dense."""
+        words, scale = keras.quantizers.abs_max_quantize(self.token_table, axis=-1, to_numpy=True)
+        del self.token_table
+        shapes = {"token_table": (words, "int8"), "token_scale": (scale, self.variable_dtype)}
+        for name, (values, dtype) in shapes.items():
+            weight = self.add_weight(name=name, shape=values.shape, initializer="zeros", dtype=dtype, trainable=False)
+            weight.assign(values)
+            setattr(self, name, weight)
+        for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
+            for dense in (attention.qkv, attention.out, feed_forward.widen, feed_forward.narrow):
+                dense.quantize(mode, config=config)
 
     def get_config(self):
         config = super().get_config()

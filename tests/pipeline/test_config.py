@@ -46,6 +46,8 @@ def test_ranges_of_names_expand():
         ({"gates": {"auc": {"min": float("nan")}}}, r"gates.auc.min: .*finite number"),
         ({"gates": {"auc": {}}}, r"gates.auc: give min, max or both"),
         ({"evaluation": {"slices": ["z"]}}, r"evaluation.slices: z is no feature column"),
+        ({"serving": {"encoder_precision": "int8"}}, r"serving.encoder_precision: there is no text"),
+        ({"serving": {"encoder_precision": "int4"}}, r"serving.encoder_precision: .*'float32', 'bfloat16', 'int8'"),
         ({"statistics": {"max_rows": 10}}, r"statistics.max_rows: .*greater than or equal to 1000"),
         ({"monitoring": {"columns": {"z": 0.1}}}, r"monitoring.columns: z is no feature column and no label"),
         ({"monitoring": {"max_distance": {"numeric": 2}}}, r"monitoring.max_distance.numeric: .*less than or equal"),

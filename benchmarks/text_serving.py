@@ -1,0 +1,327 @@
+"""What one request costs a model with a text: many candidates for one text, and an encoder in fewer bits.
+
+    python -m benchmarks.text_serving [--candidates 1,10,100] [--layers 6] [--width 384] [--length 64] [--repeats 10]
+    python -m benchmarks.text_serving --reviews runs/benchmarks/reviews --encoder FOLDER   # and the cost in AUC
+
+BERT4CTR with random weights is exported as a run exports it, once in every precision, and asked in this process by TF
+Serving's loader; what is compared is asked in turn. `each` sends every candidate with the text (serving_raw), `shared`
+sends the text once (serving_candidates); both answer the same. With --reviews, the text_only that benchmarks.reviews
+has trained with seed 1 answers its test rows in every precision.
+"""
+
+import pathlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+from rich.console import Group
+from rich.table import Table
+
+from benchmarks.command import busy, busy_caption, command, finish, machine
+from benchmarks.floor import numbers
+from models import metrics
+from models.text_precision import PRECISIONS, in_precision
+from pipeline.progress import announce
+from pipeline.quiet import load_tensorflow
+from serving.latency.papers import WARM_UP
+from transforms.errors import InputError
+from transforms.spec import LogSpec
+
+COLUMNS = ("click", "age", "device", "category", "shop", "query", "title")
+LOG_ROWS, SEED = 3000, 1
+
+
+def log_spec(length: int) -> LogSpec:
+    """The generated log's features, and its two texts as `length` tokens."""
+    text = {"kind": "text", "columns": list(COLUMNS[5:]), "length": length, "tokens": "vocabulary", "separator": " "}
+    return LogSpec.model_validate(
+        {
+            "data": {"columns": list(COLUMNS), "labels": {"ctr": "click"}},
+            "features": [
+                {"kind": "numeric", "columns": ["age"], "transform": "min_max"},
+                {"kind": "categorical", "columns": list(COLUMNS[2:5])},
+                text,
+            ],
+        }
+    )
+
+
+class Exports:
+    """BERT4CTR with random weights, exported in any precision."""
+
+    def __init__(self, folder: pathlib.Path, layers: int, width: int, length: int):
+        import keras
+        import tensorflow_transform as tft
+
+        from models import create
+        from models.ctr_model import empty_row
+        from transforms.generate import generate
+        from transforms.ingest import SPLITS, ingest
+        from transforms.parallel import Workers
+        from transforms.payload import payload_files
+        from transforms.preprocessing import feature_map
+        from transforms.readers import LogReader
+        from transforms.transform import analyze
+
+        self.folder, self.spec = folder, log_spec(length)
+        log = folder / "log.tsv"
+        generate("text", LOG_ROWS, SEED, log)
+        payload = {name: folder / "payload" / name for name in SPLITS}
+        for path in payload.values():
+            path.mkdir(parents=True)
+        ingest(self.spec, [str(log)], SEED, payload, folder / "dead_letter", Workers(processes=1))
+        analyze(self.spec, payload_files(payload["train"]), folder / "graph", Workers(processes=1))
+        self.transform = tft.TFTransformOutput(str(folder / "graph"))
+        self.fields = feature_map(self.spec, self.transform)
+        self.rows: pa.RecordBatch = next(LogReader(self.spec).read(str(log))).rows
+        keras.utils.set_random_seed(SEED)
+        shape = {"encoder_layers": layers, "encoder_width": width, "encoder_ffn": 4 * width}
+        self.model = create("bert4ctr", self.fields, **shape, encoder_heads=max(width // 32, 1))
+        self.model(empty_row(self.fields))
+
+    def save(self, precision: str) -> pathlib.Path:
+        """Writes the version, whose folder it returns."""
+        from serving.export import export
+
+        version = self.folder / precision / "1"
+        rows = self.rows.slice(0, 3)
+        export(self.model, self.transform, self.spec, self.fields, rows, version, {}, encoder_precision=precision)
+        return version
+
+    def request(self, candidates: int) -> dict[str, dict[str, np.ndarray]]:
+        """Candidates for one text that leaves no padding: by signature, its inputs."""
+        from serving.export import candidates_of
+        from transforms.raw import raw_arrays
+
+        raw = raw_arrays(self.rows.slice(0, candidates), self.spec)
+        text = b" ".join(raw_arrays(self.rows.slice(0, self.fields.text.length), self.spec)["query"])
+        raw |= {name: np.array([text] * candidates, object) for name in COLUMNS[5:]}
+        return {
+            "serving_raw": raw,
+            "serving_candidates": candidates_of(raw, {}, self.spec)["serving_candidates"],
+        }
+
+
+def in_turn(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, list[float]]]:
+    """Seconds and processor seconds of every call, the calls in turn, after two of each that are not counted."""
+    found: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "cpu_seconds": []} for name in calls}
+    for repeat in range(-WARM_UP, repeats):
+        for name, call in calls.items():
+            started, cpu = time.perf_counter(), time.process_time()
+            call()
+            if repeat >= 0:
+                found[name]["seconds"].append(time.perf_counter() - started)
+                found[name]["cpu_seconds"].append(time.process_time() - cpu)
+    return found
+
+
+def milliseconds(found: dict[str, list[float]]) -> dict[str, float]:
+    return {
+        "ms": 1000 * statistics.median(found["seconds"]),
+        "cpu_ms": 1000 * statistics.median(found["cpu_seconds"]),
+    }
+
+
+def ratio(first: dict[str, list[float]], second: dict[str, list[float]], key: str = "cpu_seconds") -> float:
+    """The median over the repeats of the first's over the second's in the same repeat."""
+    return statistics.median(a / b for a, b in zip(first[key], second[key], strict=True))
+
+
+def sharing(exports: Exports, servable: Any, candidates: Sequence[int], repeats: int) -> list[dict[str, Any]]:
+    """What sharing the text gives, by the number of candidates.
+
+    Raises:
+        InputError: the answers differ.
+    """
+    measured = []
+    for count in candidates:
+        requests = exports.request(count)
+        answers = [servable.run(signature, inputs)["ctr"] for signature, inputs in requests.items()]
+        difference = float(np.abs(answers[0] - answers[1]).max())
+        if not difference <= 1e-6:
+            raise InputError(f"{count} candidates: the answers differ by {difference:.1e}; this is a defect")
+        calls = {
+            signature: lambda signature=signature, inputs=inputs: servable.run(signature, inputs)
+            for signature, inputs in requests.items()
+        }
+        found = in_turn(calls, repeats)
+        each, shared = found["serving_raw"], found["serving_candidates"]
+        gain = {"gain": ratio(each, shared, "seconds"), "cpu_gain": ratio(each, shared)}
+        measured.append(
+            {"candidates": count, "each": milliseconds(each), "shared": milliseconds(shared), **gain}
+            | {"difference": difference}
+        )
+        announce(f"{count} candidates: {gain['cpu_gain']:.1f} times")
+    return measured
+
+
+def fewer_bits(exports: Exports, threads: int, rows: int, repeats: int) -> list[dict[str, Any]]:
+    """Size and time of the export in every precision, beside float32 in the same repeats."""
+    from serving.loader import Servable
+
+    versions = {precision: exports.save(precision) for precision in PRECISIONS}
+    servables = {precision: Servable(version, threads) for precision, version in versions.items()}
+    raw = exports.request(rows)["serving_raw"]
+    exact = servables["float32"].run("serving_raw", raw)["ctr"]
+    calls = {
+        precision: lambda servable=servable: servable.run("serving_raw", raw)
+        for precision, servable in servables.items()
+    }
+    differences = {name: float(np.abs(call()["ctr"] - exact).max()) for name, call in calls.items()}
+    found = in_turn(calls, repeats)
+    for servable in servables.values():
+        servable.close()
+    return [
+        {
+            "precision": name,
+            "bytes": sum(path.stat().st_size for path in (versions[name] / "variables").iterdir()),
+            "encoder_bytes": encoder_bytes(in_precision(exports.model, name)),
+            "rows": rows,
+            **milliseconds(found[name]),
+            "over_float32": ratio(found[name], found["float32"]),
+            "difference": differences[name],
+        }
+        for name in PRECISIONS
+    ]
+
+
+def encoder_bytes(model: Any) -> int:
+    """Of the weights of its encoder."""
+    return sum(int(np.prod(weight.shape)) * weight.value.dtype.size for weight in model.encoder.weights)
+
+
+def quality(reviews: pathlib.Path, encoder: pathlib.Path, most: int | None) -> list[dict[str, Any]]:
+    """AUC and log loss of the trained text_only on the reviews' test rows, in every precision.
+
+    Raises:
+        InputError: benchmarks.reviews has not trained it in this folder.
+    """
+    import tensorflow as tf
+    import tensorflow_transform as tft
+
+    from benchmarks.reviews import config_of
+    from pipeline.artifacts import Artifacts
+    from pipeline.training.checkpoint import read_arrays
+    from pipeline.training.data import packed_batches, prediction_rows
+    from pipeline.training.tensorflow_learner import make_learner
+    from pipeline.training.text_encoder import with_encoder
+    from transforms.preprocessing import feature_map
+
+    weights, database = (
+        reviews / "work" / "text_only-1" / "checkpoint" / "best.npz",
+        reviews / "tfx" / "metadata.sqlite",
+    )
+    for path in (weights, database):
+        if not path.exists():
+            raise InputError(f"--reviews {reviews}: {path.name} is absent; run benchmarks.reviews with this --output")
+    config = config_of("text_only", 1, reviews, encoder)
+    artifacts = Artifacts(database, config.name)
+    graph = tft.TFTransformOutput(str(artifacts.folder("LogTransform", "transform_graph")))
+    fields = feature_map(config.log_spec, graph)
+    learner = make_learner(with_encoder(config.model, config.text), config.training, fields, config.seed)
+    learner.load_weights(read_arrays(weights))
+    test = [str(artifacts.folder("LogTransform", "transformed_examples") / "Split-test" / "*")]
+    size = prediction_rows(fields)
+    take = None if most is None else -(-most // size)
+    batches = packed_batches(test, fields, size, shuffle_seed=SEED, take=take, by_length=True)
+    measured = []
+    for precision in PRECISIONS:
+        model = in_precision(learner.network, precision)
+        predict = tf.function(model.predict_probabilities, reduce_retracing=True)
+        answers = [(label, predict(inputs)) for inputs, label in batches]
+        labels, probabilities = (np.concatenate(values)[:, 0] for values in zip(*answers, strict=True))
+        found = metrics.summarise(labels, probabilities)
+        measured.append({"precision": precision, "encoder_bytes": encoder_bytes(model), **found})
+        announce(f"{precision}: AUC {found['auc']:.5f}, log loss {found['log_loss']:.5f}, {found['examples']:,} rows")
+    return measured
+
+
+def tables(report: dict[str, Any]) -> Group:
+    caption = busy_caption(report["busy"])
+    shared = Table(title="Candidates for one text: ms of a request (CPU ms)", caption=caption)
+    for name in ("candidates", "text with each", "text shared", "times faster (CPU)", "difference"):
+        shared.add_column(name, justify="right")
+    for one in report["sharing"]:
+        cells = [f"{one[side]['ms']:.1f} ({one[side]['cpu_ms']:.1f})" for side in ("each", "shared")]
+        gain = f"{one['gain']:.2f} ({one['cpu_gain']:.2f})"
+        shared.add_row(str(one["candidates"]), *cells, gain, f"{one['difference']:.0e}")
+    bits = Table(title="The encoder in fewer bits", caption=caption)
+    for name in (
+        "precision",
+        "export MB",
+        "encoder MB",
+        "ms",
+        "CPU ms",
+        "CPU / float32",
+        "difference",
+        "AUC",
+        "log loss",
+    ):
+        bits.add_column(name, justify="left" if name == "precision" else "right")
+    judged = {one["precision"]: one for one in report["quality"]}
+    for one in report["precisions"]:
+        found = judged.get(one["precision"])
+        cells = [f"{one['bytes'] / 1e6:.1f}", f"{one['encoder_bytes'] / 1e6:.1f}", f"{one['ms']:.1f}"]
+        cells += [f"{one['cpu_ms']:.1f}", f"{one['over_float32']:.2f}", f"{one['difference']:.0e}"]
+        cells += [f"{found['auc']:.5f}", f"{found['log_loss']:.5f}"] if found else ["", ""]
+        bits.add_row(one["precision"], *cells)
+    return Group(shared, bits)
+
+
+@command("benchmarks.text_serving")
+@click.option("--candidates", callback=numbers, default="1,10,100", help="Numbers of candidates.")
+@click.option("--layers", type=click.IntRange(1), default=6, help="Of the encoder.")
+@click.option("--width", type=click.IntRange(32), default=384, help="Of the encoder; a multiple of 32.")
+@click.option("--length", type=click.IntRange(8), default=64, help="Tokens of the text.")
+@click.option("--rows", type=click.IntRange(1), default=10, help="Rows of a request in fewer bits, each with its text.")
+@click.option("--threads", type=click.IntRange(0), default=1, help="Of TensorFlow; 0 = one for each core.")
+@click.option("--repeats", type=click.IntRange(1), default=10)
+@click.option("--reviews", type=click.Path(path_type=pathlib.Path), help="The --output of benchmarks.reviews.")
+@click.option("--encoder", type=click.Path(path_type=pathlib.Path), help="The --encoder of benchmarks.reviews.")
+@click.option("--test-rows", type=click.IntRange(1), help="Of the reviews, about so many. Default: all.")
+@click.option(
+    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/text_serving.json", help="JSON file."
+)
+def main(
+    candidates: list[int],
+    layers: int,
+    width: int,
+    length: int,
+    rows: int,
+    threads: int,
+    repeats: int,
+    reviews: pathlib.Path | None,
+    encoder: pathlib.Path | None,
+    test_rows: int | None,
+    output: pathlib.Path,
+) -> None:
+    """What many candidates for one text cost, and what an encoder in fewer bits costs and saves."""
+    if (reviews is None) != (encoder is None):
+        raise InputError("--reviews and --encoder: give both or none")
+    load_tensorflow()
+    import tensorflow as tf
+
+    from serving.loader import Servable
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    share = busy()
+    settings = {"layers": layers, "width": width, "length": length, "threads": threads, "repeats": repeats}
+    report: dict[str, Any] = {"benchmark": "text_serving", "machine": machine(), "busy": share, **settings}
+    with tempfile.TemporaryDirectory() as folder:
+        exports = Exports(pathlib.Path(folder), layers, width, length)
+        report["precisions"] = fewer_bits(exports, threads, rows, repeats)
+        servable = Servable(pathlib.Path(folder) / "float32" / "1", threads)
+        report["sharing"] = sharing(exports, servable, candidates, repeats)
+        servable.close()
+    report["quality"] = quality(reviews, encoder, test_rows) if reviews and encoder else []
+    finish(report, output, tables(report))
+
+
+if __name__ == "__main__":
+    main()
