@@ -24,6 +24,7 @@ from pipeline.components.log_transform import LogTransform
 from pipeline.components.serving_check import ServingCheck
 from pipeline.config import Bounds, Model, Monitoring, RunConfig, fingerprint
 from pipeline.tail import TAIL
+from transforms.errors import InputError
 from transforms.schema import raw_schema
 
 
@@ -207,6 +208,11 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     )
     nodes += [check, last, evaluator, pusher]
     if config.serving.bulk_inferrer:
+        if any(argument.endswith("DaskRunner") for argument in config.beam_args):
+            raise InputError(
+                "serving.bulk_inferrer: TFX's BulkInferrer does not run on Beam's DaskRunner; leave it out, and use "
+                "ctrpipe score, or choose another runner"
+            )
         rows = ExamplesForInference(payload=examples.outputs["examples"], split="test")
         nodes.append(rows)
         nodes.append(

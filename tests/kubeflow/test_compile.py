@@ -181,6 +181,8 @@ def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
     teacher = "training.distillation.teacher"
     one_line(*compile_with(f"{teacher}=runs/a/models/ctr"), f"{teacher}: runs/a/models/ctr is no path")
     one_line(*compile_with("training.distribution=multi_worker"), "training.distribution: a step is one pod")
+    dask = "beam_args=[--runner=apache_beam.runners.dask.dask_runner.DaskRunner]"
+    one_line(*compile_with(dask, "serving.bulk_inferrer=true"), "does not run on Beam's DaskRunner")
     one_line(*compile_with(output="/elsewhere/runs"), "kubeflow.output: /elsewhere/runs is no path")
     one_line(*compile_with(image=None), "kubeflow.image: name the image")
     one_line(*compile_with(volumes={}), "kubeflow.volumes: name the PersistentVolumeClaim")
