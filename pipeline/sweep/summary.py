@@ -195,7 +195,13 @@ def print_sweep(summary: dict[str, Any]) -> None:
         cells += [show(point["t"].get(name), 2) for name in tested]
         table.add_row(*cells, style="bold" if best else None)
     console.print(table)
-    console.print(f"Differences, ratios and t values (paired, over shards of the test rows): to {summary['reference']}")
+    over = f"paired, over {SHARDS} shards of the test rows"
+    console.print(f"Differences, ratios and t values ({over}): to {summary['reference']}", highlight=False)
+    others = [point["t"] for point in summary["points"] if point["name"] != summary["reference"]]
+    without = [title for name, title in tested.items() if any(t.get(name) is None for t in others)]
+    if without:
+        reason = "a shard has no value, as its rows are all clicks or none is, or the predictions are the same"
+        console.print(f"No {', '.join(without)} (-): {reason}", highlight=False)
     if tail := summary["tail"]:
         rare = f"{' x '.join(tail['columns'])} at most {tail['max_count']} times in training"
         console.print(f"Tail: {tail['examples']:,} test rows, {rare}", highlight=False)

@@ -216,6 +216,22 @@ def test_t_values_are_paired_over_shards_of_the_means_over_the_seeds(config, tmp
         assert expected[-1] > 3
 
 
+def test_a_t_value_that_cannot_be_computed_is_explained(config, tmp_path, capsys):
+    labels = np.arange(400) % 2 * 1.0
+    tail = shards(400) > 0  # one shard has no rare row
+    plan = dataclasses.replace(make_plan(file(config)), reference=None)
+    results = {}
+    for index, point in enumerate(plan.points):
+        path, scores = tmp_path / f"{index}.parquet", np.random.default_rng(index).random(400)
+        write_scored(path, ScoredRows("log", {"ctr": labels}, {"ctr": scores}, {}, tail, {}))
+        run = result(0.7, 0.3)
+        results[point.name] = [{**run, "predictions": str(path), "tail": {**run["test"], "examples": 380}}]
+    print_sweep(summarise_sweep(plan, results))
+    printed = capsys.readouterr().out
+    assert "over 20 shards of the test rows): to base" in printed
+    assert "No t of tail AUC, t of tail RIG (-): a shard has no value" in printed
+
+
 def test_what_could_not_be_measured_stays_empty(config):
     plan = make_plan(config, (), ("model.embedding_dim=2,4",), seeds=1)
     summary = summarise_sweep(plan, {point.name: [result(0.7, 0.3)] for point in plan.points})
