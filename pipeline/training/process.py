@@ -35,25 +35,37 @@ def train_with_worker(work: pathlib.Path, backend: str, report: Report | None) -
         raise InputError(f"training on {backend} ended with exit code {process.code}; see the lines above")
 
 
-def train_with_others(work: pathlib.Path, timeout: float, report: Report | None) -> None:
-    """Has `work`/task.json trained by all of TF_CONFIG's workers, of which this is the chief.
+def other_workers(distribution: str) -> Cluster | None:
+    """TF_CONFIG's workers, where `training.distribution` has them train together and this is their chief.
+
+    Raises:
+        InputError: a wrong TF_CONFIG, or none for multi_worker; this is not the chief.
+    """
+    if distribution not in ("auto", "multi_worker"):
+        return None
+    cluster = read_cluster()
+    if cluster is None and distribution == "multi_worker":
+        raise InputError("training.distribution: multi_worker needs a TF_CONFIG that names the workers")
+    if cluster and not cluster.is_chief:
+        raise InputError(
+            f"TF_CONFIG: this is {cluster.workers[cluster.index]}, and {cluster.workers[0]} is the chief, which alone "
+            f"runs this command; run {FOLLOW} here"
+        )
+    return cluster
+
+
+def train_with_others(cluster: Cluster, work: pathlib.Path, timeout: float, report: Report | None) -> None:
+    """Has `work`/task.json trained by all workers, of which this is the chief.
 
     Args:
+        cluster: All of them.
         work: The others see it at the same path.
         timeout: Seconds in which all have to join.
         report: Called with each evaluation's numbers.
 
     Raises:
-        InputError: no or a wrong TF_CONFIG; this is not the chief; a worker did not come or was lost.
+        InputError: a worker did not come or was lost, or what the process said.
     """
-    cluster = read_cluster()
-    if cluster is None:
-        raise InputError("training.distribution: multi_worker needs a TF_CONFIG that names the workers")
-    if not cluster.is_chief:
-        raise InputError(
-            f"TF_CONFIG: this is {cluster.workers[cluster.index]}, and {cluster.workers[0]} is the chief, which alone "
-            f"runs this command; run {FOLLOW} here"
-        )
     process = TrainingProcess(["pipeline.training.member", str(work)], "tensorflow")
     silent: list[str] = []
     process.follow(report, timeout, lambda: silent.extend(cluster.silent()))

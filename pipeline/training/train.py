@@ -23,10 +23,10 @@ from models.registry import check_hyperparameters, model_class
 from pipeline.config import Model, Stage, Training
 from pipeline.training import masked_language_model
 from pipeline.training.checkpoint import read_arrays
-from pipeline.training.cluster import read_cluster, text_from_chief
+from pipeline.training.cluster import Cluster, text_from_chief
 from pipeline.training.data import count_rows, input_errors, packed_batches, prediction_rows
 from pipeline.training.learner import Batch, Learner
-from pipeline.training.process import Report, train_with_others, train_with_worker
+from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
 from transforms.errors import InputError
 
 
@@ -87,16 +87,15 @@ def train(
     Raises:
         InputError: the configuration or the data cannot be trained with, another worker did not come or was lost.
     """
+    others = other_workers(training.distribution) if training.backend == "tensorflow" else None
     if training.distillation:
         from pipeline.training.distillation import soften_labels  # TensorFlow, whatever the backend
 
         teacher, weight = pathlib.Path(training.distillation.teacher), training.distillation.weight
         train_files = [soften_labels(train_files, feature_map, teacher, weight, work / "distilled")]
     task = Task(model, training, feature_map, tuple(train_files), tuple(validation_files), seed)
-    together = training.backend == "tensorflow" and training.distribution in ("auto", "multi_worker")
-    cluster = read_cluster() if together else None
-    if cluster or training.distribution == "multi_worker":
-        return _train_elsewhere(task.with_training(distribution="multi_worker"), work, report)
+    if others:
+        return _train_elsewhere(task.with_training(distribution="multi_worker"), work, report, others)
     if training.backend != keras.backend.backend():
         return _train_elsewhere(task, work, report)
     return _train_here(task, work, report)
@@ -364,13 +363,15 @@ class _Checkpoint:
 # In another process ---------------------------------------------------------------------------------------------------
 
 
-def _train_elsewhere(task: Task, work: pathlib.Path, report: Report | None) -> TrainResult:
+def _train_elsewhere(
+    task: Task, work: pathlib.Path, report: Report | None, others: Cluster | None = None
+) -> TrainResult:
     """Keras has one backend per process, and workers find each other before any other use of TensorFlow: the training
     runs in another process, and the weights come back for the export."""
     work.mkdir(parents=True, exist_ok=True)
     (work / "task.json").write_text(task.to_json())
-    if task.training.distribution == "multi_worker":
-        train_with_others(work, task.training.worker_timeout_seconds, report)
+    if others:
+        train_with_others(others, work, task.training.worker_timeout_seconds, report)
     else:
         train_with_worker(work, task.training.backend, report)
     learner = task.with_training(optimizer="adam", distribution="one_device", precision="float32").learner()
