@@ -14,7 +14,7 @@ from rich.table import Table
 
 from benchmarks.command import busy, busy_caption, command, finish, machine, write
 from benchmarks.preprocess_logs import TEST, VALIDATION, VALUES, bad_log, raw_log, values_of
-from benchmarks.preprocess_sides import OFTEN, PEERS, TOP, Rule, Run, ours
+from benchmarks.preprocess_sides import PEERS, TOP, Rule, Run, ours
 from benchmarks.train import peer_version
 from models.feature_map import RESERVED_IDS, FeatureMap
 from pipeline.progress import announce
@@ -27,7 +27,6 @@ GROWTH_TARGET = 1.2  # time a row of a larger log over that of a smaller, start 
 SPEED_UP_TARGETS = {2: 1.6, 4: 2.5}  # of so many workers over one, start left out
 LOSS_TARGET = 0.2  # share of the rows/s that malformed rows may cost
 ROWS_COMPARED = 10_000
-RULES = {rule.name: rule for rule in (TOP, OFTEN)}
 MIB = 2**20
 
 

@@ -125,10 +125,6 @@ class CTRModel(keras.Model):
         """The layers whose weights grow with the vocabulary."""
         return [table for table in (self.table, self.linear) if table is not None]
 
-    def predict_probabilities(self, inputs):
-        """Packed tensors -> probabilities float32 (batch_size, tasks)."""
-        return ops.sigmoid(self(inputs, training=False))
-
     def flatten(self, rows, inputs):
         """Embeddings and dense features side by side, (batch_size, width)."""
         parts = [] if rows is None else [ops.reshape(rows, (-1, rows.shape[1] * rows.shape[2]))]

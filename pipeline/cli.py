@@ -3,7 +3,8 @@
 import os
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors come as exceptions
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import click
 

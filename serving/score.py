@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from serving.layout import find_version, read_log_spec
-from serving.score_folder import Folder, Part, Plan
-from serving.score_part import BINS, Counts, score_columns, score_part
+from serving.score_folder import Folder, Part, Plan, score_columns
+from serving.score_part import BINS, Counts, score_part
 from serving.score_rows import Scorer
 from transforms.lines import CHUNK_BYTES
 from transforms.parallel import Workers, cores

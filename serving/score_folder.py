@@ -18,6 +18,7 @@ UNFINISHED = "_unfinished"
 SUMMARY = "_summary.json"
 SAMPLE = "sample"
 _PLAN, _LOCK = "plan.json", "lock"
+_RESERVED = ("file", "row", "ctr", "model_version")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +63,13 @@ class Plan:
     def to_json(self) -> str:
         values = {"version": self.version, "files": self.files, "states": self.states, "options": self.options}
         return json.dumps(values | {"ranges": [dataclasses.asdict(part.range) for part in self.parts]}, indent=1)
+
+
+def score_columns(tasks: list[str]) -> dict[str, str]:
+    """By task its column: `ctr` for the first, the others' names, unless a column of another meaning has that."""
+    return {
+        task: "ctr" if not index else f"{task}_score" if task in _RESERVED else task for index, task in enumerate(tasks)
+    }
 
 
 def states(files: list[str], version: pathlib.Path) -> dict[str, tuple[int, int]]:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from serving.score_folder import SAMPLE, Part
+from serving.score_folder import SAMPLE, Part, score_columns
 from serving.score_rows import Scorer
 from transforms.errors import InputError
 from transforms.payload import PayloadWriter, payload_schema
@@ -21,14 +21,6 @@ from transforms.readers import LogBatch, LogReader
 
 BLOCK_BYTES = 1 << 26  # of the rows that are packed together; of Criteo's, some 160,000
 BINS = 1000  # of equal width, of the scores' histogram
-_RESERVED = ("file", "row", "ctr", "model_version")
-
-
-def score_columns(tasks: list[str]) -> dict[str, str]:
-    """By task its column: `ctr` for the first, the others' names, unless a column of another meaning has that."""
-    return {
-        task: "ctr" if not index else f"{task}_score" if task in _RESERVED else task for index, task in enumerate(tasks)
-    }
 
 
 @dataclasses.dataclass

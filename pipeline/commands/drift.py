@@ -36,8 +36,11 @@ def drift(
     from pipeline.config import load_config
     from pipeline.drift import compare_logs
     from pipeline.drift_report import print_comparison, write_drift
+    from pipeline.runner import check_output
 
     loaded = load_config(config, settings)
+    if output:
+        check_output(output)
     workers = loaded.crew()
     limits, rows = loaded.monitoring, loaded.statistics.max_rows
     found = compare_logs(loaded.log_spec, list(data), list(against), kind, limits, rows, loaded.seed, workers)

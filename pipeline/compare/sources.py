@@ -11,7 +11,7 @@ import pyarrow.parquet
 
 from pipeline.compare.scored_rows import ScoredRows, read_scored
 from pipeline.config import RunConfig
-from serving.score_part import score_columns
+from serving.score_folder import score_columns
 from transforms.errors import InputError
 from transforms.readers import LogReader
 

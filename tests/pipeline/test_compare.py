@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +17,7 @@ from models import metrics
 from pipeline.compare.models import compare
 from pipeline.compare.scored_rows import ScoredRows, read_scored, write_scored
 from pipeline.compare.significance import SEED, bootstrap, by_shard, delong, paired_t, shards
-from tests.e2e.small_run import call, one_line
+from tests.e2e.small_run import ROOT, call, one_line
 from transforms.errors import InputError
 
 
@@ -208,6 +210,13 @@ def test_a_mistake_is_one_line(runs, tmp_path):
     one_line(*call("compare", runs / "a", tmp_path / "old.parquet"), "no predictions that can be compared")
     write_scored(tmp_path / "other.parquet", dataclasses.replace(scored(), rows="another"))
     one_line(*call("compare", runs / "a", tmp_path / "other.parquet"), "other: not the same test rows as a")
+
+
+def test_a_comparison_does_not_wait_for_tensorflow():
+    names = ("models", "sources", "show")
+    code = f"import sys; {'; '.join(f'import pipeline.compare.{name}' for name in names)}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "pipeline.compare.sources" in loaded.split() and "tensorflow" not in loaded.split()
 
 
 LOG = {

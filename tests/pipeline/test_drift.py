@@ -232,10 +232,12 @@ def test_wrong_input_is_one_line(tmp_path, config):
     good = log(tmp_path / "good.tsv", 1)
     unlabelled = log(tmp_path / "unlabelled.tsv", 2, labels=False)
     (tmp_path / "file").touch()
+    (tmp_path / "taken" / "drift.json").mkdir(parents=True)
     for arguments, message in (
         (("--data", good, "--against", tmp_path / "absent"), "no such file"),
         (("--data", good, "--against", unlabelled), "line 1: expected 5 columns, found 4; 4000 of 4000 rows are malf"),
-        (("--data", good, "--against", good, "--output", tmp_path / "file"), "file: cannot be written"),
+        (("--data", "absent", "--against", good, "--output", tmp_path / "file"), "file: a file is in the way"),
+        (("--data", good, "--against", good, "--output", tmp_path / "taken"), "taken: cannot be written"),
         (("--data", good, "--against", good, "--set", "monitoring.columns.x=1"), "x is no feature column and no label"),
     ):
         one_line(*call("drift", config, *arguments), message)

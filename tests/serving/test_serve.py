@@ -1,9 +1,11 @@
 import pathlib
 import socket
+import subprocess
 
 import pytest
 
 from serving.server import ServerOptions, parse_flags, running_server, serve
+from tests.e2e.small_run import start
 from transforms.errors import InputError
 
 
@@ -34,6 +36,12 @@ def test_what_cannot_be_served_is_one_line(tmp_path, taken, flags, message):
     with pytest.raises(InputError) as error:
         serve(ServerOptions(**{"model_base_path": tmp_path, "model_name": "m", **flags}))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_port_of_grpc_that_is_taken_is_one_line_of_the_process(tmp_path, taken):
+    with start("serve", f"--model_base_path={tmp_path}", f"--port={taken}", stderr=subprocess.PIPE) as process:
+        _, said = process.communicate()
+    assert process.returncode == 2 and said.count("\n") == 1 and "choose another --port" in said, said
 
 
 def test_R15_rest_is_skipped_on_the_port_of_grpc(tmp_path, free_port, caplog):
