@@ -185,8 +185,8 @@ def test_a_row_that_goes_lost_is_no_result(tmp_path, monkeypatch):
         place(spec, found, folders)
         payload_files(folders["train"])[0].unlink()
 
-    place = ingestion._place
-    monkeypatch.setattr(ingestion, "_place", lose)
+    place = ingestion.place
+    monkeypatch.setattr(ingestion, "place", lose)
     with pytest.raises(RuntimeError, match="0 malformed ones of 100 lines"):
         run(tmp_path, lines())
 
