@@ -7,7 +7,7 @@ import keras
 
 from models.ctr_model import CTRModel, empty_row
 from models.feature_map import FeatureMap
-from models.registry import create
+from models.registry import create, model_class
 from pipeline.config import Model
 from pipeline.training.text_encoder import load_encoder
 
@@ -25,6 +25,7 @@ def build_network(model: Model, feature_map: FeatureMap, seed: int, precision: s
     Raises:
         InputError: the checkpoint's weights cannot be read.
     """
+    model_class(model.name)  # importing keras-rs draws from the random numbers
     keras.utils.set_random_seed(seed)
     with _layers_of(precision):
         network = create(model.name, feature_map, **model.hyperparameters)
