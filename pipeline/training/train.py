@@ -191,7 +191,9 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
     if training.precision != "float32":
         learner = _in_float32(task, learner)
     if hasattr(learner.network, "boost") and learner.is_chief:
-        _boost(task, learner)
+        with_trees = _boost(task, learner)
+        if progress.best is not None and not training.refit:
+            progress.evaluations[progress.best] |= with_trees
     return TrainResult(learner, progress, trained_here=training.precision == "float32")
 
 
@@ -202,8 +204,12 @@ def _in_float32(task: Task, learner: Learner) -> Learner:
     return served
 
 
-def _boost(task: Task, learner: Learner) -> None:
-    """The trees of a model that has some, stopped by the validation rows; with `refit` on all rows, as many."""
+def _boost(task: Task, learner: Learner) -> dict[str, float | None]:
+    """The trees of a model that has some, stopped by the validation rows; with `refit` on all rows, as many.
+
+    Returns:
+        The validation rows' numbers with the trees.
+    """
     from pipeline.training.boosting import learn_trees  # LightGBM is one model's
 
     def rows(files: tuple[str, ...]) -> Iterable[Batch]:
@@ -212,6 +218,13 @@ def _boost(task: Task, learner: Learner) -> None:
     count = learn_trees(learner.network, rows(task.train_files), rows(task.validation_files), None, task.seed)
     if task.training.refit:
         learn_trees(learner.network, rows(task.train_files + task.validation_files), None, count, task.seed)
+    # Not by the learner: of several workers only the chief has trees.
+    found = [
+        (np.asarray(labels), np.asarray(keras.ops.sigmoid(learner.network(inputs, training=False))))
+        for inputs, labels in rows(task.validation_files)
+    ]
+    labels, probabilities = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return _validation(labels, probabilities, task.feature_map.tasks)
 
 
 def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:

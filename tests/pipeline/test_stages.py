@@ -151,6 +151,8 @@ def test_trees_add_to_the_network_what_it_has_left(files, tmp_path):
         return np.mean(np.logaddexp(0, z) - z * np.asarray(labels))
 
     assert loss(logits + trees) <= loss(logits) + 0.01
+    best = result.history["evaluations"][result.history["best"]]  # what a sweep chooses by
+    assert best["validation_log_loss"] == pytest.approx(loss(logits + trees), rel=1e-4)
 
 
 def test_the_trees_in_the_model_are_lightgbms(files, tmp_path, monkeypatch):
