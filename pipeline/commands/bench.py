@@ -59,12 +59,13 @@ def latency(
     """Latency and rows/s of a served model beside calls of the same model in this process.
 
     Requests are real rows, built before; separate processes send them, in a closed loop and at Poisson times, where
-    latency runs from the intended start. Without --model, a DCN-v2 and a logistic regression on a generated log are
-    made first, in OUTPUT/exports. Prints tables, writes latency.json and latency.html, and ends with a JSON object;
-    Ctrl-C ends it early with what is there. Takes 5 to 8 minutes.
+    latency runs from the intended start. Without --model, a DCN-v2, a logistic regression and a Transformer are made
+    first on a generated log, in OUTPUT/exports. Prints tables, writes latency.json and latency.html, and ends with a
+    JSON object; Ctrl-C ends it early with what is there. Takes 5 to 8 minutes.
     """
     from pipeline.progress import announce
     from pipeline.quiet import load_tensorflow
+    from pipeline.runner import check_output
     from serving.latency.settings import read_settings
 
     options = {"kinds": kinds, "rows": rows, "concurrency": concurrency, "rounds": rounds, "seconds": seconds}
@@ -72,6 +73,7 @@ def latency(
     if target != "local" and not models:
         raise InputError(f"--target {target}: give --model, the folder of the model that is served there")
     set_environment(parse_flags(flags))  # calls in this process run as those in the server
+    check_output(output)
     load_tensorflow()
     from serving.latency.report import last_line, show, write
     from serving.latency.run import measure_latency

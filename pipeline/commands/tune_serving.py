@@ -46,10 +46,12 @@ def tune_serving(
     from rich.table import Table
 
     from pipeline.progress import announce
+    from pipeline.runner import check_output
     from serving.layout import find_version
     from serving.tune import FLAGS, Load, flags, rows_of_table, tune, write
 
     version = find_version(model)
+    check_output(output)
     loads = [Load(count, number) for count in rows for number in clients]
     trials = tune(version, signature, loads, seconds, rounds, announce)
     write(trials, loads, version, signature, output)

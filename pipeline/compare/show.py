@@ -7,6 +7,7 @@ import rich.console
 import rich.table
 
 from pipeline.runner import write_json
+from transforms.errors import InputError
 
 TABLE_WIDTH = 160  # where the output is no terminal
 
@@ -53,11 +54,18 @@ def _interval(value: tuple[float, float] | None) -> str:
 
 
 def write_comparison(found: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
-    """Writes the JSON and, beside it, the picture, whose path it returns."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, found)
+    """Writes the JSON and, beside it, the picture, whose path it returns.
+
+    Raises:
+        InputError: they cannot be written there.
+    """
     picture = path.with_suffix(".png")
-    _plot(found, picture)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, found)
+        _plot(found, picture)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another --output") from error
     return picture
 
 

@@ -1,8 +1,21 @@
-"""Clients of TF Serving, over REST and gRPC. GrpcClient has its own import: it loads TensorFlow."""
+"""Clients of TF Serving, over REST and gRPC. GrpcClient is imported where it is used: it loads TensorFlow."""
+
+from typing import TYPE_CHECKING, Any
 
 from serving.client.columns import Inputs
 from serving.client.label_split import LabelSplit
 from serving.client.model_client import Answer, ModelClient, VersionStatus
 from serving.client.rest_client import RestClient
 
-__all__ = ["Answer", "Inputs", "LabelSplit", "ModelClient", "RestClient", "VersionStatus"]
+if TYPE_CHECKING:
+    from serving.client.grpc_client import GrpcClient
+
+__all__ = ["Answer", "GrpcClient", "Inputs", "LabelSplit", "ModelClient", "RestClient", "VersionStatus"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "GrpcClient":
+        raise AttributeError(f"module 'serving.client' has no attribute {name!r}")
+    from serving.client.grpc_client import GrpcClient
+
+    return GrpcClient

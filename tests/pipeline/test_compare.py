@@ -208,6 +208,8 @@ def test_a_mistake_is_one_line(runs, tmp_path):
     one_line(*call("compare", runs / "a", tmp_path / "absent"), "no finished run and no scoring here")
     (tmp_path / "old.parquet").write_bytes(b"")
     one_line(*call("compare", runs / "a", tmp_path / "old.parquet"), "no predictions that can be compared")
+    written = call("compare", runs / "a", runs / "b", "--resamples", 0, "--output", runs)
+    one_line(*written, "cannot be written (Is a directory)")
     write_scored(tmp_path / "other.parquet", dataclasses.replace(scored(), rows="another"))
     one_line(*call("compare", runs / "a", tmp_path / "other.parquet"), "other: not the same test rows as a")
 

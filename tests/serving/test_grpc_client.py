@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.config import model_server_config_pb2
 
-from serving.client import LabelSplit, VersionStatus
-from serving.client.grpc_client import GrpcClient
+from serving.client import GrpcClient, LabelSplit, VersionStatus
 from tests.serving.small_servers import GrpcServer, floats, grpc_server
 from transforms.errors import InputError
 

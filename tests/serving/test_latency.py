@@ -321,10 +321,11 @@ def test_a_server_that_ends_at_once_is_named_with_its_last_words(tmp_path):
         (["--target", "http://127.0.0.1:1/v1/models/ctr", "--model", "m"], "no answer"),
         (["--kind", "rest"], "kinds.0"),
         (["--model", "m", "--server-flag", "--nosuch=1"], "--nosuch=1"),
+        (["--output", __file__], "a file is in the way of the output folder"),
         (["--seconds", "0"], "seconds: Input should be greater than 0"),
     ],
 )
-def test_the_command_refuses_in_one_line(arguments, words):
-    result = CliRunner().invoke(main, ["bench", "latency", *arguments])
+def test_the_command_refuses_in_one_line(arguments, words, tmp_path):
+    result = CliRunner().invoke(main, ["bench", "latency", "--output", str(tmp_path), *arguments])
     assert result.exit_code == 2 and words in result.output
     assert len(result.output.strip().splitlines()) == 1

@@ -13,6 +13,7 @@ from serving.server.batching_parameters import read_parameters
 from serving.server.options import parse_flags
 from serving.server.session_options import session_config
 from serving.tune_process import Load, Measured, Setting, measure, recorded_rows
+from tests.e2e.small_run import call, one_line
 from transforms.errors import InputError
 
 LOADS = [Load(1, 1), Load(100, 8)]
@@ -96,6 +97,11 @@ def test_a_second_tuning_without_batching_leaves_no_file_of_the_first(tmp_path):
     tune.write([trial(Setting(2, -1, False), 2, 2)], LOADS, tmp_path, "double", tmp_path)
     assert not (tmp_path / "batching.config").exists()
     assert not parse_flags((tmp_path / "flags").read_text().split()).enable_batching
+
+
+def test_a_file_in_the_place_of_the_result_is_seen_before_anything_is_measured(tmp_path, version, monkeypatch):
+    monkeypatch.setattr(tune, "tune", lambda *arguments: pytest.fail("measured"))
+    one_line(*call("tune-serving", version, "--output", __file__), "a file is in the way of the output folder")
 
 
 @pytest.mark.parametrize("batching", [(), BATCHED])
