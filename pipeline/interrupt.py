@@ -35,4 +35,6 @@ def interrupts_kept() -> Iterator[None]:
 
 def _interrupt() -> None:
     time.sleep(AGAIN_AFTER)
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    # A shell script's background process ignores SIGINT: there it was a server's SIGTERM, which does the same.
+    interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT if interrupts else signal.SIGTERM)

@@ -95,7 +95,8 @@ def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = No
     with contextlib.suppress(KeyboardInterrupt), _terminating(), _serving(options, rest_port, grpc_port) as addresses:
         if ready:
             ready(addresses)
-        threading.Event().wait()
+        while True:
+            time.sleep(1)  # not for ever: a signal that another thread takes does not wake this one
 
 
 @contextlib.contextmanager

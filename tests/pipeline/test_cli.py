@@ -88,12 +88,12 @@ def test_an_interrupt_is_one_line_and_exit_code_130(monkeypatch):
 
 # JAX has a callback of the garbage collector: there Python prints what is raised, and goes on.
 INTERRUPTED_IN_A_CALLBACK = """
-import gc, signal, time
+import gc, signal, sys, time
 from pipeline.cli import main
 
 def callback(phase, details):
     gc.callbacks.remove(callback)
-    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.Signals[sys.argv[1]])
 
 @main.command()
 def collect():
@@ -101,13 +101,16 @@ def collect():
     gc.collect()
     time.sleep(20)
 
-signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGINT, getattr(signal, sys.argv[2]))
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 main(["collect"])
 """
 
 
-def test_an_interrupt_in_a_callback_of_the_garbage_collector_is_not_lost():
-    command = [sys.executable, "-c", INTERRUPTED_IN_A_CALLBACK]
+# Where SIGINT is ignored it is a server's SIGTERM.
+@pytest.mark.parametrize(("number", "interrupt"), [("SIGINT", "default_int_handler"), ("SIGTERM", "SIG_IGN")])
+def test_an_interrupt_in_a_callback_of_the_garbage_collector_is_not_lost(number, interrupt):
+    command = [sys.executable, "-c", INTERRUPTED_IN_A_CALLBACK, number, interrupt]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.stderr == "ctrpipe: interrupted; the same command again goes on from here\n"
     assert result.returncode == INTERRUPTED

@@ -1,6 +1,8 @@
 import pathlib
+import signal
 import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -42,6 +44,14 @@ def test_a_port_of_grpc_that_is_taken_is_one_line_of_the_process(tmp_path, taken
     with start("serve", f"--model_base_path={tmp_path}", f"--port={taken}", stderr=subprocess.PIPE) as process:
         _, said = process.communicate()
     assert process.returncode == 2 and said.count("\n") == 1 and "choose another --port" in said, said
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_that_another_thread_takes_ends_the_server(tmp_path, free_port):
+    def ready(addresses):
+        threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)).start()
+
+    serve(ServerOptions(tmp_path, "m", port=free_port), ready)
 
 
 def test_R15_rest_is_skipped_on_the_port_of_grpc(tmp_path, free_port, caplog):
