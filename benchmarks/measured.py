@@ -20,8 +20,8 @@ MARK = "CTRPIPE_MEASURED"
 PROC = pathlib.Path("/proc")
 TICKS = os.sysconf("SC_CLK_TCK")
 INTERVAL = 0.1
-# The kernel walks all pages of a process to count the shared ones, and stops it from mapping new ones meanwhile: looking
-# ten times a second took most of a core from what is measured.
+# The kernel walks all pages of a process to count the shared ones, and stops it from mapping new ones meanwhile:
+# looking ten times a second took most of a core from what is measured.
 LOOKS_PER_MEMORY = 5
 LAST_WORDS = 2000
 
