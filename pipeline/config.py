@@ -177,7 +177,8 @@ class Serving(Section):
     as the gates judge it."""
 
     model_name: str = pydantic.Field("ctr", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
-    warmup_requests: int = pydantic.Field(10, ge=1, le=1000)
+    # Four records each, and two of candidates: TF Serving loads no model with over 1000.
+    warmup_requests: int = pydantic.Field(10, ge=1, le=249)
     bulk_inferrer: bool = False
     position: dict[str, str | float] = {}
     encoder_precision: Literal["float32", "bfloat16", "int8", "int8_weights"] = "float32"

@@ -46,6 +46,7 @@ def test_ranges_of_names_expand():
         ({"gates": {"auc": {"min": float("nan")}}}, r"gates.auc.min: .*finite number"),
         ({"gates": {"auc": {}}}, r"gates.auc: give min, max or both"),
         ({"evaluation": {"slices": ["z"]}}, r"evaluation.slices: z is no feature column"),
+        ({"serving": {"warmup_requests": 250}}, r"serving.warmup_requests: .*less than or equal to 249"),
         ({"serving": {"encoder_precision": "int8"}}, r"serving.encoder_precision: there is no text"),
         ({"serving": {"encoder_precision": "int4"}}, r"serving.encoder_precision: .*'float32', 'bfloat16', 'int8'"),
         ({"statistics": {"max_rows": 10}}, r"statistics.max_rows: .*greater than or equal to 1000"),
