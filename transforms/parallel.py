@@ -123,6 +123,21 @@ def copies(processes: int, folder: pathlib.Path) -> concurrent.futures.ProcessPo
     return pool
 
 
+def elsewhere(function: Callable[..., Result], *arguments: object) -> Result:
+    """What the function returns, from a new process, which leaves nothing behind in this one.
+
+    Raises:
+        InputError: as the function raised it.
+    """
+    pool = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_obey_parent)
+    try:
+        with _deaf_to_interrupts():
+            future = pool.submit(function, *arguments)
+        return future.result()
+    finally:
+        end(pool)
+
+
 @contextlib.contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
     """What is blocked here stays blocked in new processes: Ctrl-C is for this one, which then ends the others."""

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from transforms.errors import InputError
-from transforms.parallel import Workers, cores
+from transforms.parallel import Workers, cores, elsewhere
 
 BEAM = ("--direct_num_workers=1",)
 PLACES = {"one process": Workers(processes=1), "two processes": Workers(processes=2), "beam": Workers(beam_args=BEAM)}
@@ -32,6 +32,12 @@ def process_id(_number: int) -> int:
 @pytest.mark.parametrize("place", PLACES)
 def test_results_come_in_the_order_of_the_items(place):
     assert PLACES[place].map(square, range(5), seconds=0) == [0, 1, 4, 9, 16]
+
+
+def test_work_elsewhere_has_a_process_of_its_own_that_hands_back_result_or_mistake():
+    assert elsewhere(process_id, 0) not in (os.getpid(), elsewhere(process_id, 0))
+    with pytest.raises(InputError, match="^part 1: broken; write it again$"):
+        elsewhere(refuse, 1, 1)
 
 
 @pytest.mark.parametrize("place", PLACES)
