@@ -14,8 +14,9 @@ from rich.console import Console, RenderableType
 from benchmarks.peers.line_process import ProcessError
 from pipeline.commands.options import INTERRUPTED
 from pipeline.interrupt import interrupts_kept
-from serving.latency.machine import busy, busy_caption, cores, machine
+from serving.latency.machine import busy, busy_caption, machine
 from transforms.errors import InputError
+from transforms.parallel import cores
 
 __all__ = [
     "Command",

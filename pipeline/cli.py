@@ -29,6 +29,8 @@ from pipeline.commands.tune_serving import tune_serving
 from pipeline.interrupt import interrupts_kept
 from transforms.errors import InputError, causes
 
+RESUMED = ("demo", "run", "score", "sweep")
+
 
 class _Group(click.Group):
     """Turns a user's mistake into one line and exit code 2, and Ctrl-C into one line, in every command."""
@@ -43,7 +45,8 @@ class _Group(click.Group):
         except (KeyboardInterrupt, Exception) as error:
             if not _is_interrupt(error):
                 raise
-            click.echo("ctrpipe: interrupted; the same command again goes on from here", err=True)
+            again = "; the same command again goes on from here" if context.invoked_subcommand in RESUMED else ""
+            click.echo(f"ctrpipe: interrupted{again}", err=True)
             context.exit(INTERRUPTED)
 
 

@@ -42,6 +42,7 @@ def run_fn(fn_args: FnArgs) -> None:
 
     work = pathlib.Path(custom["work"])
     result = train(model, training, fields, fn_args.train_files, fn_args.eval_files, custom["seed"], work, report)
+    announce("Writing the servable")
     extra = {
         "training.json": json.dumps({key: json.loads(custom[key]) for key in ("model", "training")}, indent=1),
         HISTORY: json.dumps(result.history, indent=1),

@@ -5,7 +5,6 @@ import dataclasses
 import json
 import math
 import multiprocessing
-import os
 import pathlib
 import statistics
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 from serving.tune_process import Load, Measured, Setting, measure
 from transforms.errors import InputError
+from transforms.parallel import cores
 
 FLAGS, ENVIRONMENT, BATCHING, SESSION, REPORT = (
     "flags",
@@ -34,10 +34,6 @@ class Trial:
 
     def median(self, load: int, field: str) -> float:
         return statistics.median(getattr(results[load], field) for results in self.rounds)
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def thread_settings() -> list[Setting]:

@@ -257,7 +257,7 @@ def _bury(
         rows = f"{lines}" if len(found) == len(ranges) else f"the first {lines}"
         raise InputError(
             f"{part.path}: {rejected} of {rows} rows are malformed, above data.max_bad_row_rate {max_rate}; "
-            f"the first is line {reject.line + 1}: {reject.reason}; all are in {dead_letter}"
+            f"the first is line {reject.line} (from 0): {reject.reason}; all are in {dead_letter}"
         )
     return rejected, dict(reasons)
 

@@ -30,10 +30,13 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
         InputError: the configuration cannot run there, or the file cannot be written.
     """
     mounts = [BUCKETS.rstrip("/")] if vertex else list(config.kubeflow.volumes.values())
+    missing = []
     if not config.kubeflow.image:
-        raise InputError("kubeflow.image: name the image that kubeflow/Dockerfile builds, as a registry has it")
+        missing.append("kubeflow.image: name the image that kubeflow/Dockerfile builds, as a registry has it")
     if not mounts:
-        raise InputError("kubeflow.volumes: name the PersistentVolumeClaim of log and models, as in {ctr-data: /data}")
+        missing.append("kubeflow.volumes: name the PersistentVolumeClaim of log and models, as in {ctr-data: /data}")
+    if missing:
+        raise InputError("; ".join(missing) + "; in the configuration, or by --set KEY=VALUE")
     folder = config.kubeflow.output or f"{mounts[0]}/runs/{config.name}"
     for where, path in [*_paths(config), ("kubeflow.output", folder)]:
         _check_path(where, path, mounts)

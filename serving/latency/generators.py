@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from serving.latency.load import Endpoint, Load, drive, poisson, soon
+from serving.latency.load import Endpoint, Load, poisson, soon
 from serving.latency.sample import Sample, together
 
 PATIENCE = 60.0  # seconds past the end of a load after which a generator is taken for dead
@@ -94,7 +94,7 @@ class Generators(contextlib.AbstractContextManager):
 def _work(pipe: Connection) -> None:
     """A generator's life: loads in, samples out, until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started it
-    from serving.latency import grpc_load, rest_load  # noqa: F401  loaded before the first load
+    from serving.latency.drive import drive  # loads what it sends with: here, before the first load
 
     gc.disable()
     pipe.send(None)

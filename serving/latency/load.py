@@ -1,13 +1,9 @@
-"""Load on a server: what one generator is told, and how it says hello. Imports nothing that takes long to load."""
+"""Load on a server: what one generator is told. Imports nothing that takes long to load."""
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
 
 import numpy as np
-
-from serving.latency.sample import Recorder, Sample
 
 LEAD = 0.05  # seconds for all generators to be told before the first request is due
 
@@ -59,24 +55,3 @@ def poisson(rate: float, seconds: float, seed: int) -> np.ndarray:
 def soon() -> float:
     """A time.perf_counter() at which to begin; the same clock in all processes of a machine."""
     return time.perf_counter() + LEAD
-
-
-def drive(load: Load, bodies: list[bytes], start: Callable[[], float] = soon) -> Sample:
-    """Sends the bodies in turn, from this process, and measures.
-
-    Args:
-        load: How.
-        bodies: Request bodies: JSON, or serialized messages.
-        start: Called once all is connected; when to begin.
-    """
-    from serving.latency import grpc_load, rest_load
-
-    driver = rest_load.Driver(load) if load.endpoint.protocol == "rest" else grpc_load.Driver(load)
-    with contextlib.closing(driver):
-        begin = start()
-        opens = begin + load.warm_up
-        recorder = Recorder(opens, opens + load.seconds)
-        time.sleep(max(0.0, begin - time.perf_counter()))
-        cpu = time.process_time()
-        driver.run(bodies, begin, recorder)
-        return recorder.sample(time.process_time() - cpu)

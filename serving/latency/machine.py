@@ -7,6 +7,8 @@ import platform
 import time
 from typing import Any
 
+from transforms.parallel import cores
+
 CPUINFO, STAT = pathlib.Path("/proc/cpuinfo"), pathlib.Path("/proc/stat")
 BUSY = 0.1
 # What decides how fast a model and its server are.
@@ -18,10 +20,6 @@ VARIABLES = (
     "OMP_NUM_THREADS",
     "LD_PRELOAD",
 )
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def machine() -> dict[str, Any]:

@@ -12,12 +12,13 @@ from serving.latency import papers
 from serving.latency.benchmark import Benchmark, Model, Progress, ceilings
 from serving.latency.generators import Generators
 from serving.latency.in_process import loader_call
-from serving.latency.machine import busy, cores, machine, software
+from serving.latency.machine import busy, machine, software
 from serving.latency.ratios import near_ceiling, ratios, targets
 from serving.latency.settings import Settings
 from serving.latency.target import Target, at_url, started
 from serving.server.options import parse_flags
 from serving.server.session_options import session_config
+from transforms.parallel import cores
 
 LOCAL = "local"
 

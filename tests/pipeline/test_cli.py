@@ -64,12 +64,13 @@ def test_mistakes_of_the_commands_that_write_files(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
 
 
-def raising(monkeypatch, error: BaseException) -> tuple[int, str]:
+def raising(monkeypatch, error: BaseException, *command: str) -> tuple[int, str]:
     def fail(**arguments):
         raise error
 
-    monkeypatch.setattr(main.commands["report"], "callback", fail)
-    return call("report", "anywhere")
+    command = command or ("report", "anywhere")
+    monkeypatch.setattr(main.commands[command[0]], "callback", fail)
+    return call(*command)
 
 
 def test_an_input_error_is_one_line_and_exit_code_2(monkeypatch):
@@ -79,11 +80,16 @@ def test_an_input_error_is_one_line_and_exit_code_2(monkeypatch):
 
 
 def test_an_interrupt_is_one_line_and_exit_code_130(monkeypatch):
-    expected = (130, "ctrpipe: interrupted; the same command again goes on from here\n")
+    expected = (130, "ctrpipe: interrupted\n")
     assert raising(monkeypatch, KeyboardInterrupt()) == expected
     wrapped = RuntimeError("KeyboardInterrupt [while running 'ParDo']")  # as Beam hands it on
     wrapped.__context__ = KeyboardInterrupt()
     assert raising(monkeypatch, wrapped) == expected
+
+
+def test_an_interrupted_command_that_would_resume_says_so(monkeypatch):
+    expected = (130, "ctrpipe: interrupted; the same command again goes on from here\n")
+    assert raising(monkeypatch, KeyboardInterrupt(), "demo") == expected
 
 
 # JAX has a callback of the garbage collector: there Python prints what is raised, and goes on.
@@ -112,7 +118,7 @@ main(["collect"])
 def test_an_interrupt_in_a_callback_of_the_garbage_collector_is_not_lost(number, interrupt):
     command = [sys.executable, "-c", INTERRUPTED_IN_A_CALLBACK, number, interrupt]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert result.stderr == "ctrpipe: interrupted; the same command again goes on from here\n"
+    assert result.stderr == "ctrpipe: interrupted\n"
     assert result.returncode == INTERRUPTED
 
 

@@ -15,6 +15,7 @@ from serving.server.session_options import session_config
 from serving.tune_process import Load, Measured, Setting, measure, recorded_rows
 from tests.e2e.small_run import call, one_line
 from transforms.errors import InputError
+from transforms.parallel import cores
 
 LOADS = [Load(1, 1), Load(100, 8)]
 BATCHED = (
@@ -65,7 +66,7 @@ def test_rounds_count_by_their_median():
 
 def test_tensorflows_default_and_one_thread_are_tried():
     settings = tune.thread_settings()
-    count = tune.cores()
+    count = cores()
     assert Setting(count, count, True) in settings and Setting(1, -1, False) in settings
     assert len(set(settings)) == len(settings) and max(setting.intra_op for setting in settings) == count
 

@@ -229,7 +229,9 @@ def test_malformed_rows_go_to_the_dead_letters(tmp_path):
 def test_a_hopeless_log_is_not_read_to_its_end(tmp_path, monkeypatch, workers):
     in_many_ranges(monkeypatch, 200)
     text, said = ["bad"] * 100 + lines(3000), []
-    with pytest.raises(InputError, match=r"log.tsv: \d+ of the first \d+ rows are malformed.*the first is line 1:"):
+    with pytest.raises(
+        InputError, match=r"log.tsv: \d+ of the first \d+ rows are malformed.*the first is line 0 \(from 0\):"
+    ):
         run(tmp_path, text, spec(max_bad_row_rate=0.01), workers=workers, progress=said.append)
     read, all_parts = re.fullmatch(r"([\d,]+) of ([\d,]+) parts of the log read", said[-1]).groups()
     assert int(read) < int(all_parts.replace(",", "")) / 2
@@ -243,7 +245,7 @@ def test_a_log_that_begins_badly_is_read_to_its_end(tmp_path, monkeypatch):
 
 
 def test_too_many_malformed_rows_stop_the_run(tmp_path):
-    with pytest.raises(InputError, match=r"2 of 102 rows are malformed.*line 101"):
+    with pytest.raises(InputError, match=r"2 of 102 rows are malformed.*line 100 "):
         run(tmp_path, [*lines(), "bad", "bad"])
     assert len((tmp_path / "dead" / "rejects.jsonl").read_text().splitlines()) == 2
 
