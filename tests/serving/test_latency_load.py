@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from serving.latency.generators import Generators
-from serving.latency.load import Endpoint, Load, drive, poisson
+from serving.latency.drive import drive
+from serving.latency.load import Endpoint, Load, poisson
 from serving.latency.responder import responder, sized
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
