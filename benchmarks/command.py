@@ -13,9 +13,9 @@ from rich.console import Console, RenderableType
 
 from benchmarks.peers.line_process import ProcessError
 from pipeline.commands.options import INTERRUPTED
-from pipeline.interrupt import interrupts_kept
 from serving.latency.machine import busy, busy_caption, machine
 from transforms.errors import InputError
+from transforms.interrupt import interrupts_kept
 from transforms.parallel import cores
 
 __all__ = [

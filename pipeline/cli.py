@@ -26,8 +26,8 @@ from pipeline.commands.serve import serve
 from pipeline.commands.submit import submit
 from pipeline.commands.sweep import sweep
 from pipeline.commands.tune_serving import tune_serving
-from pipeline.interrupt import interrupts_kept
 from transforms.errors import InputError, causes
+from transforms.interrupt import interrupts_kept
 
 RESUMED = ("demo", "run", "score", "sweep")
 

@@ -18,6 +18,7 @@ from serving.latency.settings import Settings
 from serving.latency.target import Target, at_url, started
 from serving.server.options import parse_flags
 from serving.server.session_options import session_config
+from transforms.interrupt import interrupt_heard
 from transforms.parallel import cores
 
 LOCAL = "local"
@@ -88,6 +89,7 @@ def measure_latency(
             report["papers"] = _papers(loaded, loaded[-1].name if baseline else None)
         report["busy"]["after"] = busy()
     except KeyboardInterrupt:
+        interrupt_heard()
         report["interrupted"] = True
     for benchmark in running:
         found = benchmark.as_json()

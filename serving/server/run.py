@@ -16,6 +16,7 @@ from serving.server.grpc_server import GrpcServer
 from serving.server.options import ServerOptions
 from serving.server.rest import RestApi
 from transforms.errors import InputError
+from transforms.interrupt import interrupt
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = No
 @contextlib.contextmanager
 def _terminating() -> Iterator[None]:
     """SIGTERM does what Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:

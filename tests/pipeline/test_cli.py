@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from pipeline.cli import main
 from pipeline.commands.options import BLOCKED, INTERRUPTED
-from pipeline.interrupt import interrupts_kept
 from tests.e2e.small_run import ROOT, call, one_line
 from transforms.errors import InputError, causes
+from transforms.interrupt import interrupts_kept
 
 COMMANDS = """
     bench compare compile demo drift generate label models predict prepare report run score serve submit sweep
@@ -92,33 +92,97 @@ def test_an_interrupted_command_that_would_resume_says_so(monkeypatch):
     assert raising(monkeypatch, KeyboardInterrupt(), "demo") == expected
 
 
-# JAX has a callback of the garbage collector: there Python prints what is raised, and goes on.
-INTERRUPTED_IN_A_CALLBACK = """
-import gc, signal, sys, time
+INTERRUPTED_WORK = """
+import gc, importlib.abc, signal, sys, time
 from pipeline.cli import main
+from transforms.interrupt import interrupt
 
-def callback(phase, details):
+_, number, ignored, place = sys.argv
+
+def send():
+    signal.raise_signal(signal.Signals[number])
+
+def callback(phase, details):  # JAX has one
     gc.callbacks.remove(callback)
-    signal.raise_signal(signal.Signals[sys.argv[1]])
+    send()
 
-@main.command()
-def collect():
+def in_a_callback_of_the_garbage_collector():
     gc.callbacks.append(callback)
     gc.collect()
+
+def where_any_error_is_an_answer():
+    try:
+        send()
+    except BaseException:
+        pass
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "copy":
+            send()
+
+def in_a_native_module_that_initialises_itself():
+    sys.modules.pop("copy")
+    sys.meta_path.insert(0, Finder())
+    try:
+        import _elementtree  # it imports copy
+    finally:
+        print("_elementtree" in sys.modules, file=sys.stderr, flush=True)
+
+def where_tensorflow_asks_python_for_something():
+    from pipeline.quiet import load_tensorflow
+
+    load_tensorflow()
+    import tensorflow as tf
+
+    def convert(value, dtype=None, name=None, as_ref=False):
+        send()
+        print("converted", file=sys.stderr, flush=True)
+        return tf.constant(1.0)
+
+    class Value:
+        pass
+
+    tf.register_tensor_conversion_function(Value, convert)
+    traced = tf.function(lambda: tf.add(Value(), 1.0), autograph=False)
+    traced()
+    print("and gone on", file=sys.stderr, flush=True)
+
+def in_a_slow_end():
+    try:
+        send()
+    finally:
+        time.sleep(2)
+        print("ended", file=sys.stderr, flush=True)
+
+@main.command()
+def work():
+    globals()[place]()
     time.sleep(20)
 
-signal.signal(signal.SIGINT, getattr(signal, sys.argv[2]))
-signal.signal(signal.SIGTERM, signal.default_int_handler)
-main(["collect"])
+if ignored:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, interrupt)
+main(["work"])
 """
 
 
 # Where SIGINT is ignored it is a server's SIGTERM.
-@pytest.mark.parametrize(("number", "interrupt"), [("SIGINT", "default_int_handler"), ("SIGTERM", "SIG_IGN")])
-def test_an_interrupt_in_a_callback_of_the_garbage_collector_is_not_lost(number, interrupt):
-    command = [sys.executable, "-c", INTERRUPTED_IN_A_CALLBACK, number, interrupt]
+@pytest.mark.parametrize(
+    ("place", "number", "ignored", "said"),
+    [
+        ("in_a_callback_of_the_garbage_collector", "SIGINT", "", ""),
+        ("in_a_callback_of_the_garbage_collector", "SIGTERM", "ignored", ""),
+        ("where_any_error_is_an_answer", "SIGINT", "", ""),
+        ("in_a_native_module_that_initialises_itself", "SIGINT", "", "True\n"),
+        ("where_tensorflow_asks_python_for_something", "SIGINT", "", "converted\n"),
+        ("in_a_slow_end", "SIGINT", "", "ended\n"),
+    ],
+)
+def test_an_interrupt_arrives_once_wherever_python_is(place, number, ignored, said):
+    command = [sys.executable, "-c", INTERRUPTED_WORK, number, ignored, place]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert result.stderr == "ctrpipe: interrupted\n"
+    assert result.stderr == said + "ctrpipe: interrupted\n"
     assert result.returncode == INTERRUPTED
 
 

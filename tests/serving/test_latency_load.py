@@ -11,8 +11,8 @@ import grpc
 import numpy as np
 import pytest
 
-from serving.latency.generators import Generators
 from serving.latency.drive import drive
+from serving.latency.generators import Generators
 from serving.latency.load import Endpoint, Load, poisson
 from serving.latency.responder import responder, sized
 
