@@ -125,6 +125,10 @@ class CTRModel(keras.Model):
         """The layers whose weights grow with the vocabulary."""
         return [table for table in (self.table, self.linear) if table is not None]
 
+    def encoder_weights(self) -> list[keras.Variable]:
+        """The trainable weights that a text's checkpoint gives."""
+        return []
+
     def flatten(self, rows, inputs):
         """Embeddings and dense features side by side, (batch_size, width)."""
         parts = [] if rows is None else [ops.reshape(rows, (-1, rows.shape[1] * rows.shape[2]))]

@@ -92,6 +92,9 @@ class TextModel(CTRModel):
         """The position's term of the logits; 0 where no field is a position."""
         return 0.0 if self.position is None else self.position(position_rows(rows, self.feature_map))
 
+    def encoder_weights(self):
+        return [*self.encoder.trainable_variables, *self.pooler.trainable_variables]
+
     def take_weights(self, pretrained: CTRModel) -> None:
         take_layers(self, pretrained)
 

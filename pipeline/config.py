@@ -55,6 +55,7 @@ class Stage(Section):
     evaluations_per_epoch: int | None = pydantic.Field(None, ge=1)
     patience: int | None = pydantic.Field(None, ge=1)
     warmup_steps: int | None = pydantic.Field(None, ge=0)
+    encoder_rate: float | None = pydantic.Field(None, ge=0)
     mask_rate: float = pydantic.Field(0.15, gt=0, lt=1)
 
     def applied_to(self, training: "Training") -> "Training":
@@ -78,6 +79,8 @@ class Training(Section):
     `optimizer` is Adam on everything, or Adam on the dense weights and, on embedding tables, an update of only the rows
     that a batch touches (see training/row_optimizers.py). `warmup_steps` turns the Transformer's schedule on:
     `learning_rate` is reached after so many steps and falls with the inverse square root of the step from there.
+    `encoder_rate` is the factor on the learning rate of the text's encoder and pooler: what starts from a checkpoint
+    needs smaller steps than what starts from random numbers; 0 leaves them as they are.
     `stages` are what comes before: the models that a model starts from (text_only, features_only, fm), which train as
     the model does but for what is said here, and masked_language_model, which trains only where it is named.
     `bucket_by_length` puts texts of about the same length into a batch and cuts the padding that all of them have: the
@@ -100,6 +103,7 @@ class Training(Section):
     epochs: int = pydantic.Field(10, ge=1)
     learning_rate: float = pydantic.Field(1e-3, gt=0)
     warmup_steps: int = pydantic.Field(0, ge=0)
+    encoder_rate: float = pydantic.Field(1.0, ge=0)
     task_weights: dict[str, Annotated[float, pydantic.Field(ge=0)]] = {}
     gradient_clip_norm: float | None = pydantic.Field(5.0, gt=0)
     monitor: Literal["auc", "log_loss"] = "log_loss"

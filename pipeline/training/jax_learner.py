@@ -16,7 +16,7 @@ from pipeline.config import Model, Training
 from pipeline.training.jax_devices import Devices, laid_like, make_distribution, on_host
 from pipeline.training.learner import Batch
 from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
-from pipeline.training.network import build_network, task_weights, warm_up
+from pipeline.training.network import build_network, rate_factors, task_weights, warm_up
 from pipeline.training.row_optimizers import row_optimizer
 
 Arrays = list[Any]
@@ -51,7 +51,9 @@ class JaxLearner:
         by_row = self._tables.values() if self._rows else ()
         self._dense_places = [index for index in range(len(self._trainable)) if index not in by_row]
         self._optimizer = keras.optimizers.Adam(training.learning_rate)
-        self._optimizer.build([self._trainable[index] for index in self._dense_places])
+        dense = [self._trainable[index] for index in self._dense_places]
+        self._optimizer.build(dense)
+        self._rate_factors = rate_factors(network, dense, training.encoder_rate)
         slots = [
             jnp.zeros((table.table.shape[0], width), device=table.table.value.sharding)
             for table in tables
@@ -207,8 +209,9 @@ class JaxLearner:
         state[_place(self._optimizer.variables, self._optimizer._learning_rate)] = jnp.asarray(rate, "float32")
         dense = [trainable[index] for index in self._dense_places]
         dense, state = self._optimizer.stateless_apply(state, by_dense, dense)
-        for place, value in zip(self._dense_places, dense, strict=True):
-            trainable[place] = value
+        for place, value, factor in zip(self._dense_places, dense, self._rate_factors, strict=True):
+            # Keras's Adam has one rate for all weights, of which its steps are multiples.
+            trainable[place] = value if factor == 1 else trainable[place] + factor * (value - trainable[place])
         each = len(slots) // max(len(self._tables), 1)
         for index, name in enumerate(by_row):
             place, mine = self._tables[name], slice(index * each, (index + 1) * each)

@@ -56,3 +56,9 @@ def warm_up(step: int, warmup_steps: int) -> float:
     Linear to there, falling with the inverse square root of the step from there on; 1 throughout without a warm-up.
     """
     return min(step / warmup_steps, (warmup_steps / step) ** 0.5) if warmup_steps else 1.0
+
+
+def rate_factors(network: CTRModel, weights: list[keras.Variable], encoder_rate: float) -> list[float]:
+    """Of each of the weights, the factor on its learning rate: `training.encoder_rate` for the text encoder's."""
+    slow = {id(weight) for weight in network.encoder_weights()}
+    return [encoder_rate if id(weight) in slow else 1.0 for weight in weights]

@@ -18,7 +18,7 @@ from pipeline.training.cluster import read_cluster
 from pipeline.training.data import input_errors
 from pipeline.training.learner import Batch
 from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
-from pipeline.training.network import build_network, task_weights, warm_up
+from pipeline.training.network import build_network, rate_factors, task_weights, warm_up
 from pipeline.training.row_optimizers import RowOptimizer, row_optimizer
 from pipeline.training.worker_group import WorkerGroup
 from transforms.errors import InputError
@@ -133,6 +133,7 @@ class TensorFlowLearner:
         # Gradients are clipped here, all by one norm, so not once more by the optimizer.
         self._optimizer = keras.optimizers.Adam(training.learning_rate)
         self._optimizer.build(self._dense)
+        self._rate_factors = rate_factors(network, self._dense, training.encoder_rate)
         self._loss_scale = LossScale() if training.precision == "mixed_float16" else None
         self._step = tf.function(self.step, reduce_retracing=True)
         self._several_steps = tf.function(self.several_steps, reduce_retracing=True)
@@ -276,11 +277,11 @@ class TensorFlowLearner:
             update.apply(ids, by_row[name], rate, step)
         betas = {"beta1": optimizer.beta_1, "beta2": optimizer.beta_2}
         powers = {f"{name}_power": tf.pow(beta, step) for name, beta in betas.items()}
-        settings = betas | powers | {"epsilon": optimizer.epsilon, "lr": rate}
+        settings = betas | powers | {"epsilon": optimizer.epsilon}
         moments = zip(optimizer._momentums, optimizer._velocities, strict=True)
-        for weight, (m, v), gradient in zip(self._dense, moments, dense, strict=True):
+        for weight, (m, v), gradient, factor in zip(self._dense, moments, dense, self._rate_factors, strict=True):
             handles = {"var": weight.value.handle, "m": m.value.handle, "v": v.value.handle}
-            tf.raw_ops.ResourceApplyAdam(**handles, grad=gradient, **settings)
+            tf.raw_ops.ResourceApplyAdam(**handles, grad=gradient, lr=rate * factor, **settings)
         one = tf.ones((), optimizer.iterations.dtype)
         tf.raw_ops.AssignAddVariableOp(resource=optimizer.iterations.value.handle, value=one)
 

@@ -117,11 +117,8 @@ def test_mistakes_are_one_line(tmp_path):
         with_encoder(Model(name="text_only"), text)
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_a_model_of_the_text_learns_from_packed_tokens(backend, tmp_path):
-    folder = write_checkpoint(tmp_path / "checkpoint", layers=1, width=16, ffn=24, heads=2, positions=64)
-    text = text_of(folder)
-    features = map_of(text)
+def write_clicks_by_word(folder: pathlib.Path, features) -> np.ndarray:
+    """Packed rows for training and validation, of which those with one word are clicks; their tokens."""
     random = np.random.default_rng(1)
     tokens = random.integers(5, features.text.vocabulary_size, (ROWS, LENGTH)).astype(np.int32)
     word = random.random(ROWS) < 0.5
@@ -134,8 +131,45 @@ def test_a_model_of_the_text_learns_from_packed_tokens(backend, tmp_path):
         "label": word[:, None].astype(np.float32),
     }
     for name, part in (("train", slice(0, 192)), ("validation", slice(192, None))):
-        with PackedWriter(tmp_path / f"{name}.parquet") as writer:
+        with PackedWriter(folder / f"{name}.parquet") as writer:
             writer.write({key: values[part] for key, values in rows.items()})
+    return tokens
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_the_encoder_learns_at_a_rate_of_its_own(backend, tmp_path):
+    folder = write_checkpoint(tmp_path / "checkpoint", layers=1, width=16, ffn=24, heads=2, positions=64)
+    text = text_of(folder)
+    features = map_of(text)
+    write_clicks_by_word(tmp_path, features)
+    model = with_encoder(Model(name="text_only", encoder_dropout=0.0), text)
+    files = [[str(tmp_path / f"{name}.parquet")] for name in ("train", "validation")]
+
+    def after_one_step(rate: float) -> list[tuple[bool, np.ndarray]]:
+        once = Training(backend=backend, batch_size=256, epochs=1, learning_rate=0.01, encoder_rate=rate)
+        network = train(model, once, features, *files, 1, tmp_path / str(rate)).model
+        slow = {id(weight) for weight in network.encoder_weights()}
+        return [(id(weight) in slow, np.array(weight)) for weight in network.trainable_variables]
+
+    whole, quarter, none = (after_one_step(rate) for rate in (1.0, 0.25, 0.0))
+    assert (
+        sum(slow and np.abs(moved - kept).max() > 0.009 for (slow, moved), (_, kept) in zip(whole, none, strict=True))
+        > 10
+    )
+    for (slow, moved), (_, partly), (_, kept) in zip(whole, quarter, none, strict=True):
+        np.testing.assert_allclose(partly, kept + 0.25 * (moved - kept) if slow else moved, atol=1e-6)
+        np.testing.assert_allclose(kept, kept if slow else moved, atol=1e-6)
+    assert not all(slow for slow, _ in whole)
+    words = load_file(folder / "model.safetensors")["embeddings.word_embeddings.weight"]
+    assert any(kept.shape == words.shape and (kept == words).all() for slow, kept in none if slow)
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_model_of_the_text_learns_from_packed_tokens(backend, tmp_path):
+    folder = write_checkpoint(tmp_path / "checkpoint", layers=1, width=16, ffn=24, heads=2, positions=64)
+    text = text_of(folder)
+    features = map_of(text)
+    tokens = write_clicks_by_word(tmp_path, features)
     training = Training(backend=backend, batch_size=32, epochs=6, learning_rate=0.01, monitor="auc", patience=6)
     model = with_encoder(Model(name="text_only", encoder_dropout=0.0), text)
     files = [[str(tmp_path / f"{name}.parquet")] for name in ("train", "validation")]
