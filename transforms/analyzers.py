@@ -3,11 +3,12 @@
 Imports neither TensorFlow nor Beam: a process that counts starts at once.
 """
 
+import concurrent.futures
 import dataclasses
 import math
 import pathlib
 import pickle
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -100,11 +101,11 @@ class LogSummary:
 
         TF is a token's count in all values, IDF is ln(values / values with the token); a value that is missing is none.
         """
-        found = _sum([self.values[column] for column in feature.columns])
+        found = _exact_sum([self.values[column] for column in feature.columns])
         scores = found.counts.astype(np.float64)
         if feature.rank_by == "tf_idf":
             documents = [self.documents[column] for column in feature.columns]
-            with_token = _sum([each.counts for each in documents])
+            with_token = _exact_sum([each.counts for each in documents])
             place = pc.index_in(found.values, with_token.values).fill_null(len(with_token.counts)).to_numpy()
             # What is not listed was too rare to be counted exactly.
             frequency = np.append(with_token.counts, max(with_token.bound, 1))[place]
@@ -140,9 +141,13 @@ def _fit_a_line(values: pa.Array) -> np.ndarray:
     return ~broken.to_numpy(zero_copy_only=False)
 
 
-def _sum(parts: Sequence[ValueCounts]) -> ValueCounts:
-    """The counts of several columns together."""
-    counter = _ValueCounter(sum(len(part.counts) for part in parts))
+def _exact_sum(parts: Sequence[ValueCounts]) -> ValueCounts:
+    return _sum(parts, sum(len(part.counts) for part in parts))
+
+
+def _sum(parts: Sequence[ValueCounts], capacity: int) -> ValueCounts:
+    """The counts of several columns or parts together."""
+    counter = _ValueCounter(capacity)
     for part in parts:
         counter.add(part)
     return counter.counts()
@@ -163,21 +168,30 @@ def summarize(files: Sequence[pathlib.Path], spec: LogSpec, capacity: int | None
     return counter.summary()
 
 
-def merge(summaries: Iterable[LogSummary]) -> LogSummary:
+def merge(summaries: Sequence[LogSummary], threads: int = 1) -> LogSummary:
     """The summary of all rows together, of one description of the log.
+
+    Args:
+        summaries: Those of its parts.
+        threads: How many columns are added up at a time.
 
     Raises:
         ValueError: there is no summary.
     """
-    counter = None
-    for summary in summaries:
-        if counter is None:
-            sketched = {column: numbers.sketch is not None for column, numbers in summary.numbers.items()}
-            counter = LogCounter(dict.fromkeys(summary.values), sketched, summary.capacity, summary.documents)
-        counter.include(summary)
-    if counter is None:
+    if not summaries:
         raise ValueError("There is no summary to merge")
-    return counter.summary()
+    first = summaries[0]
+
+    def add_up(column: str) -> ValueCounts:
+        return _sum([summary.values[column] for summary in summaries], first.capacity)
+
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        values = dict(zip(first.values, pool.map(add_up, first.values), strict=True))
+    sketched = {column: numbers.sketch is not None for column, numbers in first.numbers.items()}
+    counter = LogCounter({}, sketched, first.capacity, first.documents)
+    for summary in summaries:
+        counter.include(summary)
+    return dataclasses.replace(counter.summary(), values=values)
 
 
 class LogCounter:

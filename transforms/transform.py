@@ -13,7 +13,7 @@ from transforms import analyzers
 from transforms.missing import drop_values
 from transforms.pack_rows import pack_rows
 from transforms.packed import DTYPES, PackedWriter, Rows
-from transforms.parallel import Workers
+from transforms.parallel import Workers, cores
 from transforms.payload import payload_files, payload_rows, read_payload
 from transforms.schema import raw_schema
 from transforms.spec import LogSpec
@@ -48,7 +48,8 @@ def analyze(
     size = -(-len(files) // SUMMARIES)
     groups = [files[start : start + size] for start in range(0, len(files), size)]
     count = _Summarize(spec.model_dump_json())
-    summary = analyzers.merge(workers.map(count, groups, payload_rows(files) * COUNT_SECONDS))
+    summaries = workers.map(count, groups, payload_rows(files) * COUNT_SECONDS)
+    summary = analyzers.merge(summaries, workers.most or cores())
     for column, bound in summary.bounds().items():
         if bound:
             most = spec.data.max_distinct_values

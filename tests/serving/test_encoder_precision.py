@@ -1,10 +1,13 @@
 """A text's encoder that is served in fewer bits."""
 
 import pathlib
+import typing
 
 import numpy as np
 import pytest
 
+from models.text_precision import PRECISIONS
+from pipeline.config import Serving as ServingConfig
 from serving.check import check_servable
 from serving.export import TOLERANCES
 from serving.loader import Servable
@@ -40,6 +43,11 @@ def answers(version: pathlib.Path) -> dict[str, np.ndarray]:
         }
     finally:
         servable.close()
+
+
+def test_the_precisions_of_the_configuration_the_model_and_the_export_are_the_same():
+    names = typing.get_args(ServingConfig.model_fields["encoder_precision"].annotation)
+    assert names == PRECISIONS == tuple(TOLERANCES)
 
 
 def test_fewer_bits_answer_about_the_same_in_every_signature(exact, lower):

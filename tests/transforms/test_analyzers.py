@@ -97,7 +97,8 @@ def test_counts_are_those_of_plain_python_however_the_rows_lie_in_parts(parts):
         ),
     }
     whole = summarize(files, SPEC)
-    for summary in (whole, merge(summarize([file], SPEC) for file in files)):
+    separately = [summarize([file], SPEC) for file in files]
+    for summary in (whole, merge(separately), merge(separately, threads=3)):
         assert {name: counted(summary, name) for name in summary.values} == expected
         assert not summary.bounds()
 
@@ -141,7 +142,7 @@ def test_beyond_the_capacity_counts_are_short_by_at_most_the_stated_bound(tmp_pa
     random.shuffle(values)
     capacity = 200
     cuts = np.array_split(np.array(values, object), pieces)
-    summary = merge(of_values(tmp_path, cut.tolist(), capacity) for cut in cuts)
+    summary = merge([of_values(tmp_path, cut.tolist(), capacity) for cut in cuts])
     true = collections.Counter(value.encode() for value in values)
     found, bound = counted(summary, "site"), summary.bounds()["site"]
     assert len(true) > 10_000 and 0 < len(found) <= capacity
@@ -166,7 +167,7 @@ def test_mean_deviation_and_range_are_those_of_numpy(parts):
     rows["age"][:4] = [math.nan, math.inf, -math.inf, None]
     files = parts(rows)
     numbers = np.array([n for n in rows["age"] if n is not None and math.isfinite(n)], np.float32).astype(np.float64)
-    for summary in (summarize(files, SPEC), merge(summarize([file], SPEC) for file in files)):
+    for summary in (summarize(files, SPEC), merge([summarize([file], SPEC) for file in files])):
         found = summary.numbers["age"]
         assert found.count == len(numbers)
         np.testing.assert_allclose([found.mean, found.variance], [numbers.mean(), numbers.var()], rtol=1e-9)
@@ -178,7 +179,7 @@ def test_quantiles_are_numbers_of_the_log_within_the_error_of_their_place(parts)
     rows = make_rows(3000)
     files = parts(rows)
     numbers = np.sort(rows["price"])
-    for summary in (summarize(files, SPEC), merge(summarize([file], SPEC) for file in files)):
+    for summary in (summarize(files, SPEC), merge([summarize([file], SPEC) for file in files])):
         found = summary.numbers["price"].quantiles(20)
         assert set(found) <= set(numbers) and (found[0], found[-1]) == (numbers[0], numbers[-1])
         first, last = (np.searchsorted(numbers, found, side) / len(numbers) for side in ("left", "right"))
