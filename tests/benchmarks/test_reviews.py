@@ -42,7 +42,7 @@ def run(folder: pathlib.Path, *arguments: str):
 
 
 def test_every_training_is_kept_and_the_models_are_compared(folder, monkeypatch):
-    names = "features_only,text_only,bert4ctr"
+    names = ["features_only", "text_only", "bert4ctr"]
     monkeypatch.setattr(reviews, "TEXT_LENGTH", 24)
     trained, original = [], reviews.train_one
 
@@ -53,21 +53,22 @@ def test_every_training_is_kept_and_the_models_are_compared(folder, monkeypatch)
         return original(task, *arguments)
 
     monkeypatch.setattr(reviews, "train_one", train_one)
-    assert run(folder, "--models", names, "--seeds", "1").exit_code == 130
-    done = run(folder, "--models", names, "--seeds", "1")
+    assert run(folder, "--models", ",".join(names), "--seeds", "1").exit_code == 130
+    done = run(folder, "--models", ",".join(names), "--seeds", "1")
     assert done.exit_code == 0, done.output
     assert trained == [("features_only", 1), ("text_only", 1), ("text_only", 1), ("bert4ctr", 1)]
     models = json.loads((folder / "out" / "reviews.json").read_text())["models"]
-    assert list(models) == [*names.split(","), "TF-IDF of words and pairs, LR", "features, LR"]
+    assert list(models) == [*names, "TF-IDF of words and pairs, LR", "features, LR"]
     main = models["bert4ctr"]["test"][0]
     assert main["examples"] == ROWS // 5
     for name, found in models.items():
         if name != "bert4ctr":
             assert found["behind"]["auc"] == pytest.approx(main["auc"] - found["test"][0]["auc"])
-    # What it starts from was trained once, with the seed's own training of text_only.
-    mark = "checkpoint/progress.json"
-    own = folder / "out" / "work" / "bert4ctr-1" / "pretrained-text_only" / mark
-    assert own.read_text() == (folder / "out" / "work" / "text_only-1" / mark).read_text()
+    # The features that it starts from were trained once; the text that it starts from has seen every text once.
+    work, mark = folder / "out" / "work", "checkpoint/progress.json"
+    started_from = {name: (work / "bert4ctr-1" / f"pretrained-{name}" / mark).read_text() for name in names[:2]}
+    assert started_from["features_only"] == (work / "features_only-1" / mark).read_text()
+    assert json.loads(started_from["text_only"])["evaluations"][-1]["examples"] == round(0.7 * ROWS)
     assert models["TF-IDF of words and pairs, LR"]["test"][0]["auc"] > 0.9 > models["features, LR"]["test"][0]["auc"]
 
 
