@@ -178,11 +178,13 @@ class Benchmark:
                 if not self._whole and clients > 1 and (rows, clients) != (RATIO_ROWS, RATIO_CLIENTS):
                     continue
                 ratio = clients == 1 or (rows, clients) == (RATIO_ROWS, RATIO_CLIENTS)
-                for name, (call, signature) in calls.items():
-                    if name == "call_packed" or (name == LOADER and ratio) or (self._whole and clients == 1):
-                        yield Cell(name, rows, clients, self._call(call, signature, rows, clients))
-                for kind in kinds:
-                    yield Cell(kind, rows, clients, self._requests(kind, rows, clients))
+                cells = [
+                    Cell(name, rows, clients, self._call(call, signature, rows, clients))
+                    for name, (call, signature) in calls.items()
+                    if name == "call_packed" or (name == LOADER and ratio) or (self._whole and clients == 1)
+                ]
+                cells += [Cell(kind, rows, clients, self._requests(kind, rows, clients)) for kind in kinds]
+                yield from sorted(cells, key=lambda cell: cell.kind not in ("call_packed", *RATIO_KINDS))
 
     def _call(self, call: Callable, signature: str, rows: int, threads: int) -> Callable[[float], Sample]:
         batches = self._model.rows.inputs(signature, rows)

@@ -37,8 +37,8 @@ class Settings(_Section):
     kinds: tuple[KindName, ...] = ("rest_row", "rest_columnar", "rest_b64", "grpc_packed", "grpc_examples")
     rows: tuple[Count, ...] = (1, 10, 100, 270, 1024)
     concurrency: tuple[Count, ...] = (1, 8, 32)
-    rounds: Count = 3
-    seconds: Seconds = 0.5
+    rounds: Count = 5
+    seconds: Seconds = 0.3
     warm_up: Annotated[float, pydantic.Field(ge=0)] = 0.1
     open_loop: OpenLoop | None = OpenLoop()
     generators: Count | None = None

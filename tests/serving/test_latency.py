@@ -275,7 +275,7 @@ def test_options_win_over_the_file_and_the_file_over_the_default(tmp_path):
     path = tmp_path / "bench.yaml"
     path.write_text("rows: [1, 7]\nseconds: 2\nopen_loop: {rates: [50], seconds: 3}\n")
     found = read_settings(path, False, rows=(5,), rounds=None, kinds=())
-    assert (found.rows, found.seconds, found.rounds, found.kinds) == ((5,), 2.0, 3, Settings().kinds)
+    assert (found.rows, found.seconds, found.rounds, found.kinds) == ((5,), 2.0, 5, Settings().kinds)
     assert found.open_loop and found.open_loop.rates == (50.0,) and found.open_loop.loads == (0.5, 0.8)
     rates = read_settings(None, True, rates=(20.0,)).open_loop
     assert rates and (rates.rates, rates.loads, rates.rows) == ((20.0,), (), QUICK.open_loop.rows)
