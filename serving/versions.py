@@ -1,13 +1,12 @@
 """Follows a model's base path: loads new versions, keeps wanted ones available, unloads the others (contract V1-V5)."""
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import logging
 import pathlib
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -120,25 +119,21 @@ class VersionManager:
         with self._lock:
             return [self._versions[number] for number in sorted(self._versions, reverse=True)]
 
-    @contextlib.contextmanager
-    def use(self, number: int | None = None) -> Iterator[tuple[int, Servable | BatchingServable] | None]:
-        """The highest available version, or a given one; None where there is none. It stays loaded while in use."""
+    def take(self, number: int | None = None) -> Version | None:
+        """The highest available version, or a given one; None where there is none. Stays loaded until `give_back`."""
         with self._lock:
             if number is None:
                 number = max(self._available, default=None)
             version = None if number is None else self._available.get(number)
             if version is not None:
                 version.users += 1
-        if version is None or version.servable is None:
-            yield None
-            return
-        try:
-            yield version.number, version.servable
-        finally:
-            with self._lock:
-                version.users -= 1
-                if version.users == 0 and version.state == "UNLOADING":
-                    self._workers.unload.submit(self._close, version)
+        return version
+
+    def give_back(self, version: Version) -> None:
+        with self._lock:
+            version.users -= 1
+            if version.users == 0 and version.state == "UNLOADING":
+                self._workers.unload.submit(self._close, version)
 
     # What is wanted ---------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ import pathlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
 
 from tensorflow_serving.config import model_server_config_pb2
 
@@ -101,8 +100,7 @@ class ServerCore:
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def use(self, name: str, number: int | None = None, label: str | None = None) -> Iterator[ServedVersion]:
+    def use(self, name: str, number: int | None = None, label: str | None = None) -> "Use":
         """The highest available version of a model, a given one or a labelled one; it stays loaded while in use.
 
         Raises:
@@ -115,10 +113,7 @@ class ServerCore:
         manager = self._models.get(name)
         if manager is None:
             raise _not_found(name, number)
-        with manager.use(number) as found:
-            if found is None:
-                raise _not_found(name, number)
-            yield ServedVersion(name, *found)
+        return Use(manager, name, number)
 
     def status(self, name: str, number: int | None = None) -> list[Version]:
         """All versions seen of a model, or one of them; highest first.
@@ -261,6 +256,28 @@ class ServerCore:
             raise
         finally:
             self.metrics.record_warmup(str(path), status, time.perf_counter() - began, records)
+
+
+class Use(contextlib.AbstractContextManager):
+    """A model's version that stays loaded inside the block. A class: a generator takes three times its microseconds.
+
+    Raises:
+        ServingError: there is none.
+    """
+
+    def __init__(self, manager: VersionManager, name: str, number: int | None):
+        self._manager, self._name, self._number = manager, name, number
+
+    def __enter__(self) -> ServedVersion:
+        version = self._manager.take(self._number)
+        if version is None:
+            raise _not_found(self._name, self._number)
+        assert version.servable is not None  # it is available
+        self._version = version
+        return ServedVersion(self._name, version.number, version.servable)
+
+    def __exit__(self, *error: object) -> None:
+        self._manager.give_back(self._version)
 
 
 def _not_found(name: str, number: int | None) -> ServingError:

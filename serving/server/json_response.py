@@ -14,6 +14,7 @@ from serving.server.tensors import dtype_name
 
 # Where the shortest text has no exponent, neither here nor in TF Serving.
 _PLAIN_FROM, _PLAIN_BELOW = 1e-4, 1e6
+_FEW = 16
 _MAX_DIGITS = {4: 9, 8: 17}
 _CONTROL = re.compile(rb'["\\\x00-\x1f]')
 
@@ -117,8 +118,10 @@ def _unusual(array: np.ndarray) -> np.ndarray:
 def _is_plain(array: np.ndarray) -> bool:
     if array.dtype.itemsize not in _MAX_DIGITS:
         return False
-    # Probabilities: two passes are fewer than those below.
-    if array.size and array.min() >= _PLAIN_FROM and array.max() < _PLAIN_BELOW:
+    # Probabilities: of a few, numpy's calls would be most of the time; of many, two passes are fewer than those below.
+    if array.size <= _FEW:
+        return all(_PLAIN_FROM <= abs(value) < _PLAIN_BELOW or not value for value in array.reshape(-1).tolist())
+    if array.min() >= _PLAIN_FROM and array.max() < _PLAIN_BELOW:
         return True
     return not _unusual(array).any()
 
