@@ -16,6 +16,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _INTEGER = re.compile(r"-?(?:0|[1-9]\d*)")
 _STRING = re.compile(r'[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*', re.DOTALL)
 _LONE_SURROGATE = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]")
+_NO_UTF8 = re.compile("[\udc80-\udcff]")
 _WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None), "N": ("NaN", math.nan)}
 
 
@@ -262,7 +263,8 @@ class _Parser:
                 "Incorrect hex digit after \\u escape in string." if is_hex else "Invalid escape character in string."
             )
             raise self._error(reason) from error
-        if "\\u" in raw and _LONE_SURROGATE.search(value) and not _LONE_SURROGATE.search(raw):
+        # Bytes that are no UTF-8 are surrogates here as well, but no half of what an escape begins.
+        if "\\u" in raw and _LONE_SURROGATE.search(json.loads(f'"{_NO_UTF8.sub("?", raw)}"')):
             self._at = start + raw.lower().index("\\ud")
             raise self._error("The surrogate pair in string is invalid.")
         return value

@@ -50,6 +50,14 @@ def test_J2_errors_in_strings(error, text, reason):
     assert status == 400 and message.startswith(f"JSON Parse error: {reason} at offset: ")
 
 
+def test_J2_half_a_surrogate_pair_before_a_byte_that_is_no_utf_8(error):
+    status, message = error(b'{"a": "\\ud800\x80"}')
+    assert (status, message) == (
+        400,
+        "JSON Parse error: The surrogate pair in string is invalid. at offset: 7",
+    )
+
+
 @pytest.mark.parametrize("body", ["[1]", "1", '"a"', "null", "NaN"])
 def test_J3_the_top_level_is_an_object(error, body):
     status, message = error(body)
