@@ -47,7 +47,7 @@ FEATURES = {"batch_size": 128, "epochs": 20, "learning_rate": 1e-3, "evaluations
 FEATURES |= {"warmup_steps": 0}
 TEXT = {"batch_size": 32, "epochs": 2, "learning_rate": 1e-4, "evaluations_per_epoch": 2, "patience": 2}
 TEXT |= {"warmup_steps": 80}
-# What is new learns at a rate of its own: at the encoder's it would spoil the encoder before it has learned anything.
+# What is new learns faster than the encoder, which comes from a checkpoint.
 JOINT = {"batch_size": 32, "epochs": 1, "learning_rate": 1e-3, "evaluations_per_epoch": 2, "patience": 2}
 JOINT |= {"warmup_steps": 40, "encoder_rate": 0.05}
 COMMON = {"monitor": "auc", "gradient_clip_norm": 1.0, "bucket_by_length": True, "distribution": "one_device"}

@@ -17,7 +17,7 @@ from transforms.errors import causes
 AGAIN_AFTER = 0.5  # seconds
 _ROOT = pathlib.Path(__file__).parents[1]
 _OWN = tuple(f"{_ROOT / package}{os.sep}" for package in ("models", "pipeline", "serving", "transforms", "benchmarks"))
-_TENSORFLOW = os.path.join("", "tensorflow", "python", "")
+_TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 
 class _Watch:

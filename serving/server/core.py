@@ -259,7 +259,7 @@ class ServerCore:
 
 
 class Use(contextlib.AbstractContextManager):
-    """A model's version that stays loaded inside the block. A class: a generator takes three times its microseconds.
+    """A model's version that stays loaded inside the block. A class, which costs a request less than a generator.
 
     Raises:
         ServingError: there is none.
