@@ -12,6 +12,8 @@ from typing import Any
 import httptools
 import uvicorn
 
+from serving.server.busy_poll import BusyPoll
+
 log = logging.getLogger(__name__)
 
 MAX_HEADER_BYTES = 64 << 10
@@ -66,6 +68,7 @@ class HttpServer:
         refuse: The response to what never becomes a request, of a status and a message.
         threads: Requests that are answered at the same time.
         limits: Of each connection.
+        busy_poll_seconds: See BusyPoll; only while one connection asks at a time.
     """
 
     def __init__(
@@ -74,10 +77,12 @@ class HttpServer:
         refuse: Callable[[int, str], Response],
         threads: int,
         limits: Limits,
+        busy_poll_seconds: float = 0.0,
     ):
         self.answer = answer
         self.refuse = refuse
         self.limits = limits
+        self.busy_poll = BusyPoll(busy_poll_seconds)
         self.pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="rest")
         self.running = 0
         self.latest: HttpProtocol | None = None
@@ -146,13 +151,14 @@ class HttpProtocol(asyncio.Protocol):
         self._paused_since: float | None = None
         self._since = 0.0  # when the connection became idle, or its request began
         self._in_headers = self._in_body = False
+        self._body_in_data = 0  # of the latest request in what arrived last
         self._clear()
 
     def _clear(self) -> None:
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._parts: list[bytes] = []
-        self._header_bytes = self._body_bytes = 0
+        self._header_bytes = self._line_bytes = self._body_bytes = 0
 
     # Of the transport ------------------------------------------------------------------------------------------------
 
@@ -185,6 +191,7 @@ class HttpProtocol(asyncio.Protocol):
             return
         if self._left:
             return self._take_rest(data)
+        self._body_in_data = 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -192,9 +199,15 @@ class HttpProtocol(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(HTTPStatus.BAD_REQUEST, "Malformed HTTP request")
         if self._in_headers:
-            self._header_bytes += len(data)
-            if self._header_bytes > MAX_HEADER_BYTES:
+            self._count_unfinished_line(data)
+            if self._header_bytes + self._line_bytes > MAX_HEADER_BYTES:
                 self._refuse_headers()
+
+    def _count_unfinished_line(self, data: bytes) -> None:
+        """The parser says nothing of a line until it ends. Before it may be the body of the request before."""
+        start = data.rfind(b"\n") + 1
+        began = max(0, len(data) - start - self._body_in_data)
+        self._line_bytes = began if start or self._body_in_data else self._line_bytes + began
 
     def _take_rest(self, data: bytes) -> None:
         """The body of a request that offers another protocol, after which the parser stops; only HTTP/1.1 is spoken."""
@@ -214,13 +227,16 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         self._target += url
+        self._header_bytes += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.lower()] = value
+        self._header_bytes += len(name) + len(value)
 
     def on_headers_complete(self) -> None:
         self._in_headers, self._in_body = False, True
-        if sum(map(len, self._headers.values())) + len(self._target) > MAX_HEADER_BYTES:
+        self._body_in_data = 0
+        if self._header_bytes > MAX_HEADER_BYTES:
             return self._refuse_headers()
         length = self._headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > self._limits.max_request_bytes:
@@ -233,6 +249,7 @@ class HttpProtocol(asyncio.Protocol):
             return
         self._parts.append(body)
         self._body_bytes += len(body)
+        self._body_in_data += len(body)
         if self._body_bytes > self._limits.max_request_bytes:
             self._refuse_body()
 
@@ -276,13 +293,17 @@ class HttpProtocol(asyncio.Protocol):
     def _start(self, request: Request) -> None:
         self._current = request
         server = self._server
+        server.busy_poll.asked()
         alone = server.latest is self and not server.running
         server.latest = self
         if request.method != "POST" or (alone and len(request.body) <= _SHORT_BYTES):  # a GET needs no model
             response = server.answer(request, True)
             if response is not None:
                 self._finish(request, response)
+                if not server.running:
+                    server.busy_poll.answered(self._loop)
                 return
+        server.busy_poll.stop()
         server.running += 1
         timer = self._loop.call_later(self._limits.request_timeout, self._time_out, request)
         server.pool.submit(self._work, request, timer)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from transforms.errors import InputError
+from transforms.parallel import cores
 
 log = logging.getLogger(__name__)
 Path = pathlib.Path
@@ -26,11 +27,16 @@ def _threads() -> int:
     return 4 * (os.cpu_count() or 1)
 
 
+def _busy_poll_micros() -> int:
+    return 200 if cores() > 1 else 0  # a lone processor is the client's as well
+
+
 @dataclasses.dataclass(frozen=True)
 class ServerOptions:
     """What `ctrpipe serve` was told; a flag has the name and the default that it has at tensorflow_model_server.
 
-    `host` (TF Serving listens on every address) and `max_request_bytes` (it has no limit) are ours.
+    `host` (TF Serving listens on every address), `max_request_bytes` (it has no limit) and `rest_api_busy_poll_micros`
+    are ours.
     """
 
     model_base_path: Path | None = _flag(None, "Folder of a model's versions; not read with --model_config_file.")
@@ -42,6 +48,9 @@ class ServerOptions:
     file_system_poll_wait_seconds: float = _flag(1.0, "Between looks for new versions; 0 = once, negative = never.")
     rest_api_timeout_in_ms: int = _flag(30_000, "Limit of a REST request.")
     rest_api_num_threads: int = _flag(_threads(), "REST requests that run at the same time.")
+    rest_api_busy_poll_micros: int = _flag(
+        _busy_poll_micros(), "Awake so long for the next of close requests; 0 = never. Not a flag of TF Serving."
+    )
     rest_api_enable_cors_support: bool = _flag(False, "CORS headers in REST responses.")
     grpc_socket_path: str = _flag("", "Also answer gRPC on this UNIX socket.")
     grpc_max_threads: int = _flag(_threads(), "gRPC requests that run at the same time.")
@@ -116,6 +125,8 @@ class ServerOptions:
         for name in ("rest_api_num_threads", "grpc_max_threads", "max_request_bytes", "rest_api_timeout_in_ms"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name}={getattr(self, name)}: it must be above 0")
+        if self.rest_api_busy_poll_micros < 0:
+            raise InputError(f"--rest_api_busy_poll_micros={self.rest_api_busy_poll_micros}: it must be 0 or more")
         if self.batching_parameters_file and not self.enable_batching:
             raise InputError("--batching_parameters_file is set without --enable_batching; add that flag")
         if self.tensorflow_session_parallelism and (

@@ -105,7 +105,9 @@ class RestApi:
     def server(self) -> uvicorn.Server:
         """What serves it."""
         limits = Limits(self._options.max_request_bytes, self._timeout)
-        return uvicorn_server(HttpServer(self.answer, self._refuse, self._options.rest_api_num_threads, limits))
+        threads = self._options.rest_api_num_threads
+        busy_poll = self._options.rest_api_busy_poll_micros / 1e6
+        return uvicorn_server(HttpServer(self.answer, self._refuse, threads, limits, busy_poll))
 
     def answer(self, request: Request, at_once: bool = False) -> Response | None:
         """From any thread; raises nothing. `at_once`: None where it would, or might, take long."""

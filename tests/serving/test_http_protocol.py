@@ -1,28 +1,33 @@
 """The HTTP server below REST: what it does with clients that are slow, large, in a hurry or gone."""
 
+import asyncio
 import contextlib
 import http.client
 import socket
 import threading
 import time
+import types
 
 import pytest
 
-from serving.server.http_protocol import MAX_HEADER_BYTES, HttpServer, Limits, Response, uvicorn_server
+from serving.server.busy_poll import BusyPoll
+from serving.server.http_protocol import MAX_HEADER_BYTES, HttpProtocol, HttpServer, Limits, Response, uvicorn_server
 
 LIMITS = {"max_request_bytes": 1000, "request_timeout": 5.0, "check_interval": 0.05}
+LINE = "X: " + "a" * 1000 + "\r\n"
+
+
+def echo(request, at_once):
+    return Response(200, request.target.encode() + b" " + request.body)
+
+
+def refuse(status, message):
+    return Response(status, message.encode())
 
 
 @contextlib.contextmanager
 def served(answer=None, threads=2, **limits):
     """connect() for a server that echoes target and body."""
-
-    def echo(request, at_once):
-        return Response(200, request.target.encode() + b" " + request.body)
-
-    def refuse(status, message):
-        return Response(status, message.encode())
-
     http_server = HttpServer(answer or echo, refuse, threads, Limits(**{**LIMITS, **limits}))
     server = uvicorn_server(http_server)
     server.install_signal_handlers = lambda: None
@@ -156,6 +161,70 @@ def test_headers_without_an_end_are_refused():
         assert status_of(read_all(connection)) == [431]
 
 
+class Transport:
+    """A connection that keeps what is written."""
+
+    def __init__(self):
+        self.written, self.closed = b"", False
+
+    def write(self, data):
+        self.written += data
+
+    def close(self):
+        self.closed = True
+
+    def is_closing(self):
+        return self.closed
+
+    def is_reading(self):
+        return True
+
+    def can_write_eof(self):
+        return False
+
+
+def answers_to(*pieces):
+    """What is answered where exactly these pieces arrive; the last request ends the connection."""
+
+    async def receive():
+        server = HttpServer(echo, refuse, 1, Limits(**{**LIMITS, "max_request_bytes": 1 << 20}))
+        config, state = types.SimpleNamespace(loaded=True, loaded_app=server), types.SimpleNamespace(connections=set())
+        protocol, transport = HttpProtocol(config, state, _loop=asyncio.get_running_loop()), Transport()
+        protocol.connection_made(transport)
+        for piece in pieces:
+            protocol.data_received(piece.encode())
+        async with asyncio.timeout(10):
+            while not transport.closed:
+                await asyncio.sleep(0.001)
+        protocol.connection_lost(None)
+        return status_of(transport.written)
+
+    return asyncio.run(receive())
+
+
+@pytest.mark.parametrize("end", ["a", "\n", "a\nb"])
+@pytest.mark.parametrize("cut", [1, 10, 25])
+def test_a_long_body_is_no_header_of_the_request_behind_it(end, cut):
+    first, second = post("a" * 2 * MAX_HEADER_BYTES + end), post("b", Connection="close")
+    assert answers_to(first + second[:cut], second[cut:]) == [200, 200]
+    assert answers_to(first[:1000], first[1000:] + second[:cut], second[cut:]) == [200, 200]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [LINE] * 70,
+        [35 * LINE] * 2,
+        ["X: ", *["a" * 1000] * 70],
+        ["X: " + "a" * 2 * MAX_HEADER_BYTES],
+        ["X: " + "a" * (MAX_HEADER_BYTES - 100), "a" * 100],
+    ],
+)
+def test_headers_are_counted_however_they_arrive(pieces):
+    assert answers_to("POST /x HTTP/1.1\r\n", *pieces) == [431]
+    assert answers_to(post("a") + "POST /x HTTP/1.1\r\n" + pieces[0], *pieces[1:]) == [200, 431]
+
+
 def test_expect_is_answered_with_continue():
     with served() as connect:
         connection = connect("POST /x HTTP/1.1\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n")
@@ -272,6 +341,30 @@ def test_short_requests_of_one_client_stay_on_the_loops_thread():
         assert ask(connect())
         assert ask(connection) and not ask(connection)
         assert ask(connection, path="/slow")
+
+
+def test_the_loop_stays_awake_for_one_client_alone():
+    seen = []
+
+    def slow_ones_in_threads(request, at_once):
+        return None if at_once and request.target == "/slow" else Response(200, b"")
+
+    class Recorded(BusyPoll):
+        def answered(self, loop):
+            seen.append("answered")
+            super().answered(loop)
+
+        def stop(self):
+            seen.append("stop")
+            super().stop()
+
+    with served(slow_ones_in_threads) as connect:
+        connect.server.busy_poll = Recorded(0.2)
+        connection = connect()
+        for path in ("/x", "/x", "/x", "/slow"):
+            connection.sendall(post("a", path).encode())
+            assert status_of(connection.recv(1 << 16)) == [200]
+    assert seen == ["stop", "answered", "answered", "stop"]
 
 
 def test_a_long_body_is_not_read_on_the_loops_thread():

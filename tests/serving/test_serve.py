@@ -31,6 +31,7 @@ def taken():
         ({"model_config_file": pathlib.Path("absent")}, "absent: cannot be read"),
         ({"ssl_config_file": pathlib.Path("absent")}, "absent: cannot be read"),
         ({"grpc_channel_arguments": "a=1,b"}, "b is not KEY=VALUE"),
+        ({"rest_api_busy_poll_micros": -1}, "it must be 0 or more"),
     ],
 )
 def test_what_cannot_be_served_is_one_line(tmp_path, taken, flags, message):

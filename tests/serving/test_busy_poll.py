@@ -1,0 +1,78 @@
+"""The loop stays awake between requests that follow closely, and no longer."""
+
+import pytest
+
+from serving.server import busy_poll
+from serving.server.busy_poll import BusyPoll
+
+
+class Loop:
+    """Runs what is due one step at a time, on a clock of its own; each step takes a second."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.due = []
+
+    def call_soon(self, callback, *arguments):
+        self.due.append((callback, arguments))
+
+    def steps(self):
+        """Until nothing is due: the loop sleeps."""
+        count = 0
+        while self.due and count < 100:
+            callback, arguments = self.due.pop(0)
+            callback(*arguments)
+            self.now += 1
+            count += 1
+        return count
+
+
+@pytest.fixture
+def loop(monkeypatch):
+    loop = Loop()
+    monkeypatch.setattr(busy_poll.time, "perf_counter", lambda: loop.now)
+    return loop
+
+
+def ask(poll, loop, after=0):
+    loop.now += after
+    poll.asked()
+    poll.answered(loop)
+
+
+def test_the_loop_stays_awake_once_a_request_has_followed_another_closely(loop):
+    poll = BusyPoll(5)
+    ask(poll, loop)
+    assert loop.steps() == 0
+    ask(poll, loop, after=2)
+    assert loop.steps() == 6  # the last one ends it
+
+
+def test_requests_that_are_far_apart_are_not_waited_for(loop):
+    poll = BusyPoll(5)
+    for _ in range(5):
+        ask(poll, loop, after=6)
+        assert loop.steps() == 0
+
+
+def test_each_answer_is_a_new_start_without_a_second_callback(loop):
+    poll = BusyPoll(5)
+    for _ in range(10):
+        ask(poll, loop, after=1)
+    assert len(loop.due) == 1
+    assert loop.steps() == 6
+
+
+def test_it_ends_where_others_need_the_processor(loop):
+    poll = BusyPoll(5)
+    ask(poll, loop)
+    ask(poll, loop, after=1)
+    poll.stop()
+    assert loop.steps() == 1
+
+
+def test_zero_seconds_are_never(loop):
+    poll = BusyPoll(0)
+    for _ in range(3):
+        ask(poll, loop)
+        assert loop.steps() == 0
