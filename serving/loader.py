@@ -12,6 +12,9 @@ from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from transforms.errors import InputError
 from transforms.text_operations import load_text_operations
 
+# Each holds a graph of its own; clients choose among the subsets of a signature's outputs.
+_MOST_CALLS = 100
+
 
 @dataclasses.dataclass(frozen=True)
 class _Call:
@@ -86,11 +89,17 @@ class Servable:
         """
         if timeout_seconds is not None and timeout_seconds <= 0:
             raise tf.errors.DeadlineExceededError(None, None, "Timed out waiting for session run to begin.")
-        key = (signature, *outputs) if outputs else (signature,)
+        key = self._key(signature, outputs) if outputs else (signature,)
         call = self._calls.get(key) or self._make_call(key)
         if len(inputs) < len(call.inputs):
             inputs = self.with_defaults(signature, inputs)
-        return dict(zip(call.outputs, call.run(*[inputs[name] for name in call.inputs]), strict=True))
+        found = dict(zip(call.outputs, call.run(*[inputs[name] for name in call.inputs]), strict=True))
+        return {name: found[name] for name in outputs} if outputs else found
+
+    def _key(self, signature: str, outputs: Sequence[str]) -> tuple[str, ...]:
+        """Whatever the order that clients name outputs in; and beyond _MOST_CALLS, all of the signature's."""
+        key = (signature, *sorted(outputs))
+        return key if key in self._calls or len(self._calls) < _MOST_CALLS else (signature,)
 
     def with_defaults(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The inputs, and the signature's defaults for those that are absent."""

@@ -7,8 +7,8 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
 # A TensorProto may name one value and a shape of any size, which TensorFlow fills with it. Above so many bytes it is
-# refused: 50 bytes of a request took 12 seconds and gigabytes.
-_MAX_FILLED_BYTES = 1 << 26
+# refused: 50 bytes of a request took 12 seconds and gigabytes, and of 64 MB the C library keeps most for each thread.
+_MAX_FILLED_BYTES = 1 << 24
 _STRING_BYTES = 64  # of an empty one, as TensorFlow and Python hold it
 
 _VALUES = {
@@ -31,6 +31,7 @@ _KNOWN = {*_VALUES, *_HALVES, types_pb2.DT_COMPLEX64, types_pb2.DT_COMPLEX128}
 # Packed, fixed-width fields of TensorProto: their wire format is the array itself behind its tag and length.
 _FIXED_WIDTH_TAGS = {types_pb2.DT_FLOAT: b"\x2a", types_pb2.DT_DOUBLE: b"\x32"}
 _FEW = 64
+_AT_ONCE = 1 << 14
 
 
 def to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
@@ -54,22 +55,34 @@ def to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
         raise ValueError(f"no type of numbers or strings: {proto.dtype}")
     if proto.dtype in _VALUES and not content:
         values = getattr(proto, _VALUES[proto.dtype])
-        if len(values) == size and (dtype is None or size <= _FEW):
-            if dtype is None:
-                array = np.empty(size, object)
-                array[:] = list(values)
-                return array.reshape(sizes)
+        if dtype is None:
+            return _strings(proto, size).reshape(sizes)
+        if len(values) == size and size <= _FEW:
             narrow = _VALUES[proto.dtype] == "int_val"
             return np.fromiter(values, np.int64 if narrow else dtype, size).astype(dtype).reshape(sizes)
     return _parse(proto, size)
 
 
+def _strings(proto: tensor_pb2.TensorProto, size: int) -> np.ndarray:
+    """Too few values repeat the last one, as one object: a million of them are not a million pieces of memory."""
+    values = list(proto.string_val[:size])
+    if len(values) < size:
+        _check_filled(proto, size, _STRING_BYTES)
+    array = np.empty(size, object)
+    array[: len(values)] = values
+    array[len(values) :] = values[-1:] or [b""]
+    return array
+
+
+def _check_filled(proto: tensor_pb2.TensorProto, size: int, itemsize: int) -> None:
+    if size * itemsize > _MAX_FILLED_BYTES and size > proto.ByteSize():
+        raise ValueError(f"{size} values of {proto.ByteSize()} bytes")
+
+
 def _parse(proto: tensor_pb2.TensorProto, size: int) -> np.ndarray:
     """What TensorFlow itself makes of it: fewer values than the shape says repeat the last one."""
     dtype = _NUMBERS.get(proto.dtype)
-    filled = size * (dtype.itemsize if dtype else _STRING_BYTES)
-    if filled > _MAX_FILLED_BYTES and size > proto.ByteSize():
-        raise ValueError(f"{size} values of {proto.ByteSize()} bytes")
+    _check_filled(proto, size, dtype.itemsize if dtype else _STRING_BYTES)
     try:
         return tf.io.parse_tensor(proto.SerializeToString(), tf.as_dtype(proto.dtype)).numpy()
     except (tf.errors.OpError, TypeError) as error:
@@ -91,7 +104,9 @@ def to_proto(array: np.ndarray, as_content: bool = False) -> tensor_pb2.TensorPr
     elif kind in _FIXED_WIDTH_TAGS and array.size > _FEW:
         proto.MergeFromString(_FIXED_WIDTH_TAGS[kind] + _varint(array.nbytes) + array.tobytes())
     else:
-        getattr(proto, _VALUES[kind]).extend(array.reshape(-1).tolist())
+        flat, field = array.reshape(-1), getattr(proto, _VALUES[kind])
+        for at in range(0, array.size, _AT_ONCE):  # a million Python integers would leave their memory behind
+            field.extend(flat[at : at + _AT_ONCE].tolist())
     return proto
 
 

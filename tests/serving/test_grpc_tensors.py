@@ -11,7 +11,7 @@ WIDE = [np.float16, ml_dtypes.bfloat16, np.complex64, np.complex128]
 
 
 @pytest.mark.parametrize("kind", KINDS + WIDE, ids=lambda kind: np.dtype(kind).name)
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 500)])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 500), (3, 20_001)])
 @pytest.mark.parametrize("as_content", [True, False])
 def test_both_directions_agree_with_tensorflow(kind, shape, as_content):
     values = np.random.default_rng(0).integers(0, 2 if kind is bool else 100, shape).astype(kind)
@@ -37,6 +37,30 @@ def test_fewer_values_than_the_shape_says_repeat_the_last(count):
     proto.tensor_content = b""
     proto.int_val.extend(range(count))
     assert to_array(proto).tolist() == [*range(count), *[count - 1] * (5 - count)]
+
+
+@pytest.mark.parametrize("sent", [[], [b"a"], [b"a", b"\0b\0"], [b"a", b"b", b"c", b"d"]])
+def test_strings_repeat_the_last_as_tensorflow_has_it(sent):
+    proto = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=sent)
+    proto.tensor_shape.dim.add(size=3)
+    expected = tf.io.parse_tensor(proto.SerializeToString(), tf.string).numpy()
+    assert to_array(proto).tolist() == expected.tolist()
+
+
+def test_a_string_that_is_repeated_is_in_memory_once():
+    proto = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[b"first", b"last"])
+    proto.tensor_shape.dim.add(size=200_000)
+    assert len({id(value) for value in to_array(proto).tolist()}) == 2
+
+
+@pytest.mark.parametrize(("kind", "itemsize"), [("DT_STRING", 64), ("DT_DOUBLE", 8), ("DT_BOOL", 1)])
+def test_much_more_than_was_sent_is_refused(kind, itemsize):
+    proto = tensor_pb2.TensorProto(dtype=types_pb2.DataType.Value(kind))
+    proto.tensor_shape.dim.add(size=(1 << 24) // itemsize)
+    assert to_array(proto).size == (1 << 24) // itemsize
+    proto.tensor_shape.dim[0].size += 1
+    with pytest.raises(ValueError, match="values of"):
+        to_array(proto)
 
 
 def test_negative_numbers_in_an_unsigned_tensor_wrap_as_in_c():

@@ -9,6 +9,7 @@ from google.protobuf import text_format
 from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
+from serving import loader
 from serving.loader import Servable
 from serving.server.options import parse_flags
 from serving.server.session_options import session_config
@@ -56,6 +57,27 @@ def test_all_outputs_come_by_name_or_those_asked_for(servable):
     found = servable.run("scaled", inputs)
     assert {name: values.tolist() for name, values in found.items()} == {"product": [3, 8], "sum": [4, 6]}
     assert list(servable.run("scaled", inputs, ["sum"])) == ["sum"]
+
+
+def test_outputs_have_the_order_they_were_asked_for_in(servable):
+    inputs = {"x": x(1), "scale": x(2)}
+    for outputs in (["sum", "product"], ["product", "sum"]):
+        found = servable.run("scaled", inputs, outputs)
+        assert list(found) == outputs and (found["sum"], found["product"]) == ([3], [2])
+
+
+def test_clients_cannot_make_graphs_without_end(version, monkeypatch):
+    made, make = [], Servable._make_call
+    monkeypatch.setattr(Servable, "_make_call", lambda self, key: made.append(key) or make(self, key))
+    monkeypatch.setattr(loader, "_MOST_CALLS", 2)
+    servable = Servable(version)
+    inputs = {"x": x(1), "scale": x(2)}
+    for outputs in (["sum", "product"], ["product", "sum"], ["sum"], ["product"], ["sum"], ["product"]):
+        assert list(servable.run("scaled", inputs, outputs)) == outputs
+    assert made == [("scaled", "product", "sum"), ("scaled", "sum"), ("scaled",)]
+    with pytest.raises(KeyError):
+        servable.run("scaled", inputs, ["absent"])
+    servable.close()
 
 
 def test_an_absent_input_has_the_signatures_default(servable):
