@@ -36,8 +36,8 @@ contract: export CTRPIPE_CONTRACT_TABLE := 1
 contract: install  ## TF Serving's contract, item by item; also of another server: URL=... GRPC=..., or SERVER=...
 	$(BIN)/python -m pytest tests/contract
 
-fuzz: install   ## broken requests to the server: REQUESTS=100000 over REST, GRPC=10000, at most MINUTES=20
-	$(BIN)/python -m tests.fuzz --requests $(or $(REQUESTS),100000) --grpc $(or $(GRPC),10000) --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED)) $(if $(URL),--url $(URL)) $(if $(GRPC_ADDRESS),--grpc_address $(GRPC_ADDRESS))
+fuzz: install   ## broken requests to the server: REQUESTS=100000 over REST, GRPC=10000, at most MINUTES=30
+	$(BIN)/python -m tests.fuzz --requests $(or $(REQUESTS),100000) --grpc $(or $(GRPC),10000) --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) $(if $(URL),--url $(URL)) $(if $(GRPC_ADDRESS),--grpc_address $(GRPC_ADDRESS))
 
 soak: install   ## steady load on the server for MINUTES=30; fails where its memory grows
 	$(BIN)/python -m tests.fuzz.soak --minutes $(or $(MINUTES),30)

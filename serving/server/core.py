@@ -14,6 +14,7 @@ from serving.loader import Servable
 from serving.server import model_config
 from serving.server.batching import Batching, BatchingServable
 from serving.server.errors import ServingError, bad_request
+from serving.server.memory import return_unused_pages
 from serving.server.metrics import Metrics
 from serving.server.options import ServerOptions
 from serving.server.served import ServedVersion
@@ -30,6 +31,7 @@ _MLMD_UUID = pathlib.Path("assets.extra") / "mlmd_uuid"
 # How long a thread may keep the interpreter while others wait. At Python's 5 ms, the Python that builds a graph makes a
 # request wait for it each time that it comes back from TensorFlow.
 _SWITCH_SECONDS = 0.0005
+_TIDY_SECONDS = 10.0
 
 
 class ServerCore:
@@ -83,6 +85,7 @@ class ServerCore:
             self._apply(self._config)
         if self._options.file_system_poll_wait_seconds > 0:
             self._repeat("versions", self._options.file_system_poll_wait_seconds, self._poll)
+        self._repeat("memory", _TIDY_SECONDS, return_unused_pages)
         if self._options.model_config_file is not None and self._options.model_config_file_poll_wait_seconds > 0:
             self._repeat("config", self._options.model_config_file_poll_wait_seconds, self._poll_config)
 

@@ -19,7 +19,7 @@ from tests.fuzz.server import Broken, Server, Usage, external, started
 ROUND = 250  # examples: a REST one is a connection with four requests on average
 WARM_UP = 0.2  # of the requests, before memory is compared
 GROWTH = 0.05
-SETTLE_SECONDS = 5.0  # a refused connection stays open for two more, so that its client reads the answer
+SETTLE_SECONDS = 12.0  # a refused connection stays open for two, so that its client reads the answer; memory is tidied
 SPARE_THREADS, SPARE_FILES = 8, 8
 
 
@@ -27,7 +27,7 @@ SPARE_THREADS, SPARE_FILES = 8, 8
 @click.option("--requests", default=100_000, show_default=True, help="Fuzzed REST requests.")
 @click.option("--grpc", "calls", default=10_000, show_default=True, help="Fuzzed gRPC calls.")
 @click.option("--seed", default=None, type=int, help="Of the first round; default: by the clock. Printed with a fault.")
-@click.option("--minutes", default=20.0, show_default=True, help="No round starts after so long.")
+@click.option("--minutes", default=30.0, show_default=True, help="No round starts after so long.")
 @click.option("--workers", default=2, show_default=True, help="Processes that send.")
 @click.option("--url", default=None, metavar="http://HOST:PORT", help="A server that serves tests.fuzz.servable.")
 @click.option("--grpc_address", default=None, metavar="HOST:PORT", help="Its gRPC API.")
