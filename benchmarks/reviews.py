@@ -17,7 +17,6 @@ features alone, its C chosen on the validation rows.
 import dataclasses
 import json
 import pathlib
-import shutil
 import statistics
 import time
 from collections.abc import Sequence
@@ -99,7 +98,7 @@ def config_of(model: str, seed: int, data: pathlib.Path, encoder: pathlib.Path) 
 
 
 def train_missing(tasks: Sequence[Task], output: pathlib.Path) -> None:
-    """Trains what has no result yet; the first stages of other models first."""
+    """Trains what has no result yet; first stages that two models have are trained once."""
     from pipeline.runner import check_output, one_run_at_a_time, transform
 
     check_output(output)
@@ -125,9 +124,6 @@ def train_one(task: Task, log: Any, work: pathlib.Path) -> tuple[dict[str, Any],
     from pipeline.training.train import train
 
     config, folder = task.config, work / f"{task.model}-{task.seed}"
-    trained, own = work / f"features_only-{task.seed}", folder / "pretrained-features_only"
-    if "features_only" in config.training.stages and (trained / "checkpoint").exists() and not own.exists():
-        shutil.copytree(trained, own)  # the same training
     started, cpu = time.monotonic(), time.process_time()
 
     def tell(numbers: dict[str, Any]) -> None:
@@ -135,7 +131,8 @@ def train_one(task: Task, log: Any, work: pathlib.Path) -> tuple[dict[str, Any],
         announce(f"{task.name}: {numbers['model']}, {numbers['examples']:,} examples: loss {loss:.4f}, AUC {auc:.4f}")
 
     model = with_encoder(config.model, config.text)
-    result = train(model, config.training, log.feature_map, log.train, log.validation, config.seed, folder, tell)
+    files = log.feature_map, log.train, log.validation
+    result = train(model, config.training, *files, config.seed, folder, tell, shared_stages=work / "stages")
     seconds, cpu = time.monotonic() - started, time.process_time() - cpu
     test = packed_batches(log.test, log.feature_map, prediction_rows(log.feature_map))
     labels, probabilities = (values[:, 0] for values in result.learner.predict(test))

@@ -77,7 +77,7 @@ def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pat
     test = describe_test(plan.base, log)
     started = time.monotonic()
     for done, run in enumerate(missing, 1):
-        result, scored = train_and_measure(run.config, log, plan, test, output / "work" / run.key)
+        result, scored = train_and_measure(run.config, log, plan, test, output / "work", run.key)
         write_scored(_file(output, run).with_suffix(".parquet"), scored)
         write_json(_file(output, run), result)
         shutil.rmtree(output / "work" / run.key, ignore_errors=True)
@@ -99,10 +99,10 @@ def describe_test(config: RunConfig, log: TransformedLog) -> ScoredRows:
 
 
 def train_and_measure(
-    config: RunConfig, log: TransformedLog, plan: Plan, test: ScoredRows, work: pathlib.Path
+    config: RunConfig, log: TransformedLog, plan: Plan, test: ScoredRows, work: pathlib.Path, key: str
 ) -> tuple[dict[str, Any], ScoredRows]:
-    """Trains (or goes on from the checkpoint in `work`), then measures; and what it answered to the test rows.
-    `validation` is of the kept weights."""
+    """Trains (or goes on from the checkpoint in `work`/`key`), then measures; and what it answered to the test rows.
+    `validation` is of the kept weights. First stages that several points have are trained once."""
     import keras
 
     from pipeline.sweep.measure import measure
@@ -111,7 +111,8 @@ def train_and_measure(
 
     started = time.monotonic()
     model = with_encoder(config.model, config.text)
-    trained = train(model, config.training, log.feature_map, log.train, log.validation, config.seed, work)
+    files = log.feature_map, log.train, log.validation
+    trained = train(model, config.training, *files, config.seed, work / key, shared_stages=work / "stages")
     seconds = time.monotonic() - started
     history = trained.history
     best = history["evaluations"][history["best"]]

@@ -20,7 +20,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from models import metrics
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters, model_class
-from pipeline.config import Model, Stage, Training
+from pipeline.config import Model, Stage, Training, fingerprint
 from pipeline.training import masked_language_model
 from pipeline.training.checkpoint import read_arrays
 from pipeline.training.cluster import Cluster, text_from_chief
@@ -72,6 +72,7 @@ def train(
     seed: int,
     work: pathlib.Path,
     report: Report | None = None,
+    shared_stages: pathlib.Path | None = None,
 ) -> TrainResult:
     """Trains, or goes on from the checkpoint in `work`; the same seed gives the same weights either way.
 
@@ -83,6 +84,7 @@ def train(
         seed: Seed of initial weights, dropout and the order of examples.
         work: Folder of the checkpoint and of the TensorBoard logs of this training.
         report: Called with each evaluation's numbers.
+        shared_stages: Folder of first stages, each for all trainings that start with it; None: their own, in `work`.
 
     Raises:
         InputError: the configuration or the data cannot be trained with, another worker did not come or was lost.
@@ -93,7 +95,8 @@ def train(
 
         teacher, weight = pathlib.Path(training.distillation.teacher), training.distillation.weight
         train_files = [soften_labels(train_files, feature_map, teacher, weight, work / "distilled")]
-    task = Task(model, training, feature_map, tuple(train_files), tuple(validation_files), seed)
+    shared = str(shared_stages) if shared_stages else ""
+    task = Task(model, training, feature_map, tuple(train_files), tuple(validation_files), seed, shared)
     if others:
         return _train_elsewhere(task.with_training(distribution="multi_worker"), work, report, others)
     if training.backend != keras.backend.backend():
@@ -111,6 +114,7 @@ class Task:
     train_files: tuple[str, ...]
     validation_files: tuple[str, ...]
     seed: int
+    shared_stages: str = ""
 
     def to_json(self) -> str:
         values = dataclasses.asdict(self)
@@ -243,10 +247,20 @@ def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, rep
             key: value for key, value in task.model.hyperparameters.items() if key in model_class(name).options()
         }
         check_hyperparameters(name, **options)
-        training = stages.get(name, Stage()).applied_to(task.training)
+        own = {key: stage for key, stage in stages.items() if key not in network.pretraining}
+        training = stages.get(name, Stage()).applied_to(task.training).model_copy(update={"stages": own})
         first = dataclasses.replace(task, model=task.model.of_stage(name, options), training=training)
-        result = _train_here(first, work / f"pretrained-{name}", report)
+        result = _train_here(first, _stage_folder(first, work), report)
         network.take_weights(result.model)
+
+
+def _stage_folder(first: Task, work: pathlib.Path) -> pathlib.Path:
+    """Of a stage that is shared: the same for the same training, whatever comes after it."""
+    name = first.model.name
+    if not first.shared_stages:
+        return work / f"pretrained-{name}"
+    key = fingerprint(dataclasses.replace(first, shared_stages="").to_json())
+    return pathlib.Path(first.shared_stages) / f"{name}-{key}"
 
 
 def _learn_language(task: Task, encoder: Any, stage: Stage, work: pathlib.Path, report: Report | None) -> None:

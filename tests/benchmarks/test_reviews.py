@@ -64,9 +64,9 @@ def test_every_training_is_kept_and_the_models_are_compared(folder, monkeypatch)
     for name, found in models.items():
         if name != "bert4ctr":
             assert found["behind"]["auc"] == pytest.approx(main["auc"] - found["test"][0]["auc"])
-    # The features that it starts from were trained once; the text that it starts from has seen every text once.
+    # The features that it starts from are those of features_only; the text that it starts from has seen each text once.
     work, mark = folder / "out" / "work", "checkpoint/progress.json"
-    started_from = {name: (work / "bert4ctr-1" / f"pretrained-{name}" / mark).read_text() for name in names[:2]}
+    started_from = {path.name.split("-")[0]: (path / mark).read_text() for path in (work / "stages").iterdir()}
     assert started_from["features_only"] == (work / "features_only-1" / mark).read_text()
     assert json.loads(started_from["text_only"])["evaluations"][-1]["examples"] == round(0.7 * ROWS)
     assert models["TF-IDF of words and pairs, LR"]["test"][0]["auc"] > 0.9 > models["features, LR"]["test"][0]["auc"]

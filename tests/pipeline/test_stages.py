@@ -50,10 +50,10 @@ def files(tmp_path_factory):
     return [write(folder / "train", 1500, 1)], [write(folder / "validation", 600, 2)]
 
 
-def run(files, work, name, stages=None, seen=None, **options):
+def run(files, work, name, stages=None, seen=None, shared=None, **options):
     training = TRAINING.model_copy(update={"stages": stages or {}})
     report = None if seen is None else lambda row: seen.append(row["model"])
-    return train(Model(name=name, **OPTIONS, **options), training, MAP, *files, 1, work, report)
+    return train(Model(name=name, **OPTIONS, **options), training, MAP, *files, 1, work, report, shared)
 
 
 def area(files, result) -> float:
@@ -69,6 +69,30 @@ def test_joint_training_comes_after_language_text_and_features(files, tmp_path):
     assert seen == ["masked_language_model"] * 2 + ["text_only"] * 3 + ["features_only"] + ["bert4ctr"] * 3
     text = run(files, tmp_path / "text", "text_only")
     assert area(files, result) > area(files, text) + 0.05 > 0.7
+
+
+def test_a_stage_that_two_models_share_is_trained_once(files, tmp_path):
+    options = {"token_dim": 8, "embedding_dim": 4, "hidden_units": [8]}
+    stages = {"masked_language_model": Stage(epochs=1), "features_only": Stage(epochs=1)}
+    alone = run(files, tmp_path / "alone", "shallow_interaction_1", stages, **options)
+    seen: list[str] = []
+    run(files, tmp_path / "a", "bert4ctr", stages, seen, tmp_path / "stages", token_ffn=8, **options)
+    assert {"masked_language_model", "text_only", "features_only"} < set(seen)
+    seen.clear()
+    second = run(files, tmp_path / "b", "shallow_interaction_1", stages, seen, tmp_path / "stages", **options)
+    assert set(seen) == {"shallow_interaction_1"}
+    for one, other in zip(second.learner.weights(), alone.learner.weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("what", "value"), [("epochs", 2), ("learning_rate", 0.001)])
+def test_a_stage_with_other_settings_is_another(files, tmp_path, what, value):
+    options = {"token_dim": 8, "token_ffn": 8, "embedding_dim": 4, "hidden_units": [8]}
+    for name, stage in {"first": Stage(epochs=1), "second": Stage(**{"epochs": 1, what: value})}.items():
+        stages = {"text_only": stage, "features_only": Stage(epochs=1)}
+        run(files, tmp_path / name, "bert4ctr", stages, shared=tmp_path / "stages", **options)
+    kinds = sorted(folder.name.split("-")[0] for folder in (tmp_path / "stages").iterdir())
+    assert kinds == ["features_only", "text_only", "text_only"]
 
 
 @pytest.mark.parametrize(
