@@ -76,6 +76,17 @@ def test_the_paper_tables_have_the_papers_rows():
     assert [point.config.model.hyperparameters["v_rank"] for point in table2.points] == [None, 1024]
 
 
+def test_a_row_of_berts_tables_learns_as_the_model_alone_does():
+    for path in FOLDER.glob("sweeps/bert4ctr_*.yaml"):
+        for point in make_plan(path).points:
+            own = load_config(FOLDER / f"kddcup2012_{point.config.model.name}.yaml").training
+            training = point.config.training
+            assert training.learning_rate == own.learning_rate, (path.stem, point.name)
+            text, alone = training.stages["text_only"], load_config(FOLDER / "kddcup2012_text_only.yaml").training
+            if not text.skip:
+                assert text.applied_to(training).learning_rate == alone.learning_rate, (path.stem, point.name)
+
+
 def test_the_equation_map_names_every_model_and_files_and_classes_that_exist():
     text = (FOLDER.parent / "docs" / "models.md").read_text()
     assert [info.name for info in available() if f"`{info.name}`" not in text] == []
