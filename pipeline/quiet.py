@@ -28,7 +28,7 @@ def load_tensorflow() -> None:
 def import_tensorflow() -> None:
     """Imports TensorFlow without its start-up lines; starts no thread, so that a process may be forked afterwards."""
     os.environ["TF_USE_LEGACY_KERAS"] = "0"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # whatever a keras.json of the user's says
     warnings.filterwarnings("ignore")
     with _no_stderr(), importing(*_NOT_NEEDED, *(["jax"] if backend != "jax" else [])):
