@@ -177,16 +177,24 @@ def test_a_share_of_the_bad_log_is_refused_and_no_other_row(tmp_path):
 
 CHILD = """
 import subprocess, sys, time
-work = "import time; end = time.process_time() + {cpu}\\nwhile time.process_time() < end: pass\\n"
-work += "held = bytearray(50 << 20)\\nfor index in range(0, len(held), 4096): held[index] = 1\\ntime.sleep(0.5)"
-children = [subprocess.Popen([sys.executable, "-c", work]) for _ in range(2)]
-assert [child.wait() for child in children] == [0, 0]
+work = "import sys, time; end = time.process_time() + {cpu}\\nwhile time.process_time() < end: pass\\n"
+work += "held = bytearray(50 << 20)\\nfor index in range(0, len(held), 4096): held[index] = 1\\n"
+work += "print('held', flush=True); sys.stdin.read()"
+pipes = {{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}}
+children = [subprocess.Popen([sys.executable, "-c", work], **pipes) for _ in range(2)]
+assert [child.stdout.readline() for child in children] == [b"held\\n"] * 2
+time.sleep({held})
+for child in children:
+    child.communicate()
+assert [child.returncode for child in children] == [0, 0]
 print("said before"); print('{{"answer": 7}}')
 """
 
 
 def test_time_and_memory_are_those_of_all_processes():
-    answer, usage = measured.run("test", [sys.executable, "-c", CHILD.format(cpu=0.5)])
+    look_at_memory = measured.LOOKS_PER_MEMORY * measured.INTERVAL
+    child = CHILD.format(cpu=0.5, held=3 * look_at_memory)
+    answer, usage = measured.run("test", [sys.executable, "-c", child])
     assert answer == {"answer": 7}
     assert usage.processes == 3
     assert usage.peak_bytes > 2 * 50 * 2**20
