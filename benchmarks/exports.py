@@ -9,8 +9,6 @@ from benchmarks.command import command
 from pipeline.quiet import load_tensorflow
 from pipeline.sample_export import ROWS, SEED, make_export
 
-__all__ = ["make_export"]
-
 
 @command("benchmarks.exports")
 @click.argument("model")

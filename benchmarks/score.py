@@ -11,11 +11,11 @@ from rich.table import Table
 
 from benchmarks import measured
 from benchmarks.command import busy, busy_caption, command, cores, finish, machine, spread, write
-from benchmarks.exports import make_export
 from benchmarks.preprocess import numbers
 from benchmarks.preprocess_logs import raw_log
 from pipeline.progress import announce
 from pipeline.quiet import load_tensorflow
+from pipeline.sample_export import make_export
 from transforms.errors import InputError
 
 MODEL, EXPORT_ROWS = "dcn_v2", 200_000

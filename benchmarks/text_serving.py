@@ -25,7 +25,6 @@ from rich.table import Table
 from benchmarks.command import busy, busy_caption, command, finish, machine
 from benchmarks.floor import numbers
 from models import metrics
-from models.text_precision import PRECISIONS, in_precision
 from pipeline.progress import announce
 from pipeline.quiet import load_tensorflow
 from serving.latency.papers import WARM_UP
@@ -162,6 +161,7 @@ def sharing(exports: Exports, servable: Any, candidates: Sequence[int], repeats:
 
 def fewer_bits(exports: Exports, threads: int, rows: int, repeats: int) -> list[dict[str, Any]]:
     """Size and time of the export in every precision, beside float32 in the same repeats."""
+    from models.text_precision import PRECISIONS, in_precision
     from serving.loader import Servable
 
     versions = {precision: exports.save(precision) for precision in PRECISIONS}
@@ -205,6 +205,7 @@ def quality(reviews: pathlib.Path, encoder: pathlib.Path, most: int | None) -> l
     import tensorflow_transform as tft
 
     from benchmarks.reviews import config_of
+    from models.text_precision import PRECISIONS, in_precision
     from pipeline.artifacts import Artifacts
     from pipeline.training.checkpoint import read_arrays
     from pipeline.training.data import packed_batches, prediction_rows
