@@ -14,7 +14,7 @@ from serving.loader import Servable
 from serving.server import model_config
 from serving.server.batching import Batching, BatchingServable
 from serving.server.errors import ServingError, bad_request
-from serving.server.memory import return_unused_pages
+from serving.server.memory import map_large_pieces_alone, return_unused_pages
 from serving.server.metrics import Metrics
 from serving.server.options import ServerOptions
 from serving.server.served import ServedVersion
@@ -81,6 +81,7 @@ class ServerCore:
         """Loads what is there, then follows the file system and the config file."""
         self._switch_seconds = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
+        map_large_pieces_alone()
         with self._reloading:
             self._apply(self._config)
         if self._options.file_system_poll_wait_seconds > 0:

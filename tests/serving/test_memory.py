@@ -9,12 +9,14 @@ import pytest
 from serving.server import core
 from serving.server.options import ServerOptions
 
-# A page that was given back reads as zeros: unlike the sizes that a system reports, the same on every kernel.
-PROGRAM = """
+START = """
 import ctypes, sys
-from serving.server.memory import return_unused_pages
+from serving.server.memory import map_large_pieces_alone, return_unused_pages
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+"""
+# A page that was given back reads as zeros: unlike the sizes that a system reports, the same on every kernel.
+SMALL = """
 SIZE = 100_000  # below what malloc maps alone
 pieces = [libc.malloc(SIZE) for _ in range(40)]
 for piece in pieces:
@@ -26,21 +28,39 @@ if sys.argv[1] == "return":
     return_unused_pages()
 print(sum(ctypes.string_at(piece + SIZE // 2, 1) == bytes([7]) for piece in pieces))
 """
+# Before each piece glibc keeps its size, whose second bit says that it is a mapping of its own.
+LARGE = """
+if sys.argv[1] == "alone":
+    map_large_pieces_alone()
+libc.free(libc.malloc(16 << 20))
+print(ctypes.c_size_t.from_address(libc.malloc(16 << 20) - 8).value >> 1 & 1)
+"""
+
+
+def printed(program: str, how: str) -> int:
+    return int(subprocess.check_output([sys.executable, "-c", START + program, how], text=True))
 
 
 @pytest.mark.parametrize(("how", "kept"), [("leave", 39), ("return", 0)])
 def test_what_lies_free_between_pieces_in_use_is_given_back(how, kept):
-    done = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True)
-    assert int(done.stdout) == kept
+    assert printed(SMALL, how) == kept
 
 
-def test_a_server_gives_back_again_and_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("how", "mapped"), [("leave", 0), ("alone", 1)])
+def test_large_pieces_are_mapped_alone_however_many_were_freed(how, mapped):
+    assert printed(LARGE, how) == mapped
+
+
+def test_a_server_bounds_what_is_kept_and_gives_back_again_and_again(tmp_path, monkeypatch):
     given_back = threading.Semaphore(0)
+    large_alone = threading.Event()
+    monkeypatch.setattr(core, "map_large_pieces_alone", large_alone.set)
     monkeypatch.setattr(core, "return_unused_pages", given_back.release)
     monkeypatch.setattr(core, "_TIDY_SECONDS", 0.01)
     server = core.ServerCore(ServerOptions(model_base_path=tmp_path))
     server.start()
     try:
         assert all(given_back.acquire(timeout=30) for _ in range(3))
+        assert large_alone.is_set()
     finally:
         server.stop()
