@@ -126,7 +126,7 @@ def test_a_large_body_is_refused_before_it_is_sent():
     with served() as connect:
         started = time.monotonic()
         raw = read_all(connect("POST /x HTTP/1.1\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n"))
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 5
     assert status_of(raw) == [413] and b"1000 bytes (--max_request_bytes)" in raw
 
 
