@@ -208,7 +208,7 @@ def table(report: dict[str, Any]) -> Table:
 @command("benchmarks.score")
 @click.option("--rows", default="200000,1000000", help="Two sizes of the log.")
 @click.option("--against", type=click.Choice(PEERS), default="bulk_inferrer", help="Peer.")
-@click.option("--rows-bulk", default="10000,50000", help="Two sizes of the log for BulkInferrer.")
+@click.option("--rows-bulk", default="50000,250000", help="Two sizes of the log for BulkInferrer.")
 @click.option("--rounds", type=click.IntRange(1), default=3, help="How often ours and the model alone alternate.")
 @click.option(
     "--folder",
