@@ -95,14 +95,29 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
     """
     import tensorflow as tf
 
-    # TFT's own layer would trace the graph again, and TFT itself is not needed to run it.
-    loaded = tf.saved_model.load(str(folder / GRAPH))
+    # A session takes a quarter of the time of tf.saved_model.load, which every process would spend.
+    session = tf.compat.v1.Session(graph=tf.Graph())
+    with session.graph.as_default():
+        signatures = tf.compat.v1.saved_model.load(session, ["serve"], str(folder / GRAPH)).signature_def
+    signature = signatures["serving_default"]
+    feeds = [signature.inputs[name].name for name in _arguments(folder / GRAPH)]
+    names = [name for name in DTYPES if name in signature.outputs]
+    run = session.make_callable([signature.outputs[name].name for name in names], feeds)
 
     def call(columns: dict[str, np.ndarray]) -> Rows:
-        packed = loaded.transform_fn({name: tf.constant(values) for name, values in columns.items()})
-        return {name: packed[name].numpy().astype(DTYPES[name], copy=False) for name in DTYPES if name in packed}
+        packed = run(*[columns[name] for name in sorted(columns)])
+        return {name: found.astype(DTYPES[name], copy=False) for name, found in zip(names, packed, strict=True)}
 
     return call
+
+
+def _arguments(saved_model: pathlib.Path) -> list[str]:
+    """The names that TensorFlow gives the columns in the graph's signature, in the order of the columns' own names."""
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+    objects = SavedModel.FromString((saved_model / "saved_model.pb").read_bytes()).meta_graphs[0].object_graph_def
+    function = next(child for child in objects.nodes[0].children if child.local_name == "transform_fn")
+    return list(objects.nodes[function.node_id].bare_concrete_function.argument_keywords)
 
 
 @dataclasses.dataclass(frozen=True)
