@@ -15,6 +15,7 @@ import yaml
 from models import metrics
 from pipeline.compare.scored_rows import ScoredRows, read_scored, write_scored
 from pipeline.compare.significance import shards
+from pipeline.runner import TransformedLog
 from pipeline.sweep import run as sweep_run
 from pipeline.sweep.plan import make_plan
 from pipeline.sweep.plots import _first_epoch
@@ -238,6 +239,24 @@ def test_what_could_not_be_measured_stays_empty(config):
     found = summary["points"][0]["metrics"]
     assert found["latency_ms"] == found["tail_auc"] == {"mean": None, "std": None}
     assert found["auc"] == {"mean": 0.7, "std": None} and summary["points"][1]["t"] == {}
+
+
+def test_all_points_have_one_folder_for_first_stages_they_share(config, tmp_path, monkeypatch):
+    import pipeline.training.train
+
+    plan = make_plan(file(config))
+    folders = []
+
+    def stop(*arguments, shared_stages):
+        folders.append((arguments[-1], shared_stages))
+        raise InterruptedError
+
+    monkeypatch.setattr(pipeline.training.train, "train", stop)
+    log = TransformedLog([], [], [], None, tmp_path, None)
+    for key in ("a", "b"):
+        with pytest.raises(InterruptedError):
+            sweep_run.train_and_measure(plan.base, log, plan, None, tmp_path / "work", key)
+    assert folders == [(tmp_path / "work" / key, tmp_path / "work" / "stages") for key in ("a", "b")]
 
 
 @pytest.fixture(scope="module")

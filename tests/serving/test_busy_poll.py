@@ -4,6 +4,10 @@ import pytest
 
 from serving.server import busy_poll
 from serving.server.busy_poll import BusyPoll
+from serving.server.core import ServerCore
+from serving.server.metrics import Metrics
+from serving.server.options import ServerOptions
+from serving.server.rest import RestApi
 
 
 class Loop:
@@ -76,3 +80,12 @@ def test_zero_seconds_are_never(loop):
     for _ in range(3):
         ask(poll, loop)
         assert loop.steps() == 0
+
+
+@pytest.mark.parametrize(("micros", "steps"), [(0, 0), (10_000_000, 11)])
+def test_a_server_waits_as_long_as_its_options_say(loop, tmp_path, micros, steps):
+    options = ServerOptions(model_base_path=tmp_path, rest_api_busy_poll_micros=micros)
+    poll = RestApi(ServerCore(options), options, Metrics()).server().config.app.busy_poll
+    ask(poll, loop)
+    ask(poll, loop)
+    assert loop.steps() == steps
