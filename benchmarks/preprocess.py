@@ -25,6 +25,7 @@ TARGETS = {"stock": 20.0, "fuxictr": 3.0}  # our rows/s over theirs, at TARGET_R
 TARGET_ROWS = 1_000_000
 GROWTH_TARGET = 1.2  # time a row of a larger log over that of a smaller, start left out
 SPEED_UP_TARGETS = {2: 1.6, 4: 2.5}  # of so many workers over one, start left out
+START_NOISE = 0.1  # of the smaller log's time: what the start may vary by
 LOSS_TARGET = 0.2  # share of the rows/s that malformed rows may cost
 ROWS_COMPARED = 10_000
 # A run of so many rows goes first and does not count: gigabytes of libraries come from the disk or from memory, as the
@@ -71,18 +72,20 @@ def seconds_for(run: Run, rows: int) -> float:
     return start + (run.usage.seconds - start) * rows / run.rows
 
 
-def marginal(small: Run, large: Run) -> float:
-    """Rows a second of what the larger log has more."""
-    return (large.rows - small.rows) / (large.usage.seconds - small.usage.seconds)
+def marginal(small: Run, large: Run) -> float | None:
+    """Rows a second of what the larger log has more; None where that took less than the start varies by."""
+    longer = large.usage.seconds - small.usage.seconds
+    return (large.rows - small.rows) / longer if longer > START_NOISE * small.usage.seconds else None
 
 
 def growth(runs: list[Run]) -> list[dict[str, Any]]:
     """Marginal rows a second between logs of growing size, and how much longer a row takes than in the step before."""
     found: list[dict[str, Any]] = []
     for small, large in itertools.pairwise(runs):
-        step: dict[str, Any] = {"rows": [small.rows, large.rows], "marginal_rows_per_s": marginal(small, large)}
-        if found:
-            longer = found[-1]["marginal_rows_per_s"] / step["marginal_rows_per_s"]
+        speed, before = marginal(small, large), found[-1]["marginal_rows_per_s"] if found else None
+        step: dict[str, Any] = {"rows": [small.rows, large.rows], "marginal_rows_per_s": speed}
+        if speed and before:
+            longer = before / speed
             step |= {"time_per_row": longer, "target": GROWTH_TARGET, "met": longer <= GROWTH_TARGET}
         found.append(step)
     return found
@@ -95,10 +98,11 @@ def speed_ups(runs: dict[int, list[Run]]) -> list[dict[str, Any]]:
     one = marginal(*runs[1][-2:])
     found = []
     for workers, of_them in sorted(runs.items()):
-        if workers > 1 and len(of_them) > 1:
-            target, speed = SPEED_UP_TARGETS.get(workers), marginal(*of_them[-2:]) / one
-            met = None if target is None else speed >= target
-            found.append({"workers": workers, "speed_up": speed, "target": target, "met": met})
+        several = marginal(*of_them[-2:]) if workers > 1 and len(of_them) > 1 else None
+        if one and several:
+            target, speed_up = SPEED_UP_TARGETS.get(workers), several / one
+            met = None if target is None else speed_up >= target
+            found.append({"workers": workers, "speed_up": speed_up, "target": target, "met": met})
     return found
 
 
@@ -323,7 +327,8 @@ def claims(report: dict[str, Any]) -> Table:
     for workers, steps in report["growth"].items():
         for step in steps:
             between = f"between {step['rows'][0]:,} and {step['rows'][1]:,} rows, workers: {workers}"
-            add(f"marginal rows/s {between}", f"{step['marginal_rows_per_s']:,.0f}", "", None)
+            speed = step["marginal_rows_per_s"]
+            add(f"marginal rows/s {between}", f"{speed:,.0f}" if speed else "within the start's noise", "", None)
             if "time_per_row" in step:
                 claim = f"  marginal time a row over that of the step before, workers: {workers}"
                 add(claim, f"{step['time_per_row']:.2f}", f"<= {step['target']}", step["met"])

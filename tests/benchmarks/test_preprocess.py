@@ -58,6 +58,14 @@ def test_growth_leaves_the_start_out():
     assert growth([run(100, 11.0)]) == []
 
 
+def test_what_the_start_hides_is_not_said_to_grow():
+    hidden, first = growth([run(100, 11.0), run(1100, 10.9), run(2100, 20.9)])
+    assert (hidden["marginal_rows_per_s"], first["marginal_rows_per_s"]) == (None, 100.0)
+    assert "met" not in first
+    hidden = [run(100, 11.0), run(1100, 11.5)]
+    assert speed_ups({1: [run(100, 11.0), run(1100, 21.0)], 4: hidden}) == []
+
+
 def test_speed_up_is_that_of_the_marginal_time():
     """One process 10 s for 1,000 rows more, two 5 s, though they start 20 s later."""
     runs = {1: [run(0, 5.0), run(1000, 15.0)], 2: [run(0, 25.0), run(1000, 30.0)], 4: [run(0, 25.0), run(1000, 30.0)]}
