@@ -9,6 +9,7 @@ sends the text once (serving_candidates); both answer the same. With --reviews, 
 has trained with seed 1 answers its test rows in every precision.
 """
 
+import functools
 import pathlib
 import statistics
 import tempfile
@@ -233,8 +234,8 @@ def quality(reviews: pathlib.Path, encoder: pathlib.Path, most: int | None) -> l
     measured = []
     for precision in PRECISIONS:
         model = in_precision(learner.network, precision)
-        predict = tf.function(model.predict_probabilities, reduce_retracing=True)
-        answers = [(label, predict(inputs)) for inputs, label in batches]
+        logits = tf.function(functools.partial(model, training=False), reduce_retracing=True)
+        answers = [(label, tf.sigmoid(logits(inputs))) for inputs, label in batches]
         labels, probabilities = (np.concatenate(values)[:, 0] for values in zip(*answers, strict=True))
         found = metrics.summarise(labels, probabilities)
         measured.append({"precision": precision, "encoder_bytes": encoder_bytes(model), **found})

@@ -10,6 +10,7 @@ import sklearn.metrics
 from click.testing import CliRunner
 
 from benchmarks import reviews
+from benchmarks.text_serving import quality
 from transforms.generate.checkpoint import write_checkpoint
 
 ROWS = 400
@@ -70,6 +71,10 @@ def test_every_training_is_kept_and_the_models_are_compared(folder, monkeypatch)
     assert started_from["features_only"] == (work / "features_only-1" / mark).read_text()
     assert json.loads(started_from["text_only"])["evaluations"][-1]["examples"] == round(0.7 * ROWS)
     assert models["TF-IDF of words and pairs, LR"]["test"][0]["auc"] > 0.9 > models["features, LR"]["test"][0]["auc"]
+    loss = {each["precision"]: each["log_loss"] for each in quality(folder / "out", folder / "encoder", None)}
+    before = models["text_only"]["test"][0]["log_loss"]
+    assert loss["float32"] == pytest.approx(before, abs=1e-6)
+    assert all(1e-6 < abs(loss[name] - before) < 0.05 for name in ("bfloat16", "int8", "int8_weights")), loss
 
 
 def test_a_reference_never_sees_the_test_labels(folder):
