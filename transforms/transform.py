@@ -95,7 +95,7 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
     """
     import tensorflow as tf
 
-    # A session takes a quarter of the time of tf.saved_model.load, which every process would spend.
+    # A session takes a fifth of the time of tf.saved_model.load, which every process would spend.
     session = tf.compat.v1.Session(graph=tf.Graph())
     with session.graph.as_default():
         signatures = tf.compat.v1.saved_model.load(session, ["serve"], str(folder / GRAPH)).signature_def

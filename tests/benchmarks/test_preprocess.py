@@ -13,7 +13,18 @@ import pytest
 from benchmarks import measured
 from benchmarks.measured import Usage, marked
 from benchmarks.peers.line_process import ProcessError
-from benchmarks.preprocess import chosen_peers, growth, loss, numbers, ratio, same_ids, same_values, speed_ups
+from benchmarks.preprocess import (
+    LIBRARY_ROWS,
+    Benchmark,
+    chosen_peers,
+    growth,
+    loss,
+    numbers,
+    ratio,
+    same_ids,
+    same_values,
+    speed_ups,
+)
 from benchmarks.preprocess_logs import COLUMNS, VALUES, bad_log, raw_log, split_logs, values_of
 from benchmarks.preprocess_sides import TOP, Run, config
 from models.feature_map import FeatureMap
@@ -64,6 +75,18 @@ def test_what_the_start_hides_is_not_said_to_grow():
     assert "met" not in first
     hidden = [run(100, 11.0), run(1100, 11.5)]
     assert speed_ups({1: [run(100, 11.0), run(1100, 21.0)], 4: hidden}) == []
+
+
+def test_the_libraries_are_loaded_by_a_run_that_does_not_count(tmp_path):
+    benchmark, sizes = Benchmark(tmp_path, rounds=3), []
+
+    def once(rows):
+        sizes.append(rows)
+        return run(rows, 10.0 - len(sizes))
+
+    assert benchmark._measure(once, 5000).usage.seconds == 7.0
+    assert sizes == [LIBRARY_ROWS, 5000, 5000, 5000]
+    assert [(each.run.rows, each.run.usage.seconds) for each in benchmark.done] == [(5000, 7.0)]
 
 
 def test_speed_up_is_that_of_the_marginal_time():

@@ -36,7 +36,7 @@ if sys.argv[1] == "alone":
 libc.free(libc.malloc(16 << 20))
 print(ctypes.c_size_t.from_address(libc.malloc(16 << 20) - 8).value >> 1 & 1)
 """
-# What glibc comes to by itself after the first large piece was freed, whatever the machine's own settings are.
+# As far as glibc goes by itself as large pieces are freed, whatever the machine's own settings are.
 LARGE_FROM_32_MIB = {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=33554432"}
 
 
