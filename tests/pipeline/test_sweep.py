@@ -17,7 +17,7 @@ from pipeline.compare.scored_rows import ScoredRows, read_scored, write_scored
 from pipeline.compare.significance import shards
 from pipeline.runner import TransformedLog
 from pipeline.sweep import run as sweep_run
-from pipeline.sweep.plan import make_plan
+from pipeline.sweep.plan import Costs, make_plan
 from pipeline.sweep.plots import _first_epoch
 from pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
 from tests.e2e.small_run import call, one_line
@@ -342,6 +342,20 @@ def test_a_finished_sweep_trains_nothing_and_a_larger_one_only_what_is_new(done)
     assert code == 0 and "2 trainings to do; 2 are there already" in output, output
     code, output = call(*command(done))
     assert code == 0 and "0 trainings to do; 4 are there already" in output
+
+
+def test_a_result_with_costs_serves_a_sweep_that_asks_for_none_and_not_the_reverse(done, tmp_path):
+    without = [value for value in command(done) if value not in ("--latency", "--costs")]
+    code, output = call(*without)
+    assert code == 0 and "0 trainings to do; 4 are there already" in output, output
+    assert call(*command(done))[0] == 0  # leaves sweep.json as it was
+    plan = make_plan(done / "config.yaml", (), ("model.embedding_dim=2,4",))
+    run = sweep_run.Run(plan.points[0], plan.base, "mlp-a", "mlp-a-b")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "mlp-a-c.json").write_text(json.dumps({"asked": {"latency": True, "costs": None}}))
+    for changes, found in (({}, True), ({"latency": True}, True), ({"costs": Costs()}, False)):
+        asked = dataclasses.replace(plan, **changes)
+        assert (sweep_run._result(asked, run, tmp_path) is not None) == found, changes
 
 
 def test_an_impossible_point_stops_everything_in_one_line(done, tmp_path):
