@@ -95,8 +95,9 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
     """
     import tensorflow as tf
 
-    # A session takes a fifth of the time of tf.saved_model.load, which every process would spend.
-    session = tf.compat.v1.Session(graph=tf.Graph())
+    # A session takes a fifth of the time of tf.saved_model.load, which every process would spend. A GPU's memory is the
+    # training's.
+    session = tf.compat.v1.Session(graph=tf.Graph(), config=tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
     with session.graph.as_default():
         signatures = tf.compat.v1.saved_model.load(session, ["serve"], str(folder / GRAPH)).signature_def
     signature = signatures["serving_default"]
