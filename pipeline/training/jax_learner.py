@@ -32,7 +32,7 @@ def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed
 
 
 class JaxLearner:
-    """See `learner.Learner`. The variables live in `_values` while training; `network` holds them when it is asked for.
+    """See `learner.Learner`. The variables live in `_values` while `fit` runs, and in the network before and after it.
 
     A step takes all arrays and gives them back (donated), so that a table is updated where it lies. On several devices
     it is one program over all of them, in which XLA lays the sums; the loss of a batch is the mean over all its rows.
@@ -74,7 +74,6 @@ class JaxLearner:
     @property
     def network(self) -> CTRModel:
         """The model with its present weights. Sharded tables have rows to spare: see FieldEmbedding."""
-        self._give_network()
         return self._network
 
     @property

@@ -121,6 +121,18 @@ def test_a_language_is_learned_by_what_stands_beside(files, tmp_path):
     assert len(losses) == 6 and losses[-1] < 0.85 * losses[0] and losses[-1] < np.log(WORDS)
 
 
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_what_a_language_taught_the_encoder_is_what_the_next_stage_starts_from(files, tmp_path, backend):
+    tables = []
+    for rate in (1e-12, 0.01):
+        stages = {"masked_language_model": Stage(epochs=1, learning_rate=rate)}
+        still = {"stages": stages, "learning_rate": 1e-12, "epochs": 1, "backend": backend}
+        training = TRAINING.model_copy(update=still)
+        result = train(Model(name="text_only", **OPTIONS), training, MAP, *files, 1, tmp_path / str(rate))
+        tables.append(np.asarray(result.model.encoder.token_table))
+    assert np.abs(tables[1] - tables[0]).mean() > 0.01
+
+
 @pytest.mark.parametrize(("by_length", "expected"), [(False, {8}), (True, {4, 8})])
 def test_a_language_is_learned_on_texts_without_the_padding_behind_them(tmp_path, monkeypatch, by_length, expected):
     monkeypatch.setattr(data, "TEXT_STEP", 4)
