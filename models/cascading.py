@@ -63,6 +63,9 @@ class Cascading(CTRModel):
     def tables(self) -> list[FieldEmbedding]:
         return self.downstream.tables()
 
+    def start_at(self, rates) -> None:
+        self.downstream.start_at(rates)
+
     def take_weights(self, pretrained: CTRModel) -> None:
         for name in ("encoder", "pooler", "head"):  # of its score; the position is a feature of the other model
             getattr(self.text, name).set_weights(getattr(pretrained, name).get_weights())

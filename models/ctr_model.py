@@ -136,6 +136,34 @@ class CTRModel(keras.Model):
             parts.append(ops.cast(inputs["dense"], parts[0].dtype if parts else "float32"))
         return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
+    def output_biases(self) -> list[keras.Variable]:
+        """Weights that are added to the logits of every row, side by side (tasks,); of a model that is built.
+
+        Raises:
+            ValueError: the model has none.
+        """
+        if self.linear_dense is not None:
+            return [self.linear_dense.bias]
+        for name in ("logit", "tower", "head"):
+            layer = getattr(self, name, None)
+            if layer is not None:
+                return [getattr(layer, "logits", layer).bias]
+        raise ValueError(f"{type(self).__name__} has no bias of its own without `use_linear=True`")
+
+    def start_at(self, rates: np.ndarray) -> None:
+        """Makes the output's bias the log-odds of `rates`, (tasks,): what is learned is then learned from there.
+
+        Raises:
+            ValueError: the model has no such bias.
+        """
+        rates = np.clip(rates, 1e-6, 1 - 1e-6)
+        log_odds = np.log(rates / (1 - rates))
+        if self.linear_dense is not None:
+            log_odds = log_odds / self.linear_rate
+        biases = self.output_biases()
+        for bias, values in zip(biases, np.split(log_odds, len(biases)), strict=True):
+            bias.assign(values)
+
     def take_weights(self, pretrained: "CTRModel") -> None:
         """Starts from a trained model that `pretraining` names: the weights that both have."""
         for mine, theirs in ((self.table, pretrained.table), (self.linear, pretrained.linear)):

@@ -99,6 +99,9 @@ class TokenTransformer(CTRModel):
         logits = [tower(tasks[:, index], training=training) for index, tower in enumerate(self.towers)]
         return ops.concatenate(logits, axis=1)
 
+    def output_biases(self):
+        return [tower.logits.bias for tower in self.towers]
+
     def attention_maps(self, inputs):
         """Each layer's attention, (batch_size, heads, queries, L); task tokens are the last."""
         return attention_of(self.encoder, self.tokens(self.rows(inputs), inputs))

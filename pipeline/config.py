@@ -83,6 +83,8 @@ class Training(Section):
     needs smaller steps than what starts from random numbers; 0 leaves them as they are.
     `stages` are what comes before: the models that a model starts from (text_only, features_only, fm), which train as
     the model does but for what is said here, and masked_language_model, which trains only where it is named.
+    `start_at_base_rate` makes the training rows' base rate what a model answers before it is trained, in place of 1/2:
+    where clicks are rare, the first steps otherwise push all weights, those of a checkpoint too, towards a no.
     `bucket_by_length` puts texts of about the same length into a batch and cuts the padding that all of them have: the
     same model in less time (TensorFlow only; not for numbert, whose numbers' places depend on it).
     `task_weights` weigh the labels' losses, 1 by default. `backend` is Keras's for the training; the served model is
@@ -112,6 +114,7 @@ class Training(Section):
     plateau: Plateau | None = Plateau()
     refit: bool = False
     distillation: Distillation | None = None
+    start_at_base_rate: bool = False
     bucket_by_length: bool = False
     stages: dict[Literal["masked_language_model", "text_only", "features_only", "fm"], Stage] = {}
     distribution: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = "auto"

@@ -13,7 +13,7 @@ import numpy as np
 from models.feature_map import FeatureMap
 from pipeline.training.learner import Batch
 from transforms.errors import InputError
-from transforms.packed import DTYPES, PackedReader, Rows
+from transforms.packed import DTYPES, PackedReader, Rows, label_means
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -118,6 +118,11 @@ def prediction_rows(feature_map: FeatureMap) -> int:
 def count_rows(patterns: list[str]) -> int:
     """The rows of the files that match, which are not read for it; raises as `packed_batches`."""
     return PackedReader(_files(patterns), batch_size=1).rows
+
+
+def base_rates(patterns: list[str]) -> np.ndarray:
+    """The share of the rows that has each label, [tasks]; raises as `packed_batches`."""
+    return label_means(PackedReader(_files(patterns), batch_size=1).files)
 
 
 def input_errors(batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -24,7 +24,7 @@ from pipeline.config import Model, Stage, Training, fingerprint
 from pipeline.training import masked_language_model
 from pipeline.training.checkpoint import read_arrays
 from pipeline.training.cluster import Cluster, text_from_chief
-from pipeline.training.data import count_rows, input_errors, packed_batches, prediction_rows
+from pipeline.training.data import base_rates, count_rows, input_errors, packed_batches, prediction_rows
 from pipeline.training.learner import Batch, Learner
 from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
 from transforms.errors import InputError
@@ -155,7 +155,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
     progress = checkpoint.restore()
     if progress is None:
         progress = Progress(learning_rate=training.learning_rate)
-        _start_from_pretrained(task, learner, work, report)
+        _start(task, learner, work, report)
     rows = task.rows(task.train_files)
     steps = math.ceil(rows / training.batch_size)
     interval = math.ceil(steps / training.evaluations_per_epoch)
@@ -188,7 +188,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
             progress.evaluation += 1
     if training.refit:
         learner = task.learner()
-        _start_from_pretrained(task, learner, work, report)
+        _start(task, learner, work, report)
         _refit(task, learner, progress)
     else:
         checkpoint.restore_best()
@@ -229,6 +229,16 @@ def _boost(task: Task, learner: Learner) -> dict[str, float | None]:
     ]
     labels, probabilities = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return _validation(labels, probabilities, task.feature_map.tasks)
+
+
+def _start(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
+    """What the configuration lets a fresh model begin with: the base rate, and weights of first stages."""
+    if task.training.start_at_base_rate:
+        try:
+            learner.network.start_at(base_rates(list(task.train_files)))
+        except ValueError as error:
+            raise InputError(f"training.start_at_base_rate: {error}") from error
+    _start_from_pretrained(task, learner, work, report)
 
 
 def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:

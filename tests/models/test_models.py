@@ -1,5 +1,6 @@
 """Every model under every way in which it is run."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -32,6 +33,31 @@ def test_a_row_does_not_depend_on_other_rows(name):
     model, inputs = randomised(name), batch_of(name)
     one = {key: value[2:3] for key, value in inputs.items()}
     np.testing.assert_allclose(model(one), model(inputs)[2:3], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_base_rate_moves_every_logit_by_its_log_odds(name):
+    model, inputs = create(name, map_of(name), **SMALL[name]), batch_of(name)
+    before = np.asarray(model(inputs))
+    model.start_at(np.array([0.03]))
+    np.testing.assert_allclose(np.asarray(model(inputs)) - before, np.log(0.03 / 0.97), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["lr", "wide_deep", "dcn_v2", "hiformer"])
+def test_tasks_have_base_rates_of_their_own(name):
+    options = {**SMALL[name], "linear_rate": 4.0} if name == "wide_deep" else SMALL[name]
+    model, inputs = create(name, dataclasses.replace(feature_map(), tasks=("ctr", "buy")), **options), batch_of(name)
+    before = np.asarray(model(inputs))
+    model.start_at(np.array([0.25, 0.0]))  # no row has the second label: far away, but not infinitely
+    expected = np.tile(np.log([1 / 3, 1e-6 / (1 - 1e-6)]), (len(before), 1))
+    np.testing.assert_allclose(np.asarray(model(inputs)) - before, expected, rtol=1e-5)
+
+
+def test_a_model_without_a_bias_says_how_to_get_one():
+    model = create("afm", feature_map(), **SMALL["afm"], use_linear=False)
+    model(batch_of("afm"))
+    with pytest.raises(ValueError, match="AFM has no bias of its own without `use_linear=True`"):
+        model.start_at(np.array([0.5]))
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -103,6 +103,22 @@ def test_refit_learns_from_the_validation_rows(files, tmp_path):
     assert np.abs(plain - refitted).max() > 1e-4
 
 
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_training_can_start_at_the_training_rows_base_rate(tmp_path, backend):
+    ids, clicks = np.zeros(400, int), np.arange(400)[:, None] < 20
+    files = [write_packed(tmp_path / "train", ids, ids, clicks)], [write_packed(tmp_path / "rest", ids, ids, ~clicks)]
+    still = {"learning_rate": 1e-12, "epochs": 1, "backend": backend, "start_at_base_rate": True}
+    for changes in ({}, {"refit": True}) if backend == "tensorflow" else ({},):
+        _, probabilities = run(files, tmp_path / f"work-{len(changes)}", **still, **changes)
+        np.testing.assert_allclose(probabilities, 0.05, rtol=0.02)
+
+
+def test_a_model_that_cannot_start_at_the_base_rate_is_told_in_one_line(files, tmp_path):
+    model = Model(name="afm", embedding_dim=4, use_linear=False)
+    with pytest.raises(InputError, match="^training.start_at_base_rate: AFM has no bias"):
+        train(model, Training(start_at_base_rate=True), MAP, *files, 1, tmp_path)
+
+
 TWO_DEVICES = """
 import json, sys, pathlib
 import numpy as np

@@ -47,6 +47,21 @@ def files(tmp_path):
     return packed_files(folder)
 
 
+def test_the_mean_of_the_labels_is_over_all_files(files):
+    np.testing.assert_allclose(packed.label_means(files), [np.arange(123).mean()])
+
+
+def test_damage_among_the_labels_names_the_file(files):
+    content = bytearray(files[1].read_bytes())
+    metadata = pyarrow.parquet.read_metadata(files[1])
+    label = metadata.row_group(0).column(metadata.num_columns - 1)
+    assert label.path_in_schema == "label"
+    content[label.data_page_offset + label.total_compressed_size // 2] ^= 1
+    files[1].write_bytes(content)
+    with pytest.raises(InputError, match="part-1.parquet: cannot be read"):
+        packed.label_means(files)
+
+
 def numbers(batches) -> list[int]:
     return [int(number) for _, label in batches for number in label[:, 0]]
 
