@@ -10,11 +10,10 @@ from models.metrics import summarise
 from pipeline.compare.scored_rows import ScoredRows
 from pipeline.config import Training
 from pipeline.runner import TransformedLog
-from pipeline.sweep.plan import Costs
 from pipeline.training.data import packed_batches, prediction_rows
 from pipeline.training.learner import Learner
 from pipeline.training.train import TrainResult
-from serving.latency.papers import HIFORMER_BATCHES, HIFORMER_ROWS, batch_seconds, bert4ctr
+from serving.latency.papers import HIFORMER_BATCHES, HIFORMER_ROWS, batch_seconds
 
 SPEED_STEPS, SPEED_REPEATS = 10, 3
 
@@ -24,7 +23,6 @@ def measure(
     training: Training,
     log: TransformedLog,
     latency: bool,
-    costs: Costs | None,
     test: ScoredRows,
 ) -> tuple[dict[str, Any], ScoredRows]:
     """Metrics per task on the test rows, parameters and speeds; and what it answered to the test rows, which are
@@ -51,26 +49,9 @@ def measure(
         "parameters": parameters,
         "parameters_without_embeddings": parameters - tables,
         "latency_ms": 1000 * latency_seconds(learner, log, len(labels)) if latency else None,
-        "costs": row_costs(learner, trains, log, costs, len(labels)) if costs else None,
         "train_samples_per_second": training_speed(trains, training, log) if trains else None,
     }
     return found, scored
-
-
-def row_costs(
-    learner: Learner, trains: Learner | None, log: TransformedLog, costs: Costs, test_rows: int
-) -> dict[str, dict[str, float] | None]:
-    """BERT4CTR's method: ms per row of `inference` and, of a learner that trained, `training`; see papers.bert4ctr."""
-    size = costs.batch_size
-    found: dict[str, dict[str, float] | None] = {}
-    repeats = math.ceil(costs.batches * size / test_rows)  # a short log's rows come again
-    asked = list(packed_batches(log.test * repeats, log.feature_map, size, take=costs.batches))
-    found["inference"] = bert4ctr({"": (lambda batch: learner.predict([batch]), asked)}, size)[""]
-    found["training"] = None
-    if trains is not None:
-        learnt = list(packed_batches(log.train, log.feature_map, size, take=costs.batches))
-        found["training"] = bert4ctr({"": (lambda batch: trains.fit([batch]), learnt)}, size)[""]
-    return found
 
 
 def _test_metrics(labels: Any, probabilities: Any) -> dict[str, Any]:

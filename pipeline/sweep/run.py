@@ -22,12 +22,10 @@ from transforms.readers import find_files
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One training: a point with a seed. `training` is the same for two runs that would train the same model, `key` for
-    two that would measure the same of it too."""
+    """One training: a point with a seed. `key` is the same for two runs that would train the same model."""
 
     point: Point
     config: RunConfig
-    training: str
     key: str
 
 
@@ -48,41 +46,30 @@ def run_sweep(plan: Plan, files: list[str], output: pathlib.Path) -> dict[str, l
         log = transform(plan.base, files, output)
         runs = [_run(plan, point, seed, log) for seed in range(plan.seeds) for point in plan.points]
         _train_missing(plan, runs, log, output)
+        costs = _row_costs(plan, log, output)
         found: dict[str, list[dict[str, Any]]] = {point.name: [] for point in plan.points}
         for run in runs:
-            file = _result(plan, run, output)
-            assert file is not None
-            kept = file.with_suffix(".parquet")
+            result = json.loads(_file(output, run).read_text())
+            kept = _file(output, run).with_suffix(".parquet")
             predictions = str(kept) if kept.exists() else None
-            found[run.point.name].append({**json.loads(file.read_text()), "predictions": predictions})
+            found[run.point.name].append({**result, "costs": costs.get(run.point.name), "predictions": predictions})
         return found
 
 
 def _run(plan: Plan, point: Point, index: int, log: TransformedLog) -> Run:
     config = point.config.model_copy(update={"seed": plan.base.seed + index})
-    key = fingerprint(log.inputs.training_fingerprint(config, config.model), config.evaluation.tail)
-    training = f"{config.model.name}-{key}"
-    return Run(point, config, training, f"{training}-{fingerprint(_asked(plan))}")
+    key = fingerprint(log.inputs.training_fingerprint(config, config.model), plan.latency, config.evaluation.tail)
+    return Run(point, config, f"{config.model.name}-{key}")
 
 
-def _asked(plan: Plan) -> dict[str, Any]:
-    """What a sweep measures besides what every result has."""
-    return {"latency": plan.latency, "costs": plan.costs.model_dump() if plan.costs else None}
-
-
-def _result(plan: Plan, run: Run, output: pathlib.Path) -> pathlib.Path | None:
-    """The result of this training that has all that the plan asks for; another sweep may have measured more."""
-    asked = {name: value for name, value in _asked(plan).items() if value}
-    for file in sorted((output / "results").glob(f"{run.training}-*.json")):
-        if asked.items() <= json.loads(file.read_text())["asked"].items():
-            return file
-    return None
+def _file(output: pathlib.Path, run: Run) -> pathlib.Path:
+    return output / "results" / f"{run.key}.json"
 
 
 def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pathlib.Path) -> None:
     (output / "results").mkdir(exist_ok=True)
     every = {run.key: run for run in runs}  # two points may have the same settings
-    missing = [run for run in every.values() if _result(plan, run, output) is None]
+    missing = [run for run in every.values() if not _file(output, run).exists()]
     there = len(every) - len(missing)
     continued = f"; {there} are there already" if there else ""
     announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(missing)} trainings to do{continued}")
@@ -92,13 +79,27 @@ def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pat
     started = time.monotonic()
     for done, run in enumerate(missing, 1):
         result, scored = train_and_measure(run.config, log, plan, test, output / "work", run.key)
-        file = output / "results" / f"{run.key}.json"
-        write_scored(file.with_suffix(".parquet"), scored)
-        write_json(file, result)
+        write_scored(_file(output, run).with_suffix(".parquet"), scored)
+        write_json(_file(output, run), result)
         shutil.rmtree(output / "work" / run.key, ignore_errors=True)
         left = (time.monotonic() - started) / done * (len(missing) - done)
         announce(f"[{done}/{len(missing)}] {run.point.name}, seed {run.config.seed}: {_numbers(result)}, {_left(left)}")
     shutil.rmtree(output / "work", ignore_errors=True)
+
+
+def _row_costs(plan: Plan, log: TransformedLog, output: pathlib.Path) -> dict[str, Any]:
+    """What the plan's models cost, measured once: it needs none of the trainings."""
+    if plan.costs is None:
+        return {}
+    from pipeline.sweep.costs import row_costs
+
+    points = {point.name: point.config for point in plan.points}
+    keys = {name: log.inputs.training_fingerprint(config, config.model) for name, config in points.items()}
+    file = output / "results" / f"costs-{fingerprint(keys, plan.costs)}.json"
+    if not file.exists():
+        write_json(file, row_costs(points, log, plan.costs))
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
 
 
 def describe_test(config: RunConfig, log: TransformedLog) -> ScoredRows:
@@ -131,12 +132,11 @@ def train_and_measure(
     seconds = time.monotonic() - started
     history = trained.history
     best = history["evaluations"][history["best"]]
-    measured, scored = measure(trained, config.training, log, plan.latency, plan.costs, test)
+    measured, scored = measure(trained, config.training, log, plan.latency, test)
     result = {
         "model": config.model.model_dump(mode="json"),
         "training": config.training.model_dump(mode="json"),
         "seed": config.seed,
-        "asked": _asked(plan),
         "validation": {"auc": best["validation_auc"], "log_loss": best["validation_log_loss"]},
         **measured,
         "evaluations": history["evaluations"],

@@ -215,8 +215,7 @@ def _print_costs(console: rich.console.Console, summary: dict[str, Any]) -> None
     names = [f"{kind}_ms_{name}" for kind in ("training", "inference") for name in COSTS]
     if all(point["metrics"][name]["mean"] is None for point in summary["points"] for name in names):
         return
-    when = "Each model was measured after its training: to compare them, the machine must have been alike all the time."
-    table = rich.table.Table(title="ms per row, of 20 repeats", caption=when)
+    table = rich.table.Table(title="ms per row, of 20 repeats of every model in turn")
     table.add_column("point", overflow="fold")
     for name in names:
         table.add_column(name.replace("_ms_", "\n"), justify="right")

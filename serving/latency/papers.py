@@ -16,11 +16,14 @@ WARM_UP = 2
 Predict = Callable[[Any], Any]
 
 
-def batch_seconds(calls: Mapping[str, tuple[Predict, Sequence[Any]]]) -> dict[str, list[float]]:
+def batch_seconds(
+    calls: Mapping[str, tuple[Predict, Sequence[Any]]], report: Callable[[int], None] | None = None
+) -> dict[str, list[float]]:
     """Seconds of each batch of each model, the models in turn, after two batches each that are not counted.
 
     Args:
         calls: By model, what predicts and its batches, as many for one model as for another.
+        report: Called with the number of batches that all models have done.
     """
     for predict, batches in calls.values():
         for batch in batches[:WARM_UP]:
@@ -31,6 +34,8 @@ def batch_seconds(calls: Mapping[str, tuple[Predict, Sequence[Any]]]) -> dict[st
             started = time.perf_counter()
             predict(batches[index])
             seconds[name].append(time.perf_counter() - started)
+        if report:
+            report(index + 1)
     return seconds
 
 
@@ -44,12 +49,15 @@ def hiformer(calls: Mapping[str, tuple[Predict, Sequence[Any]]], baseline: str |
     }
 
 
-def bert4ctr(calls: Mapping[str, tuple[Predict, Sequence[Any]]], rows: int) -> dict[str, dict[str, float]]:
+def bert4ctr(
+    calls: Mapping[str, tuple[Predict, Sequence[Any]]], rows: int, report: Callable[[int], None] | None = None
+) -> dict[str, dict[str, float]]:
     """By model, average, median, p90 and p95 of the ms/sample of 20 repeats; a repeat is all of its batches.
 
     Args:
         calls: By model, what predicts and its batches.
         rows: Rows in each batch.
+        report: Called with the number of repeats that all models have done.
     """
 
     def repeat(predict: Predict, batches: Sequence[Any]) -> Predict:
@@ -61,7 +69,7 @@ def bert4ctr(calls: Mapping[str, tuple[Predict, Sequence[Any]]], rows: int) -> d
 
     repeats = {name: (repeat(*call), range(BERT4CTR_REPEATS)) for name, call in calls.items()}
     found = {}
-    for name, seconds in batch_seconds(repeats).items():
+    for name, seconds in batch_seconds(repeats, report).items():
         ms = 1000 * np.array(seconds) / (rows * len(calls[name][1]))
         p90, p95 = np.percentile(ms, [90, 95], method="inverted_cdf")
         found[name] = {"average": ms.mean(), "median": np.median(ms), "p90": p90, "p95": p95}

@@ -17,10 +17,15 @@ from pipeline.compare.scored_rows import ScoredRows, read_scored, write_scored
 from pipeline.compare.significance import shards
 from pipeline.runner import TransformedLog
 from pipeline.sweep import run as sweep_run
+from pipeline.sweep.costs import row_costs
 from pipeline.sweep.plan import Costs, make_plan
 from pipeline.sweep.plots import _first_epoch
 from pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
+from pipeline.training.tensorflow_learner import TensorFlowLearner
+from serving.latency import papers
 from tests.e2e.small_run import call, one_line
+from tests.pipeline.test_training import MAP
+from tests.pipeline.test_training import write as write_rows
 from transforms.errors import InputError
 
 CONFIG = {
@@ -344,18 +349,47 @@ def test_a_finished_sweep_trains_nothing_and_a_larger_one_only_what_is_new(done)
     assert code == 0 and "0 trainings to do; 4 are there already" in output
 
 
-def test_a_result_with_costs_serves_a_sweep_that_asks_for_none_and_not_the_reverse(done, tmp_path):
-    without = [value for value in command(done) if value not in ("--latency", "--costs")]
+def test_costs_are_measured_once_and_need_no_training(done):
+    without = [value for value in command(done) if value != "--costs"]
     code, output = call(*without)
     assert code == 0 and "0 trainings to do; 4 are there already" in output, output
-    assert call(*command(done))[0] == 0  # leaves sweep.json as it was
-    plan = make_plan(done / "config.yaml", (), ("model.embedding_dim=2,4",))
-    run = sweep_run.Run(plan.points[0], plan.base, "mlp-a", "mlp-a-b")
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "mlp-a-c.json").write_text(json.dumps({"asked": {"latency": True, "costs": None}}))
-    for changes, found in (({}, True), ({"latency": True}, True), ({"costs": Costs()}, False)):
-        asked = dataclasses.replace(plan, **changes)
-        assert (sweep_run._result(asked, run, tmp_path) is not None) == found, changes
+    assert json.loads((done / "out" / "sweep.json").read_text())["points"][0]["runs"][0]["costs"] is None
+    file = next((done / "out" / "results").glob("costs-*.json"))
+    before = file.stat().st_mtime_ns
+    code, output = call(*command(done))
+    assert code == 0 and "Costs:" not in output and file.stat().st_mtime_ns == before
+    for each in (done / "out" / "results").glob("costs-*.json"):
+        each.unlink()
+    code, output = call(*command(done))
+    assert code == 0 and "0 trainings to do" in output, output
+    for what in ("inference", "training"):
+        assert f"Costs: {what}, 20 of 20 repeats of 2 models" in output
+
+
+def test_models_are_measured_in_turn_and_trained_where_this_process_can(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(papers, "BERT4CTR_REPEATS", 2)
+    plan = make_plan(config, (), ("training.backend=tensorflow,jax", "training.precision=float32,mixed_bfloat16"))
+    files = [write_rows(tmp_path / "rows", 60, 1)]
+    calls = []
+    for name in ("fit", "predict"):
+        original = getattr(TensorFlowLearner, name)
+
+        def noted(learner, batches, original=original, name=name):
+            calls.append((name, id(learner)))
+            return original(learner, batches)
+
+        monkeypatch.setattr(TensorFlowLearner, name, noted)
+    points = {point.name: point.config for point in plan.points}
+    found = row_costs(points, TransformedLog(files, files, files, MAP, tmp_path, None), Costs(batch_size=50, batches=2))
+    assert set(found) == set(points)
+    for name, costs in found.items():
+        assert set(costs["inference"]) == {"average", "median", "p90", "p95"} and costs["inference"]["median"] > 0
+        assert (costs["training"] is None) == ("jax" in name)
+    # Two repeats that count and two that do not, of two batches each.
+    predicted, fitted = ([learner for what, learner in calls if what == name] for name in ("predict", "fit"))
+    assert len(predicted) == 4 * 4 * 2 and len(set(predicted)) == 4
+    assert len(fitted) == 2 * 4 * 2 and len(set(fitted)) == 2
+    assert predicted[-16:] == 2 * [learner for learner in dict.fromkeys(predicted) for _ in range(2)]
 
 
 def test_an_impossible_point_stops_everything_in_one_line(done, tmp_path):

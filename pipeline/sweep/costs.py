@@ -1,0 +1,72 @@
+"""What a row costs to train and to predict: the tables 4 and 7 of BERT4CTR."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from pipeline.config import RunConfig
+from pipeline.progress import announce
+from pipeline.runner import TransformedLog
+from pipeline.sweep.plan import Costs
+from pipeline.training.data import count_rows, packed_batches
+from pipeline.training.learner import Batch, Learner
+from pipeline.training.process import other_workers
+from pipeline.training.text_encoder import with_encoder
+from pipeline.training.train import Task
+from serving.latency.papers import BERT4CTR_REPEATS, bert4ctr
+
+TOLD = 5  # repeats between two lines of progress
+
+RowCosts = dict[str, dict[str, float] | None]
+
+
+def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs) -> dict[str, RowCosts]:
+    """BERT4CTR's method: ms per row of `inference` and `training` by point, the points in turn; see papers.bert4ctr.
+
+    The models are untrained, as their steps take no longer for it. `training` is None of a model that another process
+    trains.
+    """
+    learners = {name: _learners(config, log) for name, config in points.items()}
+    asked, learnt = (_batches(files, log, costs) for files in (log.test, log.train))
+    found: dict[str, RowCosts] = {name: {"inference": None, "training": None} for name in points}
+    for name, value in _measured("inference", {name: pair[0] for name, pair in learners.items()}, asked, costs).items():
+        found[name]["inference"] = value
+    trains = {name: pair[1] for name, pair in learners.items() if pair[1]}
+    for name, value in _measured("training", trains, learnt, costs).items():
+        found[name]["training"] = value
+    del learners, trains
+    keras.utils.clear_session()
+    return found
+
+
+def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner | None]:
+    """What predicts, as it is served, and what trains, where this process does."""
+    model, training = with_encoder(config.model, config.text), config.training
+    task = Task(model, training, log.feature_map, tuple(log.train), tuple(log.validation), config.seed)
+    here = training.backend == keras.backend.backend() and not other_workers(training.distribution)
+    trains = task.learner() if here else None
+    if trains and training.precision == "float32":
+        return trains, trains
+    return task.with_training(optimizer="adam", distribution="one_device", precision="float32").learner(), trains
+
+
+def _batches(files: list[str], log: TransformedLog, costs: Costs) -> list[Batch]:
+    repeats = math.ceil(costs.batches * costs.batch_size / count_rows(files))  # a short log's rows come again
+    return list(packed_batches(files * repeats, log.feature_map, costs.batch_size, take=costs.batches))
+
+
+def _measured(
+    what: str, learners: Mapping[str, Learner], batches: list[Batch], costs: Costs
+) -> dict[str, dict[str, float]]:
+    def tell(done: int) -> None:
+        if done % TOLD == 0:
+            announce(f"Costs: {what}, {done} of {BERT4CTR_REPEATS} repeats of {len(learners)} models")
+
+    calls = {name: (_step(learner, what), batches) for name, learner in learners.items()}
+    return bert4ctr(calls, costs.batch_size, tell)
+
+
+def _step(learner: Learner, what: str) -> Any:
+    return (lambda batch: learner.fit([batch])) if what == "training" else (lambda batch: learner.predict([batch]))
