@@ -255,17 +255,21 @@ def test_a_stopped_scoring_goes_on_where_it_was(models, tmp_path, number):
         "--output",
         tmp_path / "out",
     ]
-    process = start(*arguments, "--workers", 1, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     done = tmp_path / "out" / "_unfinished" / "part-00001-of-00003.parquet"
-    try:
-        wait_for(done, process)
-        process.send_signal(number)
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    for _ in range(3):  # on a busy machine the last part may be there before this process looks
+        process = start(*arguments, "--workers", 1, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            wait_for(done, process)
+            process.send_signal(number)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        if done.exists() and not done.with_name("part-00002-of-00003.parquet").exists():
+            break
+        shutil.rmtree(tmp_path / "out")
     if number == signal.SIGINT:
         assert process.returncode == 130 and "ctrpipe: interrupted" in said and "Traceback" not in said
-    assert not list((tmp_path / "out").glob("part-*")) and not done.with_name("part-00002-of-00003.parquet").exists()
+    assert done.exists() and not list((tmp_path / "out").glob("part-*"))
     written = done.stat().st_mtime_ns
     code, printed = call(*arguments)
     assert code == 0 and "3 parts, 2 of them by an earlier try" in printed, printed
