@@ -83,8 +83,8 @@ class Training(Section):
     needs smaller steps than what starts from random numbers; 0 leaves them as they are.
     `stages` are what comes before: the models that a model starts from (text_only, features_only, fm), which train as
     the model does but for what is said here, and masked_language_model, which trains only where it is named.
-    `start_at_base_rate` makes the training rows' base rate what a model answers before it is trained, in place of 1/2:
-    where clicks are rare, the first steps otherwise push all weights, those of a checkpoint too, towards a no.
+    `start_at_base_rate` makes the training rows' base rate what a model answers before it is trained, in place of 1/2,
+    so that where clicks are rare the first steps, also those of a checkpoint's weights, have more to learn than that.
     `bucket_by_length` puts texts of about the same length into a batch and cuts the padding that all of them have: the
     same model in less time (TensorFlow only; not for numbert, whose numbers' places depend on it).
     `task_weights` weigh the labels' losses, 1 by default. `backend` is Keras's for the training; the served model is

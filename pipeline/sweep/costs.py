@@ -1,7 +1,7 @@
 """What a row costs to train and to predict: the tables 4 and 7 of BERT4CTR."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -25,20 +25,15 @@ RowCosts = dict[str, dict[str, float] | None]
 def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs) -> dict[str, RowCosts]:
     """BERT4CTR's method: ms per row of `inference` and `training` by point, the points in turn; see papers.bert4ctr.
 
-    The models are untrained, as their steps take no longer for it. `training` is None of a model that another process
-    trains.
+    The models are untrained: what they compute is the same for any weights. `training` is None of a model that another
+    process trains.
     """
     learners = {name: _learners(config, log) for name, config in points.items()}
     asked, learnt = (_batches(files, log, costs) for files in (log.test, log.train))
-    found: dict[str, RowCosts] = {name: {"inference": None, "training": None} for name in points}
-    for name, value in _measured("inference", {name: pair[0] for name, pair in learners.items()}, asked, costs).items():
-        found[name]["inference"] = value
-    trains = {name: pair[1] for name, pair in learners.items() if pair[1]}
-    for name, value in _measured("training", trains, learnt, costs).items():
-        found[name]["training"] = value
-    del learners, trains
-    keras.utils.clear_session()
-    return found
+    inference = _measured("inference", {name: serves.predict for name, (serves, _) in learners.items()}, asked, costs)
+    steps = {name: trains.fit for name, (_, trains) in learners.items() if trains}
+    training = _measured("training", steps, learnt, costs)
+    return {name: {"inference": inference[name], "training": training.get(name)} for name in points}
 
 
 def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner | None]:
@@ -49,7 +44,7 @@ def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner 
     trains = task.learner() if here else None
     if trains and training.precision == "float32":
         return trains, trains
-    return task.with_training(optimizer="adam", distribution="one_device", precision="float32").learner(), trains
+    return task.served_learner(), trains
 
 
 def _batches(files: list[str], log: TransformedLog, costs: Costs) -> list[Batch]:
@@ -58,15 +53,13 @@ def _batches(files: list[str], log: TransformedLog, costs: Costs) -> list[Batch]
 
 
 def _measured(
-    what: str, learners: Mapping[str, Learner], batches: list[Batch], costs: Costs
+    what: str, steps: Mapping[str, Callable[[list[Batch]], Any]], batches: list[Batch], costs: Costs
 ) -> dict[str, dict[str, float]]:
     def tell(done: int) -> None:
         if done % TOLD == 0:
-            announce(f"Costs: {what}, {done} of {BERT4CTR_REPEATS} repeats of {len(learners)} models")
+            announce(f"Costs: {what}, {done} of {BERT4CTR_REPEATS} repeats of {len(steps)} models")
 
-    calls = {name: (_step(learner, what), batches) for name, learner in learners.items()}
-    return bert4ctr(calls, costs.batch_size, tell)
+    def one(step: Callable[[list[Batch]], Any]) -> Callable[[Batch], Any]:
+        return lambda batch: step([batch])
 
-
-def _step(learner: Learner, what: str) -> Any:
-    return (lambda batch: learner.fit([batch])) if what == "training" else (lambda batch: learner.predict([batch]))
+    return bert4ctr({name: (one(step), batches) for name, step in steps.items()}, costs.batch_size, tell)

@@ -145,6 +145,10 @@ class Task:
         backend = importlib.import_module(f"pipeline.training.{keras.backend.backend()}_learner")
         return backend.make_learner(self.model, self.training, self.feature_map, self.seed)
 
+    def served_learner(self) -> Learner:
+        """The same as it is served, whatever it is trained with: one device, every layer in float32."""
+        return self.with_training(optimizer="adam", distribution="one_device", precision="float32").learner()
+
 
 def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainResult:
     training = task.training
@@ -411,7 +415,7 @@ def _train_elsewhere(
         train_with_others(others, work, task.training.worker_timeout_seconds, report)
     else:
         train_with_worker(work, task.training.backend, report)
-    learner = task.with_training(optimizer="adam", distribution="one_device", precision="float32").learner()
+    learner = task.served_learner()
     learner.load_weights(read_arrays(work / "weights.npz"))
     return TrainResult(learner, Progress(**json.loads((work / "history.json").read_text())), trained_here=False)
 

@@ -138,6 +138,7 @@ for optimizer, steps in (("adam", 1), ("lazy_adam", 1), ("rowwise_adagrad", 4)):
         assert make_strategy(distribution).num_replicas_in_sync == (2 if distribution == "mirrored" else 1)
         # 1,501 rows: of the last batch, one row, the first device has none
         changes = {"batch_size": 60, "evaluations_per_epoch": 1, "gradient_clip_norm": 0.1, "epochs": 2}
+        changes |= {"start_at_base_rate": True}
         changes |= {"optimizer": optimizer, "distribution": distribution, "steps_per_execution": steps}
         result = train(model, Training(**{**SETTINGS, **changes}), MAP, *files, 1, work / optimizer / distribution)
         weights.append(result.learner.weights())
