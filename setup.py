@@ -25,8 +25,8 @@ setup(
     description="From a raw impression log to a served click-through-rate model",
     license="Apache-2.0",
     python_requires=">=3.11,<3.12",
-    packages=find_packages(include=["models*", "transforms*", "serving*", "pipeline*"]),
-    package_data={"pipeline": ["*.jinja"], "serving.latency": ["*.jinja"]},
+    packages=find_packages(include=["common*", "models*", "transforms*", "serving*", "pipeline*"]),
+    package_data={"": ["*.jinja"]},
     install_requires=product,
     extras_require={
         "test": [name for name in test if "recommenders" not in name],

@@ -5,8 +5,8 @@ import time
 
 import click
 
-from benchmarks.command import command
-from pipeline.quiet import load_tensorflow
+from benchmarks.harness.command import command
+from common.libraries import load_tensorflow
 from pipeline.sample_export import ROWS, SEED, make_export
 
 

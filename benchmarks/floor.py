@@ -11,9 +11,9 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.command import busy, busy_caption, command, finish, machine, write
+from benchmarks.harness.command import busy, busy_caption, command, finish, machine, write
 from benchmarks.peers.line_process import LineProcess, ProcessError, clean_environment
-from pipeline.progress import announce
+from common.progress import announce
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 EQUAL, BFLOAT16 = 1e-6, 5e-3  # how far a probability may be from the baseline's
@@ -90,7 +90,7 @@ class Process(LineProcess):
 
     def __init__(self, way: Way, version: pathlib.Path, signature: str):
         environment = clean_environment(**({"PYTHONPATH": str(ROOT)} | way.environment))
-        super().__init__(way.name, [sys.executable, "-m", "benchmarks.floor_server"], environment)
+        super().__init__(way.name, [sys.executable, "-m", "benchmarks.harness.floor_server"], environment)
         self._load = {"version": str(version.resolve()), "signature": signature, "session": way.session}
         self._load["call"] = way.call
 
@@ -206,7 +206,7 @@ def main(
     share = busy()
     with tempfile.TemporaryDirectory() as folder:
         if version is None:
-            from pipeline.quiet import load_tensorflow
+            from common.libraries import load_tensorflow
             from pipeline.sample_export import make_export
 
             load_tensorflow()

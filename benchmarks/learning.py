@@ -18,15 +18,15 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.command import command, finish, machine
+from benchmarks.harness.command import command, finish, machine
+from common.errors import InputError
+from common.libraries import load_tensorflow
+from common.progress import announce
 from models import FeatureMap, metrics
 from pipeline.config import Model, Training
-from pipeline.progress import announce
-from pipeline.quiet import load_tensorflow
-from transforms.errors import InputError
+from transforms.features.packed_files import PackedWriter
 from transforms.generate import FORMATS, ClickModel
 from transforms.generate.sample import Sample, sample
-from transforms.packed import PackedWriter
 
 # The columns with planted effects, and four without any.
 COLUMNS = ("I4", "I9", "C6", "C9", "C14", "C17", "C20", "C22", "C23", "C25")

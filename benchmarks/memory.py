@@ -7,12 +7,12 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.command import command, cores, finish, machine, on_cores, positive_numbers
-from benchmarks.ours import BACKENDS, Ours
+from benchmarks.harness.command import command, cores, finish, machine, on_cores, positive_numbers
+from benchmarks.harness.ours import BACKENDS, Ours
+from benchmarks.harness.settings import Shape, peer_options
 from benchmarks.peers.client import Peer
-from benchmarks.settings import Shape, peer_options
 from benchmarks.train import peer_version
-from pipeline.progress import announce
+from common.progress import announce
 
 TARGET = 0.5  # ours over the peer's
 PEER = "fuxictr"

@@ -18,12 +18,12 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.command import command, finish, machine
+from benchmarks.harness.command import command, finish, machine
 from benchmarks.peers.client import Peer
+from common.errors import InputError
+from common.libraries import load_tensorflow
+from common.progress import announce
 from models import FeatureMap, create
-from pipeline.progress import announce
-from pipeline.quiet import load_tensorflow
-from transforms.errors import InputError
 
 if TYPE_CHECKING:
     from models.ctr_model import CTRModel

@@ -12,14 +12,14 @@ import numpy as np
 from rich.console import Group
 from rich.table import Table
 
-from benchmarks.command import busy, busy_caption, command, finish, machine, write
-from benchmarks.preprocess_logs import TEST, VALIDATION, VALUES, bad_log, raw_log, values_of
-from benchmarks.preprocess_sides import PEERS, TOP, Rule, Run, ours
+from benchmarks.harness.command import busy, busy_caption, command, finish, machine, write
+from benchmarks.harness.preprocess_logs import TEST, VALIDATION, VALUES, bad_log, raw_log, values_of
+from benchmarks.harness.preprocess_sides import PEERS, TOP, Rule, Run, ours
 from benchmarks.train import peer_version
+from common.errors import InputError
+from common.progress import announce
 from models.feature_map import RESERVED_IDS, FeatureMap
-from pipeline.progress import announce
-from transforms.errors import InputError
-from transforms.packed import PackedReader, packed_files
+from transforms.features.packed_files import PackedReader, packed_files
 
 TARGETS = {"stock": 20.0, "fuxictr": 3.0}  # our rows/s over theirs, at TARGET_ROWS or more
 TARGET_ROWS = 1_000_000

@@ -11,13 +11,13 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.command import busy, busy_caption, command, finish, machine, on_cores, spread
-from benchmarks.ours_server import draw_ids
+from benchmarks.harness.command import busy, busy_caption, command, finish, machine, on_cores, spread
+from benchmarks.harness.ours_server import draw_ids
+from common.libraries import load_tensorflow
+from common.progress import announce
 from models.feature_map import RESERVED_IDS, FeatureMap
 from pipeline.config import Model, Training
-from pipeline.progress import announce
-from pipeline.quiet import load_tensorflow
-from transforms.packed import SHUFFLE_ROWS, Batch, PackedWriter
+from transforms.features.packed_files import SHUFFLE_ROWS, Batch, PackedWriter
 
 TARGET = 500_000  # rows/s, of the readers of packed files
 FIELD_IDS, ZIPF = 5000, 1.2

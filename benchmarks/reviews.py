@@ -27,14 +27,15 @@ import numpy as np
 import pyarrow.parquet
 from rich.table import Table
 
-from benchmarks.command import command, finish, machine
+from benchmarks.harness.command import command, finish, machine
+from common.errors import InputError
+from common.libraries import load_tensorflow
+from common.progress import announce
 from models import metrics
-from pipeline.compare.scored_rows import ScoredRows, read_scored, write_scored
 from pipeline.compare.significance import bootstrap, by_shard, delong, paired_t, shards
-from pipeline.config import RunConfig, fingerprint
-from pipeline.progress import announce
-from pipeline.quiet import load_tensorflow
-from transforms.errors import InputError
+from pipeline.config import RunConfig
+from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
+from pipeline.fingerprints import fingerprint
 
 LABEL, TEXTS = "Recommended IND", ("Title", "Review Text")
 IDS, NUMBERS = ("Clothing ID", "Division Name", "Department Name", "Class Name"), ("Age", "Positive Feedback Count")
@@ -99,7 +100,8 @@ def config_of(model: str, seed: int, data: pathlib.Path, encoder: pathlib.Path) 
 
 def train_missing(tasks: Sequence[Task], output: pathlib.Path) -> None:
     """Trains what has no result yet; first stages that two models have are trained once."""
-    from pipeline.runner import check_output, one_run_at_a_time, transform
+    from pipeline.run import transform
+    from pipeline.run_folder import check_output, one_run_at_a_time
 
     check_output(output)
     (output / "results").mkdir(exist_ok=True)

@@ -9,14 +9,14 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks import measured
-from benchmarks.command import busy, busy_caption, command, cores, finish, machine, spread, write
+from benchmarks.harness import measured
+from benchmarks.harness.command import busy, busy_caption, command, cores, finish, machine, spread, write
+from benchmarks.harness.preprocess_logs import raw_log
 from benchmarks.preprocess import numbers
-from benchmarks.preprocess_logs import raw_log
-from pipeline.progress import announce
-from pipeline.quiet import load_tensorflow
+from common.errors import InputError
+from common.libraries import load_tensorflow
+from common.progress import announce
 from pipeline.sample_export import make_export
-from transforms.errors import InputError
 
 MODEL, EXPORT_ROWS = "dcn_v2", 200_000
 TARGETS = {"bulk_inferrer": 10.0, "model": 0.8}
@@ -97,7 +97,7 @@ class Benchmark:
         return self._run("model", rows, self.version, self.log(EXPORT_ROWS), rows).answer
 
     def _run(self, side: str, rows: int, *arguments: Any) -> Run:
-        command = [sys.executable, "-m", "benchmarks.score_sides", side.replace("_", "-"), *map(str, arguments)]
+        command = [sys.executable, "-m", "benchmarks.harness.score_sides", side.replace("_", "-"), *map(str, arguments)]
         answer, usage = measured.run(f"{ANNOUNCED[side]}, {rows:,} rows", command)
         announce(f"{ANNOUNCED[side]}: {rows:,} rows in {usage.seconds:.1f} s, {usage.cpu_seconds:.1f} s of CPU")
         if answer["rows"] != rows:
@@ -125,8 +125,8 @@ def _write_examples(log: pathlib.Path, version: pathlib.Path, folder: pathlib.Pa
     import tensorflow as tf
 
     from serving.layout import read_log_spec
-    from transforms.ingest import to_examples
-    from transforms.readers import LogReader
+    from transforms.log.ingest import to_examples
+    from transforms.log.readers import LogReader
 
     options = tf.io.TFRecordOptions(compression_type="GZIP", compression_level=1)
     names = [f"data_tfrecord-{index:05d}-of-{files:05d}.gz" for index in range(files)]

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.command import (
+from benchmarks.harness.command import (
     busy,
     busy_caption,
     command,
@@ -20,12 +20,12 @@ from benchmarks.command import (
     spread,
     write,
 )
-from benchmarks.ours import OPTIMIZERS, Ours
-from benchmarks.settings import HIDDEN, Shape
+from benchmarks.harness.ours import OPTIMIZERS, Ours
+from benchmarks.harness.settings import HIDDEN, Shape
 from benchmarks.tables import shape_of
 from benchmarks.train import steps_for
+from common.progress import announce
 from models.feature_map import MAX_IDS
-from pipeline.progress import announce
 
 MODEL = "mlp"  # one table and nothing else that grows with it
 TARGET_ROWS = 1_000_000_000

@@ -8,11 +8,11 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.command import busy, busy_caption, command, cores, finish, machine, on_cores, spread, write
-from benchmarks.ours import BACKENDS, OPTIMIZERS, Ours
-from benchmarks.settings import HIDDEN, Shape
+from benchmarks.harness.command import busy, busy_caption, command, cores, finish, machine, on_cores, spread, write
+from benchmarks.harness.ours import BACKENDS, OPTIMIZERS, Ours
+from benchmarks.harness.settings import HIDDEN, Shape
 from benchmarks.train import steps_for
-from pipeline.progress import announce
+from common.progress import announce
 
 TARGET = 1.3  # of the step on the large table over the step on the small one, ids by Zipf's law
 DENSE = "adam"

@@ -15,11 +15,11 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.command import busy, busy_caption, command, finish, machine
+from benchmarks.harness.command import busy, busy_caption, command, finish, machine
+from common.libraries import load_tensorflow
+from common.progress import announce
 from models import FeatureMap
 from models.feature_map import Text
-from pipeline.progress import announce
-from pipeline.quiet import load_tensorflow
 from serving.latency.papers import batch_seconds
 
 MODELS = ("text_only", "shallow_interaction_1", "shallow_interaction_n", "bert4ctr", "numbert")

@@ -23,14 +23,14 @@ import pyarrow as pa
 from rich.console import Group
 from rich.table import Table
 
-from benchmarks.command import busy, busy_caption, command, finish, machine
 from benchmarks.floor import numbers
+from benchmarks.harness.command import busy, busy_caption, command, finish, machine
+from common.errors import InputError
+from common.libraries import load_tensorflow
+from common.progress import announce
 from models import metrics
-from pipeline.progress import announce
-from pipeline.quiet import load_tensorflow
 from serving.latency.papers import WARM_UP
-from transforms.errors import InputError
-from transforms.spec import LogSpec
+from transforms.log.spec import LogSpec
 
 COLUMNS = ("click", "age", "device", "category", "shop", "query", "title")
 LOG_ROWS, SEED = 3000, 1
@@ -58,15 +58,15 @@ class Exports:
         import keras
         import tensorflow_transform as tft
 
+        from common.processes import Workers
         from models import create
         from models.ctr_model import empty_row
+        from transforms.features.preprocessing import feature_map
+        from transforms.features.transform import analyze
         from transforms.generate import generate
-        from transforms.ingest import SPLITS, ingest
-        from transforms.parallel import Workers
-        from transforms.payload import payload_files
-        from transforms.preprocessing import feature_map
-        from transforms.readers import LogReader
-        from transforms.transform import analyze
+        from transforms.log.ingest import SPLITS, ingest
+        from transforms.log.payload import payload_files
+        from transforms.log.readers import LogReader
 
         self.folder, self.spec = folder, log_spec(length)
         log = folder / "log.tsv"
@@ -96,7 +96,7 @@ class Exports:
     def request(self, candidates: int) -> dict[str, dict[str, np.ndarray]]:
         """Candidates for one text that leaves no padding: by signature, its inputs."""
         from serving.export import candidates_of
-        from transforms.raw import raw_arrays
+        from transforms.log.raw_arrays import raw_arrays
 
         raw = raw_arrays(self.rows.slice(0, candidates), self.spec)
         text = b" ".join(raw_arrays(self.rows.slice(0, self.fields.text.length), self.spec)["query"])
@@ -162,7 +162,7 @@ def sharing(exports: Exports, servable: Any, candidates: Sequence[int], repeats:
 
 def fewer_bits(exports: Exports, threads: int, rows: int, repeats: int) -> list[dict[str, Any]]:
     """Size and time of the export in every precision, beside float32 in the same repeats."""
-    from models.text_precision import PRECISIONS, in_precision
+    from models.text.precision import PRECISIONS, in_precision
     from serving.loader import Servable
 
     versions = {precision: exports.save(precision) for precision in PRECISIONS}
@@ -206,13 +206,13 @@ def quality(reviews: pathlib.Path, encoder: pathlib.Path, most: int | None) -> l
     import tensorflow_transform as tft
 
     from benchmarks.reviews import config_of
-    from models.text_precision import PRECISIONS, in_precision
+    from models.text.precision import PRECISIONS, in_precision
     from pipeline.artifacts import Artifacts
     from pipeline.training.checkpoint import read_arrays
     from pipeline.training.data import packed_batches, prediction_rows
     from pipeline.training.tensorflow_learner import make_learner
     from pipeline.training.text_encoder import with_encoder
-    from transforms.preprocessing import feature_map
+    from transforms.features.preprocessing import feature_map
 
     weights, database = (
         reviews / "work" / "text_only-1" / "checkpoint" / "best.npz",

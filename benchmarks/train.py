@@ -10,12 +10,12 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.command import busy, busy_caption, command, cores, finish, machine, on_cores, spread, write
-from benchmarks.ours import BACKENDS, OPTIMIZERS, Ours
+from benchmarks.harness.command import busy, busy_caption, command, cores, finish, machine, on_cores, spread, write
+from benchmarks.harness.ours import BACKENDS, OPTIMIZERS, Ours
+from benchmarks.harness.settings import MODELS, TARGETS, Shape, our_options, peer_options
 from benchmarks.peers.client import FOLDER, NAMES, Peer
-from benchmarks.settings import MODELS, TARGETS, Shape, our_options, peer_options
-from pipeline.progress import announce
-from transforms.errors import InputError
+from common.errors import InputError
+from common.progress import announce
 
 TRIAL_STEPS = 2
 LEAST_STEPS, MOST_STEPS = 3, 500

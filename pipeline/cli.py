@@ -8,6 +8,9 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import click
 
+from common.errors import InputError, causes
+from common.exit_codes import INTERRUPTED, MISTAKE
+from common.interrupt import interrupts_kept
 from pipeline.commands.bench import bench
 from pipeline.commands.compare import compare
 from pipeline.commands.compile import compile
@@ -16,7 +19,6 @@ from pipeline.commands.drift import drift
 from pipeline.commands.generate import generate
 from pipeline.commands.label import label
 from pipeline.commands.models import models
-from pipeline.commands.options import INTERRUPTED
 from pipeline.commands.predict import predict
 from pipeline.commands.prepare import prepare
 from pipeline.commands.report import report
@@ -26,8 +28,6 @@ from pipeline.commands.serve import serve
 from pipeline.commands.submit import submit
 from pipeline.commands.sweep import sweep
 from pipeline.commands.tune_serving import tune_serving
-from transforms.errors import InputError, causes
-from transforms.interrupt import interrupts_kept
 
 RESUMED = ("demo", "run", "score", "sweep")
 
@@ -41,7 +41,7 @@ class _Group(click.Group):
                 return super().invoke(context)
         except InputError as error:
             click.echo(f"ctrpipe: {_printable(str(error))}", err=True)
-            context.exit(2)
+            context.exit(MISTAKE)
         except (KeyboardInterrupt, Exception) as error:
             if not _is_interrupt(error):
                 raise

@@ -1,6 +1,5 @@
 """The pipeline: which component runs after which. The same graph for every orchestrator."""
 
-import dataclasses
 import json
 import pathlib
 
@@ -13,6 +12,7 @@ from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import bulk_inferrer_pb2, pusher_pb2, trainer_pb2
 from tfx.utils import proto_utils
 
+from common.errors import InputError
 from pipeline.components.atomic_pusher import AtomicPusher
 from pipeline.components.drift_check import DriftCheck, DriftGate
 from pipeline.components.examples_for_inference import ExamplesForInference
@@ -22,34 +22,11 @@ from pipeline.components.log_example_gen import LogExampleGen
 from pipeline.components.log_statistics_gen import LogStatisticsGen
 from pipeline.components.log_transform import LogTransform
 from pipeline.components.serving_check import ServingCheck
-from pipeline.config import Bounds, Model, Monitoring, RunConfig, fingerprint
-from pipeline.tail import TAIL
-from transforms.errors import InputError
-from transforms.schema import raw_schema
-
-
-@dataclasses.dataclass(frozen=True)
-class RunInputs:
-    """What a run is made from, besides its configuration."""
-
-    files: tuple[str, ...]
-    data_fingerprint: str
-    code_version: str
-    output: pathlib.Path
-    baseline_version: str  # the version to beat, "" where there is none
-    monitoring: Monitoring = Monitoring()  # the configuration's, its logs as absolute paths
-    monitored_fingerprint: str = ""
-    checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # by encoder, the fingerprint of its files
-
-    def training_fingerprint(self, config: RunConfig, model: Model) -> str:
-        """The same for two runs that would train the same model: gates, slices and names have no part in it."""
-        parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.code_version)
-        return fingerprint(*parts, self.checkpoints)
-
-    def transform_version(self, config: RunConfig) -> str:
-        """The same for two runs whose code, and whose tokenizer, transform alike."""
-        tokenizer = self.checkpoints.get(config.text.encoder) if config.text else None
-        return fingerprint(self.code_version, tokenizer) if tokenizer else self.code_version
+from pipeline.config import Bounds, Model, RunConfig
+from pipeline.evaluation.tail import TAIL
+from pipeline.fingerprints import fingerprint
+from pipeline.run_inputs import RunInputs
+from transforms.log.schema import raw_schema
 
 
 def eval_config(config: RunConfig) -> tfma.EvalConfig:
@@ -89,7 +66,7 @@ def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int
     overall = config_pb2.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec()], threshold=threshold)
     return tfma.MetricConfig(
         class_name=name,
-        module="pipeline.click_metrics",
+        module="pipeline.evaluation.click_metrics",
         per_slice_thresholds=[overall] if bounds or drop is not None else [],
     )
 
@@ -156,7 +133,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     def add_trainer(model: Model) -> Trainer:
         training_fingerprint = inputs.training_fingerprint(config, model)
         return Trainer(
-            run_fn="pipeline.trainer_module.run_fn",
+            run_fn="pipeline.components.trainer_module.run_fn",
             examples=transform.outputs["transformed_examples"],
             transform_graph=transform.outputs["transform_graph"],
             schema=schema.outputs["schema"],

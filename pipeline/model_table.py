@@ -8,16 +8,16 @@ import rich.console
 import rich.markup
 import rich.table
 
+from common.errors import InputError
 from models.ctr_model import CTRModel
 from models.feature_map import RESERVED_IDS, FeatureMap, Text
 from models.registry import ModelInfo, available
 from pipeline.config import Model, RunConfig, load_config
 from pipeline.training.network import build_network
 from pipeline.training.text_encoder import with_encoder
-from transforms.errors import InputError
-from transforms.preprocessing import layout
-from transforms.spec import Categorical, Multivalent
-from transforms.spec import Text as TextFeature
+from transforms.features.preprocessing import layout
+from transforms.log.spec import Categorical, Multivalent
+from transforms.log.spec import Text as TextFeature
 
 REFERENCE_FIELDS, REFERENCE_IDS = 39, 5000
 REFERENCE_TEXT = 64, 30522  # BERT4CTR's length, BERT's vocabulary

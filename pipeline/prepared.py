@@ -3,11 +3,11 @@
 import pathlib
 from collections.abc import Sequence
 
+from common.processes import Workers
+from common.progress import announce, now_and_then
 from pipeline.config import RunConfig
-from pipeline.progress import announce, now_and_then
-from pipeline.runner import check_output, one_run_at_a_time
+from pipeline.run_folder import check_output, one_run_at_a_time
 from transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
-from transforms.parallel import Workers
 
 PREPARED = "prepared"
 

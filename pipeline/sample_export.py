@@ -6,13 +6,13 @@ import pathlib
 import shutil
 from typing import Any
 
+from common.errors import InputError
+from common.processes import Workers
 from models.registry import check_hyperparameters
 from pipeline.config import Model, Training
-from transforms.errors import InputError
-from transforms.ingest import SPLITS, ingest
-from transforms.parallel import Workers
-from transforms.payload import payload_files
-from transforms.spec import LogSpec
+from transforms.log.ingest import SPLITS, ingest
+from transforms.log.payload import payload_files
+from transforms.log.spec import LogSpec
 
 ROWS, SEED = 20_000, 1
 LOG, PREPARED = "log.tsv", "prepared.json"
@@ -70,8 +70,8 @@ def make_export(
     from pipeline.training.data import packed_batches
     from pipeline.training.tensorflow_learner import make_learner
     from serving.export import export
-    from transforms.preprocessing import feature_map
-    from transforms.readers import LogReader
+    from transforms.features.preprocessing import feature_map
+    from transforms.log.readers import LogReader
 
     transform = tft.TFTransformOutput(str(prepared.graph))
     fields = feature_map(CRITEO, transform)
@@ -113,8 +113,8 @@ def _prepare(folder: pathlib.Path, rows: int, seed: int) -> _Prepared:
     note = folder / PREPARED
     if note.exists() and json.loads(note.read_text()) == made_from:
         return prepared
+    from transforms.features.transform import analyze, transform
     from transforms.generate import generate
-    from transforms.transform import analyze, transform
 
     folder.mkdir(parents=True, exist_ok=True)
     note.unlink(missing_ok=True)

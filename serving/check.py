@@ -4,11 +4,11 @@ import pathlib
 
 import numpy as np
 
+from common.errors import InputError
 from serving.export import ASSETS, GOLDEN, candidates_of, read_assets
 from serving.loader import Servable
 from serving.server.served import ServedVersion
-from serving.warmup import replay_warmup
-from transforms.errors import InputError
+from serving.server.warmup import replay_warmup
 
 
 def check_servable(version: pathlib.Path) -> float:

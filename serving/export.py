@@ -15,15 +15,15 @@ import tensorflow_transform as tft
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2, regression_pb2
 
+from common.libraries import load_text_operations
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
-from models.text_precision import in_precision
-from transforms.ingest import to_examples
-from transforms.packed import INPUTS
-from transforms.raw import raw_arrays
-from transforms.schema import raw_schema
-from transforms.spec import LogSpec
-from transforms.text_operations import load_text_operations
+from models.text.precision import in_precision
+from transforms.features.packed_files import INPUTS
+from transforms.log.ingest import to_examples
+from transforms.log.raw_arrays import raw_arrays
+from transforms.log.schema import raw_schema
+from transforms.log.spec import LogSpec
 
 FEATURE_MAP = "feature_map.json"
 LOG_SPEC = "log_spec.json"
@@ -222,7 +222,7 @@ def export(
         path: The folder to write.
         extra: More files for assets.extra, name -> contents.
         position: Raw values of columns of the role position, which then hold for every request.
-        encoder_precision: Of the text's encoder; see models.text_precision.
+        encoder_precision: Of the text's encoder; see models.text.precision.
     """
     load_text_operations()
     exported = in_precision(model, encoder_precision)

@@ -4,8 +4,8 @@ import pathlib
 
 import pydantic
 
-from transforms.errors import InputError
-from transforms.spec import LogSpec
+from common.errors import InputError
+from transforms.log.spec import LogSpec
 
 
 def versions(base_path: pathlib.Path) -> list[pathlib.Path]:

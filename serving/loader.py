@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
-from transforms.errors import InputError
-from transforms.text_operations import load_text_operations
+from common.errors import InputError
+from common.libraries import load_text_operations
 
 # Each holds a graph of its own; clients choose among the subsets of a signature's outputs.
 _MOST_CALLS = 100

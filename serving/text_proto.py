@@ -5,7 +5,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from transforms.errors import InputError
+from common.errors import InputError
 
 
 def read_text_proto(path: pathlib.Path, message: Any, example: str = "") -> Any:

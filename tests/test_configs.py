@@ -11,7 +11,7 @@ from pipeline.config import RunConfig, load_config
 from pipeline.sweep.measure import count_parameters
 from pipeline.sweep.plan import check_models, make_plan
 from pipeline.training.network import build_network
-from transforms.preprocessing import layout
+from transforms.features.preprocessing import layout
 
 FOLDER = pathlib.Path(__file__).parents[1] / "configs"
 CONFIGS = sorted(FOLDER.glob("*.yaml"))

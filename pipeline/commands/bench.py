@@ -6,9 +6,10 @@ import sys
 
 import click
 
-from pipeline.commands.options import INTERRUPTED, PATH
+from common.errors import InputError
+from common.exit_codes import INTERRUPTED
+from pipeline.commands.options import PATH
 from serving.server.options import parse_flags, set_environment
-from transforms.errors import InputError
 
 # In the same interpreter and environment, wherever the command lies.
 SERVE = (sys.executable, "-c", "from pipeline.cli import main; main(prog_name='ctrpipe')", "serve")
@@ -63,9 +64,9 @@ def latency(
     first on a generated log, in OUTPUT/exports. Prints tables, writes latency.json and latency.html, and ends with a
     JSON object; Ctrl-C ends it early with what is there. Takes 5 to 8 minutes.
     """
-    from pipeline.progress import announce
-    from pipeline.quiet import load_tensorflow
-    from pipeline.runner import check_output
+    from common.libraries import load_tensorflow
+    from common.progress import announce
+    from pipeline.run_folder import check_output
     from serving.latency.settings import read_settings
 
     options = {"kinds": kinds, "rows": rows, "concurrency": concurrency, "rounds": rounds, "seconds": seconds}
@@ -79,8 +80,8 @@ def latency(
     from serving.latency.run import measure_latency
 
     if not models:
+        from common.processes import elsewhere
         from pipeline.sample_export import LOG
-        from transforms.parallel import elsewhere
 
         def export(name: str) -> pathlib.Path:
             announce(f"no --model: exporting {name}, trained for a few steps")
@@ -99,7 +100,7 @@ def latency(
 
 
 def _export(name: str, folder: pathlib.Path) -> pathlib.Path:
-    from pipeline.quiet import load_tensorflow
+    from common.libraries import load_tensorflow
 
     load_tensorflow()
     from pipeline.sample_export import make_export

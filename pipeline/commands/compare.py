@@ -39,12 +39,12 @@ def compare(
     AUC and RIG on all rows, on the Tail slice and on the slices of the runs; the differences to the first, with paired
     t values over shards of the test rows, DeLong's test and a bootstrap interval.
     """
+    from common.errors import InputError
+    from common.progress import now_and_then
     from pipeline.compare.models import compare as compare_models
     from pipeline.compare.show import print_comparison, write_comparison
     from pipeline.compare.sources import read_sources
     from pipeline.config import load_config
-    from pipeline.progress import now_and_then
-    from transforms.errors import InputError
 
     if len(models) < 2:
         raise InputError("give two models or more: ctrpipe compare runs/a runs/b")

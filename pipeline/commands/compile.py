@@ -21,8 +21,8 @@ def compile(config: pathlib.Path, output: pathlib.Path, target: str, settings: t
     image, the volumes and what each step may use. Parameters of a run: data (paths), output, model and training (the
     sections of CONFIG, as YAML), seed, and settings, a list of KEY=VALUE.
     """
+    from common.libraries import importing, load_tensorflow
     from pipeline.config import load_config
-    from pipeline.quiet import importing, load_tensorflow
 
     loaded = load_config(config, settings)
     load_tensorflow()

@@ -5,7 +5,8 @@ import sys
 
 import click
 
-from pipeline.commands.options import BLOCKED, PATH
+from common.exit_codes import BLOCKED
+from pipeline.commands.options import PATH
 
 
 @click.command()
@@ -14,7 +15,7 @@ from pipeline.commands.options import BLOCKED, PATH
 @click.option("--config", type=PATH, default=pathlib.Path("configs/demo.yaml"), show_default=True)
 def demo(output: pathlib.Path, rows: int, config: pathlib.Path) -> None:
     """Generate a log, train Attention-Net on it, serve it, ask for predictions, stop the server."""
-    from pipeline.quiet import load_tensorflow
+    from common.libraries import load_tensorflow
 
     load_tensorflow()
     from pipeline.demo import run_demo

@@ -5,7 +5,8 @@ import sys
 
 import click
 
-from pipeline.commands.options import BLOCKED, PATH
+from common.exit_codes import BLOCKED
+from pipeline.commands.options import PATH
 
 
 @click.command()
@@ -30,13 +31,13 @@ def drift(
     --kind skew:  DATA is the log that was trained on, AGAINST what was served; neither needs labels.
     The limits are monitoring.max_distance and monitoring.columns of CONFIG.
     """
-    from pipeline.quiet import load_tensorflow
+    from common.libraries import load_tensorflow
 
     load_tensorflow()
     from pipeline.config import load_config
-    from pipeline.drift import compare_logs
-    from pipeline.drift_report import print_comparison, write_drift
-    from pipeline.runner import check_output
+    from pipeline.monitoring.drift import compare_logs
+    from pipeline.report.drift import print_comparison, write_drift
+    from pipeline.run_folder import check_output
 
     loaded = load_config(config, settings)
     if output:

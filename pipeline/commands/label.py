@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from common.errors import InputError
 from pipeline.commands.options import PATH
-from transforms.errors import InputError
 
 if TYPE_CHECKING:
     from serving.client import ModelClient
-    from serving.labels import ModelConfig
+    from serving.client.labels import ModelConfig
 
 
 @click.command()
@@ -50,7 +50,7 @@ def label(
     moved = _parse(assignments)
     with contextlib.ExitStack() as stack:
         client, reload = _server(model, grpc, url, stack)
-        from serving.labels import ServedLabels
+        from serving.client.labels import ServedLabels
 
         labels = ServedLabels(model_config_file, model, client, reload, wait)
         if rollback:
@@ -79,7 +79,7 @@ def _server(model: str, grpc: str | None, url: str | None, stack: contextlib.Exi
     if grpc and url:
         raise InputError("Give --grpc HOST:PORT or --url http://HOST:PORT, not both")
     if grpc:
-        from pipeline.quiet import load_tensorflow
+        from common.libraries import load_tensorflow
 
         load_tensorflow()
         from serving.client.grpc_client import GrpcClient

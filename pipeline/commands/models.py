@@ -13,7 +13,7 @@ from pipeline.commands.options import PATH
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def models(config: pathlib.Path | None, as_json: bool) -> None:
     """List the models with paper, parameters and options; without --config for 39 fields of 5,000 ids each."""
-    from pipeline.quiet import load_tensorflow
+    from common.libraries import load_tensorflow
 
     load_tensorflow()
     from pipeline.model_table import describe_models, print_models

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from common.errors import InputError
 from pipeline.commands.options import PATH
-from transforms.errors import InputError
 
 if TYPE_CHECKING:
     from serving.client import ModelClient
@@ -43,8 +43,8 @@ def predict(
 
     With --verbose the label (- where none was asked) and the version follow.
     """
-    from pipeline.predict import predict_rows
-    from transforms.readers import Reject
+    from serving.client.predict_rows import predict_rows
+    from transforms.log.readers import Reject
 
     rejects: list[Reject] = []
     printed = 0
@@ -85,7 +85,7 @@ def _client(
     split = LabelSplit.parse(label_weights) if label_weights else None
     if url:
         return RestClient(url, label=label, split=split, timeout=timeout, say_version=verbose)
-    from pipeline.quiet import load_tensorflow
+    from common.libraries import load_tensorflow
 
     load_tensorflow()
     from serving.client.grpc_client import GrpcClient

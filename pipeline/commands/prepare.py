@@ -51,9 +51,9 @@ def kddcup2012(
       summary.json               counts
     A line, with all its impressions, is in one part of the log. Running it again continues an interrupted run.
     """
+    from common.processes import Workers
     from pipeline.prepared import join
     from transforms.kddcup2012 import Options
-    from transforms.parallel import Workers
 
     _print(join(folder, output, Options(most_lines=rows, **options), Workers(workers, beam_args, scratch=output)))
 

@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from pipeline.commands.options import BLOCKED, PATH
+from common.exit_codes import BLOCKED
+from pipeline.commands.options import PATH
 
 DATA_HELP = "A raw log file or quoted glob, or KDD Cup 2012's folder; repeat for more. Replaces data.paths."
 
@@ -36,8 +37,8 @@ def run(
     """
     from pipeline.config import load_config
     from pipeline.prepared import joined
-    from pipeline.runner import run as run_pipeline
-    from pipeline.summary import print_summary
+    from pipeline.report.summary import print_summary
+    from pipeline.run import run as run_pipeline
 
     if beam_args:
         settings += (f"beam_args={json.dumps(beam_args)}",)

@@ -8,7 +8,7 @@ import click
 from pipeline.commands.options import PATH
 
 if TYPE_CHECKING:
-    from serving.score import ScoreResult
+    from serving.scoring.score import ScoreResult
 
 SHOWN_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -29,16 +29,16 @@ def score(
     counts, the rate, a histogram of the scores and, column by column, how far the log is from that of training.
     After an interruption the same command goes on.
     """
-    from pipeline.progress import log_announced
-    from pipeline.quiet import load_tensorflow
+    from common.libraries import load_tensorflow
+    from common.progress import log_announced
 
     load_tensorflow()
-    from pipeline.scored_drift import SAMPLE_ROWS, compare_with_training
-    from serving.score import score as score_log
-    from serving.score_folder import DEAD_LETTER
-    from transforms.errors import InputError
+    from common.errors import InputError
+    from pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training
+    from serving.scoring.folder import DEAD_LETTER
+    from serving.scoring.score import score as score_log
 
-    with log_announced("serving.score"):
+    with log_announced("serving.scoring.score"):
         result = score_log(model, list(inputs), output, beam_args, workers, SAMPLE_ROWS, compare_with_training)
     if not result.scored:
         why = f"{output / DEAD_LETTER} says why; is it a log of this model?"
@@ -47,7 +47,7 @@ def score(
 
 
 def _print(result: "ScoreResult") -> None:
-    from serving.score import quantile
+    from serving.scoring.score import quantile
 
     for column, scores in result.scores.items():
         if scores["mean"] is not None:

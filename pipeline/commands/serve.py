@@ -11,7 +11,7 @@ def serve(flags: tuple[str, ...]) -> None:
     """Serve models locally as TF Serving does, with its flags: REST, gRPC, versions, labels, batching."""
     options = parse_flags(flags)
     set_environment(options)
-    from pipeline.quiet import load_tensorflow
+    from common.libraries import load_tensorflow
 
     load_tensorflow()
     from serving.server import Addresses

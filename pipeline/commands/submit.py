@@ -5,7 +5,8 @@ import sys
 
 import click
 
-from pipeline.commands.options import BLOCKED, PATH
+from common.exit_codes import BLOCKED
+from pipeline.commands.options import PATH
 
 
 @click.command()
@@ -45,8 +46,8 @@ def submit(
     Exit codes: 0 it succeeded, 1 it did not, or a gate blocked the model, 2 it could not be started, or followed to its
     end. Ctrl-C ends the following, not the run.
     """
+    from common.progress import announce
     from pipeline.kubeflow.submit import Host, connect, follow, read_package, read_parameters, start
-    from pipeline.progress import announce
 
     found = read_package(package)
     values = read_parameters(found, parameters)

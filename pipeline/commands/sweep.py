@@ -44,7 +44,7 @@ def sweep(
     The log is read and transformed once. Running it again goes on where it was cut. The best point is the best on the
     validation rows; look at the test rows once.
     """
-    from pipeline.quiet import load_tensorflow
+    from common.libraries import load_tensorflow
 
     load_tensorflow()
     from pipeline.sweep.plan import make_plan

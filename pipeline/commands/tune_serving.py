@@ -4,8 +4,8 @@ import pathlib
 
 import click
 
+from common.errors import InputError
 from pipeline.commands.options import PATH
-from transforms.errors import InputError
 
 
 def _numbers(_context: click.Context, parameter: click.Parameter, value: str) -> list[int]:
@@ -45,10 +45,10 @@ def tune_serving(
     from rich.console import Console
     from rich.table import Table
 
-    from pipeline.progress import announce
-    from pipeline.runner import check_output
+    from common.progress import announce
+    from pipeline.run_folder import check_output
     from serving.layout import find_version
-    from serving.tune import FLAGS, Load, flags, rows_of_table, tune, write
+    from serving.tuning.tune import FLAGS, Load, flags, rows_of_table, tune, write
 
     version = find_version(model)
     check_output(output)

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from common.errors import InputError
 from models import metrics
-from pipeline.compare.scored_rows import ScoredRows
 from pipeline.compare.significance import LEVEL, SHARDS, bootstrap, by_shard, delong, paired_t, shards
-from transforms.errors import InputError
+from pipeline.evaluation.scored_rows import ScoredRows
 
 MAX_SLICE_VALUES = 20  # of one column
 ALL, TAIL = "ALL", "Tail"

@@ -6,8 +6,8 @@ from typing import Any
 import rich.console
 import rich.table
 
-from pipeline.runner import write_json
-from transforms.errors import InputError
+from common.errors import InputError
+from common.files import write_json
 
 TABLE_WIDTH = 160  # where the output is no terminal
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from pipeline.compare.scored_rows import ScoredRows, read_scored
+from common.errors import InputError
 from pipeline.config import RunConfig
-from serving.score_folder import score_columns
-from transforms.errors import InputError
-from transforms.readers import LogReader
+from pipeline.evaluation.scored_rows import ScoredRows, read_scored
+from serving.scoring.folder import score_columns
+from transforms.log.readers import LogReader
 
 SUMMARY = "_summary.json"
 

@@ -1,4 +1,4 @@
-"""The training rows beside yesterday's log and the log of what was served (see pipeline.drift)."""
+"""The training rows beside yesterday's log and the log of what was served (see pipeline.monitoring.drift)."""
 
 import json
 import pathlib
@@ -7,12 +7,12 @@ from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArti
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatistics, InfraBlessing
 
+from common.processes import Workers
 from pipeline.components.log_statistics_gen import RATES
 from pipeline.config import Monitoring
-from pipeline.drift import compare_training_rows
-from pipeline.statistics import Sampled, read_statistics
-from transforms.parallel import Workers
-from transforms.spec import LogSpec
+from pipeline.monitoring.drift import compare_training_rows
+from pipeline.monitoring.statistics import Sampled, read_statistics
+from transforms.log.spec import LogSpec
 
 FILE = "drift.json"
 

@@ -8,8 +8,8 @@ from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArti
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples
 
-from transforms.ingest import to_examples
-from transforms.payload import payload_files, read_payload
+from transforms.log.ingest import to_examples
+from transforms.log.payload import payload_files, read_payload
 
 
 @component

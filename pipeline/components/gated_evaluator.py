@@ -1,4 +1,4 @@
-"""In place of TFX's Evaluator, which reads no Parquet: the same artifacts, by pipeline.evaluate."""
+"""In place of TFX's Evaluator, which reads no Parquet: the same artifacts, by pipeline.evaluation.evaluate."""
 
 import pathlib
 
@@ -9,11 +9,11 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples, Model, ModelBlessing, ModelEvaluation
 from tfx.utils import proto_utils
 
+from common.processes import Workers
+from common.progress import now_and_then
 from pipeline.config import Tail
-from pipeline.evaluate import judge
-from pipeline.progress import now_and_then
-from transforms.parallel import Workers
-from transforms.payload import payload_files
+from pipeline.evaluation.evaluate import judge
+from transforms.log.payload import payload_files
 
 
 @component

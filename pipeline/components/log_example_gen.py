@@ -1,4 +1,4 @@
-"""ExampleGen for raw logs: checks, splits and writes a Parquet payload (see transforms.ingest)."""
+"""ExampleGen for raw logs: checks, splits and writes a Parquet payload (see transforms.log.ingest)."""
 
 import json
 import pathlib
@@ -9,11 +9,11 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.proto import example_gen_pb2
 from tfx.types.standard_artifacts import Examples
 
-from pipeline.progress import now_and_then
-from transforms.ingest import SPLITS, ingest
-from transforms.parallel import Workers
-from transforms.read_ahead import taken
-from transforms.spec import LogSpec
+from common.processes import Workers
+from common.progress import now_and_then
+from transforms.log.ingest import SPLITS, ingest
+from transforms.log.read_ahead import taken
+from transforms.log.spec import LogSpec
 
 
 @component

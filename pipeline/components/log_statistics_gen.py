@@ -1,4 +1,4 @@
-"""In place of TFX's StatisticsGen: the same statistics, from record batches (see pipeline.statistics)."""
+"""In place of TFX's StatisticsGen: the same statistics, from record batches (see pipeline.monitoring.statistics)."""
 
 import json
 import pathlib
@@ -8,8 +8,8 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, ExampleStatistics
 
-from pipeline.statistics import write_statistics
-from transforms.parallel import Workers
+from common.processes import Workers
+from pipeline.monitoring.statistics import write_statistics
 
 RATES = "sample_rate_by_split"  # the property, JSON, in which StatisticsGen says the same
 

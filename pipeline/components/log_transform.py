@@ -1,4 +1,4 @@
-"""In place of TFX's Transform: the same transform graph, from columnar parts (see transforms.transform)."""
+"""In place of TFX's Transform: the same transform graph, from columnar parts (see transforms.features.transform)."""
 
 import json
 import pathlib
@@ -8,14 +8,14 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, ExampleStatistics, TransformGraph
 
+from common.processes import Workers, rest
+from common.progress import announce, now_and_then
 from pipeline.components.log_statistics_gen import RATES
-from pipeline.progress import announce, now_and_then
-from pipeline.scored_drift import keep_statistics
-from pipeline.statistics import Sampled, read_statistics
-from transforms.parallel import Workers, rest
-from transforms.payload import payload_files, payload_rows
-from transforms.spec import LogSpec
-from transforms.transform import analyze, transform
+from pipeline.monitoring.scored_drift import keep_statistics
+from pipeline.monitoring.statistics import Sampled, read_statistics
+from transforms.features.transform import analyze, transform
+from transforms.log.payload import payload_files, payload_rows
+from transforms.log.spec import LogSpec
 
 
 @component

@@ -8,12 +8,13 @@ from typing import Any
 import yaml
 from kfp import compiler, components, dsl, kubernetes
 
+from common.errors import InputError
 from pipeline.config import RunConfig
-from pipeline.kubeflow.settings import Resources
+from pipeline.config.kubeflow import Resources
+from pipeline.fingerprints import code_version
 from pipeline.kubeflow.stages import PREPARE, REPORT, REPORTED, VERDICT, Stage, key, kind, stages
-from pipeline.runner import check_options, code_version
-from transforms.errors import InputError
-from transforms.spec import RANDOM
+from pipeline.run import check_options
+from transforms.log.spec import RANDOM
 
 DEFAULT = "default"  # of kubeflow.resources
 BUCKETS = "/gcs/"  # where Vertex AI's containers see all buckets

@@ -10,7 +10,8 @@ from tfx.dsl.components.base.executor_spec import BeamExecutorSpec
 from tfx.types import standard_artifacts
 
 from pipeline.config import RunConfig
-from pipeline.graph import RunInputs, create_pipeline
+from pipeline.graph import create_pipeline
+from pipeline.run_inputs import RunInputs
 
 PREPARE, REPORT, VERDICT = "Prepare", "Report", "Verdict"
 # What the report is made from, of the nodes that a graph has.

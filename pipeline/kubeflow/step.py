@@ -21,9 +21,9 @@ from typing import Any
 import click
 from kfp.dsl import Artifact
 
-from pipeline.commands.options import BLOCKED
-from pipeline.runner import code_version
-from transforms.errors import InputError, causes
+from common.errors import InputError, causes
+from common.exit_codes import BLOCKED, MISTAKE
+from pipeline.fingerprints import code_version
 
 TFX = "tfx"  # the key of an artifact's metadata under which its TFX artifact stands, as JSON
 MAX_ARGUMENTS = 100_000  # bytes; Linux gives a process one argument of 128 KiB at most
@@ -157,7 +157,7 @@ def prepare(task: Task) -> None:
     from pipeline.config import check_config
     from pipeline.kubeflow.stages import REPORT, arguments, key
     from pipeline.prepared import joined
-    from pipeline.runner import resolve
+    from pipeline.run import resolve
 
     given = task.arguments
     values = {**json.loads(given["config"]), "seed": given["seed"]}
@@ -180,7 +180,7 @@ def prepare(task: Task) -> None:
 
 
 class StepArtifacts:
-    """The input artifacts of the step Report, as `pipeline.runner.finish` asks for them."""
+    """The input artifacts of the step Report, as `pipeline.results.finish` asks for them."""
 
     def __init__(self, found: dict[str, Any]):
         self._found = found
@@ -200,10 +200,10 @@ class StepArtifacts:
 
 def report(task: Task) -> None:
     """What `ctrpipe run` leaves for people, in the output folder and in Kubeflow's pages."""
+    from common.libraries import load_tensorflow
     from pipeline.config import RunConfig
     from pipeline.kubeflow.stages import VERDICT, key
-    from pipeline.quiet import load_tensorflow
-    from pipeline.runner import finish
+    from pipeline.results import finish
 
     load_tensorflow()
     given = json.loads(task.arguments["arguments"])
@@ -250,7 +250,7 @@ def main(stage: str, compiled: str, executor: str | None, classes: tuple[str, ..
             raise InputError(f"this image has code {version}, the pipeline {compiled}; build the image, compile again")
         task = Task(json.loads(executor_input))
         if executor:
-            from pipeline.quiet import load_tensorflow
+            from common.libraries import load_tensorflow
 
             load_tensorflow()
             run_executor(task, executor, dict(named.split("=", 1) for named in classes))
@@ -262,7 +262,7 @@ def main(stage: str, compiled: str, executor: str | None, classes: tuple[str, ..
         if mistake is None:
             raise
         print(f"ctrpipe: {mistake}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(MISTAKE)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ import urllib3
 import yaml
 from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
 
+from common.errors import InputError
 from pipeline.config import read_yaml
-from transforms.errors import InputError
 
 LOG_LINES = 20  # of a failed step
 OUTAGE_SECONDS = 600.0  # for so long a host may be silent, or broken, while a run is followed

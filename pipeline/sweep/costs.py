@@ -6,9 +6,9 @@ from typing import Any
 
 import keras
 
+from common.progress import announce
 from pipeline.config import RunConfig
-from pipeline.progress import announce
-from pipeline.runner import TransformedLog
+from pipeline.run import TransformedLog
 from pipeline.sweep.plan import Costs
 from pipeline.training.data import count_rows, packed_batches
 from pipeline.training.learner import Batch, Learner

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from models.metrics import summarise
-from pipeline.compare.scored_rows import ScoredRows
 from pipeline.config import Training
-from pipeline.runner import TransformedLog
+from pipeline.evaluation.scored_rows import ScoredRows
+from pipeline.run import TransformedLog
 from pipeline.training.data import packed_batches, prediction_rows
 from pipeline.training.learner import Learner
 from pipeline.training.train import TrainResult

@@ -9,11 +9,11 @@ from typing import Any
 import pydantic
 import yaml
 
+from common.errors import InputError
+from common.progress import announce
 from pipeline.config import Model, RunConfig, load_config, read_yaml
-from pipeline.progress import announce
 from serving.latency.papers import BERT4CTR_BATCHES, BERT4CTR_ROWS
-from transforms.errors import InputError
-from transforms.spec import Section
+from transforms.log.spec import Section
 
 VARIABLE = ("model", "training")  # what may differ between points; they share data, features and seeds
 
@@ -129,7 +129,7 @@ def check_models(plan: Plan) -> None:
 
     from pipeline.training.network import build_network
     from pipeline.training.text_encoder import with_encoder
-    from transforms.preprocessing import layout
+    from transforms.features.preprocessing import layout
 
     few_ids = layout(plan.base.log_spec, lambda column, feature: 3)
     checked: set[str] = set()

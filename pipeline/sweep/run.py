@@ -8,16 +8,19 @@ import shutil
 import time
 from typing import Any
 
-from pipeline.compare.scored_rows import ScoredRows, rows_of, write_scored
-from pipeline.config import RunConfig, fingerprint
-from pipeline.progress import announce
-from pipeline.quiet import load_tensorflow
-from pipeline.runner import TransformedLog, check_output, one_run_at_a_time, transform, write_json
+from common.files import write_json
+from common.libraries import load_tensorflow
+from common.progress import announce
+from pipeline.config import RunConfig
+from pipeline.evaluation.scored_rows import ScoredRows, rows_of, write_scored
+from pipeline.evaluation.tail import tail_rows
+from pipeline.fingerprints import fingerprint
+from pipeline.run import TransformedLog, transform
+from pipeline.run_folder import check_output, one_run_at_a_time
 from pipeline.sweep.plan import Plan, Point, check_models
 from pipeline.sweep.summary import show
-from pipeline.tail import tail_rows
-from transforms.payload import payload_files
-from transforms.readers import find_files
+from transforms.log.payload import payload_files
+from transforms.log.readers import find_files
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 import rich.console
 import rich.table
 
+from common.files import write_json
 from models import metrics
-from pipeline.compare.scored_rows import read_scored
 from pipeline.compare.significance import SHARDS, by_shard, paired_t, shards
-from pipeline.runner import write_json
+from pipeline.evaluation.scored_rows import read_scored
 from pipeline.sweep.plan import Plan
 
 COSTS = ("average", "median", "p90", "p95")  # of the ms per row

@@ -6,7 +6,7 @@ from typing import Any
 import lightgbm
 import numpy as np
 
-from models.cascading import CascadingNNGBDT
+from models.text.cascading import CascadingNNGBDT
 from pipeline.training.learner import Batch
 
 LEARNING_RATE = 0.1

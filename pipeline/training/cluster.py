@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from transforms.errors import InputError
+from common.errors import InputError
 
 VARIABLE = "TF_CONFIG"
 ROLES = ("chief", "worker")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from common.errors import InputError
 from models.feature_map import FeatureMap
 from pipeline.training.learner import Batch
-from transforms.errors import InputError
-from transforms.packed import DTYPES, PackedReader, Rows, label_means
+from transforms.features.packed_files import DTYPES, PackedReader, Rows, label_means
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -10,13 +10,13 @@ import shutil
 
 import numpy as np
 
+from common.errors import InputError
 from models.feature_map import FeatureMap
 from pipeline.training.data import packed_reader
 from serving.export import read_assets
 from serving.layout import find_version
 from serving.loader import Servable
-from transforms.errors import InputError
-from transforms.packed import PackedWriter
+from transforms.features.packed_files import PackedWriter
 
 BATCH_ROWS = 1024
 

@@ -9,10 +9,11 @@ import time
 
 import click
 
-from pipeline.progress import announce
+from common.errors import InputError
+from common.exit_codes import MISTAKE
+from common.progress import announce
 from pipeline.training.cluster import Cluster, read_cluster
 from pipeline.training.process import LOST, TrainingProcess, ended
-from transforms.errors import InputError
 
 AGAIN_SECONDS = 1.0
 
@@ -41,7 +42,7 @@ def main(wait: float, trainings: int | None) -> None:
             raise InputError(f"TF_CONFIG: the chief, {cluster.workers[0]}, began no training within {wait:g} seconds")
     except InputError as error:
         click.echo(f"ctrpipe: {error}", err=True)
-        sys.exit(2)
+        sys.exit(MISTAKE)
 
 
 def _here() -> Cluster:

@@ -11,7 +11,7 @@ import numpy as np
 
 from models.feature_map import Text
 from models.layers.text_encoder import TextEncoder
-from models.masked_language_model import MaskedLanguageModel, hide_tokens
+from models.text.masked_language_model import MaskedLanguageModel, hide_tokens
 from pipeline.config import Training
 from pipeline.training.checkpoint import read_arrays, write_arrays
 from pipeline.training.learner import Batch

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from common.errors import InputError
 from pipeline.training.cluster import Cluster, read_cluster
-from transforms.errors import InputError
 
 Report = Callable[[dict[str, Any]], None]
 MISTAKE = "mistake"  # under this name a process hands an InputError's text back

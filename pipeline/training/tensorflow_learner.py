@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from common.errors import InputError
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.field_embedding import FieldEmbedding
@@ -21,7 +22,6 @@ from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
 from pipeline.training.network import build_network, rate_factors, task_weights, warm_up
 from pipeline.training.row_optimizers import RowOptimizer, row_optimizer
 from pipeline.training.worker_group import WorkerGroup
-from transforms.errors import InputError
 
 
 def make_strategy(distribution: str) -> tf.distribute.Strategy:

@@ -3,11 +3,11 @@
 import pathlib
 from typing import Any
 
+from common.errors import InputError
 from models.registry import model_class
 from pipeline.config import Model
-from transforms.checkpoint import find_checkpoint
-from transforms.errors import InputError
-from transforms.spec import RANDOM, Text
+from transforms.log.spec import RANDOM, Text
+from transforms.text.checkpoint import find_checkpoint
 
 
 def with_encoder(model: Model, text: Text | None) -> Model:
@@ -34,7 +34,7 @@ def with_encoder(model: Model, text: Text | None) -> Model:
 
 
 def _options(folder: pathlib.Path) -> dict[str, Any]:
-    from models.text_checkpoint import read_options, weight_files
+    from models.text.checkpoint import read_options, weight_files
 
     try:
         weight_files(folder)
@@ -57,7 +57,7 @@ def load_encoder(network: Any, model: Model) -> None:
     """
     if not network.needs_text or model.encoder in (None, RANDOM):
         return
-    from models.text_checkpoint import load_weights
+    from models.text.checkpoint import load_weights
 
     holder = network if hasattr(network, "encoder") else network.text
     try:

@@ -17,17 +17,18 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from common.errors import InputError
 from models import metrics
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters, model_class
-from pipeline.config import Model, Stage, Training, fingerprint
+from pipeline.config import Model, Stage, Training
+from pipeline.fingerprints import fingerprint
 from pipeline.training import masked_language_model
 from pipeline.training.checkpoint import read_arrays
 from pipeline.training.cluster import Cluster, text_from_chief
 from pipeline.training.data import base_rates, count_rows, input_errors, packed_batches, prediction_rows
 from pipeline.training.learner import Batch, Learner
 from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
-from transforms.errors import InputError
 
 
 @dataclasses.dataclass

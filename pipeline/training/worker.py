@@ -16,15 +16,15 @@ def main(folder: str) -> None:
     warnings.filterwarnings("ignore")
     # Keras imports TensorFlow, where it is installed, only to seed it: two seconds and 470 MB.
     sys.modules["tensorflow"] = None  # type: ignore[assignment]
+    from common.errors import InputError
     from pipeline.training.process import MISTAKE
     from pipeline.training.train import run_task
-    from transforms.errors import InputError
 
     try:
         run_task(pathlib.Path(folder), lambda numbers: print(json.dumps(numbers), flush=True))
     except InputError as error:
         print(json.dumps({MISTAKE: str(error)}), flush=True)
-        sys.exit(2)
+        sys.exit(MISTAKE)
 
 
 def end_with_the_parent() -> None:

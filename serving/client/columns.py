@@ -9,8 +9,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from transforms.errors import InputError
-from transforms.raw import number_array, text_array
+from common.errors import InputError
+from transforms.log.raw_arrays import number_array, text_array
 
 Column: TypeAlias = Sequence[Any] | np.ndarray | pa.Array | pa.ChunkedArray
 Inputs: TypeAlias = Mapping[str, Column] | pa.RecordBatch | pa.Table

@@ -21,6 +21,7 @@ from tensorflow_serving.apis import (
 )
 from tensorflow_serving.config import model_server_config_pb2
 
+from common.errors import InputError
 from serving.client.label_split import LabelSplit
 from serving.client.model_client import (
     FIRST_WAIT_SECONDS,
@@ -33,7 +34,6 @@ from serving.client.model_client import (
     VersionStatus,
     one_line,
 )
-from transforms.errors import InputError
 
 _NO_LIMIT = 2**31 - 1
 # What only reads; a reload that is asked for again might undo another one that came in between.

@@ -5,7 +5,7 @@ import math
 import random
 from collections.abc import Mapping
 
-from transforms.errors import InputError
+from common.errors import InputError
 
 Key = str | bytes | int
 

@@ -10,6 +10,7 @@ import numpy as np
 import urllib3
 from urllib3 import exceptions
 
+from common.errors import InputError
 from serving.client.columns import is_named, predict_body, read_json, read_output
 from serving.client.label_split import LabelSplit
 from serving.client.model_client import (
@@ -23,7 +24,6 @@ from serving.client.model_client import (
     VersionStatus,
     one_line,
 )
-from transforms.errors import InputError
 
 RETRIED = (429, 503)
 _IDLE_CONNECTIONS = 256

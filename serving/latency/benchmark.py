@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tensorflow.core.protobuf import config_pb2
 
+from common.errors import InputError
 from serving.latency.generators import Generators
 from serving.latency.in_process import Session, loader_call, measure_calls, saved_model_call
 from serving.latency.requests import BODIES, KINDS, Rows, read_rows
@@ -17,7 +18,6 @@ from serving.latency.settings import Settings
 from serving.latency.target import Target, compare
 from serving.layout import find_version, read_log_spec
 from serving.loader import Servable
-from transforms.errors import InputError
 
 Progress = Callable[[str], None]
 CEILING_SECONDS, WARM_SECONDS = 0.4, 0.1

@@ -7,7 +7,7 @@ import platform
 import time
 from typing import Any
 
-from transforms.parallel import cores
+from common.processes import cores
 
 CPUINFO, STAT = pathlib.Path("/proc/cpuinfo"), pathlib.Path("/proc/stat")
 BUSY = 0.1

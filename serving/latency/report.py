@@ -12,9 +12,9 @@ import matplotlib
 from rich.console import Console
 from rich.table import Table
 
+from common.errors import InputError
 from serving.latency.machine import busy_caption
 from serving.latency.sample import PERCENTILES, name_of
-from transforms.errors import InputError
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

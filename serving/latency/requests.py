@@ -12,14 +12,14 @@ import pyarrow as pa
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
+from common.errors import InputError
 from serving.export import ASSETS, GOLDEN
 from serving.layout import read_log_spec
 from serving.loader import Servable
-from transforms.errors import InputError
-from transforms.ingest import to_examples
-from transforms.raw import raw_arrays
-from transforms.readers import LogReader, find_files
-from transforms.spec import LogSpec
+from transforms.log.ingest import to_examples
+from transforms.log.raw_arrays import raw_arrays
+from transforms.log.readers import LogReader, find_files
+from transforms.log.spec import LogSpec
 
 GRPC_PATH = "/tensorflow.serving.PredictionService/Predict"
 BODIES = 8  # different ones of a kind, sent in turn

@@ -8,6 +8,8 @@ from typing import Any
 
 from google.protobuf import text_format
 
+from common.interrupt import interrupt_heard
+from common.processes import cores
 from serving.latency import papers
 from serving.latency.benchmark import Benchmark, Model, Progress, ceilings
 from serving.latency.generators import Generators
@@ -18,8 +20,6 @@ from serving.latency.settings import Settings
 from serving.latency.target import Target, at_url, started
 from serving.server.options import parse_flags
 from serving.server.session_options import session_config
-from transforms.interrupt import interrupt_heard
-from transforms.parallel import cores
 
 LOCAL = "local"
 

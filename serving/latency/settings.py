@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pydantic
 import yaml
 
-from transforms.errors import InputError
+from common.errors import InputError
 
 KindName = Literal["rest_row", "rest_columnar", "rest_b64", "grpc_packed", "grpc_examples"]
 Count = Annotated[int, pydantic.Field(ge=1)]

@@ -18,10 +18,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
+from common.errors import InputError
 from serving.latency.grpc_load import OPTIONS
 from serving.latency.load import Endpoint
 from serving.latency.requests import GRPC_PATH, KINDS
-from transforms.errors import InputError
 
 LOCAL_NAME = "ctr"
 START_SECONDS, STOP_SECONDS = 120.0, 20.0

@@ -10,6 +10,7 @@ import time
 
 from tensorflow_serving.config import model_server_config_pb2
 
+from common.errors import InputError
 from serving.loader import Servable
 from serving.server import model_config
 from serving.server.batching import Batching, BatchingServable
@@ -19,9 +20,8 @@ from serving.server.metrics import Metrics
 from serving.server.options import ServerOptions
 from serving.server.served import ServedVersion
 from serving.server.session_options import session_config
-from serving.versions import Version, VersionManager, Workers
-from serving.warmup import FILE, replay_warmup
-from transforms.errors import InputError
+from serving.server.versions import Version, VersionManager, Workers
+from serving.server.warmup import FILE, replay_warmup
 
 log = logging.getLogger(__name__)
 

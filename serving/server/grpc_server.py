@@ -11,12 +11,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from common.errors import InputError
 from serving.server.core import ServerCore
 from serving.server.errors import ServingError
 from serving.server.grpc_api import GrpcApi
 from serving.server.options import ServerOptions
 from serving.text_proto import read_text_proto
-from transforms.errors import InputError
 
 log = logging.getLogger(__name__)
 

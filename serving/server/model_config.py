@@ -6,8 +6,8 @@ import urllib.parse
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.server.errors import ServingError, bad_request
+from serving.server.versions import Policy
 from serving.text_proto import read_text_proto
-from serving.versions import Policy
 
 PLATFORM = "tensorflow"
 

@@ -9,8 +9,8 @@ import typing
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from transforms.errors import InputError
-from transforms.parallel import cores
+from common.errors import InputError
+from common.processes import cores
 
 log = logging.getLogger(__name__)
 Path = pathlib.Path

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
+from common.errors import InputError
+from common.interrupt import interrupt
 from serving.server.core import ServerCore
 from serving.server.grpc_server import GrpcServer
 from serving.server.options import ServerOptions
 from serving.server.rest import RestApi
-from transforms.errors import InputError
-from transforms.interrupt import interrupt
 
 log = logging.getLogger(__name__)
 

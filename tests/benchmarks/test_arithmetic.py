@@ -9,18 +9,18 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import memory, reader, tables, train
-from benchmarks.command import busy, busy_caption, on_cores, positive_numbers, spread, write
-from benchmarks.ours_server import Spec, draw_batches, draw_ids
+from benchmarks.harness.command import busy, busy_caption, on_cores, positive_numbers, spread, write
+from benchmarks.harness.ours_server import Spec, draw_batches, draw_ids
+from benchmarks.harness.settings import MODELS, TARGETS, Shape, our_options, peer_options
 from benchmarks.peers.client import NAMES
 from benchmarks.peers.line_process import ProcessError
-from benchmarks.settings import MODELS, TARGETS, Shape, our_options, peer_options
 from benchmarks.sharded_tables import Measured, bytes_per_row
 from benchmarks.tables import Growth, shape_of
 from benchmarks.train import Benchmark, Comparison, chosen_models, steps_for
+from common.errors import InputError
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters
 from serving.latency import machine
-from transforms.errors import InputError
 
 
 def test_spread():

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
+from benchmarks.harness.preprocess_logs import VALUES, raw_log, values_of
+from benchmarks.harness.preprocess_sides import fuxictr
 from benchmarks.peers.client import ENVIRONMENTS, NAMES, Peer
-from benchmarks.preprocess_logs import VALUES, raw_log, values_of
-from benchmarks.preprocess_sides import fuxictr
 
 ROOT = pathlib.Path(__file__).parents[2]
 MISSING = [name for name in NAMES if not (ENVIRONMENTS / name / "bin" / "python").exists()]

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import floor
-from benchmarks.floor_server import Server
+from benchmarks.harness.floor_server import Server
 from benchmarks.peers.line_process import ProcessError
 
 

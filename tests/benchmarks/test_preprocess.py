@@ -10,8 +10,10 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks import measured
-from benchmarks.measured import Usage, marked
+from benchmarks.harness import measured
+from benchmarks.harness.measured import Usage, marked
+from benchmarks.harness.preprocess_logs import COLUMNS, VALUES, bad_log, raw_log, split_logs, values_of
+from benchmarks.harness.preprocess_sides import TOP, Run, config
 from benchmarks.peers.line_process import ProcessError
 from benchmarks.preprocess import (
     LIBRARY_ROWS,
@@ -25,13 +27,11 @@ from benchmarks.preprocess import (
     same_values,
     speed_ups,
 )
-from benchmarks.preprocess_logs import COLUMNS, VALUES, bad_log, raw_log, split_logs, values_of
-from benchmarks.preprocess_sides import TOP, Run, config
+from common.errors import InputError
 from models.feature_map import FeatureMap
 from pipeline.config import RunConfig
-from transforms.errors import InputError
-from transforms.packed import PackedWriter
-from transforms.readers import LogReader
+from transforms.features.packed_files import PackedWriter
+from transforms.log.readers import LogReader
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -250,7 +250,7 @@ def test_processes_that_a_command_leaves_are_ended():
 
 
 def test_an_interrupt_leaves_nothing_running():
-    start = "import signal, sys; from benchmarks import measured\n"
+    start = "import signal, sys; from benchmarks.harness import measured\n"
     start += "signal.signal(signal.SIGALRM, signal.default_int_handler); signal.alarm(1)\n"
     start += "measured.run('test', ['sh', '-c', 'echo $$ > ' + sys.argv[1] + '; sleep 60'])"
     with tempfile.NamedTemporaryFile("r") as file:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from benchmarks import reviews
 from benchmarks.text_serving import quality
-from transforms.generate.checkpoint import write_checkpoint
+from tests.text_checkpoint import write_checkpoint
 
 ROWS = 400
 

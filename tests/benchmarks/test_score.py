@@ -5,11 +5,12 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import score, score_sides
-from benchmarks.measured import Usage
+from benchmarks import score
+from benchmarks.harness import score_sides
+from benchmarks.harness.measured import Usage
 from benchmarks.score import Pair, Run
+from common.errors import InputError
 from tests.serving.packed_servable import rows, save, write_log
-from transforms.errors import InputError
 
 
 def pair(seconds: float, more: float, cpu: float = 8.0) -> Pair:

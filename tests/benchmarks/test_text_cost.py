@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import text_cost
 from benchmarks.text_cost import LENGTH, MODELS, batches, feature_map, measure
-from models.text_model import TextModel
+from models.text.text_model import TextModel
 
 
 def test_rows_are_full_of_words_and_numbert_reads_four_tokens_a_feature():

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from benchmarks import text_serving
 from benchmarks.text_serving import in_turn, log_spec, main, ratio, sharing, tables
+from common.errors import InputError
 from serving.latency.papers import WARM_UP
-from transforms.errors import InputError
 
 
 class FakeExports:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import InputError
 from serving.loader import Servable
 from serving.server.batching import BatchingServable, BatchScheduler
 from serving.server.batching_parameters import BatchingParameters, read_parameters, write_parameters
@@ -18,7 +19,6 @@ from serving.server.options import parse_flags
 from serving.server.run import running_server
 from tests.contract import servers
 from tests.contract.conftest import caller
-from transforms.errors import InputError
 
 PATH = "/v1/models/m:predict"
 LONG = 10_000_000  # microseconds: a test that has to wait for it is over its time

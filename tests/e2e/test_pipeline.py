@@ -39,15 +39,15 @@ def test_the_result_has_the_promised_layout(done, version):
 
 
 def test_every_way_to_a_probability_gives_the_same(done, version):
-    from pipeline.predict import predict_rows
     from serving.check import check_servable
     from serving.client import RestClient
+    from serving.client.predict_rows import predict_rows
     from serving.export import read_assets
     from serving.loader import Servable
     from serving.server import ServerOptions, running_server
-    from transforms.ingest import to_examples
-    from transforms.raw import raw_arrays
-    from transforms.readers import LogReader
+    from transforms.log.ingest import to_examples
+    from transforms.log.raw_arrays import raw_arrays
+    from transforms.log.readers import LogReader
 
     assert check_servable(version) <= 1e-6  # the C++ loader against Keras
     log = done / "odd.tsv"

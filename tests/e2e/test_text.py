@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.e2e.small_run import call, one_line
-from transforms.generate.checkpoint import write_checkpoint
+from tests.text_checkpoint import write_checkpoint
 from transforms.generate.formats import TEXT, words_of
 
 ROWS = 6000
@@ -81,14 +81,14 @@ def test_the_version_says_what_its_text_is(done):
 
 
 def test_raw_strings_to_the_server_give_what_keras_gave(done):
-    from pipeline.predict import predict_rows
     from serving.check import check_servable
     from serving.client import RestClient
+    from serving.client.predict_rows import predict_rows
     from serving.export import read_assets
     from serving.loader import Servable
     from serving.server import ServerOptions, running_server
-    from transforms.raw import raw_arrays
-    from transforms.readers import LogReader
+    from transforms.log.raw_arrays import raw_arrays
+    from transforms.log.readers import LogReader
 
     folder, version = done
     hidden = folder / "elsewhere"
@@ -130,7 +130,7 @@ def test_texts_that_are_no_utf8_are_dead_letters(folder, tmp_path):
     lines[7] = b"0\t33\ta\tb\tc\tred \xff dress\tnew hat"
     (tmp_path / "log.tsv").write_bytes(b"\n".join(lines) + b"\n")
     from pipeline.config import load_config
-    from transforms.readers import LogReader
+    from transforms.log.readers import LogReader
 
     spec = load_config(config_of(folder, MODELS["text_only"])).log_spec
     [batch] = LogReader(spec).read(str(tmp_path / "log.tsv"))

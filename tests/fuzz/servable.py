@@ -5,7 +5,7 @@ import pathlib
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from serving.warmup import FILE
+from serving.server.warmup import FILE
 from tests.fuzz.server import NAME
 
 __all__ = ["NAME", "record_warmup", "save"]

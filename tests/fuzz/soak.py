@@ -6,7 +6,7 @@ import tempfile
 
 import click
 
-from pipeline.quiet import load_tensorflow
+from common.libraries import load_tensorflow
 from tests.fuzz.server import Broken, started
 
 

@@ -10,13 +10,14 @@ from google.protobuf import json_format
 from kfp import components
 from kfp.pipeline_spec import pipeline_spec_pb2
 
+from common.errors import InputError
 from pipeline.config import check_config, load_config, read_yaml
+from pipeline.fingerprints import code_version
 from pipeline.kubeflow.compile import compile_pipeline
 from pipeline.kubeflow.stages import arguments, stages
 from pipeline.kubeflow.step import Task, local_path, prepare
-from pipeline.runner import code_version, resolve
+from pipeline.run import resolve
 from tests.e2e.small_run import CONFIG, ROOT, call, one_line
-from transforms.errors import InputError
 
 KUBEFLOW = {
     "image": "registry.example/ctrpipe:1",

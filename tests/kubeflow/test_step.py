@@ -9,8 +9,8 @@ from tfx.types import standard_artifacts
 from tfx.utils import json_utils
 
 from pipeline.config import check_config
+from pipeline.fingerprints import code_version
 from pipeline.kubeflow.step import main
-from pipeline.runner import code_version
 from tests.e2e.small_run import SHORT_CONFIG, one_line
 
 MODEL = "model=tfx.types.standard_artifacts.Model"

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from models.layers.text_encoder import TextEncoder
-from models.masked_language_model import MaskedLanguageModel
+from models.text.masked_language_model import MaskedLanguageModel
 
 WORDS, WIDTH = 23, 6
 

@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from models.layers.text_encoder import TextEncoder
-from models.text_checkpoint import load_weights, padding_id, read_config, read_options
-from transforms.generate.checkpoint import write_checkpoint
+from models.text.checkpoint import load_weights, padding_id, read_config, read_options
+from tests.text_checkpoint import write_checkpoint
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import tensorflow as tf
 
 from pipeline.config import RunConfig, Tail
-from transforms.payload import PayloadWriter, payload_schema
+from transforms.log.payload import PayloadWriter, payload_schema
 
 
 def config(

@@ -8,11 +8,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from common.errors import InputError, causes
+from common.exit_codes import BLOCKED, INTERRUPTED
+from common.interrupt import interrupts_kept
 from pipeline.cli import main
-from pipeline.commands.options import BLOCKED, INTERRUPTED
 from tests.e2e.small_run import ROOT, call, one_line
-from transforms.errors import InputError, causes
-from transforms.interrupt import interrupts_kept
 
 COMMANDS = """
     bench compare compile demo drift generate label models predict prepare report run score serve submit sweep
@@ -95,7 +95,7 @@ def test_an_interrupted_command_that_would_resume_says_so(monkeypatch):
 INTERRUPTED_WORK = """
 import gc, importlib.abc, signal, sys, time
 from pipeline.cli import main
-from transforms.interrupt import interrupt
+from common.interrupt import interrupt
 
 _, number, ignored, place = sys.argv
 
@@ -130,7 +130,7 @@ def in_a_native_module_that_initialises_itself():
         print("_elementtree" in sys.modules, file=sys.stderr, flush=True)
 
 def where_tensorflow_asks_python_for_something():
-    from pipeline.quiet import load_tensorflow
+    from common.libraries import load_tensorflow
 
     load_tensorflow()
     import tensorflow as tf

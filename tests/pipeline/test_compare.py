@@ -13,12 +13,12 @@ import scipy.stats
 import sklearn.metrics
 import yaml
 
+from common.errors import InputError
 from models import metrics
 from pipeline.compare.models import compare
-from pipeline.compare.scored_rows import ScoredRows, read_scored, write_scored
 from pipeline.compare.significance import SEED, bootstrap, by_shard, delong, paired_t, shards
+from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
 from tests.e2e.small_run import ROOT, call, one_line
-from transforms.errors import InputError
 
 
 def answers(rows: int, noise: float, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:

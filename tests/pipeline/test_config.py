@@ -3,9 +3,9 @@ import pathlib
 import pytest
 import yaml
 
+from common.errors import InputError
 from pipeline.config import load_config
-from transforms.errors import InputError
-from transforms.spec import expand_names
+from transforms.log.spec import expand_names
 
 CONFIGS = sorted((pathlib.Path(__file__).parents[2] / "configs").glob("*.yaml"))
 SMALL = {

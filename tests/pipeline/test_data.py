@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import InputError
 from models import FeatureMap
 from models.feature_map import Text
 from pipeline.config import Model, Training
 from pipeline.training.data import count_rows, packed_batches, packed_dataset, packed_reader
 from pipeline.training.tensorflow_learner import make_learner
-from transforms import packed
-from transforms.errors import InputError
-from transforms.packed import PackedReader, PackedWriter
+from transforms.features import packed_files as packed
+from transforms.features.packed_files import PackedReader, PackedWriter
 
 MAP = FeatureMap.from_sizes([("a", "categorical", 50, 1, "feature"), ("b", "multivalent", 9, 2, "feature")], ("price",))
 FIELDS = [field for field in MAP.fields for _ in range(field.slots)]

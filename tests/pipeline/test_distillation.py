@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from common.errors import InputError
 from pipeline.config import Model, Training
 from pipeline.training.data import packed_reader
 from pipeline.training.distillation import soften_labels
@@ -12,9 +13,8 @@ from pipeline.training.train import train
 from serving.export import read_assets
 from serving.loader import Servable
 from tests.serving.packed_servable import SPEC, rows, save
-from transforms.errors import InputError
-from transforms.packed import PackedWriter
-from transforms.raw import raw_arrays
+from transforms.features.packed_files import PackedWriter
+from transforms.log.raw_arrays import raw_arrays
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,17 @@ import pytest
 import yaml
 from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatistics, InfraBlessing
 
-from pipeline.commands.options import BLOCKED
+from common.exit_codes import BLOCKED
+from common.processes import Workers
 from pipeline.components.drift_check import DriftCheck, DriftGate
 from pipeline.components.log_statistics_gen import LogStatisticsGen
 from pipeline.config import Monitoring
-from pipeline.drift import compare_logs
+from pipeline.monitoring.drift import compare_logs
 from tests.e2e.small_run import call, one_line
-from transforms.ingest import SPLITS
-from transforms.parallel import Workers
-from transforms.payload import PayloadWriter, payload_schema
-from transforms.readers import LogReader
-from transforms.spec import LogSpec
+from transforms.log.ingest import SPLITS
+from transforms.log.payload import PayloadWriter, payload_schema
+from transforms.log.readers import LogReader
+from transforms.log.spec import LogSpec
 
 ROWS = 4000
 COLUMNS = ["click", "price", "site", "tags", "hour"]

@@ -12,18 +12,18 @@ from tfx.components.pusher import executor as pusher
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
+from common.errors import InputError
+from common.processes import Workers
 from models import metrics
 from pipeline.components.examples_for_inference import write_examples
 from pipeline.components.gated_evaluator import GatedEvaluator
 from pipeline.config import Evaluation, Tail
-from pipeline.evaluate import PREDICTIONS, evaluate, judge
+from pipeline.evaluation.evaluate import PREDICTIONS, evaluate, judge
+from pipeline.evaluation.predictions import predict
+from pipeline.evaluation.tail import tail_rows
 from pipeline.graph import eval_config
-from pipeline.predictions import predict
-from pipeline.tail import tail_rows
 from tests.pipeline import scored_log
-from transforms.errors import InputError
-from transforms.parallel import Workers
-from transforms.payload import payload_files, read_payload
+from transforms.log.payload import payload_files, read_payload
 
 TASKS = {"ctr": "click", "cvr": "order"}
 ALONE = Workers(processes=1)
@@ -138,7 +138,7 @@ def test_a_column_without_any_value_gives_no_slice(tmp_path):
 
 
 def test_tfma_slices_by_the_most_frequent_values_only(tmp_path, judged, log, monkeypatch):
-    monkeypatch.setattr("pipeline.evaluate.MAX_SLICES", 2)
+    monkeypatch.setattr("pipeline.evaluation.evaluate.MAX_SLICES", 2)
     run = scored_log.config(log, TASKS, ("site", "hour"))
     assert judge(judged / "model", None, payload_files(judged / "payload"), eval_config(run), tmp_path, ALONE)
     values = [value for value in log["site"] if value is not None]
@@ -162,7 +162,7 @@ def test_only_the_most_frequent_values_of_a_slice_are_shown(tmp_path):
 
 
 def test_predictions_lie_beside_the_rows_that_they_are_for(tmp_path, judged, log, monkeypatch):
-    monkeypatch.setattr("pipeline.predictions.CHUNK_ROWS", 7)
+    monkeypatch.setattr("pipeline.evaluation.predictions.CHUNK_ROWS", 7)
     beam = Workers(beam_args=("--direct_running_mode=in_memory",))
     files = payload_files(judged / "payload")
     written = predict({"a": judged / "model", "b": judged / "last"}, files, ["site", "hour"], tmp_path, beam)

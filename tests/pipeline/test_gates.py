@@ -6,11 +6,11 @@ import pathlib
 import pytest
 import tensorflow_model_analysis as tfma
 
-from pipeline.evaluate import judge
-from pipeline.gates import read_gates
+from common.processes import Workers
+from pipeline.evaluation.evaluate import judge
+from pipeline.evaluation.gates import read_gates
 from pipeline.graph import eval_config
 from tests.pipeline import scored_log
-from transforms.parallel import Workers
 
 LABELS = [1, 1, 1, 0, 0, 0, 0, 0]
 GOOD = [0.9, 0.8, 0.3, 0.2, 0.1, 0.4, 0.05, 0.15]

@@ -8,16 +8,16 @@ import sys
 import numpy as np
 import tensorflow_transform as tft
 
+from common.processes import Workers
 from pipeline.config import Model, Training
 from pipeline.training.train import train
 from serving.export import export
 from serving.loader import Servable
 from tests.serving.packed_servable import SPEC, rows
-from transforms.packed import PackedReader, packed_files
-from transforms.parallel import Workers
-from transforms.payload import PayloadWriter, payload_files, payload_schema
-from transforms.preprocessing import feature_map
-from transforms.transform import analyze, transform
+from transforms.features.packed_files import PackedReader, packed_files
+from transforms.features.preprocessing import feature_map
+from transforms.features.transform import analyze, transform
+from transforms.log.payload import PayloadWriter, payload_files, payload_schema
 
 MODEL = Model(name="mlp", use_linear=True, embedding_dim=4, hidden_units=[8], embedding_stddev=0.1)
 PREDICT = """

@@ -5,10 +5,10 @@ import json
 import pytest
 import yaml
 
+from common.errors import InputError
 from models.registry import available
 from pipeline.model_table import describe_models
 from tests.e2e.small_run import call, one_line
-from transforms.errors import InputError
 
 CONFIG = {
     "name": "small",

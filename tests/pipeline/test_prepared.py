@@ -6,17 +6,17 @@ import pathlib
 import pytest
 from click.testing import CliRunner
 
+from common.errors import InputError
+from common.processes import Workers
 from models.registry import available
 from pipeline.cli import main
 from pipeline.config import load_config
 from pipeline.prepared import joined
-from transforms.errors import InputError
 from transforms.generate import generate_kddcup2012
-from transforms.ingest import SPLITS, ingest
 from transforms.kddcup2012.join import SCHEMA
 from transforms.kddcup2012.layout import IDS, NUMBERS, TEXTS
-from transforms.parallel import Workers
-from transforms.payload import payload_files, read_payload
+from transforms.log.ingest import SPLITS, ingest
+from transforms.log.payload import payload_files, read_payload
 
 CONFIGS = sorted((pathlib.Path(__file__).parents[2] / "configs").glob("kddcup2012_*.yaml"))
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from pipeline.report import write_report
+from common.errors import InputError
+from pipeline.report.report import write_report
 from tests.e2e.small_run import call, one_line
-from transforms.errors import InputError
 
 HOSTILE = ["<script>alert(1)</script>", "{{ x }}", "{% raw %}", '"><img src=http://evil/>', "é ☃ \u202e", "a&b", "'"]
 SUMMARY = {"auc": 0.75, "log_loss": 0.5, "rig": 0.1, "calibration": 1.01, "ece": 0.02, "examples": 4000}

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 import tensorflow_transform as tft
 
-from pipeline.scored_drift import compare_with_training, keep_statistics, kept_statistics
-from pipeline.statistics import generate_statistics
+from common.errors import InputError
+from common.processes import Workers
+from pipeline.monitoring.scored_drift import compare_with_training, keep_statistics, kept_statistics
+from pipeline.monitoring.statistics import generate_statistics
 from tests.serving.small_servable import spec
-from transforms.errors import InputError
-from transforms.parallel import Workers
-from transforms.payload import PayloadWriter, payload_files, payload_schema
+from transforms.log.payload import PayloadWriter, payload_files, payload_schema
 
 ROWS = 3000
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from models.masked_language_model import hide_tokens
 from models.metrics import auc
+from models.text.masked_language_model import hide_tokens
 from pipeline.config import Model, Stage, Training
 from pipeline.training import data, masked_language_model
 from pipeline.training.checkpoint import read_arrays, write_arrays
 from pipeline.training.data import packed_batches
 from pipeline.training.train import train
 from tests.models.small_models import ENCODER, text_map
-from transforms.packed import PackedWriter
+from transforms.features.packed_files import PackedWriter
 
 MAP = text_map()
 TEXT = MAP.text

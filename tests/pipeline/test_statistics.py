@@ -11,13 +11,13 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2
 from tfx.components.example_validator.executor import Executor
 from tfx.types.standard_artifacts import ExampleAnomalies, Examples, ExampleStatistics, Schema
 
+from common.processes import Workers
 from pipeline.components.log_statistics_gen import RATES, LogStatisticsGen
-from pipeline.statistics import generate_statistics, summarise_statistics, tfdv
-from transforms import payload
-from transforms.parallel import Workers
-from transforms.payload import PayloadWriter, payload_files, payload_schema
-from transforms.schema import raw_schema
-from transforms.spec import LogSpec
+from pipeline.monitoring.statistics import generate_statistics, summarise_statistics, tfdv
+from transforms.log import payload
+from transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from transforms.log.schema import raw_schema
+from transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {

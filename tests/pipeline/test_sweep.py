@@ -12,10 +12,11 @@ import scipy.stats
 import sklearn.metrics
 import yaml
 
+from common.errors import InputError
 from models import metrics
-from pipeline.compare.scored_rows import ScoredRows, read_scored, write_scored
 from pipeline.compare.significance import shards
-from pipeline.runner import TransformedLog
+from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
+from pipeline.run import TransformedLog
 from pipeline.sweep import run as sweep_run
 from pipeline.sweep.costs import row_costs
 from pipeline.sweep.plan import Costs, make_plan
@@ -26,7 +27,6 @@ from serving.latency import papers
 from tests.e2e.small_run import call, one_line
 from tests.pipeline.test_training import MAP
 from tests.pipeline.test_training import write as write_rows
-from transforms.errors import InputError
 
 CONFIG = {
     "name": "small",

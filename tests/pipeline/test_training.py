@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
+from common.errors import InputError
 from models import FeatureMap
 from pipeline.config import Model, Training
 from pipeline.training.checkpoint import read_arrays
@@ -17,8 +18,7 @@ from pipeline.training.data import packed_dataset, packed_reader
 from pipeline.training.network import warm_up
 from pipeline.training.tensorflow_learner import make_strategy
 from pipeline.training.train import Task, train
-from transforms.errors import InputError
-from transforms.packed import PackedWriter
+from transforms.features.packed_files import PackedWriter
 
 MAP = FeatureMap.from_sizes([("a", "categorical", 8, 1, "feature"), ("b", "categorical", 8, 1, "feature")])
 MODEL = Model(name="mlp", embedding_dim=4, hidden_units=[8], dropout=0.2, embedding_stddev=0.1)

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from common.errors import InputError
 from pipeline.config import Training
 from pipeline.training import follow
 from pipeline.training.cluster import Cluster, read_cluster
 from pipeline.training.train import train
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
-from transforms.errors import InputError
 
 # 1,500 rows: the last batch has 28. Penalties are means over rows too.
 SMALL = MODEL.model_copy(update={"dropout": 0.0, "embedding_l2": 0.01})

@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 import tensorflow_transform as tft
 
+from common.processes import Workers
 from pipeline.config import Model, Training
 from pipeline.training.tensorflow_learner import make_learner
 from serving.export import export
-from transforms.parallel import Workers
-from transforms.payload import PayloadWriter, payload_files, payload_schema
-from transforms.preprocessing import feature_map
-from transforms.spec import LogSpec
-from transforms.transform import analyze
+from transforms.features.preprocessing import feature_map
+from transforms.features.transform import analyze
+from transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {

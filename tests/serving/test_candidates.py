@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from common.errors import InputError
 from serving.check import check_servable
 from serving.client import RestClient
 from serving.client.grpc_client import GrpcClient
@@ -10,8 +11,7 @@ from serving.export import candidates_of
 from serving.loader import Servable
 from serving.server import ServerOptions, running_server
 from tests.serving.text_servable import COLUMNS, SPEC, rows, save
-from transforms.errors import InputError
-from transforms.raw import raw_arrays
+from transforms.log.raw_arrays import raw_arrays
 
 ORDINARY = {"serving_candidates": "serving_raw", "serving_candidates_packed": "serving_packed"}
 

@@ -6,14 +6,14 @@ import typing
 import numpy as np
 import pytest
 
-from models.text_precision import PRECISIONS
+from common.errors import InputError
+from models.text.precision import PRECISIONS
 from pipeline.config import Serving as ServingConfig
 from serving.check import check_servable
 from serving.export import TOLERANCES
 from serving.loader import Servable
 from tests.serving.text_servable import SPEC, rows, save
-from transforms.errors import InputError
-from transforms.raw import raw_arrays
+from transforms.log.raw_arrays import raw_arrays
 
 
 @pytest.fixture(scope="module")

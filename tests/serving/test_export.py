@@ -7,8 +7,8 @@ from serving.check import check_servable
 from serving.export import read_assets
 from serving.loader import Servable
 from tests.serving.packed_servable import SPEC, rows, save
-from transforms.raw import raw_arrays
-from transforms.spec import LogSpec
+from transforms.log.raw_arrays import raw_arrays
+from transforms.log.spec import LogSpec
 
 
 def with_positions(*columns: str) -> LogSpec:

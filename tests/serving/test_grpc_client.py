@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.config import model_server_config_pb2
 
+from common.errors import InputError
 from serving.client import GrpcClient, LabelSplit, VersionStatus
 from tests.serving.small_servers import GrpcServer, floats, grpc_server
-from transforms.errors import InputError
 
 BUSY, GONE = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE
 HALF = {"ctr": floats(0.5)}

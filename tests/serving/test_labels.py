@@ -8,10 +8,10 @@ import stat
 import pytest
 from google.protobuf import text_format
 
+from common.errors import InputError
 from serving.client import VersionStatus
-from serving.labels import ModelConfig, ModelServerConfig, ServedLabels, read_config
+from serving.client.labels import ModelConfig, ModelServerConfig, ServedLabels, read_config
 from tests.e2e.small_run import call, one_line
-from transforms.errors import InputError
 
 CONFIG = """model_config_list {
   config { name: "ctr" base_path: "/models/ctr" model_platform: "tensorflow" %s }  # clicks
@@ -87,7 +87,7 @@ class Server:
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch):
-    monkeypatch.setattr("serving.labels._POLL_SECONDS", 0.0)
+    monkeypatch.setattr("serving.client.labels._POLL_SECONDS", 0.0)
 
 
 def write(folder: pathlib.Path, more: str = "") -> pathlib.Path:

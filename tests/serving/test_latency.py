@@ -16,6 +16,7 @@ import tensorflow as tf
 from click.testing import CliRunner
 from tensorflow_serving.apis import predict_pb2
 
+from common.errors import InputError
 from pipeline.cli import main
 from pipeline.sample_export import LOG, PREPARED, make_export
 from serving.check import check_servable
@@ -26,7 +27,6 @@ from serving.latency.run import measure_latency
 from serving.latency.settings import QUICK, Settings, read_settings
 from serving.latency.target import at_url, started
 from serving.loader import Servable
-from transforms.errors import InputError
 
 SMALL = Settings(
     rows=(100,),

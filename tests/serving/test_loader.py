@@ -9,11 +9,11 @@ from google.protobuf import text_format
 from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
+from common.errors import InputError
 from serving import loader
 from serving.loader import Servable
 from serving.server.options import parse_flags
 from serving.server.session_options import session_config
-from transforms.errors import InputError
 
 
 class Model(tf.Module):

@@ -6,12 +6,12 @@ import socket
 import pytest
 import yaml
 
+from common.errors import InputError
 from serving.client import LabelSplit, RestClient, VersionStatus
 from serving.server import ServerOptions, running_server
 from tests.e2e.small_run import call, one_line
 from tests.serving.small_servable import probability, save, spec
 from tests.serving.small_servers import GrpcServer, floats, grpc_server, rest_server
-from transforms.errors import InputError
 
 ROWS = [(5.0, "a"), (None, "bé"), (-2.0, ""), (30.5, "ccc")]
 LOG = "".join(f"1\t{'' if number is None else number}\t{text}\n" for number, text in ROWS)
@@ -74,8 +74,8 @@ def test_malformed_rows_are_passed_over_and_said(url, log):
 
 
 def test_many_rows_travel_in_several_requests(url, log, monkeypatch):
-    monkeypatch.setattr("pipeline.predict.BATCH", 7)
-    monkeypatch.setattr("transforms.lines.CHUNK_BYTES", 60)
+    monkeypatch.setattr("serving.client.predict_rows.BATCH", 7)
+    monkeypatch.setattr("transforms.log.lines.CHUNK_BYTES", 60)
     log.write_text("".join(f"1\t{row}\t\n" for row in range(50)))
     code, output = predict(url, "--input", log, "--rows", 40)
     assert code == 0

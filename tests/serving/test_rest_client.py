@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 
+from common.errors import InputError
 from serving.client import LabelSplit, RestClient
 from tests.serving.small_servers import cut, floats, rest_server
-from transforms.errors import InputError
 
 HALF = (200, '{"outputs": [0.5]}')
 

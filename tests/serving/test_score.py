@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from serving import score as score_module
-from serving import score_folder, score_part
-from serving.score import quantile, score
+from common.errors import InputError
+from serving.scoring import folder as score_folder
+from serving.scoring import part as score_part
+from serving.scoring import score as score_module
+from serving.scoring.score import quantile, score
 from tests.e2e.small_run import call, one_line, start
 from tests.serving.small_servable import probability, save, spec
-from transforms.errors import InputError
 
 ROWS = [(1, 5.0, "a"), (0, -2.0, ""), (1, None, "bé"), (0, 30.5, "ccc"), (0, None, "")]
 EXPECTED = [probability(number, text) for _, number, text in ROWS]
@@ -75,11 +76,11 @@ def test_each_kind_of_log_labelled_or_not(models, tmp_path, kind, labelled):
 @pytest.fixture
 def small_pieces(monkeypatch) -> None:
     """Several parts of a file, several blocks of a part, several requests to the model of a block."""
-    for module in ("transforms.lines", "serving.score"):
+    for module in ("transforms.log.lines", "serving.scoring.score"):
         monkeypatch.setattr(f"{module}.CHUNK_BYTES", 100)
-    monkeypatch.setattr("transforms.readers.RANGE_BYTES", 500)
-    monkeypatch.setattr("serving.score_part.BLOCK_BYTES", 200)
-    monkeypatch.setattr("serving.score_rows.MODEL_ROWS", 7)
+    monkeypatch.setattr("transforms.log.readers.RANGE_BYTES", 500)
+    monkeypatch.setattr("serving.scoring.part.BLOCK_BYTES", 200)
+    monkeypatch.setattr("serving.scoring.rows.MODEL_ROWS", 7)
 
 
 def test_several_files_by_glob_and_gzip_keep_every_row_in_order(models, tmp_path, small_pieces):
@@ -193,7 +194,7 @@ def test_the_newest_version_scores_unless_one_is_named(tmp_path):
 @pytest.fixture
 def small_chunks(monkeypatch) -> None:
     """The end of a gzip file is not yet seen when the log is planned."""
-    monkeypatch.setattr("transforms.lines.CHUNK_BYTES", 1000)
+    monkeypatch.setattr("transforms.log.lines.CHUNK_BYTES", 1000)
 
 
 def unfinished(models: pathlib.Path, folder: pathlib.Path) -> list[str]:
@@ -325,7 +326,7 @@ def test_two_scorings_at_once_need_two_folders(models, tmp_path):
 
 def test_a_scoring_that_was_stopped_while_it_moved_its_parts_only_moves_the_others(models, tmp_path, monkeypatch):
     (tmp_path / "log.tsv").write_text("".join(f"1\t{row}\ta\n" for row in range(99)) + "1\tmany\ta\n")
-    monkeypatch.setattr("transforms.readers.RANGE_BYTES", 300)
+    monkeypatch.setattr("transforms.log.readers.RANGE_BYTES", 300)
     moved = []
 
     def replace(path, target, kept=pathlib.Path.replace):

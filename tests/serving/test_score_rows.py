@@ -8,10 +8,10 @@ import pyarrow.parquet
 import pytest
 
 from serving.loader import Servable
-from serving.score import score
-from serving.score_rows import Scorer
+from serving.scoring.rows import Scorer
+from serving.scoring.score import score
 from tests.serving.packed_servable import SPEC, rows, save, write_log
-from transforms.raw import raw_arrays
+from transforms.log.raw_arrays import raw_arrays
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def scorer(version):
 
 @pytest.mark.parametrize("count", [1, 6, 7, 500])
 def test_scores_are_those_of_serving_raw(version, scorer, monkeypatch, count):
-    monkeypatch.setattr("serving.score_rows.MODEL_ROWS", 7)
-    monkeypatch.setattr("serving.score_rows.TRANSFORM_ROWS", 10)
+    monkeypatch.setattr("serving.scoring.rows.MODEL_ROWS", 7)
+    monkeypatch.setattr("serving.scoring.rows.TRANSFORM_ROWS", 10)
     batch = rows(count, seed=2)
     # As the reader gives them: in several chunks, of which one may have no row and one values of its own.
     chunks = [batch.slice(0, count // 3), batch.slice(0, 0), batch.slice(count // 3)]
@@ -64,7 +64,7 @@ def test_no_rows(scorer):
 
 
 def test_a_check_ends_the_work_between_two_batches(scorer, monkeypatch):
-    monkeypatch.setattr("serving.score_rows.MODEL_ROWS", 7)
+    monkeypatch.setattr("serving.scoring.rows.MODEL_ROWS", 7)
     calls = []
 
     def check():
@@ -77,7 +77,7 @@ def test_a_check_ends_the_work_between_two_batches(scorer, monkeypatch):
 
 
 def test_each_task_has_a_column_of_the_file(version, tmp_path, monkeypatch):
-    monkeypatch.setattr("transforms.readers.RANGE_BYTES", 5000)
+    monkeypatch.setattr("transforms.log.readers.RANGE_BYTES", 5000)
     batch = rows(300, seed=5)
     write_log(batch, tmp_path / "log.tsv")
     result = score(version, [str(tmp_path / "log.tsv")], tmp_path / "out")

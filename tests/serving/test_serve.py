@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from common.errors import InputError
 from serving.server import ServerOptions, parse_flags, running_server, serve
 from tests.e2e.small_run import start
-from transforms.errors import InputError
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import sys
 import pytest
 from google.protobuf import wrappers_pb2
 
+from common.errors import InputError
 from serving.text_proto import read_text_proto
-from transforms.errors import InputError
 
 
 def test_a_file_fills_the_message(tmp_path):

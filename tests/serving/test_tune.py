@@ -8,14 +8,14 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from serving import tune
+from common.errors import InputError
+from common.processes import cores
 from serving.server.batching_parameters import read_parameters
 from serving.server.options import parse_flags
 from serving.server.session_options import session_config
-from serving.tune_process import Load, Measured, Setting, measure, recorded_rows
+from serving.tuning import tune
+from serving.tuning.tune_process import Load, Measured, Setting, measure, recorded_rows
 from tests.e2e.small_run import call, one_line
-from transforms.errors import InputError
-from transforms.parallel import cores
 
 LOADS = [Load(1, 1), Load(100, 8)]
 BATCHED = (

@@ -7,16 +7,16 @@ import numpy as np
 import pyarrow as pa
 import tensorflow_transform as tft
 
+from common.processes import Workers
 from models import create
 from models.ctr_model import empty_row
 from serving.export import export
 from serving.layout import versions
 from tests.models.small_models import ENCODER, SMALL
-from transforms.parallel import Workers
-from transforms.payload import PayloadWriter, payload_files, payload_schema
-from transforms.preprocessing import feature_map
-from transforms.spec import LogSpec
-from transforms.transform import analyze
+from transforms.features.preprocessing import feature_map
+from transforms.features.transform import analyze
+from transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from transforms.log.spec import LogSpec
 
 WORDS = ("red", "dress", "new", "hat", "blue", "shoes", "old", "coat")
 COLUMNS = ("search query", "title")

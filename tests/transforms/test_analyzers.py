@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms import payload
-from transforms.analyzers import QUANTILE_ERROR, LogSummary, merge, summarize
-from transforms.payload import PayloadWriter, payload_files, payload_schema
-from transforms.spec import LogSpec
+from transforms.features.analyzers import QUANTILE_ERROR, LogSummary, merge, summarize
+from transforms.log import payload
+from transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {
@@ -224,6 +224,6 @@ def test_a_log_without_anything_to_learn_needs_no_reading(tmp_path):
 
 
 def test_a_process_that_counts_loads_neither_tensorflow_nor_beam():
-    code = "import sys, transforms.analyzers; print({'tensorflow', 'apache_beam', 'keras'} & set(sys.modules))"
+    code = "import sys, transforms.features.analyzers; print({'tensorflow', 'apache_beam', 'keras'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.strip() == "set()", run.stderr

@@ -12,12 +12,12 @@ import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from common.errors import InputError
 from models.feature_map import RESERVED_IDS
-from transforms.analyzers import LogCounter
-from transforms.errors import InputError
-from transforms.fused_analyzers import Learned, vocabulary_name
-from transforms.preprocessing import MISSING, UNKNOWN, feature_map, preprocessing_fn
-from transforms.spec import LogSpec
+from transforms.features.analyzers import LogCounter
+from transforms.features.learned import Learned, vocabulary_name
+from transforms.features.preprocessing import MISSING, UNKNOWN, feature_map, preprocessing_fn
+from transforms.log.spec import LogSpec
 
 Rows = dict[str, list]
 ODD = ["é", "ÿ", "☃", "e\u0301", "a b", " a", "a ", "-1", "\x01", '"q"', "NULL", "\\n", "x" * 500]

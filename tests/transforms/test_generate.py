@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.preprocessing import OneHotEncoder
 
-from transforms.errors import InputError
+from common.errors import InputError
 from transforms.generate import FORMATS, ClickModel, GenerateResult, generate, generator
 from transforms.generate.blocks import BLOCK_ROWS
 from transforms.generate.click_model import balanced_signs

@@ -6,7 +6,7 @@ import pyarrow.parquet
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-from transforms.errors import InputError
+from common.errors import InputError
 from transforms.generate import GenerateResult, TextClickModel, generate_kddcup2012
 from transforms.kddcup2012.layout import COLUMNS, TOKEN_TABLES
 

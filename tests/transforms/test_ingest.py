@@ -9,13 +9,13 @@ import pyarrow.parquet
 import pytest
 import tensorflow as tf
 
-from transforms import ingest as ingestion
-from transforms import readers
-from transforms.errors import InputError
-from transforms.ingest import SPLITS, ingest, to_examples
-from transforms.parallel import Workers
-from transforms.payload import payload_files, payload_schema, read_payload
-from transforms.spec import LogSpec
+from common.errors import InputError
+from common.processes import Workers
+from transforms.log import ingest as ingestion
+from transforms.log import readers
+from transforms.log.ingest import SPLITS, ingest, to_examples
+from transforms.log.payload import payload_files, payload_schema, read_payload
+from transforms.log.spec import LogSpec
 
 HERE = Workers(processes=1)
 PLACES = {"two processes": Workers(processes=2), "beam": Workers(beam_args=("--direct_num_workers=1",))}

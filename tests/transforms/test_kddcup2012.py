@@ -12,14 +12,14 @@ import pyarrow.parquet
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from transforms import readers
-from transforms.errors import InputError
+from common.errors import InputError
+from common.processes import Workers
 from transforms.generate import generate_kddcup2012
 from transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
 from transforms.kddcup2012.layout import COLUMNS, HISTORY, IDS, NUMBERS, TOKEN_TABLES
 from transforms.kddcup2012.lines import _draws
 from transforms.kddcup2012.tables import Lookup, bits_for, bucket_of, by_key, mixed, paired, sums_by_key, write_table
-from transforms.parallel import Workers
+from transforms.log import readers
 
 steps = importlib.import_module("transforms.kddcup2012.prepare")  # the package has a function of that name
 LINES = 1500

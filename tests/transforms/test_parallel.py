@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from transforms.errors import InputError
-from transforms.parallel import Workers, cores, elsewhere
+from common.errors import InputError
+from common.processes import Workers, cores, elsewhere
 
 BEAM = ("--direct_num_workers=1",)
 PLACES = {"one process": Workers(processes=1), "two processes": Workers(processes=2), "beam": Workers(beam_args=BEAM)}
@@ -60,8 +60,8 @@ def test_progress_counts_the_items_that_are_done():
 
 SCRIPT = """
 import os, sys, time
-from transforms.errors import InputError
-from transforms.parallel import Workers, rest, warm
+from common.errors import InputError
+from common.processes import Workers, rest, warm
 
 def imported(_number):
     return "colorsys" in sys.modules

@@ -2,9 +2,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms import payload
-from transforms.payload import PayloadWriter, payload_files, payload_rows, payload_schema, read_payload
-from transforms.spec import LogSpec
+from transforms.log import payload
+from transforms.log.payload import PayloadWriter, payload_files, payload_rows, payload_schema, read_payload
+from transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {

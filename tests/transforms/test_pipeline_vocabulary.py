@@ -12,9 +12,9 @@ import tensorflow_transform as tft
 from models.feature_map import PADDING_ID, RESERVED_IDS
 from pipeline.artifacts import Artifacts
 from pipeline.config import RunConfig
-from pipeline.runner import transform
-from transforms.fused_analyzers import vocabulary_name
-from transforms.packed import PackedReader
+from pipeline.run import transform
+from transforms.features.learned import vocabulary_name
+from transforms.features.packed_files import PackedReader
 
 ROWS, TRAIN, VALIDATION = 1000, 600, 200
 COLUMNS = ["label", "row", "plain", "cut", "rare", "odd name/é", "tags", "words", "bucket", "n", "constant"]

@@ -11,12 +11,11 @@ import tensorflow_transform as tft
 from sklearn.preprocessing import KBinsDiscretizer, MinMaxScaler, QuantileTransformer, StandardScaler
 from tensorflow_transform.analyzers import sanitized_vocab_filename
 
+from common.processes import Workers
 from models.feature_map import RESERVED_IDS
-from transforms.fused_analyzers import vocabulary_name
-from transforms.pack_rows import pack_rows
-from transforms.parallel import Workers
-from transforms.payload import PayloadWriter, payload_files, payload_schema, read_payload
-from transforms.preprocessing import (
+from transforms.features.learned import vocabulary_name
+from transforms.features.pack_rows import pack_rows
+from transforms.features.preprocessing import (
     MISSING,
     UNKNOWN,
     bars_bucket,
@@ -28,8 +27,9 @@ from transforms.preprocessing import (
     standardize,
     time_ids,
 )
-from transforms.spec import LogSpec
-from transforms.transform import analyze, load_graph
+from transforms.features.transform import analyze, load_graph
+from transforms.log.payload import PayloadWriter, payload_files, payload_schema, read_payload
+from transforms.log.spec import LogSpec
 
 
 def test_log_bucket_is_the_floor_of_the_logarithm():

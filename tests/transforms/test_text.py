@@ -11,21 +11,21 @@ import tensorflow_transform as tft
 from pydantic import ValidationError
 from sklearn.feature_extraction.text import CountVectorizer
 
+from common.errors import InputError
+from common.processes import Workers
 from models.feature_map import Text as TextMap
-from transforms.analyzers import LogCounter, merge
-from transforms.byte_pairs import BytePairs
-from transforms.checkpoint import checkpoint_fingerprint, find_checkpoint
-from transforms.errors import InputError
-from transforms.generate.checkpoint import write_checkpoint
-from transforms.packed import PackedReader, packed_files
-from transforms.parallel import Workers
-from transforms.payload import PayloadWriter, payload_files, payload_schema
-from transforms.preprocessing import feature_map, layout
-from transforms.raw import raw_arrays
-from transforms.spec import LogSpec
-from transforms.text import SPECIAL, read_tokenizer, text_map
-from transforms.tokenizer import WordPiece, join_segments
-from transforms.transform import analyze, load_graph, transform
+from tests.text_checkpoint import write_checkpoint
+from transforms.features.analyzers import LogCounter, merge
+from transforms.features.packed_files import PackedReader, packed_files
+from transforms.features.preprocessing import feature_map, layout
+from transforms.features.transform import analyze, load_graph, transform
+from transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from transforms.log.raw_arrays import raw_arrays
+from transforms.log.spec import LogSpec
+from transforms.text.byte_pairs import BytePairs
+from transforms.text.checkpoint import checkpoint_fingerprint, find_checkpoint
+from transforms.text.tokenize import SPECIAL, read_tokenizer, text_map
+from transforms.text.word_piece import WordPiece, join_segments
 
 LENGTH = 10
 WORDS = ("red", "dress", "hat", "cheap", "warm")

@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from common.processes import Workers
 from models.feature_map import RESERVED_IDS
-from transforms import payload
-from transforms.packed import PackedReader, packed_files
-from transforms.parallel import Workers
-from transforms.payload import PayloadWriter, payload_files, payload_schema
-from transforms.preprocessing import MISSING, UNKNOWN, feature_map
-from transforms.spec import LogSpec
-from transforms.transform import analyze, transform
+from transforms.features.packed_files import PackedReader, packed_files
+from transforms.features.preprocessing import MISSING, UNKNOWN, feature_map
+from transforms.features.transform import analyze, transform
+from transforms.log import payload
+from transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
     {

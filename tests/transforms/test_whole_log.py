@@ -3,11 +3,11 @@ import gzip
 import pyarrow as pa
 import pytest
 
-from transforms.errors import InputError
-from transforms.parallel import Workers
-from transforms.payload import payload_files, read_payload
-from transforms.spec import LogSpec
-from transforms.whole_log import write_whole_log
+from common.errors import InputError
+from common.processes import Workers
+from transforms.log.payload import payload_files, read_payload
+from transforms.log.spec import LogSpec
+from transforms.log.unsplit_log import write_whole_log
 
 SPEC = LogSpec.model_validate(
     {

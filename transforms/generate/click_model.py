@@ -6,10 +6,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from transforms.errors import InputError
+from common.errors import InputError
+from common.hashing import hash_values
 from transforms.generate.columns import Column, Integer, code_shares
 from transforms.generate.formats import LogSpec
-from transforms.generate.hashing import hash_values
 
 Interactions = Literal["both", "pairs", "triples", "none"]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from transforms.errors import InputError
+from common.errors import InputError
 from transforms.generate.blocks import BLOCK_ROWS, draw_block, draw_labels
 from transforms.generate.click_model import ClickModel, HiddenModel, solve_bias
 from transforms.generate.formats import FORMATS, LogSpec

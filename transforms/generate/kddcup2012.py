@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from transforms.errors import InputError
+from common.errors import InputError
+from common.hashing import hash_values, splitmix64
 from transforms.generate.blocks import BLOCK_ROWS
 from transforms.generate.click_model import sigmoid, solve_bias
 from transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, Score, check_whole
-from transforms.generate.hashing import hash_values, splitmix64
 from transforms.generate.writer import whole_file
 
 _TOPICS = 16

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from common.hashing import hash_values, hex_tokens, splitmix64
 from transforms.generate.blocks import Block
 from transforms.generate.columns import Categorical, Column
 from transforms.generate.formats import LogSpec
-from transforms.generate.hashing import hash_values, hex_tokens, splitmix64
 
 _FIRST_HOUR = np.datetime64("2014-10-21T00", "h")
 # Level 6 makes the log an eighth smaller and takes longer than the rest of the run together.

@@ -15,7 +15,7 @@ from transforms.kddcup2012.history import History, Total
 from transforms.kddcup2012.layout import IDS, NUMBERS, PARTS, PUBLIC_TEST, TEXTS, TOKEN_TABLES, WEIGHTS
 from transforms.kddcup2012.tables import Lookup, bucket_name, map_arrow, mixed, numbers, present_in
 from transforms.kddcup2012.tokens import shared_tokens
-from transforms.payload import PayloadWriter
+from transforms.log.payload import PayloadWriter
 
 _LINES = 1 << 16  # joined at a time
 _ROWS = 1 << 16  # written at a time

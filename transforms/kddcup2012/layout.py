@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from transforms.errors import InputError
+from common.errors import InputError
 
 # In the order of training.txt.
 COLUMNS = (

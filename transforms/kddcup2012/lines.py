@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pyarrow as pa
 
-from transforms.generate.hashing import splitmix64
+from common.hashing import splitmix64
 from transforms.kddcup2012.layout import COLUMNS, USER_COLUMNS
 from transforms.kddcup2012.read import Part, Rows, Tally, read_part
 from transforms.kddcup2012.tables import Lookup, bucket_name, map_arrow, mixed, numbers, present_in, write_arrow

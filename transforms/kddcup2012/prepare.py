@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from transforms.errors import InputError
-from transforms.ingest import DEAD_LETTERS_KEPT
+from common.errors import InputError
+from common.processes import Workers
 from transforms.kddcup2012.history import CountLines, MergeCounts, Total, parts_of, tables_of
 from transforms.kddcup2012.join import Join, Joined, place
 from transforms.kddcup2012.layout import PARTS, PUBLIC_TEST, TOKEN_TABLES, Files, Table, find_tables
@@ -34,7 +34,7 @@ from transforms.kddcup2012.tokens import (
     merge_tokens,
     weigh_tokens,
 )
-from transforms.parallel import Workers
+from transforms.log.ingest import DEAD_LETTERS_KEPT
 
 SCRATCH = ".unfinished"
 LOG = "log"

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.errors import InputError
-from transforms.ingest import DEAD_LETTERS_KEPT
+from common.errors import InputError
+from common.processes import Workers
 from transforms.kddcup2012.layout import Table
-from transforms.parallel import Workers
-from transforms.readers import LogReader, Range, Reject, plan
-from transforms.spec import LogSpec
+from transforms.log.ingest import DEAD_LETTERS_KEPT
+from transforms.log.readers import LogReader, Range, Reject, plan
+from transforms.log.spec import LogSpec
 
 MOST_IMPRESSIONS = 1_000_000  # of one line; more is a damaged one
 _LARGEST = str(2**64 - 1)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.generate.hashing import splitmix64
+from common.hashing import splitmix64
 
 KEY = "key"
 

@@ -20,7 +20,7 @@ from transforms.kddcup2012.tables import (
     numbers,
     write_table,
 )
-from transforms.readers import Reject
+from transforms.log.readers import Reject
 
 _PARTS = "parts"
 _SINGLE = "single"

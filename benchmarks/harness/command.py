@@ -1,0 +1,109 @@
+"""What the commands of benchmarks/ share: one line for an error, the cores, the machine, the result."""
+
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+from rich.console import Console, RenderableType
+
+from benchmarks.peers.line_process import ProcessError
+from common.errors import InputError
+from common.exit_codes import INTERRUPTED, MISTAKE
+from common.interrupt import interrupts_kept
+from common.processes import cores
+from serving.latency.machine import busy, busy_caption, machine
+
+__all__ = [
+    "Command",
+    "busy",
+    "busy_caption",
+    "command",
+    "cores",
+    "finish",
+    "machine",
+    "on_cores",
+    "positive_numbers",
+    "spread",
+    "write",
+]
+TABLE_WIDTH = 120
+
+
+class Command(click.Command):
+    """A command whose errors are one line (exit code 2) and which Ctrl-C ends in one line."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            with interrupts_kept():
+                return super().invoke(context)
+        except (InputError, ProcessError) as error:
+            click.echo(f"{context.info_name}: {error}", err=True)
+            context.exit(MISTAKE)
+        except KeyboardInterrupt:
+            click.echo(f"{context.info_name}: interrupted", err=True)
+            context.exit(INTERRUPTED)
+
+
+def command(module: str) -> Callable:
+    """The decorator of the main function of `python -m <module>`."""
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True}
+    return click.command(module.rpartition(".")[2], cls=Command, context_settings=settings)
+
+
+@contextlib.contextmanager
+def on_cores(count: int) -> Iterator[None]:
+    """Processes started in here run on `count` cores, the same for all.
+
+    Limits on threads alone would be uneven: one library's limit covers all its threads, another's only one pool.
+
+    Raises:
+        InputError: There are not as many cores.
+    """
+    before = os.sched_getaffinity(0)
+    if not 1 <= count <= len(before):
+        raise InputError(
+            f"--threads should be between 1 and {len(before)}, the cores of this machine. Received: {count}"
+        )
+    os.sched_setaffinity(0, sorted(before)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def positive_numbers(option: str, text: str) -> tuple[int, ...]:
+    """Raises InputError where the option's text is not positive numbers with commas between them."""
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in text.split(",")):
+        raise InputError(f"{option}: expected positive numbers as in 200,200,200. Received: {text!r}")
+    return tuple(int(part) for part in text.split(","))
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, minimum and maximum."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def write(report: dict[str, Any], output: pathlib.Path) -> None:
+    """Writes the report; a reader never sees half of it."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        fresh = output.with_name(output.name + ".new")
+        fresh.write_text(json.dumps(report, indent=1) + "\n")
+        fresh.replace(output)
+    except OSError as error:
+        raise InputError(f"--output {output}: cannot write: {error.strerror}") from error
+
+
+def finish(report: dict[str, Any], output: pathlib.Path, table: RenderableType) -> None:
+    """Writes the report and prints the table, where the report is, and the report as the last line of stdout."""
+    write(report, output)
+    console = Console()
+    console.width = max(console.width, TABLE_WIDTH)  # a pipe has no width, and a narrow table loses digits
+    console.print(table)
+    click.echo(f"Written to {output}")
+    click.echo(json.dumps(report))

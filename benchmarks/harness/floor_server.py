@@ -1,0 +1,154 @@
+"""One way to run a servable's graph, behind the peers' line protocol: `python -m benchmarks.harness.floor_server`.
+
+What a process can have only once (the environment, the pool of intra-op threads, which all sessions of a process share)
+is set by who starts it. Requests:
+
+    {"cmd": "load", "version": folder, "signature": name, "session": ConfigProto as text, "call": one of CALLS} -> {}
+    {"cmd": "measure", "rows": 1, "seconds": 0.5} -> {"p50_ms": float, "cpu_ms": float, "calls": int}
+    {"cmd": "answers", "rows": 1} -> {"probabilities": [float]}
+"""
+
+import pathlib
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.line_server import Answer, serve_lines
+
+CALLS = ("make_callable", "callable", "frozen", "xla")
+WARM_UP = 5
+Run = Callable[..., Any]
+
+
+class Server:
+    """Answers requests on the one graph it has loaded."""
+
+    def __init__(self):
+        self.run: Run | None = None
+        self.inputs: dict[str, np.ndarray] = {}
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        commands = {"load": self.load, "measure": self.measure, "answers": self.answers}
+        return commands[request.pop("cmd")](**request)
+
+    def load(self, version: str, signature: str, session: str, call: str) -> dict[str, Any]:
+        self.inputs = golden_inputs(pathlib.Path(version), signature)
+        self.run = _RUNS[call](version, signature, session)
+        return {}
+
+    def arguments(self, rows: int) -> list[np.ndarray]:
+        """The golden rows again and again, in the order of their inputs' names."""
+        return [np.resize(self.inputs[name], (rows, *self.inputs[name].shape[1:])) for name in sorted(self.inputs)]
+
+    def measure(self, rows: int, seconds: float) -> dict[str, Any]:
+        arguments = self.arguments(rows)
+        for _ in range(WARM_UP):
+            self.run(*arguments)
+        times, cpu, end = [], time.process_time(), time.perf_counter() + seconds
+        while not times or time.perf_counter() < end:
+            start = time.perf_counter()
+            self.run(*arguments)
+            times.append(time.perf_counter() - start)
+        cpu_ms = 1000 * (time.process_time() - cpu) / len(times)
+        return {"p50_ms": 1000 * statistics.median(times), "cpu_ms": cpu_ms, "calls": len(times)}
+
+    def answers(self, rows: int) -> dict[str, Any]:
+        return {"probabilities": np.ravel(self.run(*self.arguments(rows))[0]).tolist()}
+
+
+def golden_inputs(version: pathlib.Path, signature: str) -> dict[str, np.ndarray]:
+    """The rows that were exported with the version, as `serving_packed` or `serving_raw` takes them."""
+    prefix = "packed." if signature == "serving_packed" else "raw."
+    with np.load(version / "assets.extra" / "golden.npz") as golden:
+        found = {name.removeprefix(prefix): golden[name] for name in golden.files if name.startswith(prefix)}
+    types = {"S": object, "f": np.float32, "i": np.int32}
+    return {name: value.astype(types[value.dtype.kind]) for name, value in found.items()}
+
+
+# The ways to run -------------------------------------------------------------------------------------------------
+
+
+def _session(version: str, session: str):
+    import tensorflow as tf
+    from google.protobuf import text_format
+
+    config = text_format.Parse(session, tf.compat.v1.ConfigProto())
+    found = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    with found.graph.as_default():
+        return found, tf.compat.v1.saved_model.load(found, ["serve"], version)
+
+
+def _tensors(definition: Any) -> tuple[list[str], list[str]]:
+    feeds = [definition.inputs[name].name for name in sorted(definition.inputs)]
+    return feeds, [definition.outputs[name].name for name in sorted(definition.outputs)]
+
+
+def make_callable(version: str, signature: str, session: str) -> Run:
+    """Session.make_callable, which is Session.run where there are feeds: the baseline."""
+    found, graph = _session(version, session)
+    feeds, fetches = _tensors(graph.signature_def[signature])
+    return found.make_callable(fetches, feeds)
+
+
+def session_callable(version: str, signature: str, session: str) -> Run:
+    """C++'s Session::MakeCallable."""
+    found, graph = _session(version, session)
+    return _cpp_callable(found, *_tensors(graph.signature_def[signature]))
+
+
+def _cpp_callable(session: Any, feeds: list[str], fetches: list[str]) -> Run:
+    from tensorflow.core.protobuf import config_pb2
+
+    return session._make_callable_from_options(config_pb2.CallableOptions(feed=feeds, fetch=fetches))
+
+
+def frozen(version: str, signature: str, session: str) -> Run:
+    """The same with every variable a constant, which grappler can fold."""
+    import tensorflow as tf
+    from google.protobuf import text_format
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    model = tf.saved_model.load(version)
+    function = convert_variables_to_constants_v2(model.signatures[signature])
+    config = text_format.Parse(session, tf.compat.v1.ConfigProto())
+    found = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    with found.graph.as_default():
+        tf.import_graph_def(function.graph.as_graph_def(), name="")
+    feeds = sorted(tensor.name for tensor in function.inputs)
+    return _cpp_callable(found, feeds, [tensor.name for tensor in function.outputs])
+
+
+def xla(version: str, signature: str, session: str) -> Run:
+    """The same as a function that XLA compiles, once for every number of rows."""
+    import tensorflow as tf
+
+    model = tf.saved_model.load(version)
+    function = model.signatures[signature]
+    names = sorted(function.structured_input_signature[1])
+
+    @tf.function(jit_compile=True)
+    def compiled(*tensors):
+        return function(**dict(zip(names, tensors, strict=True)))
+
+    def run(*arrays, model=model):  # the variables live as long as the model
+        found = compiled(*[tf.constant(array) for array in arrays])
+        return [found[name].numpy() for name in sorted(found)]
+
+    return run
+
+
+_RUNS = dict(zip(CALLS, (make_callable, session_callable, frozen, xla), strict=True))
+
+
+def start() -> Answer:
+    from common.libraries import load_tensorflow
+
+    load_tensorflow()
+    return Server().answer
+
+
+if __name__ == "__main__":
+    serve_lines(start)

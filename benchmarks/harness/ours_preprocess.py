@@ -1,0 +1,36 @@
+"""The product's preprocessing in a process of its own: the pipeline up to Transform, as `ctrpipe sweep` runs it.
+
+    python -m benchmarks.harness.ours_preprocess '{"config": {...}, "file": ..., "folder": ...}'
+
+`config` is a run's configuration; `folder` receives what the pipeline writes. Prints where the transform graph, the
+checked log and the packed validation rows are, and the feature map.
+"""
+
+import json
+import pathlib
+import sys
+from typing import Any
+
+from pipeline.config import RunConfig
+from pipeline.run import transform
+from pipeline.run_folder import check_output, one_run_at_a_time
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    config, folder = RunConfig.model_validate(request["config"]), pathlib.Path(request["folder"])
+    check_output(folder)
+    with one_run_at_a_time(folder):
+        done = transform(config, [request["file"]], folder)
+    from pipeline.artifacts import Artifacts
+
+    artifacts = Artifacts(folder / "tfx" / "metadata.sqlite", config.name)
+    return {
+        "transform_graph": str(artifacts.folder("LogTransform", "transform_graph")),
+        "examples": str(artifacts.folder("LogExampleGen", "examples")),
+        "packed": str(artifacts.folder("LogTransform", "transformed_examples")),
+        "feature_map": done.feature_map.to_json(),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -1,0 +1,197 @@
+"""The product's training behind the line protocol of the peers' servers: `python -m benchmarks.harness.ours_server`.
+
+KERAS_BACKEND (tensorflow or jax) and CTRPIPE_THREADS come from the environment: they must hold before a backend is
+loaded. Requests:
+
+    {"cmd": "about"} -> {"backend": str, "device": str, "versions": {package: version}}
+    {"cmd": "train", "steps": 10, ...options} -> {"samples_per_s": float, "seconds": float, "loss": float}
+    {"cmd": "memory", ...options} -> {"baseline_bytes": int, "peak_bytes": int}
+    {"cmd": "device_memory", ...options} -> {"argument_bytes": int, "temporary_bytes": int, "live_bytes": int} (JAX)
+
+The options are the fields of `Spec`; `train` also takes `warmup` (2).
+"""
+
+import collections
+import dataclasses
+import gc
+import importlib.metadata
+import json
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.line_server import Answer, serve_lines
+from benchmarks.peers.peak_memory import peak_bytes
+from models.feature_map import RESERVED_IDS, FeatureMap
+
+SEED = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """A model, how it is trained, and on what.
+
+    Args:
+        model, hyperparameters: As in a run's configuration.
+        sizes: Ids of each univalent field, without the reserved ones.
+        batch: Rows in a step.
+        batches: Different batches that training goes round.
+        zipf: Exponent of the law that the ids follow within their field, the most frequent first, as a vocabulary
+            numbers them; None draws them uniformly.
+        training: Fields of `pipeline.config.Training`. Nothing is clipped by default, as with the peers.
+    """
+
+    model: str
+    hyperparameters: dict[str, Any]
+    sizes: tuple[int, ...]
+    batch: int
+    batches: int = 8
+    zipf: float | None = None
+    training: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def draw_ids(random: np.random.Generator, sizes: tuple[int, ...], rows: int, zipf: float | None) -> np.ndarray:
+    """int32 (rows, fields), each id counted from 0 within its field: id k with probability ~ (k + 1)^-zipf."""
+    if zipf is None:
+        return random.integers(0, sizes, (rows, len(sizes)), dtype=np.int32)
+    columns = []
+    for size in sizes:
+        shares = np.cumsum(np.arange(1, size + 1, dtype=np.float64) ** -zipf)
+        columns.append(np.searchsorted(shares, random.random(rows) * shares[-1], side="right"))
+    return np.stack(columns, axis=1).astype(np.int32)
+
+
+def draw_batches(spec: Spec, feature_map: FeatureMap) -> list[tuple[dict[str, np.ndarray], np.ndarray]]:
+    """Packed tensors and labels, of which a quarter are clicks."""
+    random = np.random.default_rng(SEED)
+    first = np.array([field.offset + RESERVED_IDS for field in feature_map.fields], np.int32)
+    batches = []
+    for _ in range(spec.batches):
+        ids = draw_ids(random, spec.sizes, spec.batch, spec.zipf) + first
+        labels = (random.random((spec.batch, 1)) < 0.25).astype(np.float32)
+        batches.append(({"ids": ids}, labels))
+    return batches
+
+
+class Job:
+    """A model in training with its batches on the device, kept from one request to the next."""
+
+    def __init__(self, spec: Spec):
+        import keras
+
+        from pipeline.config import Model, Training
+
+        if keras.backend.backend() == "jax":
+            from pipeline.training.jax_learner import make_learner
+        else:
+            from pipeline.training.tensorflow_learner import make_learner
+        fields = [(f"f{index}", "categorical", size, 1, "feature") for index, size in enumerate(spec.sizes)]
+        feature_map = FeatureMap.from_sizes(fields)
+        training = Training.model_validate({"batch_size": spec.batch, "gradient_clip_norm": None, **spec.training})
+        model = Model(name=spec.model, **spec.hyperparameters)
+        self.learner = make_learner(model, training, feature_map, SEED)
+        self.batches = [
+            ({"ids": keras.ops.convert_to_tensor(inputs["ids"])}, keras.ops.convert_to_tensor(labels))
+            for inputs, labels in draw_batches(spec, feature_map)
+        ]
+        self.steps_done = 0
+
+    def run(self, steps: int) -> float:
+        """`steps` of forward, loss, backward and update; the mean loss, which waits for the last step."""
+        chosen = [self.batches[(self.steps_done + step) % len(self.batches)] for step in range(steps)]
+        self.steps_done += steps
+        return self.learner.fit(chosen)
+
+
+class Server:
+    """Answers requests; the last model is kept, because building it is slow and not what is measured."""
+
+    def __init__(self):
+        self.key: str | None = None
+        self.job: Job | None = None
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        command = request.pop("cmd")
+        commands = {"about": self.about, "train": self.train, "memory": self.memory}
+        commands |= {"device_memory": self.device_memory}
+        return commands[command](request)
+
+    def about(self, _request: dict[str, Any]) -> dict[str, Any]:
+        backend = os.environ["KERAS_BACKEND"]
+        versions = {name: importlib.metadata.version(name) for name in ("keras", "keras-rs", backend)}
+        return {"backend": backend, "device": device_name(backend), "versions": versions}
+
+    def train(self, request: dict[str, Any]) -> dict[str, Any]:
+        steps, warmup = request.pop("steps"), request.pop("warmup", 2)
+        job = self.prepared(request)
+        if warmup:
+            job.run(warmup)
+        start = time.perf_counter()
+        loss = job.run(steps)
+        seconds = time.perf_counter() - start
+        return {"samples_per_s": steps * request["batch"] / seconds, "seconds": seconds, "loss": loss}
+
+    def memory(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The weights, the optimizer's state and what two steps need, their compilation included."""
+        baseline = peak_bytes()
+        self.prepared(request).run(2)
+        return {"baseline_bytes": baseline, "peak_bytes": peak_bytes()}
+
+    def device_memory(self, request: dict[str, Any]) -> dict[str, int]:
+        import jax
+
+        job = self.prepared(request)
+        job.run(1)
+        gc.collect()  # of the model before
+        found = job.learner.compiled_step(job.batches[0]).memory_analysis()
+        live: collections.Counter = collections.Counter()
+        for array in jax.live_arrays():
+            for shard in array.addressable_shards:
+                live[shard.device.id] += shard.data.nbytes
+        step = {"argument_bytes": found.argument_size_in_bytes, "temporary_bytes": found.temp_size_in_bytes}
+        return step | {"live_bytes": max(live.values())}
+
+    def prepared(self, request: dict[str, Any]) -> Job:
+        key = json.dumps(request, sort_keys=True)
+        if self.key != key or self.job is None:
+            self.key, self.job = key, None
+            self.job = Job(Spec(**{**request, "sizes": tuple(request["sizes"])}))
+        return self.job
+
+
+def device_name(backend: str) -> str:
+    if backend == "jax":
+        import jax
+
+        return jax.devices()[0].device_kind
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU") if gpus else "cpu"
+
+
+def load_backend() -> None:
+    """Loads the backend and Keras; on TensorFlow also limits its threads (JAX takes the cores that it may run on)."""
+    if os.environ["KERAS_BACKEND"] == "tensorflow":
+        from common.libraries import load_tensorflow
+
+        load_tensorflow()
+        import tensorflow as tf
+
+        threads = int(os.environ["CTRPIPE_THREADS"])
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+    import keras
+
+    keras.config.disable_traceback_filtering()
+
+
+def start() -> Answer:
+    load_backend()
+    return Server().answer
+
+
+if __name__ == "__main__":
+    serve_lines(start)

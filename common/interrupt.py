@@ -1,0 +1,120 @@
+"""Ctrl-C arrives, wherever Python is when it comes."""
+
+import _thread
+import contextlib
+import importlib.machinery
+import os
+import pathlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+from common.errors import causes
+
+AGAIN_AFTER = 0.5  # seconds
+_ROOT = pathlib.Path(__file__).parents[1]
+_OWN = tuple(
+    f"{_ROOT / package}{os.sep}" for package in ("common", "models", "pipeline", "serving", "transforms", "benchmarks")
+)
+_TENSORFLOW = os.path.join("tensorflow", "python", "")
+
+
+class _Watch:
+    """Sends a signal again where the exception that it raised has got lost.
+
+    Python only prints it, and goes on, where it is raised in a finalizer or a callback of the garbage collector (JAX
+    has one); and so does native code that asks Python for something and takes any error for an answer.
+    """
+
+    def __init__(self) -> None:
+        self._asked = self._heard = False
+
+    def start(self, number: int) -> None:
+        if not self._asked:
+            self._asked = True
+            _thread.start_new_thread(self._repeat, (number,))  # of threading it might need a lock that is held here
+
+    def end(self) -> None:
+        self._heard = True
+
+    def _repeat(self, number: int) -> None:
+        main = threading.main_thread().ident or 0
+        time.sleep(AGAIN_AFTER)
+        while not self._heard:
+            if not _is_ending(main):
+                signal.pthread_kill(main, number)
+            time.sleep(AGAIN_AFTER)
+
+
+_watch: _Watch | None = None
+
+
+@contextlib.contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Ctrl-C leaves this block as KeyboardInterrupt, or by way of `interrupt_heard`, whatever it meets on its way."""
+    global _watch
+    before, shown = signal.getsignal(signal.SIGINT), sys.unraisablehook
+
+    def ignored(found: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(found.exc_type, KeyboardInterrupt):
+            shown(found)
+
+    _watch, sys.unraisablehook = _Watch(), ignored
+    if before is signal.default_int_handler:  # a shell script's background process ignores it
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        interrupt_heard()
+        _watch, sys.unraisablehook = None, shown
+        if before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, before)
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Handler of a signal that ends what runs: raises KeyboardInterrupt, inside `interrupts_kept` until it is heard.
+
+    Not inside TensorFlow, whose native code asks Python for something all the time and may end the process where it
+    gets an error; and not while a native module initialises itself: then as soon as that has returned.
+    """
+    if _watch:
+        _watch.start(number)
+        if _is_fragile(frame):
+            sys.setprofile(_raise_when_safe)  # is asked before and after every call
+            return
+    raise KeyboardInterrupt
+
+
+def _raise_when_safe(frame: FrameType, event: str, _: object) -> None:
+    if event != "call" and not _is_fragile(frame.f_back if event == "return" else frame):
+        sys.setprofile(None)
+        raise KeyboardInterrupt
+
+
+def interrupt_heard() -> None:
+    """For who catches KeyboardInterrupt and has something to do yet: this interrupt is not sent again."""
+    global _watch
+    if _watch:
+        _watch.end()
+        _watch = _Watch()
+
+
+def _is_fragile(frame: FrameType | None) -> bool:
+    """Whether, of what runs, there is TensorFlow or the start of a native module above the project's own code."""
+    while frame and not frame.f_code.co_filename.startswith(_OWN):
+        if _TENSORFLOW in frame.f_code.co_filename:
+            return True
+        if frame.f_code.co_name == "_load_unlocked":  # importlib's, which throws a module away that fails
+            if isinstance(getattr(frame.f_locals.get("spec"), "loader", None), importlib.machinery.ExtensionFileLoader):
+                return True
+        frame = frame.f_back
+    return False
+
+
+def _is_ending(thread: int) -> bool:
+    """Whether a thread is cleaning up after KeyboardInterrupt."""
+    handled = sys._current_exceptions().get(thread, (None, None, None))[1]
+    return any(isinstance(cause, KeyboardInterrupt) for cause in causes(handled))

@@ -1,0 +1,49 @@
+"""The features of BERT4CTR alone."""
+
+from collections.abc import Sequence
+
+import keras
+
+from models.ctr_model import CTRModel
+from models.feature_map import FeatureMap
+from models.layers.tower import Tower
+from models.text.text_model import feature_rows, position_rows, position_term, take_layers
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class FeaturesOnly(CTRModel):
+    """logit = MLP(reduce(concat of features)): the warm-up of BERT4CTR's non-textual part.
+
+    Args:
+        feature_map: The description of the packed tensors; a text is not used.
+        embedding_dim: N, the width of a feature's vector.
+        token_dim: Width of the reduced vector.
+        hidden_units: Widths of the MLP's hidden layers.
+        dropout: Rate after each hidden layer.
+        **options: See CTRModel.
+
+    References:
+        Wang et al., "BERT4CTR", 2023, sections 3.2.3 and 3.2.4.
+    """
+
+    def __init__(
+        self,
+        feature_map: FeatureMap,
+        *,
+        embedding_dim: int = 32,
+        token_dim: int = 512,
+        hidden_units: Sequence[int] = (256,),
+        dropout: float = 0.0,
+        **options,
+    ):
+        super().__init__(feature_map, embedding_dim=embedding_dim, **options)
+        self.reduce = keras.layers.Dense(token_dim, activation="relu", name="reduce")
+        self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
+        self.position = position_term(feature_map, self.tasks)
+
+    def interact(self, rows, inputs, training=None):
+        logits = self.tower(self.reduce(feature_rows(rows, inputs, self.feature_map)), training=training)
+        return logits if self.position is None else logits + self.position(position_rows(rows, self.feature_map))
+
+    def take_weights(self, pretrained: CTRModel) -> None:
+        take_layers(self, pretrained)

@@ -1,0 +1,41 @@
+"""A run's configuration: one YAML file, validated."""
+
+from pipeline.config.run_config import (
+    Bounds,
+    Distillation,
+    Evaluation,
+    Gates,
+    MaxDistance,
+    Model,
+    Monitoring,
+    Plateau,
+    RunConfig,
+    Serving,
+    Stage,
+    Statistics,
+    Tail,
+    Training,
+    check_config,
+    load_config,
+    read_yaml,
+)
+
+__all__ = [
+    "Bounds",
+    "Distillation",
+    "Evaluation",
+    "Gates",
+    "MaxDistance",
+    "Model",
+    "Monitoring",
+    "Plateau",
+    "RunConfig",
+    "Serving",
+    "Stage",
+    "Statistics",
+    "Tail",
+    "Training",
+    "check_config",
+    "load_config",
+    "read_yaml",
+]

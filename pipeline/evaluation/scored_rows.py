@@ -1,0 +1,90 @@
+"""What a model answered to the test rows, row by row: kept by every run and every training of a sweep."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from common.errors import InputError
+from pipeline.config import RunConfig
+from pipeline.fingerprints import fingerprint
+
+LABEL, PROBABILITY, TAIL = "label", "probability", "tail"
+SLICE = "slice."
+_KEY = b"ctrpipe"
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredRows:
+    """One model on the test rows.
+
+    Args:
+        rows: Which rows these are: the same text for the same rows, whatever the model.
+        labels, probabilities: By task, [N] each; the first task is the primary one.
+        slices: By column, the value of each row as text.
+        tail: Which rows are of the Tail slice, bool [N]; None where it was not asked for.
+        tail_of: The slice's definition.
+    """
+
+    rows: str
+    labels: dict[str, np.ndarray]
+    probabilities: dict[str, np.ndarray]
+    slices: dict[str, pa.Array] = dataclasses.field(default_factory=dict)
+    tail: np.ndarray | None = None
+    tail_of: dict[str, Any] | None = None
+
+    def __len__(self) -> int:
+        return len(next(iter(self.labels.values())))
+
+
+def rows_of(data_fingerprint: str, config: RunConfig) -> str:
+    """Names the test rows of a run: the same files, split alike."""
+    split = config.data.split
+    return fingerprint(data_fingerprint, split, config.seed if split.by == "hash" else 0)
+
+
+def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.ndarray] | None = None) -> None:
+    """One Parquet file: `label` and `probability` of the primary task, those of others with `.<task>` behind, `tail`,
+    `slice.<column>`; and columns of `others`. It has its name only when it is whole."""
+    columns: dict[str, Any] = {}
+    for index, task in enumerate(scored.labels):
+        end = f".{task}" if index else ""
+        columns[LABEL + end] = scored.labels[task].astype(np.float32)
+        columns[PROBABILITY + end] = scored.probabilities[task].astype(np.float32)
+    columns |= others or {}
+    if scored.tail is not None:
+        columns[TAIL] = scored.tail
+    columns |= {SLICE + name: values for name, values in scored.slices.items()}
+    about = {"rows": scored.rows, "tasks": list(scored.labels), "tail_of": scored.tail_of}
+    table = pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about)})
+    fresh = path.with_name(f".{path.name}.new")
+    pa.parquet.write_table(table, fresh)
+    fresh.replace(path)
+
+
+def read_scored(path: pathlib.Path) -> ScoredRows:
+    """What `write_scored` wrote. Raises InputError where it is something else, or damaged."""
+    try:
+        table = pa.parquet.read_table(path)
+        about = json.loads((table.schema.metadata or {})[_KEY])
+        tasks = about["tasks"]
+        ends = {task: f".{task}" if index else "" for index, task in enumerate(tasks)}
+        return ScoredRows(
+            about["rows"],
+            {task: table[LABEL + end].to_numpy() for task, end in ends.items()},
+            {task: table[PROBABILITY + end].to_numpy() for task, end in ends.items()},
+            {name.removeprefix(SLICE): table[name] for name in table.column_names if name.startswith(SLICE)},
+            table[TAIL].to_numpy() if TAIL in table.column_names else None,
+            about["tail_of"],
+        )
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except (pa.ArrowException, LookupError, ValueError) as error:
+        reason = " ".join(str(error).split())[:100]
+        raise InputError(
+            f"{path}: has no predictions that can be compared ({reason}); run `ctrpipe run` again"
+        ) from error

@@ -1,0 +1,54 @@
+"""Short hashes of what a run is made from, so that the cache serves nothing that has changed."""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pydantic
+
+from common.errors import InputError
+
+CODE_FOLDERS = ("common", "models", "transforms", "serving", "pipeline")
+
+
+def code_version() -> str:
+    """A hash of the project's code, so that changed code is never served from the cache."""
+    root = pathlib.Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for folder in CODE_FOLDERS:
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def fingerprint(*values: Any) -> str:
+    """A short hash of JSON-able values (pydantic models included)."""
+    plain = [value.model_dump(mode="json") if isinstance(value, pydantic.BaseModel) else value for value in values]
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def fingerprint_files(data: list[dict[str, Any]]) -> str:
+    return hashlib.sha256(json.dumps([file["sha256"] for file in data]).encode()).hexdigest()[:16]
+
+
+def describe_file(path: str) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    return {"path": path, "bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
+
+
+@contextlib.contextmanager
+def described(files: list[str]) -> Iterator[Future[list[dict[str, Any]]]]:
+    """What `describe_file` says of the files, found out beside the block."""
+    with ThreadPoolExecutor(1) as thread:
+        yield thread.submit(lambda: [describe_file(path) for path in files])

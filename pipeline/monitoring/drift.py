@@ -1,0 +1,334 @@
+"""Is a log like an older one (drift), or like the log of what was served (skew)? By TFDV's comparators."""
+
+import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from common.processes import Workers
+from pipeline.config import Monitoring
+from pipeline.monitoring.statistics import RANKED_VALUES, Sampled, generate_statistics, tfdv
+from transforms.log.payload import payload_files, payload_rows
+from transforms.log.readers import find_files
+from transforms.log.schema import raw_schema
+from transforms.log.spec import LogSpec
+from transforms.log.unsplit_log import write_whole_log
+
+# How a comparison calls its two logs.
+SIDES = {"drift": ("new", "previous"), "skew": ("training", "serving")}
+SHOWN_MOVES = 3
+SHOWN_BINS = 10
+# A value that both logs should have so often cannot be absent from one, or from its ranked values, by chance.
+FREQUENT_ROWS = 50
+FREQUENT_VALUES = RANKED_VALUES // 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """Statistics of a log, and how many rows it has that are good and malformed."""
+
+    sampled: Sampled
+    rows: int
+    rejected: int
+
+
+# Logs ----------------------------------------------------------------------------------------------------------------
+
+
+def read_log(spec: LogSpec, patterns: list[str], labels: bool, max_rows: int, seed: int, workers: Workers) -> Log:
+    """Statistics of a raw log.
+
+    Args:
+        spec: The description of the log.
+        patterns: Its files and globs.
+        labels: Whether its rows must have labels; without, labels are not read.
+        max_rows: Above so many rows, the statistics are those of a uniform sample of about so many.
+        seed: Seed of the sample.
+        workers: Where the files are read.
+
+    Raises:
+        InputError: a file cannot be read, or too many of its rows are malformed.
+    """
+    files = find_files(patterns)
+    with tempfile.TemporaryDirectory(prefix="ctrpipe-", dir=workers.scratch) as name:
+        folder = pathlib.Path(name)
+        counts = write_whole_log(spec, files, labels, folder, workers)
+        found = generate_statistics({"log": payload_files(folder)}, max_rows, seed, workers)
+    return Log(found["log"], counts.rows, counts.rejected)
+
+
+# Distances -----------------------------------------------------------------------------------------------------------
+
+
+def compare(kind: str, log: Log, other: Log, spec: LogSpec, limits: Monitoring) -> dict[str, Any]:
+    """How far each column of a log is from another log's, and whether that is too far.
+
+    A categorical column's distance is the largest difference between the shares of one value, a numeric one's the
+    Jensen-Shannon divergence (0 to 1) of the distributions in quantiles; both of the values that are there. The same
+    limit holds for the share of the rows where the value is missing, and for the share of all values together that are
+    frequent in the other log: where a thousand values are exchanged for others, no single one moves far. A column of
+    times is not compared, unless `limits.columns` names it: two days have no hour in common.
+
+    Args:
+        kind: `drift` or `skew`.
+        log: The log in question: the new one (drift), the one that was trained on (skew).
+        other: What it is compared with: an older log (drift), the log of what was served (skew).
+        spec: The description of both.
+        limits: The largest distances that are no breach.
+
+    Returns:
+        One comparison of drift.json: kind, breached, the two logs, and the columns, the worst first.
+    """
+    statistics, others = (_by_column(side.sampled) for side in (log, other))
+    thresholds = _thresholds(spec, limits, set(statistics) & set(others))
+    distances = _distances(kind, log, other, spec, thresholds)
+    columns: list[dict[str, Any]] = []
+    for name, threshold in thresholds.items():
+        sides = (statistics.get(name), others.get(name))
+        column = _Comparison(name, kind, distances.get(name), threshold, sides, (log.sampled, other.sampled))
+        columns.append(column.to_dict())
+    columns.sort(key=lambda column: (not column["breached"], -_severity(column)))
+    return {
+        "kind": kind,
+        "breached": any(column["breached"] for column in columns),
+        "log": _describe(SIDES[kind][0], log),
+        "other": _describe(SIDES[kind][1], other),
+        "columns": columns,
+    }
+
+
+def _describe(name: str, log: Log) -> dict[str, Any]:
+    return {"name": name, "rows": log.rows, "rejected": log.rejected, "rate": log.sampled.rate}
+
+
+def _by_column(sampled: Sampled) -> dict[str, Any]:
+    return {feature.path.step[0]: feature for feature in sampled.statistics.datasets[0].features}
+
+
+def _thresholds(spec: LogSpec, limits: Monitoring, shared: set[str]) -> dict[str, float]:
+    """By column that is compared, its threshold; a label is where both logs have it."""
+    labels = [name for name in spec.label_columns if name in shared]
+    numeric = {*spec.numeric_columns, *labels}
+    found = {}
+    for name in spec.feature_columns + labels:
+        usual = limits.max_distance.numeric if name in numeric else limits.max_distance.categorical
+        if name in limits.columns or name not in spec.columns_of("time", "text"):
+            found[name] = limits.columns.get(name, usual)
+    return found
+
+
+def _distances(kind: str, log: Log, other: Log, spec: LogSpec, thresholds: Mapping[str, float]) -> dict[str, float]:
+    """TFDV's distance of each column that has values in both logs."""
+    schema = raw_schema(spec)
+    numeric = {*spec.numeric_columns, *spec.label_columns}
+    for feature in schema.feature:
+        if feature.name not in thresholds:
+            continue
+        comparator = feature.drift_comparator if kind == "drift" else feature.skew_comparator
+        if feature.name in numeric:
+            divergence = comparator.jensen_shannon_divergence
+            divergence.threshold = thresholds[feature.name]
+            # Bins of equal width say nothing of a long tail: two samples of one log would be far apart.
+            divergence.source.type = divergence.source.QUANTILES
+        else:
+            comparator.infinity_norm.threshold = thresholds[feature.name]
+    role = {"drift": "previous_statistics", "skew": "serving_statistics"}[kind]
+    anomalies = tfdv.validate_statistics(log.sampled.statistics, schema, **{role: other.sampled.statistics})
+    found = {}
+    for info in anomalies.drift_skew_info:
+        (measured,) = info.drift_measurements if kind == "drift" else info.skew_measurements
+        found[info.path.step[0]] = measured.value
+    return found
+
+
+def _severity(column: Mapping[str, Any]) -> float:
+    others = [abs(column[name] - column[f"other_{name}"]) for name in ("missing", "known")]
+    return max(column["distance"] or 0.0, *others) / max(column["threshold"], 1e-9)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Comparison:
+    """One column in both logs; a side is None where the log has no such column."""
+
+    name: str
+    kind: str
+    distance: float | None
+    threshold: float
+    sides: tuple[Any, Any]
+    logs: tuple[Sampled, Sampled]
+
+    def to_dict(self) -> dict[str, Any]:
+        missing, other_missing = self._missing(0), self._missing(1)
+        known, other_known = self._known() if self._is_text() and 1.0 not in (missing, other_missing) else (1.0, 1.0)
+        fault = self._fault(missing, other_missing, known, other_known)
+        return {
+            "column": self.name,
+            "measure": "infinity_norm" if self._is_text() else "jensen_shannon_divergence",
+            "distance": self.distance,
+            "missing": missing,
+            "other_missing": other_missing,
+            "known": known,
+            "other_known": other_known,
+            "threshold": self.threshold,
+            "breached": bool(fault),
+            "text": fault,
+            "moved": [] if 1.0 in (missing, other_missing) else list(self._moves()),
+        }
+
+    def _fault(self, missing: float, other_missing: float, known: float, other_known: float) -> str:
+        """What is a breach, "" where nothing is."""
+        name, other = SIDES[self.kind]
+        if (missing == 1) != (other_missing == 1):
+            return f"no value in the {name if missing == 1 else other} log"
+        if (self.distance or 0.0) > self.threshold:
+            return f"the distance is above {self.threshold:g}"
+        if abs(missing - other_missing) > self.threshold:
+            return f"missing in {missing:.1%} of the rows, in {other_missing:.1%} of the {other} log"
+        if abs(known - other_known) > self.threshold:
+            return f"the frequent values of the {other} log, {other_known:.1%} of it, are {known:.1%} of the {name} log"
+        return ""
+
+    def _known(self) -> tuple[float, float]:
+        """The share of the other log's frequent values, all together, in the log and in the other log."""
+        values, others = self._values(0), self._values(1)
+        rows = min(side.common_stats.num_non_missing for side in (values, others))
+        known = other_known = 0.0
+        shares = {name: share for name, share, _ in _shares_of_values(values, others)}
+        for bucket in others.rank_histogram.buckets[:FREQUENT_VALUES]:
+            share = bucket.sample_count / others.common_stats.num_non_missing
+            if share * rows >= FREQUENT_ROWS:
+                known += shares[bucket.label]
+                other_known += share
+        return known, other_known
+
+    def _is_text(self) -> bool:
+        return any(side is not None and side.WhichOneof("stats") == "string_stats" for side in self.sides)
+
+    def _values(self, index: int) -> Any:
+        side = self.sides[index]
+        return getattr(side, side.WhichOneof("stats"))
+
+    def _missing(self, index: int) -> float:
+        """The share of the rows without a value."""
+        rows = self.logs[index].statistics.datasets[0].num_examples
+        if self.sides[index] is None:
+            return 1.0
+        return (rows - self._values(index).common_stats.num_non_missing) / rows
+
+    def _moves(self) -> Iterator[dict[str, Any]]:
+        """The values, or ranges of numbers, whose share of the rows with a value has changed most."""
+        values, others = self._values(0), self._values(1)
+        shares = _shares_of_values(values, others) if self._is_text() else _shares_of_bins(values, others)
+        moved = [row for row in shares if row[1] != row[2]]
+        for name, share, other in sorted(moved, key=lambda row: -abs(row[1] - row[2]))[:SHOWN_MOVES]:
+            yield {"value": name, "share": share, "other": other}
+
+
+def _shares_of_values(values: Any, others: Any) -> list[tuple[str, float, float]]:
+    found: list[dict[str, float]] = []
+    for side in (values, others):
+        present = side.common_stats.num_non_missing
+        found.append({bucket.label: bucket.sample_count / present for bucket in side.rank_histogram.buckets})
+    names = dict.fromkeys([*found[0], *found[1]])
+    return [(name, found[0].get(name, 0.0), found[1].get(name, 0.0)) for name in names]
+
+
+def _shares_of_bins(values: Any, others: Any) -> list[tuple[str, float, float]]:
+    """Of ranges that hold about a tenth of the other log's numbers each, and of what lies below and above them."""
+    ends, shares = _cumulated(others)
+    edges = np.unique(ends[np.searchsorted(shares, np.arange(SHOWN_BINS) / SHOWN_BINS)])
+    cumulated = [np.interp(edges, *_cumulated(side), left=0.0, right=1.0) for side in (values, others)]
+    parts = [np.diff(np.concatenate([[0.0], side, [1.0]])) for side in cumulated]
+    names = [f"{max(edge, others.min):.6g}" for edge in edges]
+    texts = [f"below {names[0]}"]
+    texts += [low if low == high else f"{low} to {high}" for low, high in zip(names[:-1], names[1:], strict=True)]
+    texts += [f"above {names[-1]}"]
+    return [(text, float(share), float(other)) for text, share, other in zip(texts, *parts, strict=True)]
+
+
+def _cumulated(values: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of TFDV's quantile buckets, each once, after a number below all; the share of the numbers up to each."""
+    histogram = next(found for found in values.histograms if found.type == found.QUANTILES)
+    ends = [np.nextafter(values.min, -np.inf)] + [bucket.high_value for bucket in histogram.buckets]
+    counts = np.cumsum([0.0] + [bucket.sample_count for bucket in histogram.buckets])
+    last = np.append(np.diff(ends) > 0, True)
+    return np.array(ends)[last], counts[last] / counts[-1]
+
+
+def compare_logs(
+    spec: LogSpec,
+    data: list[str],
+    against: list[str],
+    kind: str,
+    limits: Monitoring,
+    max_rows: int,
+    seed: int,
+    workers: Workers,
+) -> dict[str, Any]:
+    """`compare` of two raw logs; to see skew, neither needs labels.
+
+    Returns:
+        The contents of drift.json: breached, and the one comparison.
+
+    Raises:
+        InputError: a log cannot be read.
+    """
+    log, other = (read_log(spec, patterns, kind == "drift", max_rows, seed, workers) for patterns in (data, against))
+    return _together([compare(kind, log, other, spec, limits)])
+
+
+def compare_training_rows(
+    examples: pathlib.Path,
+    statistics: Sampled,
+    spec: LogSpec,
+    limits: Monitoring,
+    max_rows: int,
+    seed: int,
+    workers: Workers,
+) -> dict[str, Any]:
+    """The training split of a payload beside each log that `limits` names.
+
+    Args:
+        examples: The payload's folder.
+        statistics: Those of its training split.
+        spec: The description of the log.
+        limits: The logs, and the largest distances that are no breach.
+        max_rows: See read_log.
+        seed: See read_log.
+        workers: Where the logs are read.
+
+    Returns:
+        The contents of drift.json: breached, and the comparisons.
+
+    Raises:
+        InputError: a log cannot be read.
+    """
+    # What was malformed is in no split: the run itself counts it.
+    log = Log(statistics, payload_rows(payload_files(examples / "Split-train")), 0)
+    comparisons = [
+        compare(kind, log, read_log(spec, patterns, kind == "drift", max_rows, seed, workers), spec, limits)
+        for kind, patterns in (("drift", limits.previous), ("skew", limits.serving))
+        if patterns
+    ]
+    return _together(comparisons)
+
+
+def _together(comparisons: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"breached": any(found["breached"] for found in comparisons), "comparisons": comparisons}
+
+
+def drift_gate(drift: dict[str, Any]) -> dict[str, Any]:
+    """drift.json as a row of the gate table."""
+    far = far_columns(drift)
+    reason = f"further away than they may be: {', '.join(far)}" if far else "no column is further away than it may be"
+    bound = "of no column above its limit"
+    return {"metric": "drift", "kind": "drift", "bound": bound, "value": None, "passed": not far, "reason": reason}
+
+
+def far_columns(drift: dict[str, Any]) -> list[str]:
+    """The columns that are a breach, each once."""
+    columns = (column for comparison in drift["comparisons"] for column in comparison["columns"])
+    return list(dict.fromkeys(column["column"] for column in columns if column["breached"]))

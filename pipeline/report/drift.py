@@ -1,0 +1,57 @@
+"""A comparison of two logs for people: a table in the terminal, one page, one JSON file."""
+
+import json
+import pathlib
+from typing import Any
+
+import rich.console
+import rich.markup
+import rich.table
+
+from common.errors import InputError
+from pipeline.report.report import template
+
+SHOWN_COLUMNS = 20
+
+
+def print_comparison(comparison: dict[str, Any]) -> None:
+    """All columns with a breach, and the nearest to one."""
+    log, other = comparison["log"], comparison["other"]
+    for side in (log, other):
+        sample = f" (statistics: of a sample of {side['rate']:.2%})" if side["rate"] < 1 else ""
+        print(f"The {side['name']} log: {side['rows']:,} rows{sample}, {side['rejected']:,} malformed")
+    columns = comparison["columns"]
+    breaches = sum(column["breached"] for column in columns)
+    shown = columns[: max(breaches, SHOWN_COLUMNS)]
+    moved = f"what moved most ({log['name']}, {other['name']})"
+    table = rich.table.Table("column", "distance", "limit", "missing", "verdict", moved)
+    for column in shown:
+        distance = "-" if column["distance"] is None else f"{column['distance']:.4f}"
+        moves = (f"{move['value']} ({move['share']:.1%}, {move['other']:.1%})" for move in column["moved"])
+        verdict = f"BREACH: {column['text']}" if column["breached"] else "ok"
+        missing = f"{column['missing']:.1%}, {column['other_missing']:.1%}"
+        cells = (column["column"], distance, f"{column['threshold']:g}", missing, verdict, "; ".join(moves))
+        table.add_row(*(rich.markup.escape(cell) for cell in cells))
+    rich.console.Console().print(table)
+    if len(shown) < len(columns):
+        print(f"and {len(columns) - len(shown)} more columns, all nearer")
+    print(f"{breaches} of {len(columns)} columns are further away than they may be")
+
+
+def write_drift(drift: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
+    """Writes drift.json, and drift.html for people; returns their paths.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    texts = {
+        folder / "drift.json": json.dumps(drift, indent=1),
+        folder / "drift.html": template("drift_page.html.jinja").render(drift=drift),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --output") from error
+    return list(texts)

@@ -1,0 +1,165 @@
+"""report.html: one file that opens offline, from what a run left in its folder."""
+
+import base64
+import io
+import json
+import pathlib
+from typing import Any
+
+import jinja2
+import matplotlib
+import numpy as np
+import pyarrow.parquet
+
+from common.errors import InputError
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+CALIBRATION_BINS = 20
+
+
+def write_report(directory: pathlib.Path) -> pathlib.Path:
+    """Writes DIRECTORY/report.html and returns its path.
+
+    Raises:
+        InputError: there is no finished run in the folder, or what it left is incomplete or damaged.
+    """
+    if not (directory / "metrics.json").exists():
+        raise InputError(f"{directory}: no finished run here (metrics.json is absent); run `ctrpipe run` first")
+    data = directory / "report_data"
+    try:
+        text = _render(directory / "metrics.json", data)
+    except (jinja2.UndefinedError, pyarrow.ArrowException, LookupError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{data}: not as `ctrpipe run` leaves it ({reason}); run it again") from error
+    path = directory / "report.html"
+    fresh = directory / ".report.html.new"
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+    return path
+
+
+def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
+    history = _read_json(data / "history.json")
+    return template("report.html.jinja").render(
+        metrics={"tail": None, **_read_json(metrics)},
+        gates=_read_json(data / "gates.json"),
+        history=history,
+        statistics=_read_json(data / "statistics.json"),
+        drift=_read_json(data / "drift.json") if (data / "drift.json").exists() else None,
+        lineage=_read_json(data / "lineage.json"),
+        config=_read(data / "config.yaml").decode("utf-8"),
+        plots=_plots(_read(data / "predictions.parquet"), history),
+    )
+
+
+def template(name: str) -> jinja2.Template:
+    """A page of this folder: values are escaped, an unknown one is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters.update(number=_number, share=_share)
+    return environment.get_template(name)
+
+
+def _read(path: pathlib.Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); run `ctrpipe run` again") from error
+
+
+def _read_json(path: pathlib.Path) -> Any:
+    try:
+        return json.loads(_read(path))
+    except ValueError as error:
+        raise InputError(f"{path}: damaged ({error}); run `ctrpipe run` again") from error
+
+
+def _number(value: Any) -> str:
+    if value is None or (isinstance(value, float) and not np.isfinite(value)):
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+
+
+def _share(value: float) -> str:
+    return f"{value:.2%}"
+
+
+def _plots(predictions: bytes, history: dict[str, Any]) -> dict[str, str]:
+    """Plots by title, as data URIs."""
+    plots: dict[str, str] = {}
+    if history["evaluations"]:
+        plots["Training curves"] = _draw(lambda axes: _draw_history(axes, history), 2)
+    table = pyarrow.parquet.read_table(pyarrow.BufferReader(predictions))
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    if 0 < columns["label"].sum() < len(columns["label"]):
+        plots["ROC"] = _draw(lambda axes: _draw_roc(axes[0], columns), 1)
+    plots["Calibration"] = _draw(lambda axes: _draw_calibration(axes[0], columns), 1)
+    plots["Scores by class"] = _draw(lambda axes: _draw_scores(axes[0], columns), 1)
+    return plots
+
+
+def _draw(paint: Any, panels: int) -> str:
+    figure, axes = plt.subplots(1, panels, figsize=(4.6 * panels, 3.4), squeeze=False)
+    paint(axes[0])
+    figure.tight_layout()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    plt.close(figure)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _draw_history(axes: Any, history: dict[str, Any]) -> None:
+    seen = [row["examples"] for row in history["evaluations"]]
+    axes[0].plot(seen, [row["train_loss"] for row in history["evaluations"]], marker=".", label="training")
+    axes[0].plot(seen, [row["validation_log_loss"] for row in history["evaluations"]], marker=".", label="validation")
+    axes[0].set(xlabel="examples", ylabel="log loss")
+    axes[1].plot(seen, [row["validation_auc"] for row in history["evaluations"]], marker=".", label="validation")
+    axes[1].set(xlabel="examples", ylabel="AUC")
+    for axis in axes:
+        if history["best"] is not None:
+            axis.axvline(seen[history["best"]], color="gray", linestyle=":", label="best")
+        axis.legend()
+
+
+def _models(columns: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
+    names = (("model", "probability"), ("baseline", "baseline_probability"))
+    return [(label, columns[name]) for label, name in names if name in columns]
+
+
+def _draw_roc(axis: Any, columns: dict[str, np.ndarray]) -> None:
+    from sklearn.metrics import roc_curve
+
+    for name, probability in _models(columns):
+        false_positive, true_positive, _ = roc_curve(columns["label"], probability)
+        axis.plot(false_positive, true_positive, label=name)
+    axis.plot([0, 1], [0, 1], color="gray", linestyle=":")
+    axis.set(xlabel="false positive rate", ylabel="true positive rate")
+    axis.legend()
+
+
+def _draw_calibration(axis: Any, columns: dict[str, np.ndarray]) -> None:
+    highest = 0.0
+    for name, probability in _models(columns):
+        parts = np.array_split(np.argsort(probability, kind="stable"), min(CALIBRATION_BINS, len(probability)))
+        predicted = [probability[part].mean() for part in parts]
+        axis.plot(predicted, [columns["label"][part].mean() for part in parts], marker=".", label=name)
+        highest = max(highest, *predicted)
+    axis.plot([0, highest], [0, highest], color="gray", linestyle=":")
+    axis.set(xlabel="predicted", ylabel="observed (bins of equal mass)")
+    axis.legend()
+
+
+def _draw_scores(axis: Any, columns: dict[str, np.ndarray]) -> None:
+    bins = np.linspace(0, max(float(columns["probability"].max()), 1e-6), 41)
+    for value, name in ((0, "no click"), (1, "click")):
+        scores = columns["probability"][columns["label"] == value]
+        if len(scores):
+            axis.hist(scores, bins=bins, density=True, alpha=0.55, label=name)
+    axis.set(xlabel="predicted probability", ylabel="density")
+    axis.legend()

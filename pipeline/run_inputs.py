@@ -1,0 +1,86 @@
+"""What a run is made from, besides its configuration: files, code, checkpoints, and the version to beat."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from pipeline.config import Model, Monitoring, RunConfig
+from pipeline.fingerprints import code_version, describe_file, fingerprint, fingerprint_files
+from serving.layout import versions
+from transforms.log.readers import find_files
+from transforms.text.checkpoint import checkpoint_fingerprint
+
+MONITORED = ("previous", "serving")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunInputs:
+    """What a run is made from, besides its configuration."""
+
+    files: tuple[str, ...]
+    data_fingerprint: str
+    code_version: str
+    output: pathlib.Path
+    baseline_version: str  # the version to beat, "" where there is none
+    monitoring: Monitoring = Monitoring()  # the configuration's, its logs as absolute paths
+    monitored_fingerprint: str = ""
+    checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # by encoder, the fingerprint of its files
+
+    def training_fingerprint(self, config: RunConfig, model: Model) -> str:
+        """The same for two runs that would train the same model: gates, slices and names have no part in it."""
+        parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.code_version)
+        return fingerprint(*parts, self.checkpoints)
+
+    def transform_version(self, config: RunConfig) -> str:
+        """The same for two runs whose code, and whose tokenizer, transform alike."""
+        tokenizer = self.checkpoints.get(config.text.encoder) if config.text else None
+        return fingerprint(self.code_version, tokenizer) if tokenizer else self.code_version
+
+
+def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> RunInputs:
+    models = [model for model in (config.model, config.evaluation.baseline) if model]
+    named = {config.text.encoder if config.text else None, *(model.encoder for model in models)}
+    checkpoints = {name: checkpoint_fingerprint(name) for name in sorted(filter(None, named))}
+    return RunInputs(
+        tuple(absolute(files)),
+        fingerprint_files(data),
+        code_version(),
+        output,
+        baseline_version="",
+        checkpoints=checkpoints,
+    )
+
+
+def complete(config: RunConfig, inputs: RunInputs, monitored: dict[str, Any]) -> RunInputs:
+    """The RunInputs with the version to beat and the logs to compare with."""
+    push_folder = inputs.output / "models" / config.serving.model_name
+    newest = version_to_beat(push_folder, inputs.training_fingerprint(config, config.model))
+    return dataclasses.replace(inputs, baseline_version=newest, **monitored)
+
+
+def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
+    """What RunInputs says of the logs to compare with.
+
+    Raises:
+        InputError: a log cannot be read.
+    """
+    logs = {kind: find_files(getattr(monitoring, kind)) for kind in MONITORED if getattr(monitoring, kind)}
+    absolute = {kind: [str(pathlib.Path(path).resolve()) for path in paths] for kind, paths in logs.items()}
+    described = [describe_file(path) for paths in logs.values() for path in paths]
+    return {
+        "monitoring": monitoring.model_copy(update=absolute),
+        "monitored_fingerprint": fingerprint_files(described) if described else "",
+    }
+
+
+def version_to_beat(push_folder: pathlib.Path, training_fingerprint: str) -> str:
+    """The newest pushed version that another training made, so that repeating a run finds everything in the cache."""
+    for version in reversed(versions(push_folder)):
+        made_by = version / "assets.extra" / "training_fingerprint"
+        if not made_by.exists() or made_by.read_text() != training_fingerprint:
+            return version.name
+    return ""
+
+
+def absolute(files: list[str]) -> list[str]:
+    return [str(pathlib.Path(path).resolve()) for path in files]

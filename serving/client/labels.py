@@ -1,0 +1,292 @@
+"""Labels of a served model: changes of TF Serving's model config file, in the order that a running server needs.
+
+A label may only point at a version that is available (contract V7), and a version is only available while the model's
+policy has it loaded. So a change first has the server load what the labels are to point at, then moves them.
+"""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from google.protobuf import text_format
+from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
+
+from common.errors import InputError
+from serving.client import ModelClient, VersionStatus
+from serving.client.model_client import one_line
+from serving.layout import versions
+from serving.text_proto import read_text_proto
+
+PREVIOUS = ".previous"
+_POLL_SECONDS = 0.2
+_FORM = 'model_config_list { config { name: "ctr" base_path: "/models/ctr" model_platform: "tensorflow" } }'
+
+
+class ServedLabels:
+    """The labels of one model of a model config file. Comments in the file do not outlive a change.
+
+    Args:
+        file: The model config file. What a model was before its last change is kept beside it, in FILE.previous.
+        model: The model's name.
+        client: A client of the model, which is asked whether versions are available; without one a change is only
+            written.
+        reload: Hands a changed configuration to the server, which otherwise has to look at the file by itself
+            (--model_config_file_poll_wait_seconds).
+        wait_seconds: How long the server may take to load versions, and to take the labels.
+
+    Raises:
+        InputError: the file cannot be read, or has no such model.
+    """
+
+    def __init__(
+        self,
+        file: pathlib.Path,
+        model: str,
+        client: ModelClient | None = None,
+        reload: Callable[[ModelServerConfig], None] | None = None,
+        wait_seconds: float = 60.0,
+    ):
+        self._file = file.resolve()
+        self._previous = self._file.with_name(self._file.name + PREVIOUS)
+        self._model = model
+        self._client = client
+        self._reload = reload
+        self._wait_seconds = wait_seconds
+        self.current()
+
+    def current(self) -> ModelConfig:
+        """The model's part of the file."""
+        return _find(read_config(self._file), self._model, self._file)
+
+    def previous(self) -> ModelConfig | None:
+        """What it was before the last change, None where nothing is kept."""
+        if not self._previous.exists():
+            return None
+        return next((one for one in _models(read_config(self._previous)) if one.name == self._model), None)
+
+    def move(self, labels: Mapping[str, int], remove: Collection[str] = ()) -> ModelConfig:
+        """Points labels at versions and takes others away; all change at once.
+
+        Raises:
+            InputError: a version does not exist or is not available in time, a label to remove is not there, or the
+                server refuses: then nothing has changed.
+        """
+        for label in labels:
+            if not label or set(label) & set("/: ") or label in remove:
+                raise InputError(f"label '{label}': give it a name without '/', ':' and spaces, and one version")
+        with _locked(self._file):
+            current = self.current()
+            unknown = sorted(set(remove) - set(current.version_labels))
+            if unknown:
+                has = ", ".join(sorted(current.version_labels)) or "none"
+                raise InputError(f"{self._file}: model {self._model} has no label '{unknown[0]}'; it has {has}")
+            wanted = {label: version for label, version in current.version_labels.items() if label not in remove}
+            return self._change(current, _with_labels(current, {**wanted, **labels}))
+
+    def roll_back(self) -> ModelConfig:
+        """Undoes the last change of this model; a second time does it again.
+
+        Raises:
+            InputError: no change is kept, or as with move.
+        """
+        with _locked(self._file):
+            previous = self.previous()
+            if previous is None:
+                raise InputError(f"{self._previous}: no change of model {self._model} is kept here to roll back")
+            return self._change(self.current(), previous)
+
+    def _change(self, current: ModelConfig, target: ModelConfig) -> ModelConfig:
+        needed = set(target.version_labels.values())
+        self._check_folders(current, needed)
+        if needed:
+            # What was labelled stays loaded: rolling back must not have to wait for it.
+            target = _with_loaded(target, needed | self._in_use(current))
+        with self._undone_on_failure():
+            if needed and self._client and not needed <= self._available():
+                before = self._client.status()
+                self._publish(_with_loaded(current, needed | self._loaded(current)))
+                self._await_versions(needed, before)
+            self._publish(target)
+        if target.version_labels != current.version_labels:  # the same command twice must not forget what was before
+            self._keep(current)
+        self._await_labels(target)
+        return target
+
+    # What there is ---------------------------------------------------------------------------------------------------
+
+    def _check_folders(self, current: ModelConfig, needed: Collection[int]) -> None:
+        base = pathlib.Path(current.base_path)
+        there = {int(path.name) for path in versions(base)}
+        missing = sorted(set(needed) - there)
+        if base.is_dir() and missing:  # it may be a path of another machine
+            has = ", ".join(map(str, sorted(there))) or "none"
+            raise InputError(f"{base}: version {missing[0]} of model {self._model} is not here; it has {has}")
+
+    def _available(self) -> set[int]:
+        assert self._client
+        return {one.version for one in self._client.status() if one.state == "AVAILABLE"}
+
+    def _in_use(self, current: ModelConfig) -> set[int]:
+        """The versions that requests go to."""
+        return set(current.version_labels.values()) or self._loaded(current)
+
+    def _loaded(self, current: ModelConfig) -> set[int]:
+        """The versions that the policy has loaded, as far as can be known."""
+        policy = current.model_version_policy
+        if policy.HasField("specific"):
+            return set(policy.specific.versions)
+        if self._client:
+            return self._available()
+        found = [int(path.name) for path in versions(pathlib.Path(current.base_path))]
+        return set(found if policy.HasField("all") else found[-max(policy.latest.num_versions, 1) :])
+
+    # What is done ----------------------------------------------------------------------------------------------------
+
+    def _publish(self, entry: ModelConfig) -> None:
+        """Writes the model's part of the file, and tells the server."""
+        config = read_config(self._file)
+        _find(config, self._model, self._file).CopyFrom(entry)
+        _write(self._file, text_format.MessageToString(config))
+        if self._reload:
+            self._reload(config)
+
+    @contextlib.contextmanager
+    def _undone_on_failure(self) -> Iterator[None]:
+        """The file as it was; a server that has taken a part of a change is told so."""
+        before = self._file.read_text()
+        try:
+            yield
+        except BaseException:
+            if self._file.read_text() != before:
+                _write(self._file, before)
+                if self._reload:
+                    with contextlib.suppress(InputError):
+                        self._reload(read_config(self._file))
+            raise
+
+    def _keep(self, entry: ModelConfig) -> None:
+        kept = read_config(self._previous) if self._previous.exists() else ModelServerConfig()
+        others = [one for one in _models(kept) if one.name != self._model]
+        kept = ModelServerConfig()
+        kept.model_config_list.config.extend([*others, entry])
+        _write(self._previous, text_format.MessageToString(kept), like=self._file)
+
+    def _await_versions(self, needed: set[int], before: list[VersionStatus]) -> None:
+        assert self._client
+        deadline = time.monotonic() + self._wait_seconds
+        while True:
+            found = self._client.status()
+            left = needed - {one.version for one in found if one.state == "AVAILABLE"}
+            if not left:
+                return
+            failed = [one for one in found if one.version in left and one.error_code != "OK"]
+            if any(one not in before for one in failed):  # an older failure may be overcome
+                raise InputError(
+                    f"{self._client.address}: version {failed[0].version} of model {self._model} did not load "
+                    f"({one_line(failed[0].error_message)}); no label has moved"
+                )
+            if time.monotonic() > deadline:
+                states = {one.version: f"{one.state} {one_line(one.error_message)}".strip() for one in found}
+                raise InputError(
+                    f"{self._client.address}: version {min(left)} of model {self._model} is "
+                    f"{states.get(min(left), 'not known')} after {self._wait_seconds:g} s, and a label may only point "
+                    f"at one that is AVAILABLE; {self._advice()}"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def _await_labels(self, target: ModelConfig) -> None:
+        if self._client is None:
+            return
+        deadline = time.monotonic() + self._wait_seconds
+        for label, version in target.version_labels.items():
+            while (found := self._asked(label)) != version:
+                if time.monotonic() > deadline:
+                    shown = "unknown" if found is None else f"at version {found}"
+                    raise InputError(
+                        f"{self._client.address}: {self._file} is written, but label '{label}' is still {shown} after "
+                        f"{self._wait_seconds:g} s; {self._advice()}"
+                    )
+                time.sleep(_POLL_SECONDS)
+
+    def _asked(self, label: str) -> int | None:
+        assert self._client
+        try:
+            return self._client.version_of(label)
+        except InputError:  # the server does not know the label yet
+            return None
+
+    def _advice(self) -> str:
+        if self._reload:
+            return "see the server's log"
+        return "does it run with --model_config_file_poll_wait_seconds? Otherwise give --grpc"
+
+
+def read_config(file: pathlib.Path) -> ModelServerConfig:
+    """A model config file.
+
+    Raises:
+        InputError: it cannot be read, or is of another form.
+    """
+    return read_text_proto(file, ModelServerConfig(), _FORM)
+
+
+def _models(config: ModelServerConfig) -> list[ModelConfig]:
+    return list(config.model_config_list.config)
+
+
+def _find(config: ModelServerConfig, model: str, file: pathlib.Path) -> ModelConfig:
+    found = [one for one in _models(config) if one.name == model]
+    if len(found) != 1:
+        names = ", ".join(one.name for one in _models(config)) or "none"
+        raise InputError(f"{file}: model '{model}' is {'listed twice' if found else 'not in it'}; it has {names}")
+    return found[0]
+
+
+def _with_labels(entry: ModelConfig, labels: Mapping[str, int]) -> ModelConfig:
+    changed = ModelConfig()
+    changed.CopyFrom(entry)
+    changed.version_labels.clear()
+    changed.version_labels.update(labels)
+    return changed
+
+
+def _with_loaded(entry: ModelConfig, loaded: Collection[int]) -> ModelConfig:
+    """The policy `latest` would drop a labelled version when a newer one is pushed; `specific` keeps it."""
+    changed = ModelConfig()
+    changed.CopyFrom(entry)
+    if not entry.model_version_policy.HasField("all"):
+        changed.model_version_policy.specific.versions[:] = sorted(loaded)
+    return changed
+
+
+def _write(file: pathlib.Path, text: str, like: pathlib.Path | None = None) -> None:
+    """In one rename; with the permissions that the file has, for the server may run as another user."""
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "w") as output:
+            output.write(text)
+            output.flush()
+            os.fsync(output.fileno())
+        shutil.copymode(like or file, name)
+        os.replace(name, file)
+    except BaseException:
+        pathlib.Path(name).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _locked(file: pathlib.Path) -> Iterator[None]:
+    """Keeps other changes away. The lock is on the folder: the file itself is replaced."""
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise InputError(f"{file}: another ctrpipe label is changing it; try again") from error
+    finally:
+        os.close(folder)

@@ -1,0 +1,131 @@
+"""`ctrpipe predict`: raw rows of a file -> a server's probabilities."""
+
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pydantic
+
+from common.errors import InputError
+from pipeline.config import load_config
+from serving.client import ModelClient
+from serving.layout import find_version, read_log_spec
+from transforms.log.raw_arrays import raw_arrays
+from transforms.log.readers import LogBatch, LogReader, Reject, find_files
+from transforms.log.spec import LogSpec
+
+BATCH = 1000
+
+
+class PredictedRow(NamedTuple):
+    """A row's 0-based line, the probability of the primary task, and which label and version gave it, where known."""
+
+    line: int
+    probability: float
+    label: str | None
+    version: int | None
+
+
+def predict_rows(
+    client: ModelClient,
+    file: pathlib.Path,
+    rows: int,
+    model: pathlib.Path | None = None,
+    config: pathlib.Path | None = None,
+    key: str | None = None,
+    passed_over: Callable[[Reject], None] = lambda reject: None,
+) -> Iterator[PredictedRow]:
+    """The first good rows of the file, in its order. A client that divides requests between labels divides the rows.
+
+    Args:
+        client: A client of the model.
+        file: A raw log.
+        rows: How many rows at most.
+        model: The served model's folder, to read the log's format from.
+        config: The run's configuration, instead; with neither, the server is asked.
+        key: A column; rows with the same value of it go to the same label.
+        passed_over: Told each malformed row that lies before or between the rows.
+
+    Raises:
+        InputError: the file, the configuration, the model or the server's answer cannot be used.
+    """
+    path = find_files([str(file)])[0]
+    spec = _spec(client, model, config)
+    if key is not None and key not in spec.feature_columns:
+        raise InputError(f"--key {key}: no column of the model; it has {', '.join(spec.feature_columns)}")
+    for batch in _first_rows(LogReader(spec, labels=False), path, rows):
+        for reject in batch.rejects:
+            passed_over(reject)
+        if len(batch.lines):
+            yield from _ask(client, spec, batch, key)
+
+
+def _ask(client: ModelClient, spec: LogSpec, batch: LogBatch, key: str | None) -> list[PredictedRow]:
+    columns = raw_arrays(batch.rows, spec)
+    found: list[PredictedRow] = []
+    for label, rows in _by_label(client, batch.rows, key).items():
+        answer = client.ask({name: values[rows] for name, values in columns.items()}, "serving_raw", label=label)
+        probabilities = _probabilities(client, answer.outputs, spec, len(rows))
+        lines = batch.lines[rows].tolist()
+        pairs = zip(lines, probabilities.tolist(), strict=True)
+        found += [PredictedRow(line, probability, answer.label, answer.version) for line, probability in pairs]
+    return sorted(found)
+
+
+def _by_label(client: ModelClient, rows: pa.RecordBatch, key: str | None) -> dict[str | None, np.ndarray]:
+    """The rows for each label, by number; None is the client's own choice."""
+    if client.split is None:
+        return {None: np.arange(rows.num_rows)}
+    keys = [None] * rows.num_rows if key is None else rows[key].to_pylist()
+    labels = np.array([client.split.choose(value) for value in keys])
+    return {str(label): np.flatnonzero(labels == label) for label in np.unique(labels)}
+
+
+def _probabilities(client: ModelClient, outputs: dict[str, np.ndarray], spec: LogSpec, rows: int) -> np.ndarray:
+    task = next(iter(spec.data.labels))
+    values = outputs.get(task)
+    if values is None or values.shape != (rows,) or values.dtype.kind not in "fi":
+        message = f"the answer holds no probability of '{task}' for each row; is this the right model?"
+        raise InputError(f"{client.address}: {message}")
+    return values
+
+
+def _spec(client: ModelClient, model: pathlib.Path | None, config: pathlib.Path | None) -> LogSpec:
+    """The description of the log: from a configuration, a model's folder, or the served model itself."""
+    if config:
+        return load_config(config).log_spec
+    if model:
+        return read_log_spec(find_version(model))
+    hint = "give --model or --config to say what the file looks like"
+    try:
+        outputs = client.predict({"request": [""]}, signature_name="log_spec")
+    except InputError as error:
+        if "log_spec" in str(error):  # the model has no such signature
+            raise InputError(f"{error}; {hint}") from error
+        raise
+    try:
+        return LogSpec.model_validate_json(outputs["log_spec"][0])
+    except (pydantic.ValidationError, LookupError, TypeError) as error:
+        raise InputError(
+            f"{client.address}: the server does not say what the model's log looks like; {hint}"
+        ) from error
+
+
+def _first_rows(reader: LogReader, path: str, rows: int) -> Iterator[LogBatch]:
+    """The first good rows in batches of one request, each with the malformed rows between its first and last one."""
+    left = rows
+    for batch in reader.read(path):
+        rejects = list(batch.rejects)
+        for start in range(0, batch.rows.num_rows, BATCH):
+            take = min(BATCH, left, batch.rows.num_rows - start)
+            lines = batch.lines[start : start + take]
+            before = [reject for reject in rejects if reject.line < lines[-1]]
+            yield LogBatch(batch.path, batch.rows.slice(start, take), lines, before)
+            rejects = rejects[len(before) :]
+            left -= take
+            if not left:
+                return
+        if rejects:
+            yield LogBatch(batch.path, batch.rows.slice(0, 0), batch.lines[:0], rejects)

@@ -1,0 +1,190 @@
+"""One part of a raw log -> its scores, dead letters, counts and a sample, each a file that appears whole or not."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from common.errors import InputError
+from serving.scoring.folder import SAMPLE, Part, score_columns
+from serving.scoring.rows import Scorer
+from transforms.log.payload import PayloadWriter, payload_schema
+from transforms.log.readers import LogBatch, LogReader
+
+BLOCK_BYTES = 1 << 26  # of the rows that are packed together; of Criteo's, some 160,000
+BINS = 1000  # of equal width, of the scores' histogram
+
+
+@dataclasses.dataclass
+class Counts:
+    """Of a part, or of all: lines that were scored and that were malformed, and the scores of each task.
+
+    A task's `histogram` has BINS bins of equal width from 0 to 1.
+    """
+
+    scored: int
+    rejected: int
+    tasks: dict[str, dict[str, Any]]
+
+    @property
+    def rows(self) -> int:
+        return self.scored + self.rejected
+
+    @classmethod
+    def none(cls, tasks: list[str]) -> "Counts":
+        return cls(0, 0, {task: {"sum": 0.0, "not_finite": 0, "histogram": [0] * BINS} for task in tasks})
+
+    def add(self, other: "Counts") -> None:
+        self.scored += other.scored
+        self.rejected += other.rejected
+        for task, found in self.tasks.items():
+            more = other.tasks[task]
+            found["sum"] += more["sum"]
+            found["not_finite"] += more["not_finite"]
+            found["histogram"] = [a + b for a, b in zip(found["histogram"], more["histogram"], strict=True)]
+
+
+def _count(scores: dict[str, np.ndarray], rejected: int) -> Counts:
+    tasks = {}
+    for task, values in scores.items():
+        finite = values[np.isfinite(values)]
+        histogram = np.histogram(finite, BINS, (0.0, 1.0))[0].tolist()
+        tasks[task] = {
+            "sum": float(finite.sum(dtype=np.float64)),
+            "not_finite": len(values) - len(finite),
+            "histogram": histogram,
+        }
+    return Counts(len(next(iter(scores.values()))), rejected, tasks)
+
+
+def score_part(
+    scorer: Scorer,
+    part: Part,
+    folder: pathlib.Path,
+    sample_rate: float = 0.0,
+    progress: Callable[[str], None] = lambda text: None,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Writes `<name>.parquet` last, and before it `<name>.json` (Counts), `<name>.jsonl` where lines are malformed, and
+    `sample/<name>-00000.parquet`, a payload of the features.
+
+    Args:
+        scorer: The model.
+        part: What to score.
+        folder: The folder of unfinished work.
+        sample_rate: The share of the good rows that is drawn for the sample.
+        progress: Told how many rows are scored.
+        check: Called now and then; what it raises ends the work.
+
+    Raises:
+        InputError: the log cannot be read, or the result not be written.
+    """
+    fresh = folder / f".{part.name}-{uuid.uuid4()}"  # a runner may try twice
+    try:
+        fresh.mkdir()
+        _write(scorer, part, fresh, sample_rate, progress, check)
+        for sample in fresh.glob("sample-*.parquet"):
+            sample.replace(folder / SAMPLE / sample.name.replace("sample", part.name))
+        for suffix in ("jsonl", "json", "parquet"):
+            if (made := fresh / f"part.{suffix}").exists():
+                made.replace(folder / f"{part.name}.{suffix}")
+    except OSError as error:
+        raise InputError(f"{folder}: the result cannot be written ({error.strerror or error})") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _write(
+    scorer: Scorer,
+    part: Part,
+    fresh: pathlib.Path,
+    sample_rate: float,
+    progress: Callable[[str], None],
+    check: Callable[[], None],
+) -> None:
+    schema = _schema(scorer.tasks)
+    random = np.random.default_rng(part.number)
+    counts = Counts.none(scorer.tasks)
+    features = payload_schema(scorer.spec)
+    features = pa.schema([features.field(name) for name in scorer.spec.feature_columns])
+    with (
+        # Without Arrow's schema a reader sees plain strings, not dictionaries.
+        pa.parquet.ParquetWriter(fresh / "part.parquet", schema, store_schema=False) as writer,
+        PayloadWriter(fresh, "sample", features) as sample,
+    ):
+        for batches in _ahead(_blocks(LogReader(scorer.spec, labels=False).read_range(part.range))):
+            check()
+            rows = pa.Table.from_batches([batch.rows for batch in batches])
+            scores = scorer(rows, check)
+            writer.write_table(_table(batches, scores, schema, scorer))
+            rejects = [reject for batch in batches for reject in batch.rejects]
+            if rejects:
+                with open(fresh / "part.jsonl", "a") as letters:
+                    for reject in rejects:
+                        letter = {"file": part.range.path, "row": reject.line}
+                        letters.write(json.dumps(letter | {"reason": reject.reason, "text": reject.text}) + "\n")
+            if sample_rate:
+                _draw(rows, sample_rate, random, sample)
+            counts.add(_count(scores, len(rejects)))
+            progress(f"{part.range.path}: {part.range.line + counts.rows:,} lines scored")
+    (fresh / "part.json").write_text(json.dumps(dataclasses.asdict(counts)))
+
+
+def _blocks(batches: Iterator[LogBatch]) -> Iterator[list[LogBatch]]:
+    block: list[LogBatch] = []
+    size = 0
+    for batch in batches:
+        block.append(batch)
+        size += batch.rows.nbytes
+        if size >= BLOCK_BYTES:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _ahead(blocks: Iterator[list[LogBatch]]) -> Generator[list[LogBatch], None, None]:
+    """The same, the next one being read meanwhile."""
+    with ThreadPoolExecutor(1, "score-reader") as thread:
+        waiting = thread.submit(next, blocks, None)
+        while (block := waiting.result()) is not None:
+            waiting = thread.submit(next, blocks, None)
+            yield block
+
+
+def _schema(tasks: list[str]) -> pa.Schema:
+    text = pa.dictionary(pa.int32(), pa.string())
+    scores = [(column, pa.float32()) for column in score_columns(tasks).values()]
+    return pa.schema([("file", text), ("row", pa.int64()), *scores, ("model_version", text)])
+
+
+def _table(batches: list[LogBatch], scores: dict[str, np.ndarray], schema: pa.Schema, scorer: Scorer) -> pa.Table:
+    """One row per line, in their order; a malformed line has no score."""
+    lines = np.concatenate([batch.lines for batch in batches])
+    rejected = np.array([reject.line for batch in batches for reject in batch.rejects], np.int64)
+    order = np.argsort(np.concatenate([lines, rejected]), kind="stable")
+    rows = np.concatenate([lines, rejected])[order]
+    columns = {"file": _repeated(batches[0].path, len(rows)), "row": pa.array(rows)}
+    for task, column in score_columns(scorer.tasks).items():
+        values = np.concatenate([scores[task], np.zeros(len(rejected), np.float32)])[order]
+        columns[column] = pa.array(values, mask=order >= len(lines))
+    columns["model_version"] = _repeated(scorer.version.name, len(rows))
+    return pa.table(columns, schema)
+
+
+def _repeated(text: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
+
+
+def _draw(rows: pa.Table, rate: float, random: np.random.Generator, sample: PayloadWriter) -> None:
+    drawn = rows.filter(pa.array(random.random(rows.num_rows) < rate)).combine_chunks()
+    for batch in drawn.to_batches():
+        sample.write(batch)

@@ -1,0 +1,250 @@
+"""Follows a model's base path: loads new versions, keeps wanted ones available, unloads the others (contract V1-V5)."""
+
+import concurrent.futures
+import dataclasses
+import logging
+import pathlib
+import re
+import threading
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from common.errors import InputError
+from serving.loader import Servable
+from serving.server.batching import BatchingServable
+from serving.server.errors import ServingError, from_tensorflow
+
+log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """Which of the versions found are served (V2): the `latest` highest, all, or those of `specific`."""
+
+    latest: int = 1
+    all: bool = False
+    specific: frozenset[int] = frozenset()
+
+    def wanted(self, found: dict[int, pathlib.Path]) -> dict[int, pathlib.Path]:
+        if self.specific:
+            return {number: path for number, path in found.items() if number in self.specific}
+        return found if self.all else {number: found[number] for number in sorted(found)[-max(self.latest, 1) :]}
+
+
+@dataclasses.dataclass
+class Version:
+    """One version and its state: START, LOADING, AVAILABLE, UNLOADING or END, with an error code and message."""
+
+    number: int
+    path: pathlib.Path
+    state: str = "START"
+    error_code: str = "OK"
+    error_message: str = ""
+    servable: Servable | BatchingServable | None = None
+    wanted: bool = True
+    users: int = 0
+    tries: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Workers:
+    """Where versions load and unload, and how often and after how many seconds a load is tried again (V5)."""
+
+    load: concurrent.futures.Executor
+    unload: concurrent.futures.Executor
+    retries: int = 5
+    retry_seconds: float = 60.0
+
+
+def scan(base_path: pathlib.Path) -> dict[int, pathlib.Path]:
+    """The folders named by a number that fits in 64 bits (V1); of two that name the same number the last one.
+
+    Raises:
+        OSError: the base path is not there, or cannot be read.
+    """
+    found: dict[int, pathlib.Path] = {}
+    for path in sorted(base_path.iterdir()):
+        if not re.fullmatch(r"\d+", path.name, re.ASCII) or int(path.name) >= 2**63 or not path.is_dir():
+            continue
+        number = int(path.name)
+        if number in found:
+            log.warning(
+                "Duplicate version directories detected. Version %d will be loaded from %s, %s will be ignored.",
+                number,
+                path.name,
+                found[number].name,
+            )
+        found[number] = path
+    return found
+
+
+class VersionManager:
+    """The versions of one model. A new one is available before those that it replaces go (V3).
+
+    A version that does not load, or whose warm-up fails, ends with its error and takes no other one down.
+
+    Args:
+        name: The model's name.
+        base_path: Where its versions lie.
+        load: (number, folder) -> the servable, warmed up; what it raises is the version's error.
+        workers: Where that runs.
+
+    Attributes:
+        base_path: Where its versions lie.
+        policy: Which of them are served; the next poll follows a new one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        base_path: pathlib.Path,
+        load: Callable[[int, pathlib.Path], Servable | BatchingServable],
+        workers: Workers,
+    ):
+        self.name = name
+        self.base_path = base_path
+        self.policy = Policy()
+        self._load_servable = load
+        self._workers = workers
+        self._versions: dict[int, Version] = {}
+        self._available: dict[int, Version] = {}
+        self._lock = threading.Condition()
+        self._stopped = False
+
+    def status(self) -> list[Version]:
+        """All versions seen, highest first (S2)."""
+        with self._lock:
+            return [self._versions[number] for number in sorted(self._versions, reverse=True)]
+
+    def take(self, number: int | None = None) -> Version | None:
+        """The highest available version, or a given one; None where there is none. Stays loaded until `give_back`."""
+        with self._lock:
+            if number is None:
+                number = max(self._available, default=None)
+            version = None if number is None else self._available.get(number)
+            if version is not None:
+                version.users += 1
+        return version
+
+    def give_back(self, version: Version) -> None:
+        with self._lock:
+            version.users -= 1
+            if version.users == 0 and version.state == "UNLOADING":
+                self._workers.unload.submit(self._close, version)
+
+    # What is wanted ---------------------------------------------------------------------------------------------------
+
+    def poll(self) -> list[concurrent.futures.Future]:
+        """Looks at the base path once; returns the loads that it began, each of which ends with its first try."""
+        try:
+            found = scan(self.base_path)
+        except OSError as error:  # a folder out of reach for a while takes no version down
+            log.error("Could not find base path %s for servable %s: %s", self.base_path, self.name, error.strerror)
+            return []
+        wanted = self.policy.wanted(found)
+        if not wanted:
+            log.warning("No versions of servable %s found under base path %s", self.name, self.base_path)
+        for number in self.policy.specific - set(found):
+            log.warning("Version %d of servable %s was not found in the file system", number, self.name)
+        return self._aspire(wanted)
+
+    def retire(self) -> None:
+        """Unloads every version, those in use after their last request."""
+        self._aspire({})
+
+    def stop(self) -> None:
+        """Unloads every version; one that is in use for over 10 s goes with the process."""
+        with self._lock:
+            self._stopped = True
+        self.retire()
+        with self._lock:
+            self._lock.wait_for(lambda: all(v.servable is None for v in self._versions.values()), _STOP_SECONDS)
+
+    def _aspire(self, wanted: dict[int, pathlib.Path]) -> list[concurrent.futures.Future]:
+        with self._lock:
+            for number, path in wanted.items():
+                old = self._versions.get(number)
+                if old is None or (old.state == "END" and not old.wanted):  # one that failed is not tried for ever
+                    self._versions[number] = Version(number, path)
+            for number, version in self._versions.items():
+                version.wanted = number in wanted
+            return self._advance()
+
+    def _advance(self) -> list[concurrent.futures.Future]:
+        """Starts what can be done now; the caller holds the lock."""
+        versions = [self._versions[number] for number in sorted(self._versions, reverse=True)]
+        wanted = [version for version in versions if version.wanted]
+        if not wanted or any(version.state == "AVAILABLE" for version in wanted):
+            for version in versions:
+                if version.state == "AVAILABLE" and not version.wanted:
+                    self._unload(version)
+        started = []
+        for version in wanted:
+            if version.state == "START" and not self._stopped:
+                version.state = "LOADING"
+                started.append(self._workers.load.submit(self._load, version))
+        return started
+
+    # Loading and unloading --------------------------------------------------------------------------------------------
+
+    def _load(self, version: Version) -> None:
+        with self._lock:
+            if not version.wanted:
+                version.state = "END"
+                return
+        try:
+            servable = self._load_servable(version.number, version.path)
+        except Exception as error:
+            self._fail(version, _as_serving_error(error))
+            return
+        with self._lock:
+            version.servable = servable
+            version.state = "AVAILABLE"
+            self._available[version.number] = version
+            self._advance()
+
+    def _fail(self, version: Version, error: ServingError) -> None:
+        log.error("Loading servable {name: %s version: %d} failed: %s", self.name, version.number, error.message)
+        with self._lock:
+            version.tries += 1
+            if version.tries > self._workers.retries or not version.wanted:
+                version.state = "END"
+                version.error_code, version.error_message = error.code, error.message or ""
+                return
+        retry = threading.Timer(max(self._workers.retry_seconds, 0), self._retry, [version, error])
+        retry.daemon = True
+        retry.start()
+
+    def _retry(self, version: Version, error: ServingError) -> None:
+        with self._lock:
+            if version.wanted and not self._stopped:
+                self._workers.load.submit(self._load, version)
+            else:
+                version.state = "END"
+                version.error_code, version.error_message = error.code, error.message or ""
+
+    def _unload(self, version: Version) -> None:
+        version.state = "UNLOADING"
+        del self._available[version.number]
+        if version.users == 0:
+            self._workers.unload.submit(self._close, version)
+
+    def _close(self, version: Version) -> None:
+        if version.servable is not None:
+            version.servable.close()
+        with self._lock:
+            version.servable = None
+            version.state = "END"
+            version.wanted = False  # wanted again at the next poll, it is loaded again
+            self._lock.notify_all()
+
+
+def _as_serving_error(error: Exception) -> ServingError:
+    if isinstance(error, ServingError):
+        return error
+    if isinstance(error, tf.errors.OpError):
+        return from_tensorflow(error)
+    return ServingError("NOT_FOUND" if isinstance(error, InputError | OSError) else "UNKNOWN", str(error))

@@ -1,0 +1,159 @@
+"""Finds the threads and the batching with which a model answers most on this machine, by measuring."""
+
+import concurrent.futures
+import dataclasses
+import json
+import math
+import multiprocessing
+import pathlib
+import statistics
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from common.errors import InputError
+from common.processes import cores
+from serving.tuning.tune_process import Load, Measured, Setting, measure
+
+FLAGS, ENVIRONMENT, BATCHING, SESSION, REPORT = (
+    "flags",
+    "environment",
+    "batching.config",
+    "session.config",
+    "tune.json",
+)
+CALLERS_THREAD = -1
+BATCH_ROWS = 128  # a batch of the first trial; larger requests are split
+
+
+@dataclasses.dataclass
+class Trial:
+    """A setting and what was measured with it, round by round, for each load."""
+
+    setting: Setting
+    rounds: list[list[Measured]] = dataclasses.field(default_factory=list)
+
+    def median(self, load: int, field: str) -> float:
+        return statistics.median(getattr(results[load], field) for results in self.rounds)
+
+
+def thread_settings() -> list[Setting]:
+    """TensorFlow's own default comes first."""
+    count = cores()
+    settings = [Setting(count, count, onednn) for onednn in (True, False)]
+    for threads in sorted({1, 2, count}):
+        settings += [Setting(threads, CALLERS_THREAD, onednn) for onednn in (False, True)]
+    return settings
+
+
+def batching_settings(best: Setting, loads: list[Load]) -> list[Setting]:
+    """The best threads, and one thread an operation, with requests joined and large ones split."""
+    rows, clients = max(load.rows for load in loads), max(load.clients for load in loads)
+    settings = []
+    for intra_op in sorted({1, best.intra_op}):
+        for threads in sorted({max(1, cores() // 2), cores()}):
+            batching = {
+                "max_batch_size": max(rows, BATCH_ROWS),
+                "max_execution_batch_size": BATCH_ROWS,
+                "enable_large_batch_splitting": True,
+                "num_batch_threads": threads,
+                "max_enqueued_batches": max(100, clients * math.ceil(rows / BATCH_ROWS)),
+            }
+            settings.append(Setting(intra_op, CALLERS_THREAD, best.onednn, tuple(batching.items())))
+    return settings
+
+
+def tune(
+    version: pathlib.Path,
+    signature: str,
+    loads: list[Load],
+    seconds: float,
+    rounds: int,
+    say: Callable[[str], None],
+) -> list[Trial]:
+    """Measures all settings, each in processes of its own; the best first.
+
+    Raises:
+        InputError: the version has recorded no request of the signature.
+    """
+    if not 1 <= min(min(load.rows, load.clients) for load in loads):
+        raise InputError("--rows and --clients should be above 0")
+    trials = [Trial(setting) for setting in thread_settings()]
+    _measure(trials, version, signature, loads, seconds, rounds, say)
+    more = [Trial(setting) for setting in batching_settings(ranked(trials, loads)[0].setting, loads)]
+    _measure(more, version, signature, loads, seconds, rounds, say)
+    return ranked(trials + more, loads)
+
+
+def _measure(trials: list[Trial], version: pathlib.Path, signature: str, loads, seconds, rounds, say) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    for number in range(rounds):
+        for trial in trials if number % 2 == 0 else trials[::-1]:  # what slows down in time slows all alike
+            with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
+                found = pool.submit(measure, trial.setting, str(version), signature, loads, seconds).result()
+            trial.rounds.append(found)
+            say(f"{describe(trial.setting)}: round {number + 1} of {rounds}")
+
+
+def ranked(trials: list[Trial], loads: list[Load]) -> list[Trial]:
+    """By the geometric mean over the loads of rows a second; clients wait for their answers, so this is latency too."""
+    return sorted(trials, key=lambda trial: -score(trial, loads))
+
+
+def score(trial: Trial, loads: list[Load]) -> float:
+    return statistics.geometric_mean(trial.median(index, "rows_per_s") for index in range(len(loads)))
+
+
+def describe(setting: Setting) -> str:
+    inter = "the caller's thread" if setting.inter_op == CALLERS_THREAD else f"{setting.inter_op} between"
+    text = f"{setting.intra_op} threads within operations, {inter}, {'oneDNN' if setting.onednn else 'Eigen'}"
+    batching = dict(setting.batching)
+    if batching:
+        text += f", batches of {batching['max_execution_batch_size']} on {batching['num_batch_threads']} threads"
+    return text
+
+
+def flags(setting: Setting, folder: pathlib.Path) -> list[str]:
+    """What `ctrpipe serve` and tensorflow_model_server both take."""
+    found = [
+        f"--tensorflow_intra_op_parallelism={setting.intra_op}",
+        f"--tensorflow_inter_op_parallelism={setting.inter_op}",
+    ]
+    if setting.batching:
+        found += ["--enable_batching", f"--batching_parameters_file={(folder / BATCHING).resolve()}"]
+    return found
+
+
+def write(trials: list[Trial], loads: list[Load], version: pathlib.Path, signature: str, folder: pathlib.Path) -> None:
+    """Leaves in the folder what starts a server with the best setting, and everything that was measured."""
+    from serving.server.batching_parameters import BatchingParameters, write_parameters
+
+    best = trials[0].setting
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FLAGS).write_text("\n".join(flags(best, folder)) + "\n")
+    (folder / ENVIRONMENT).write_text("".join(f"{name}={value}\n" for name, value in best.environment.items()))
+    (folder / SESSION).write_text(
+        f"intra_op_parallelism_threads: {best.intra_op}\ninter_op_parallelism_threads: {best.inter_op}\n"
+    )
+    (folder / BATCHING).unlink(missing_ok=True)
+    if best.batching:
+        parameters = BatchingParameters(**dict(best.batching))  # type: ignore[arg-type]
+        (folder / BATCHING).write_text(write_parameters(parameters))
+    report: dict[str, Any] = {"version": str(version), "signature": signature, "cores": cores()}
+    report |= {"loads": [dataclasses.asdict(load) for load in loads], "trials": [_as_json(trial) for trial in trials]}
+    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _as_json(trial: Trial) -> dict[str, Any]:
+    rounds = [[dataclasses.asdict(measured) for measured in results] for results in trial.rounds]
+    return dataclasses.asdict(trial.setting) | {"batching": dict(trial.setting.batching), "rounds": rounds}
+
+
+def rows_of_table(trials: list[Trial], loads: list[Load]) -> Iterator[list[str]]:
+    """A setting a row: its name, for each load rows a second (median / 99th percentile), its score over the best."""
+    best = score(trials[0], loads)
+    for trial in trials:
+        cells = []
+        for index in range(len(loads)):
+            rate, p50, p99 = (trial.median(index, field) for field in ("rows_per_s", "p50_ms", "p99_ms"))
+            cells.append(f"{rate:,.0f} ({p50:.2f} / {p99:.2f})")
+        yield [describe(trial.setting), *cells, f"{score(trial, loads) / best:.2f}"]

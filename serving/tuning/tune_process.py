@@ -1,0 +1,135 @@
+"""One setting of the session, measured. Runs in a process of its own: the environment and the pool of intra-op threads
+are a process's, whatever its sessions say."""
+
+import dataclasses
+import os
+import pathlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from common.errors import InputError
+
+SWITCH_SECONDS = 0.0005  # as in the server: how long a thread keeps the interpreter while others wait
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """Threads and batching of a server.
+
+    Args:
+        intra_op: Threads within an operation.
+        inter_op: Operations that run at the same time; -1 = one after another in the request's own thread.
+        onednn: Whether oneDNN multiplies the matrices; else Eigen does.
+        batching: Fields of BatchingParameters; empty = no batching.
+    """
+
+    intra_op: int
+    inter_op: int
+    onednn: bool
+    batching: tuple[tuple[str, int | bool], ...] = ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"TF_ENABLE_ONEDNN_OPTS": str(int(self.onednn))}
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """So many clients, each of which sends requests of so many rows one after another."""
+
+    rows: int
+    clients: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """Rows a second of all clients, and milliseconds of a request: median, 99th percentile, of the processors."""
+
+    rows_per_s: float
+    p50_ms: float
+    p99_ms: float
+    cpu_ms: float
+
+
+def measure(setting: Setting, version: str, signature: str, loads: list[Load], seconds: float) -> list[Measured]:
+    """Loads the version with the setting, and sends it each load for some seconds.
+
+    Raises:
+        InputError: the version has recorded no request of the signature.
+    """
+    os.environ.update(setting.environment)
+    from common.libraries import load_tensorflow
+
+    load_tensorflow()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    from tensorflow.core.protobuf import config_pb2
+
+    from serving.loader import Servable
+    from serving.server.batching import BatchingServable, BatchScheduler
+    from serving.server.batching_parameters import BatchingParameters
+
+    threads = {"intra_op_parallelism_threads": setting.intra_op, "inter_op_parallelism_threads": setting.inter_op}
+    servable: Servable | BatchingServable = Servable(pathlib.Path(version), config=config_pb2.ConfigProto(**threads))
+    if setting.batching:
+        parameters = BatchingParameters(**dict(setting.batching))  # type: ignore[arg-type]
+        servable = BatchingServable(servable, parameters, BatchScheduler(parameters.num_batch_threads))  # type: ignore[arg-type]
+    recorded = recorded_rows(pathlib.Path(version), signature)
+    results = []
+    for load in loads:
+        inputs = {name: np.resize(values, (load.rows, *values.shape[1:])) for name, values in recorded.items()}
+        results.append(_send(lambda inputs=inputs: servable.run(signature, inputs), load, seconds))  # type: ignore[misc]
+    servable.close()
+    return results
+
+
+def recorded_rows(version: pathlib.Path, signature: str) -> Mapping[str, np.ndarray]:
+    """The rows of all recorded requests of a signature, by input.
+
+    Raises:
+        InputError: there are none.
+    """
+    import tensorflow as tf
+
+    from serving.server.warmup import FILE, read_records
+
+    file = version / FILE
+    found: list[dict[str, np.ndarray]] = []
+    for record in read_records(file) if file.exists() else []:
+        request = record.predict_log.request
+        if (request.model_spec.signature_name or "serving_default") == signature and request.inputs:
+            found.append({name: tf.make_ndarray(value) for name, value in request.inputs.items()})
+    if not found:
+        raise InputError(f"{file}: no recorded request of the signature {signature}; ctrpipe run records some")
+    return {name: np.concatenate([inputs[name] for inputs in found]) for name in found[0]}
+
+
+def _send(call: Callable[[], object], load: Load, seconds: float) -> Measured:
+    for _ in range(3):
+        call()
+    times: list[float] = []
+    start = threading.Barrier(load.clients + 1)
+
+    def client() -> None:
+        own = []
+        start.wait()
+        end = time.perf_counter() + seconds
+        while (began := time.perf_counter()) < end:
+            call()
+            own.append(time.perf_counter() - began)
+        times.extend(own)
+
+    threads = [threading.Thread(target=client) for _ in range(load.clients)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    began, cpu = time.perf_counter(), time.process_time()
+    for thread in threads:
+        thread.join()
+    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    p50, p99 = np.percentile(times, [50, 99])
+    count = len(times)
+    return Measured(count * load.rows / wall, 1000 * float(p50), 1000 * float(p99), 1000 * cpu / count)

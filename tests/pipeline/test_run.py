@@ -1,0 +1,147 @@
+"""The parts of a run that need no TFX: its lock, its folder, what it compares with, what it says of code and data."""
+
+import hashlib
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from common.errors import InputError
+from pipeline import fingerprints, run_inputs
+from pipeline.config import Monitoring
+from pipeline.fingerprints import code_version
+from pipeline.run_folder import check_output, one_run_at_a_time
+
+ROOT = pathlib.Path(__file__).parents[2]
+HOLD = """
+import pathlib, sys, time
+from pipeline.run_folder import one_run_at_a_time
+with one_run_at_a_time(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_one_run_at_a_time_also_after_a_kill(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert process.stdout and process.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match="another run works in this folder"), one_run_at_a_time(tmp_path):
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with one_run_at_a_time(tmp_path):
+            pass
+        with pytest.raises(ZeroDivisionError), one_run_at_a_time(tmp_path):
+            raise ZeroDivisionError
+        with one_run_at_a_time(tmp_path):  # a run that failed has let it go
+            pass
+    finally:
+        process.kill()
+
+
+def test_the_output_folder_is_made_with_its_parents(tmp_path):
+    check_output(tmp_path / "a" / "b")
+    check_output(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").touch()
+    for output in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InputError, match="a file is in the way"):
+            check_output(output)
+    with pytest.raises(InputError, match="cannot make the output folder"):
+        check_output(tmp_path / ("x" * 300))
+
+
+def test_the_version_to_beat_is_the_newest_that_another_training_made(tmp_path):
+    for version, made_by in (("9", "other"), ("10", "mine"), ("11", "mine"), ("text", "other")):
+        assets = tmp_path / version / "assets.extra"
+        assets.mkdir(parents=True)
+        (assets / "training_fingerprint").write_text(made_by)
+    assert run_inputs.version_to_beat(tmp_path, "mine") == "9"
+    assert run_inputs.version_to_beat(tmp_path, "other") == "11"
+    (tmp_path / "12").mkdir()  # of somebody else: it does not say what made it
+    assert run_inputs.version_to_beat(tmp_path, "mine") == "12"
+    assert run_inputs.version_to_beat(tmp_path / "absent", "mine") == ""
+
+
+def test_changed_code_is_another_version(tmp_path, monkeypatch):
+    for folder in fingerprints.CODE_FOLDERS:
+        (tmp_path / folder / "below").mkdir(parents=True)
+        (tmp_path / folder / "below" / "code.py").write_text(folder)
+    monkeypatch.setattr(fingerprints, "__file__", str(tmp_path / "pipeline" / "fingerprints.py"))
+    seen = [code_version()]
+    assert code_version() == seen[0]
+    for folder in fingerprints.CODE_FOLDERS:
+        (tmp_path / folder / "below" / "code.py").write_text("changed")
+        seen.append(code_version())
+        (tmp_path / folder / "below" / "code.py").rename(tmp_path / folder / "code.py")
+        seen.append(code_version())
+    assert len(set(seen)) == len(seen)
+
+
+def test_a_file_is_known_by_its_contents(tmp_path):
+    (tmp_path / "log").write_bytes(b"a" * 3_000_000)
+    found = fingerprints.describe_file(str(tmp_path / "log"))
+    assert found["bytes"] == 3_000_000 and found["sha256"] == hashlib.sha256(b"a" * 3_000_000).hexdigest()
+    (tmp_path / "copy").write_bytes(b"a" * 3_000_000)
+    same = fingerprints.describe_file(str(tmp_path / "copy"))
+    assert fingerprints.fingerprint_files([found]) == fingerprints.fingerprint_files([same])
+    (tmp_path / "copy").write_bytes(b"a" * 2_999_999 + b"b")
+    other = fingerprints.describe_file(str(tmp_path / "copy"))
+    assert fingerprints.fingerprint_files([found, other]) != fingerprints.fingerprint_files([other, found])
+    with pytest.raises(InputError, match="cannot be read"):
+        fingerprints.describe_file(str(tmp_path / "absent"))
+
+
+def test_the_logs_to_compare_with_are_known_by_their_contents(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.tsv", "b.tsv", "served.tsv"):
+        (tmp_path / name).write_text(name)
+    found = run_inputs.find_monitored(Monitoring(previous=["[ab].tsv"], serving=["served.tsv"]))
+    assert found["monitoring"].previous == [str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv")]
+    assert found["monitoring"].serving == [str(tmp_path / "served.tsv")]
+    (tmp_path / "b.tsv").write_text("changed")
+    changed = run_inputs.find_monitored(Monitoring(previous=["[ab].tsv"], serving=["served.tsv"]))
+    assert changed["monitored_fingerprint"] != found["monitored_fingerprint"]
+    assert run_inputs.find_monitored(Monitoring()) == {"monitoring": Monitoring(), "monitored_fingerprint": ""}
+    with pytest.raises(InputError, match="no file matches"):
+        run_inputs.find_monitored(Monitoring(serving=["absent*"]))
+
+
+AHEAD = """
+import json, pathlib, sys
+from pipeline import run
+from pipeline.config import RunConfig
+from transforms.log import read_ahead
+run.RANGE_BYTES, run.cores, run.warm = 10, lambda: 4, lambda module: warmed.append(module)
+folder = pathlib.Path(sys.argv[1])
+(folder / "log.tsv").write_text("0\\t1\\n1\\t2\\n" * 10)
+features = [{"kind": "numeric", "columns": ["n"]}]
+values = {"name": "x", "data": {"columns": ["label", "n"], "labels": {"ctr": "label"}}, "features": features}
+
+def begun(**options):
+    global warmed
+    warmed = []
+    config = RunConfig.model_validate(values | {"model": {"name": "lr"}} | options)
+    with run.working_ahead(config, [str(folder / "log.tsv")], folder / "out"):
+        return [read_ahead._current is not None, len(warmed)]
+
+found = [begun(), begun(workers=1), begun(beam_args=["--x"])]
+(folder / "out" / "tfx").mkdir(parents=True)
+(folder / "out" / "tfx" / "metadata.sqlite").touch()
+found.append(begun())
+(folder / "out" / "tfx" / "metadata.sqlite").unlink()
+run.RANGE_BYTES = 1000
+found.append(begun())
+print(json.dumps(found))
+"""
+
+
+def test_a_log_is_read_ahead_where_the_run_is_sure_to_read_it_and_that_pays(tmp_path):
+    found = subprocess.run([sys.executable, "-c", AHEAD, tmp_path], capture_output=True, text=True, cwd=ROOT)
+    assert found.returncode == 0, found.stderr
+    # Large; one process; Beam; a folder with results; small.
+    assert json.loads(found.stdout) == [[True, 1], [False, 0], [False, 0], [False, 1], [False, 0]]

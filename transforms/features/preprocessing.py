@@ -1,0 +1,299 @@
+"""Raw columns -> packed tensors, as one TensorFlow graph for training and serving (TensorFlow Transform)."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from common.errors import InputError
+from models.feature_map import RESERVED_IDS, FeatureMap
+from transforms.features.learned import EMPTY_VOCABULARY, Learned, numbers, vocabulary_files, vocabulary_name
+from transforms.log.spec import Categorical, LogSpec, Multivalent, Numeric, Text
+from transforms.text.tokenize import text_map, tokenize
+
+UNKNOWN, MISSING = 0, 1  # a field's local ids ahead of its vocabulary; see models.feature_map
+# float32 holds integers of 2^32 and more; ln(2^32) = 22.2. What is above shares the last bucket.
+_MAX_LOG = 22
+_BARS_SMALL = 3  # 0, 1 and 2 keep their value
+_BARS_BUCKETS = _BARS_SMALL + _MAX_LOG * _MAX_LOG
+LOG_BUCKETS = 2 + _MAX_LOG + 1
+BARS_BUCKETS = 1 + _BARS_BUCKETS
+# Hundredths of the range, and the greatest value for itself (BERT4CTR, section 3.2).
+MIN_MAX_BUCKETS = 101
+_TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
+
+
+def preprocessing_fn(inputs: dict[str, tf.Tensor], custom_config: dict[str, Any]) -> dict[str, tf.Tensor]:
+    """TFX Transform's entry point.
+
+    Args:
+        inputs: [N] tensors, float32 with NaN or string with "" where a value is missing.
+        custom_config: `spec` is the LogSpec as JSON; `learned` what the training rows have taught, without which the
+            rows that TFT analyses are summarized.
+
+    Returns:
+        `ids` int64 [N, S], `dense` float32 [N, D] where there are dense features, `tokens` and `segments` int64 [N, T]
+        where there is a text, `label` float32 [N, tasks].
+    """
+    spec = LogSpec.model_validate_json(custom_config["spec"])
+    outputs = pack(inputs, spec, custom_config.get("learned"))
+    outputs["label"] = tf.stack([tf.reshape(inputs[name], [-1]) for name in spec.label_columns], axis=1)
+    return outputs
+
+
+def pack(inputs: dict[str, tf.Tensor], spec: LogSpec, learned: Learned | None = None) -> dict[str, tf.Tensor]:
+    """The features of `preprocessing_fn`, without the label."""
+    analyzed = numbers(inputs, spec, learned)
+    files = vocabulary_files(inputs, spec, learned)
+    fields: list[_Fields] = []
+    dense: list[tf.Tensor] = []
+    outputs: dict[str, tf.Tensor] = {}
+    # The columns of a feature go through the graph together: a request waits for operations, not for numbers.
+    for feature in spec.features:
+        columns = [tf.reshape(inputs[column], [-1]) for column in feature.columns]
+        figures = [analyzed[column] for column in feature.columns if column in analyzed]
+        assets = [files[column] for column in feature.columns if column in files]
+        if isinstance(feature, Numeric) and feature.is_dense:
+            normalize = standardize if feature.transform == "standardize" else quantile_normalize
+            dense.append(normalize(tf.stack(columns, axis=1), tf.stack(figures)))
+        elif isinstance(feature, Numeric):
+            fields.append(_numeric(columns, feature, figures))
+        elif isinstance(feature, Categorical):
+            fields.append(_categorical(columns, feature, figures, assets))
+        elif isinstance(feature, Multivalent):
+            fields += [_multivalent(*column, feature) for column in zip(columns, figures, assets, strict=True)]
+        elif isinstance(feature, Text):
+            found = tokenize(columns, feature, *assets[:1])
+            outputs |= {name: tf.cast(each, tf.int64) for name, each in zip(("tokens", "segments"), found, strict=True)}
+        else:
+            fields += [_Fields(time_ids(column), _ids(_TIME_PARTS.values()), 1) for column in columns]
+    if fields:
+        outputs["ids"] = _shared_ids(fields)
+    if dense:
+        outputs["dense"] = tf.concat(dense, axis=1)
+    return outputs
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fields:
+    """Fields of as many slots each: local ids, int64 [N, fields * slots] with -1 = padding, and the fields' numbers of
+    ids, without the reserved ones, int64 [fields]."""
+
+    local: tf.Tensor
+    sizes: tf.Tensor
+    slots: int
+
+
+def _shared_ids(fields: list[_Fields]) -> tf.Tensor:
+    """Lays the fields one behind the other, as `FeatureMap.from_sizes`. int64 [N, S]."""
+    sizes = tf.concat([some.sizes for some in fields], axis=0) + RESERVED_IDS
+    slots = [some.slots for some in fields for _ in range(some.sizes.shape[0])]
+    offsets = 1 + tf.cumsum(sizes, exclusive=True)  # id 0 is padding
+    offsets = tf.gather(offsets, np.repeat(np.arange(len(slots)), slots))
+    local = tf.concat([some.local for some in fields], axis=1)
+    return tf.where(local < 0, _id(0), local + offsets)
+
+
+def _id(local: int) -> tf.Tensor:
+    return tf.constant(local, tf.int64)
+
+
+def _ids(values: Iterable[int]) -> tf.Tensor:
+    return tf.constant(list(values), tf.int64)
+
+
+def bucket_count(feature: Numeric) -> int:
+    """The buckets of a numeric column that is not dense."""
+    fixed = {"log_bucketize": LOG_BUCKETS, "bars_bucketize": BARS_BUCKETS, "min_max": MIN_MAX_BUCKETS}
+    return feature.buckets or fixed[feature.transform]
+
+
+def _numeric(columns: list[tf.Tensor], feature: Numeric, learned: list[tf.Tensor]) -> _Fields:
+    values, buckets = tf.stack(columns, axis=1), bucket_count(feature)
+    if feature.transform == "log_bucketize":
+        bucket = log_bucket(values)
+    elif feature.transform == "bars_bucketize":
+        bucket = bars_bucket(values)
+    elif feature.transform == "min_max":
+        bucket = min_max_bucket(values, tf.stack(learned), buckets)
+    else:
+        bucket = quantile_bucket(values, tf.stack(learned))
+    local = tf.where(tf.math.is_nan(values), _id(MISSING), bucket + RESERVED_IDS)
+    return _Fields(local, _ids([buckets] * len(columns)), 1)
+
+
+def log_bucket(values: tf.Tensor) -> tf.Tensor:
+    """0 for x < 0, 1 for 0 <= x < 1, 2 + floor(ln x) from 1 on, capped (Attention-Net, section 4.2). int64 [N]."""
+    large = 2 + tf.math.floor(tf.math.log(tf.maximum(values, 1.0)))
+    bucket = tf.where(values >= 1, tf.minimum(large, LOG_BUCKETS - 1), tf.where(values >= 0, 1.0, 0.0))
+    return tf.cast(tf.where(tf.math.is_nan(values), 0.0, bucket), tf.int64)
+
+
+def bars_bucket(values: tf.Tensor) -> tf.Tensor:
+    """BARS: floor(ln(x)^2) for x > 2, else x; shifted by one, so that 0 holds the negative values. int64 [N].
+
+    floor(ln(3)^2) is 1, which BARS lets share an id with x = 1; so it is here.
+    """
+    log = tf.math.log(tf.maximum(values, 1.0))
+    large = tf.minimum(tf.math.floor(log * log), float(BARS_BUCKETS - 2))
+    bucket = 1 + tf.where(values > 2, large, tf.math.floor(tf.maximum(values, -1.0)))
+    return tf.cast(tf.where(tf.math.is_nan(values), 0.0, bucket), tf.int64)
+
+
+def quantile_bucket(values: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
+    """How many of a column's boundaries, float64 [C, B], are at most x. int64 [N, C]."""
+    return tf.transpose(_places(values, boundaries, "right"))
+
+
+def _places(values: tf.Tensor, sorted_numbers: tf.Tensor, side: str) -> tf.Tensor:
+    """Where each of [N, C] values stands in its column's numbers, float64 [C, B]. int64 [C, N]."""
+    wide = tf.transpose(tf.cast(values, tf.float64))
+    return tf.searchsorted(sorted_numbers, wide, side, out_type=tf.int64)
+
+
+def min_max_bucket(values: tf.Tensor, limits: tf.Tensor, buckets: int) -> tf.Tensor:
+    """floor((x - least) / (greatest - least) * (buckets - 1)), clipped to [0, buckets - 1]. int64 [N, C].
+
+    `limits` are least and greatest of each column, float64 [C, 2].
+    """
+    least, greatest = limits[:, 0], limits[:, 1]
+    width = tf.where(greatest > least, greatest - least, 1.0)
+    scaled = tf.clip_by_value((tf.cast(values, tf.float64) - least) / width, 0.0, 1.0)
+    bucket = tf.math.floor(scaled * (buckets - 1))
+    return tf.cast(tf.where(tf.math.is_nan(values), tf.zeros_like(bucket), bucket), tf.int64)
+
+
+def standardize(values: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+    """(x - mean) / standard deviation; what is missing or not finite becomes 0, the mean. float32 [N, C].
+
+    `moments` are mean and variance of each column, float64 [C, 2].
+    """
+    mean, variance = moments[:, 0], moments[:, 1]
+    scaled = (tf.cast(values, tf.float64) - mean) / tf.sqrt(tf.where(variance > 0, variance, 1.0))
+    return tf.where(tf.math.is_finite(values), tf.cast(scaled, tf.float32), 0.0)
+
+
+def quantile_normalize(values: tf.Tensor, quantiles: tf.Tensor) -> tf.Tensor:
+    """To uniform in [0, 1] as scikit-learn's QuantileTransformer; a missing value becomes 0.5. float32 [N, C].
+
+    Linear between a column's quantiles, float64 [C, Q]; the middle of the share of a value that several quantiles have;
+    0 up to the first quantile, 1 from the last on.
+    """
+    steps = quantiles.shape[1] - 1
+    wide = tf.transpose(tf.cast(values, tf.float64))
+    left, right = _places(values, quantiles, "left"), _places(values, quantiles, "right")
+    before = tf.clip_by_value(right - 1, 0, steps - 1)
+    low, high = tf.gather(quantiles, before, batch_dims=1), tf.gather(quantiles, before + 1, batch_dims=1)
+    between = tf.cast(before, tf.float64) + tf.math.divide_no_nan(wide - low, high - low)
+    place = tf.where(left < right, tf.cast(left + right - 1, tf.float64) / 2, between) / steps
+    uniform = tf.where(wide >= quantiles[:, -1:], 1.0, tf.cast(place, tf.float32))
+    uniform = tf.where(wide <= quantiles[:, :1], 0.0, uniform)
+    return tf.transpose(tf.where(tf.math.is_nan(wide), 0.5, uniform))
+
+
+def _lookup(
+    values: tf.Tensor, feature: Categorical | Multivalent, lines: tf.Tensor, file: tf.Tensor, unknown: int
+) -> tf.Tensor:
+    """Local ids: `unknown`, the vocabulary's, then further unknown ids where there are several."""
+    if feature.oov_buckets == 1:
+        return tft.apply_vocabulary(values, file, default_value=unknown - RESERVED_IDS) + RESERVED_IDS
+    found = tft.apply_vocabulary(values, file, num_oov_buckets=feature.oov_buckets)
+    size = tf.cast(lines[0], tf.int64)
+    shifted = tf.where(found > size, found - 1, found) + RESERVED_IDS
+    return tf.where(tf.equal(found, size), _id(unknown), shifted)
+
+
+def _categorical(columns: list[tf.Tensor], feature: Categorical, lines: list[tf.Tensor], files: list[Any]) -> _Fields:
+    if feature.transform == "hash":
+        buckets = int(feature.buckets or 0)
+        known = [tf.strings.to_hash_bucket_fast(column, buckets) + RESERVED_IDS for column in columns]
+        sizes = _ids([buckets] * len(columns))
+    else:
+        unknown = MISSING if feature.missing_rate else UNKNOWN
+        known = [
+            _lookup(column, feature, size, file, unknown)
+            for column, size, file in zip(columns, lines, files, strict=True)
+        ]
+        sizes = tf.cast(tf.concat(lines, axis=0), tf.int64) + feature.oov_buckets - 1
+    missing = tf.stack([tf.equal(column, "") for column in columns], axis=1)
+    return _Fields(tf.where(missing, _id(MISSING), tf.stack(known, axis=1)), sizes, 1)
+
+
+def _multivalent(values: tf.Tensor, lines: tf.Tensor, file: Any, feature: Multivalent) -> _Fields:
+    """The first max_length values of each row; a row without any has the missing id in its first slot."""
+    split = tf.strings.split(values, feature.separator)
+    split = tf.ragged.boolean_mask(split, tf.not_equal(split, ""))
+    tokens = split.to_tensor("", shape=[None, feature.max_length])
+    local = tf.where(tf.equal(tokens, ""), _id(-1), _lookup(tokens, feature, lines, file, UNKNOWN))
+    first = tf.where(local[:, :1] < 0, _id(MISSING), local[:, :1])
+    sizes = tf.cast(lines, tf.int64) + feature.oov_buckets - 1
+    return _Fields(tf.concat([first, local[:, 1:]], axis=1), sizes, feature.max_length)
+
+
+def time_ids(values: tf.Tensor) -> tf.Tensor:
+    """hour, weekday (0 = Monday), is_weekend of YYMMDDHH strings; another text is unknown, "" missing. int64 [N, 3]."""
+    valid = tf.strings.regex_full_match(values, r"\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])([01]\d|2[0-3])")
+    number = tf.strings.to_number(tf.where(valid, values, "00010100"), tf.int64)
+    year, month, day, hour = number // 1_000_000 + 2000, number // 10_000 % 100, number // 100 % 100, number % 100
+    # Days since 0000-03-01 of the proleptic Gregorian calendar; a year starts in March, so that leap days end it.
+    shifted = tf.where(month > 2, year, year - 1)
+    days = 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400
+    days += (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    weekday = (days + 2) % 7  # 0000-03-01 was a Wednesday
+    parts = tf.stack([hour, weekday, tf.cast(weekday >= 5, tf.int64)], axis=1)
+    absent = tf.where(tf.equal(values, ""), _id(MISSING), _id(UNKNOWN))
+    return tf.where(valid[:, None], parts + RESERVED_IDS, absent[:, None])
+
+
+def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
+    """The feature map of a finished transform.
+
+    Raises:
+        InputError: a vocabulary has no entry, or all together need more ids than int32 has.
+    """
+    return layout(spec, lambda column, feature: _vocabulary_size(transform, column, feature))
+
+
+def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multivalent | Text], int]) -> FeatureMap:
+    """The feature map of a log whose vocabularies have the sizes that `vocabulary_size(column, feature)` gives.
+
+    Raises:
+        InputError: all together need more ids than int32 has, or the text's checkpoint cannot be read.
+    """
+    fields: list[tuple[str, str, int, int, str]] = []
+    dense: list[str] = []
+    text = None
+    for column, feature in spec.feature_by_column.items():
+        if isinstance(feature, Numeric) and feature.is_dense:
+            dense.append(column)
+        elif isinstance(feature, Numeric):
+            fields.append((column, "numeric", bucket_count(feature), 1, feature.role))
+        elif isinstance(feature, Categorical) and feature.transform == "hash":
+            fields.append((column, "categorical", int(feature.buckets or 0), 1, feature.role))
+        elif isinstance(feature, Categorical | Multivalent):
+            slots = feature.max_length if isinstance(feature, Multivalent) else 1
+            size = vocabulary_size(column, feature) + feature.oov_buckets - 1
+            fields.append((column, feature.kind, size, slots, feature.role))
+        elif isinstance(feature, Text):
+            if column == feature.columns[0]:
+                learnt = feature.tokens == "vocabulary"
+                text = text_map(feature, vocabulary_size(column, feature) if learnt else None)
+        else:
+            fields += [(f"{column}_{part}", "time", size, 1, feature.role) for part, size in _TIME_PARTS.items()]
+    try:
+        return FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text)
+    except ValueError as error:
+        raise InputError(f"features: {error}; lower top_k or raise min_count") from error
+
+
+def _vocabulary_size(transform: tft.TFTransformOutput, column: str, feature: Categorical | Multivalent | Text) -> int:
+    values = transform.vocabulary_by_name(vocabulary_name(column))
+    if list(values) == [EMPTY_VOCABULARY]:
+        raise InputError(
+            f"features: the vocabulary of {column} has no entry: no value occurs {feature.min_count} times in the "
+            "training rows; lower min_count or remove the column"
+        )
+    return len(values)

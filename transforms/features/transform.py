@@ -1,0 +1,198 @@
+"""The payload's parts -> a TensorFlow Transform graph, and packed files that it makes of them."""
+
+import dataclasses
+import functools
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from common.libraries import load_text_operations
+from common.processes import Workers, cores
+from transforms.features import analyzers
+from transforms.features.missing import drop_values
+from transforms.features.pack_rows import pack_rows
+from transforms.features.packed_files import DTYPES, PackedWriter, Rows
+from transforms.log.payload import payload_files, payload_rows, read_payload
+from transforms.log.schema import raw_schema
+from transforms.log.spec import LogSpec
+
+GRAPH, METADATA = "transform_fn", "transformed_metadata"  # as TFT names them
+# What a row takes in one process, measured on Criteo's 39 columns: to count its values, to transform it.
+COUNT_SECONDS, TRANSFORM_SECONDS = 1e-6, 2.5e-6
+# At most so many summaries, of some 10 MB each for a log like Criteo's, are merged one by one.
+SUMMARIES = 16
+# What a new process takes to load TensorFlow.
+TENSORFLOW_SECONDS = 6.0
+
+
+def analyze(
+    spec: LogSpec,
+    files: Sequence[pathlib.Path],
+    folder: pathlib.Path,
+    workers: Workers,
+    progress: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Counts and measures the training rows, and writes the transform graph that follows from them.
+
+    Args:
+        spec: The description of the log.
+        files: The payload's training parts.
+        folder: Where `transform_fn/`, `transformed_metadata/` go, as TFT writes them.
+        workers: Who counts.
+        progress: Told which columns have more different values than are counted exactly.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    size = -(-len(files) // SUMMARIES)
+    groups = [files[start : start + size] for start in range(0, len(files), size)]
+    count = _Summarize(spec.model_dump_json())
+    summaries = workers.map(count, groups, payload_rows(files) * COUNT_SECONDS)
+    summary = analyzers.merge(summaries, workers.most or cores())
+    for column, bound in summary.bounds().items():
+        if bound:
+            most = spec.data.max_distinct_values
+            progress(f"{column}: above {most:,} different values; counts are up to {bound:,} too low")
+    write_graph(spec, summary, folder)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Summarize:
+    spec: str
+
+    def __call__(self, files: Sequence[pathlib.Path]) -> analyzers.LogSummary:
+        return analyzers.summarize(files, LogSpec.model_validate_json(self.spec))
+
+
+def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Path) -> None:
+    """TFT traces the preprocessing function, which needs no analyzer, because the rows are summarized already."""
+    import tensorflow as tf
+    from tensorflow_transform.impl_helper import analyze_in_place
+    from tensorflow_transform.tf_metadata.schema_utils import schema_as_feature_spec
+
+    from transforms.features.learned import Learned
+    from transforms.features.preprocessing import preprocessing_fn
+
+    features = schema_as_feature_spec(raw_schema(spec)).feature_spec
+    types = {name: tf.TensorSpec([None], feature.dtype) for name, feature in features.items()}
+    for part in (GRAPH, METADATA):
+        shutil.rmtree(folder / part, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        learned = Learned(summary, pathlib.Path(scratch))
+        learned.write(spec)
+        preprocess = functools.partial(
+            preprocessing_fn, custom_config={"spec": spec.model_dump_json(), "learned": learned}
+        )
+        analyze_in_place(preprocess, False, features, types, str(folder))
+
+
+@functools.cache
+def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
+    """The graph as a function of what `raw_arrays` gives, labels included; it gives the columns of a packed file.
+
+    Loaded once in a process, which must have the text operations where the graph has some.
+    """
+    import tensorflow as tf
+
+    # A session takes a fifth of the time of tf.saved_model.load, which every process would spend. A GPU's memory is the
+    # training's.
+    session = tf.compat.v1.Session(graph=tf.Graph(), config=tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
+    with session.graph.as_default():
+        signatures = tf.compat.v1.saved_model.load(session, ["serve"], str(folder / GRAPH)).signature_def
+    signature = signatures["serving_default"]
+    feeds = [signature.inputs[name].name for name in _arguments(folder / GRAPH)]
+    names = [name for name in DTYPES if name in signature.outputs]
+    run = session.make_callable([signature.outputs[name].name for name in names], feeds)
+
+    def call(columns: dict[str, np.ndarray]) -> Rows:
+        packed = run(*[columns[name] for name in sorted(columns)])
+        return {name: found.astype(DTYPES[name], copy=False) for name, found in zip(names, packed, strict=True)}
+
+    return call
+
+
+def _arguments(saved_model: pathlib.Path) -> list[str]:
+    """The names that TensorFlow gives the columns in the graph's signature, in the order of the columns' own names."""
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+    objects = SavedModel.FromString((saved_model / "saved_model.pb").read_bytes()).meta_graphs[0].object_graph_def
+    function = next(child for child in objects.nodes[0].children if child.local_name == "transform_fn")
+    return list(objects.nodes[function.node_id].bare_concrete_function.argument_keywords)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A part of the payload, where its packed rows go, and the seed of their order (None: that of the log)."""
+
+    source: pathlib.Path
+    target: pathlib.Path
+    seed: tuple[int, int] | None
+
+
+def transform(
+    spec: LogSpec,
+    graph: pathlib.Path,
+    splits: dict[str, tuple[pathlib.Path, pathlib.Path]],
+    seed: int,
+    workers: Workers,
+    progress: Callable[[str], None] = lambda text: None,
+) -> dict[str, int]:
+    """Packs the payload, part by part.
+
+    Args:
+        spec: The description of the log.
+        graph: The folder that `analyze` wrote.
+        splits: By name, the folder of the payload and the folder of the packed files. The rows of `train` are shuffled
+            within their part, and lose values as `missing_rate` says; the others keep the order of the log.
+        seed: Of what is drawn for `train`.
+        workers: Who transforms.
+        progress: Told how far it is.
+
+    Returns:
+        Rows by split.
+    """
+    parts: list[_Part] = []
+    rows: dict[str, int] = {}
+    for name, (source, target) in splits.items():
+        target.mkdir(parents=True, exist_ok=True)
+        files = payload_files(source)
+        rows[name] = payload_rows(files)
+        for index, file in enumerate(files):
+            part = target / f"packed-{index:05d}-of-{len(files):05d}.parquet"
+            parts.append(_Part(file, part, (seed, index) if name == "train" else None))
+    done = workers.map(
+        _TransformPart(spec.model_dump_json(), graph),
+        parts,
+        sum(rows.values()) * TRANSFORM_SECONDS,
+        TENSORFLOW_SECONDS,
+        lambda count: progress(f"{count} of {len(parts)} parts transformed"),
+    )
+    if sum(done) != sum(rows.values()):
+        raise RuntimeError(f"{sum(rows.values())} rows in the payload, but {sum(done)} packed")
+    return rows
+
+
+@dataclasses.dataclass(frozen=True)
+class _TransformPart:
+    spec: str
+    graph: pathlib.Path
+
+    def __call__(self, part: _Part) -> int:
+        spec = LogSpec.model_validate_json(self.spec)
+        if spec.text:
+            load_text_operations()
+        run = load_graph(self.graph)
+        random = None if part.seed is None else np.random.default_rng(part.seed)
+        batches = []
+        for rows in read_payload([part.source], as_dictionaries=True):
+            if random is not None:
+                rows = drop_values(rows, spec, random)
+            batches.append(pack_rows(rows, spec, run))
+        packed = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+        if random is not None:
+            order = random.permutation(len(packed["label"]))
+            packed = {name: np.take(values, order, axis=0) for name, values in packed.items()}
+        with PackedWriter(part.target) as writer:
+            writer.write(packed)
+        return len(packed["label"])

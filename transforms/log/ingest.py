@@ -1,0 +1,379 @@
+"""Raw log files -> splits of a Parquet payload, dead letters and counts. A plain function; the pipeline wraps it."""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import pathlib
+import re
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from common.errors import InputError
+from common.processes import Workers
+from transforms.log.payload import PayloadWriter, payload_files, payload_rows, payload_schema, read_payload
+from transforms.log.readers import BYTES_PER_SECOND, LogBatch, LogReader, Range, Reject, plan
+from transforms.log.spec import LogSpec, Split
+
+SPLITS = ("train", "validation", "test")
+DEAD_LETTERS_KEPT = 100_000
+HOPELESS = 2.0
+SCRATCH = ".unfinished"
+_NOT_SPLIT = "log"
+_SHOWN_VALUE = re.compile(r" '.*' ", re.DOTALL)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclasses.dataclass
+class IngestResult:
+    """Counts of one ingestion: `rows` and `positives` (of the primary label) per split, and malformed rows."""
+
+    rows: dict[str, int]
+    positives: dict[str, int]
+    rejected: int
+    reasons: dict[str, int]
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1)
+
+
+def ingest(
+    spec: LogSpec,
+    files: list[str],
+    seed: int,
+    split_folders: Mapping[str, pathlib.Path],
+    dead_letter: pathlib.Path,
+    workers: Workers,
+    progress: Callable[[str], None] = lambda text: None,
+    begun: "Begun | None" = None,
+) -> IngestResult:
+    """Reads the log once, in independent ranges: what it makes is the same whoever reads them.
+
+    Args:
+        spec: The description of the log.
+        files: Its files, in log order.
+        seed: Seed of `split.by: hash`.
+        split_folders: An existing folder per name of SPLITS, on one file system, for the payload's parts. What another
+            ingestion left in them is removed.
+        dead_letter: Folder for `rejects.jsonl`, one object per malformed row: file, line, reason, text.
+        workers: Who reads the ranges; all of them must see the files and the folders.
+        progress: Told how many ranges are read.
+        begun: What of this log is read already.
+
+    Raises:
+        InputError: a file cannot be read, too many rows are malformed, a split is empty, the labels of the training
+            rows are of one class only, or a feature is missing in all of them.
+    """
+    scratch = split_folders["train"].parent / SCRATCH
+    _clear(scratch, split_folders)
+    scratch.mkdir()
+    try:
+        begun = begun or Begun(plan(files, spec, workers=workers), [])
+        ranges, before = begun.ranges, begun.parsed
+
+        def judge(read: list[Parsed]) -> None:
+            _stop_if_hopeless(ranges, before + read, spec.data.max_bad_row_rate, dead_letter)
+
+        for count in range(1, len(before) + 1):
+            _stop_if_hopeless(ranges, before[:count], spec.data.max_bad_row_rate, dead_letter)
+        work, items = begin(spec, files, seed, ranges, scratch)
+        found = before + workers.map(
+            work,
+            items[len(before) :],
+            sum(part.size for part in ranges[len(before) :]) / BYTES_PER_SECOND,
+            progress=lambda done: progress(f"{len(before) + done:,} of {len(items):,} parts of the log read"),
+            judge=judge,
+        )
+        rejected, reasons = _bury(ranges, found, spec.data.max_bad_row_rate, dead_letter)
+        if begun.placed is None:
+            place(spec, found, split_folders)
+        else:
+            _move(begun.placed, split_folders)
+        result = _count(spec, split_folders, rejected, reasons)
+        lines = sum(part.lines for part in found)
+        if sum(result.rows.values()) + rejected != lines:
+            raise RuntimeError(f"{result.rows} rows and {rejected} malformed ones of {lines} lines")
+        _check_splits(result, _present(spec, split_folders["train"]), spec.label_columns[0])
+    except BaseException:
+        _clear(scratch, split_folders)
+        raise
+    shutil.rmtree(scratch)
+    return result
+
+
+def _clear(scratch: pathlib.Path, split_folders: Mapping[str, pathlib.Path]) -> None:
+    shutil.rmtree(scratch, ignore_errors=True)
+    for folder in split_folders.values():
+        for path in folder.glob("*.parquet*"):  # finished or not
+            path.unlink()
+
+
+# One range -----------------------------------------------------------------------------------------------------------
+
+
+def begin(
+    spec: LogSpec, files: Sequence[str], seed: int, ranges: Sequence[Range], scratch: pathlib.Path
+) -> "tuple[Callable[[Item], Parsed], list[Item]]":
+    """What reads a range of a log into a folder, and what it is given for each of them, in order."""
+    items = [Item(number, files.index(part.path), part) for number, part in enumerate(ranges)]
+    return _Work(spec, seed, scratch), items
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    number: int
+    file: int
+    part: Range
+
+
+@dataclasses.dataclass(frozen=True)
+class Parsed:
+    """What became of a range: parts of payload per split, or of the log where the splits are not known yet."""
+
+    lines: int
+    rejected: int
+    reasons: Counter[str]
+    first: Reject | None
+    letters: pathlib.Path
+    parts: dict[str, list[pathlib.Path]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """What has been done of an ingestion.
+
+    Attributes:
+        ranges: Those of the log.
+        parsed: What became of the first ones.
+        placed: The folders of the splits, where all ranges are read and their parts are in them already.
+    """
+
+    ranges: list[Range]
+    parsed: list[Parsed]
+    placed: dict[str, pathlib.Path] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """Reads a range and writes it below the scratch folder, each time to another place: a runner may try twice."""
+
+    spec: LogSpec
+    seed: int
+    scratch: pathlib.Path
+
+    def __call__(self, item: Item) -> Parsed:
+        folder = self.scratch / f"{item.number:06d}-{uuid.uuid4()}"
+        folder.mkdir()
+        split = self.spec.data.split
+        schema = payload_schema(self.spec)
+        lines = rejected = 0
+        reasons: Counter[str] = Counter()
+        first: Reject | None = None
+        with contextlib.ExitStack() as stack:
+            letters = stack.enter_context(open(folder / "rejects.jsonl", "w"))
+            writers: dict[str, PayloadWriter] = {}
+            for name in [_NOT_SPLIT] if split.by == "order" else SPLITS:
+                (folder / name).mkdir()
+                writers[name] = stack.enter_context(PayloadWriter(folder / name, f"{item.number:06d}", schema))
+            for batch in LogReader(self.spec).read_range(item.part):
+                for name, rows in _divided(split, batch, item.file, self.seed):
+                    writers[name].write(rows)
+                first = first or next(iter(batch.rejects), None)
+                reasons.update(_kind(reject) for reject in batch.rejects)
+                letters.writelines(_letter(batch.path, r) for r in batch.rejects[: DEAD_LETTERS_KEPT - rejected])
+                rejected += len(batch.rejects)
+                lines += len(batch.lines) + len(batch.rejects)
+        parts = {name: writer.parts for name, writer in writers.items()}
+        return Parsed(lines, rejected, reasons, first, folder / "rejects.jsonl", parts)
+
+
+def _kind(reject: Reject) -> str:
+    return _SHOWN_VALUE.sub(" ", reject.reason).split(", found")[0]
+
+
+def _letter(path: str, reject: Reject) -> str:
+    letter = {"file": path, "line": reject.line, "reason": reject.reason, "text": reject.text}
+    return json.dumps(letter) + "\n"
+
+
+def _divided(split: Split, batch: LogBatch, file: int, seed: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+    if split.by == "order":
+        yield _NOT_SPLIT, batch.rows
+        return
+    if split.by == "time":
+        values = batch.rows[str(split.column)].cast(pa.string())
+        late = pc.fill_null(pc.greater_equal(values, str(split.validation_from)), False).cast(pa.int8())
+        last = pc.fill_null(pc.greater_equal(values, str(split.test_from)), False).cast(pa.int8())
+        places = late.to_numpy(zero_copy_only=False) + last.to_numpy(zero_copy_only=False)
+    else:
+        test_from = 1 - split.test
+        draws = _uniform(seed, file, batch.lines)
+        places = np.searchsorted([test_from - split.validation, test_from], draws, side="right")
+    for index, name in enumerate(SPLITS):
+        yield name, batch.rows.filter(pa.array(places == index))
+
+
+def _uniform(seed: int, file: int, lines: np.ndarray) -> np.ndarray:
+    """Splitmix64 of the seed, the file's number and the line's, as float64 in [0, 1)."""
+    with np.errstate(over="ignore"):
+        state = np.zeros(1, np.uint64)
+        for number in (np.array([seed]), np.array([file]), lines):
+            state = _mixed(state + (number.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
+        return (state >> np.uint64(11)) * 2.0**-53
+
+
+def _mixed(z: np.ndarray) -> np.ndarray:
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+# The whole log -------------------------------------------------------------------------------------------------------
+
+
+def _bury(
+    ranges: Sequence[Range], found: Sequence[Parsed], max_rate: float, dead_letter: pathlib.Path
+) -> tuple[int, dict[str, int]]:
+    """Writes the dead letters of the ranges that are read; how many malformed rows there are, and of which kinds.
+
+    Raises:
+        InputError: there are too many.
+    """
+    dead_letter.mkdir(parents=True, exist_ok=True)
+    with open(dead_letter / "rejects.jsonl", "w") as letters:
+        kept = itertools.chain.from_iterable(_lines(parsed.letters) for parsed in found if parsed.rejected)
+        letters.writelines(itertools.islice(kept, DEAD_LETTERS_KEPT))
+    rejected, lines = sum(parsed.rejected for parsed in found), sum(parsed.lines for parsed in found)
+    reasons = sum((parsed.reasons for parsed in found), Counter[str]())
+    if rejected > max_rate * lines:
+        part, reject = next((part, p.first) for part, p in zip(ranges, found, strict=False) if p.first)
+        rows = f"{lines}" if len(found) == len(ranges) else f"the first {lines}"
+        raise InputError(
+            f"{part.path}: {rejected} of {rows} rows are malformed, above data.max_bad_row_rate {max_rate}; "
+            f"the first is line {reject.line} (from 0): {reject.reason}; all are in {dead_letter}"
+        )
+    return rejected, dict(reasons)
+
+
+def _stop_if_hopeless(
+    ranges: Sequence[Range], found: Sequence[Parsed], max_rate: float, dead_letter: pathlib.Path
+) -> None:
+    """Judges a log by its first ranges, with a margin, because how many lines there are is not known before the end.
+
+    Raises:
+        InputError: twice as many rows are malformed as the whole log may have, about.
+    """
+    lines = sum(parsed.lines for parsed in found)
+    share = sum(part.size for part in ranges[: len(found)]) / sum(part.size for part in ranges)
+    if sum(parsed.rejected for parsed in found) > HOPELESS * max_rate * lines / share and len(found) < len(ranges):
+        _bury(ranges, found, max_rate, dead_letter)
+
+
+def _lines(path: pathlib.Path) -> Iterator[str]:
+    with open(path) as file:
+        yield from file
+
+
+def _move(placed: Mapping[str, pathlib.Path], split_folders: Mapping[str, pathlib.Path]) -> None:
+    for name, folder in placed.items():
+        for part in payload_files(folder):
+            part.replace(split_folders[name] / part.name)
+
+
+def place(spec: LogSpec, found: Sequence[Parsed], split_folders: Mapping[str, pathlib.Path]) -> None:
+    """Moves the parts of all ranges to their splits; one that belongs to several is divided."""
+    for name, folder in split_folders.items():
+        for part in (part for parsed in found for part in parsed.parts.get(name, [])):
+            part.replace(folder / part.name)
+    parts = [part for parsed in found for part in parsed.parts.get(_NOT_SPLIT, [])]
+    counts = [payload_rows([part]) for part in parts]
+    split, total = spec.data.split, sum(counts)
+    # Round to a row count, so that 0.2 of 60,000 rows is 12,000 and not 11,999 by a rounding error.
+    bounds = [0, round((1 - split.test - split.validation) * total), round((1 - split.test) * total), total]
+    start = 0
+    for part, rows in zip(parts, counts, strict=True):
+        for index, name in enumerate(SPLITS):
+            first, stop = max(bounds[index] - start, 0), min(bounds[index + 1] - start, rows)
+            if (first, stop) == (0, rows):
+                part.replace(split_folders[name] / part.name)
+            elif first < stop:
+                with PayloadWriter(split_folders[name], part.stem, payload_schema(spec)) as writer:
+                    _copy_rows(part, first, stop, writer)
+        start += rows
+
+
+def _copy_rows(part: pathlib.Path, first: int, stop: int, writer: PayloadWriter) -> None:
+    start = 0
+    for batch in read_payload([part]):
+        low, high = max(first - start, 0), min(stop - start, batch.num_rows)
+        if low < high:
+            writer.write(batch.slice(low, high - low))
+        start += batch.num_rows
+
+
+def _count(
+    spec: LogSpec, split_folders: Mapping[str, pathlib.Path], rejected: int, reasons: dict[str, int]
+) -> IngestResult:
+    """Of what lies in the folders."""
+    result = IngestResult({}, {}, rejected, reasons)
+    label = spec.label_columns[0]
+    for name in SPLITS:
+        files = payload_files(split_folders[name])
+        result.rows[name] = payload_rows(files)
+        result.positives[name] = int(sum(pc.sum(batch[label]).as_py() for batch in read_payload(files, [label])))
+    return result
+
+
+def _present(spec: LogSpec, folder: pathlib.Path) -> dict[str, int]:
+    """How many rows of a split have a value, by feature."""
+    present = dict.fromkeys(spec.feature_columns, 0)
+    for file in payload_files(folder):
+        metadata = pa.parquet.read_metadata(file)
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            for index, name in enumerate(present):  # a payload's columns begin with the features
+                present[name] += group.num_rows - group.column(index).statistics.null_count
+    return present
+
+
+def _check_splits(result: IngestResult, present: dict[str, int], label: str) -> None:
+    for name in SPLITS:
+        if not result.rows[name]:
+            raise InputError(f"The {name} split has no rows; give more data or change data.split")
+    for name in ("train", "validation", "test"):
+        if result.positives[name] in (0, result.rows[name]):
+            only = int(result.positives[name] > 0)
+            raise InputError(
+                f"{label} is {only} in all {result.rows[name]} {name} rows; a model needs both classes: "
+                "check the label column, give more data or change data.split"
+            )
+    absent = [column for column, count in present.items() if not count]
+    if absent:
+        raise InputError(
+            f"Always missing in all {result.rows['train']} training rows: {', '.join(absent)}; "
+            "remove it from features, or check the order of data.columns"
+        )
+
+
+# tf.Examples ---------------------------------------------------------------------------------------------------------
+
+
+def to_examples(rows: pa.RecordBatch) -> list[bytes]:
+    """Serialized tf.Examples; a null value is an absent feature."""
+    from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
+
+    arrays = [_as_lists(column) for column in rows.columns]
+    return RecordBatchToExamplesEncoder().encode(pa.RecordBatch.from_arrays(arrays, names=rows.schema.names))
+
+
+def _as_lists(values: pa.Array) -> pa.Array:
+    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    offsets = np.concatenate([[0], np.cumsum(valid)]).astype(np.int64)
+    mask = pa.array(~valid)
+    return pa.LargeListArray.from_arrays(pa.array(offsets), values.drop_null(), mask=mask)

@@ -1,0 +1,115 @@
+"""The checked log on disk: Parquet files of raw columns, one folder a split, read back as record batches."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from transforms.log.spec import LogSpec
+
+# A row group is what one read holds in memory; a part is what one worker takes at a time.
+ROW_GROUP_ROWS = 1 << 16
+PART_ROWS = 1 << 18
+
+
+def payload_schema(spec: LogSpec) -> pa.Schema:
+    """Features, then labels: float32 for numbers and labels, binary for all others; null = missing."""
+    kinds = {name: pa.float32() for name in spec.numeric_columns + spec.label_columns}
+    return pa.schema([(name, kinds.get(name, pa.binary())) for name in spec.feature_columns + spec.label_columns])
+
+
+class PayloadWriter(contextlib.AbstractContextManager):
+    """Writes rows, in their order, to `<folder>/<stem>-00000.parquet` and following, PART_ROWS rows each but the last.
+
+    No row, no file. A file has its name only when it is whole.
+    """
+
+    def __init__(self, folder: pathlib.Path, stem: str, schema: pa.Schema):
+        self._folder = folder
+        self._stem = stem
+        self._schema = schema
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows_waiting = 0
+        self._writer: pa.parquet.ParquetWriter | None = None
+        self._rows_in_part = 0
+        self.parts: list[pathlib.Path] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Takes a batch that has at least the schema's columns."""
+        if not rows.num_rows:
+            return
+        self._waiting.append(rows.select(self._schema.names))
+        self._rows_waiting += rows.num_rows
+        while self._rows_waiting >= ROW_GROUP_ROWS:
+            table = pa.Table.from_batches(self._waiting, self._schema)
+            self._write_group(table.slice(0, ROW_GROUP_ROWS))
+            self._waiting = table.slice(ROW_GROUP_ROWS).to_batches()
+            self._rows_waiting -= ROW_GROUP_ROWS
+
+    def _write_group(self, rows: pa.Table) -> None:
+        if self._writer is None:
+            path = self._folder / f"{self._stem}-{len(self.parts):05d}.parquet"
+            self.parts.append(path)
+            # Dictionary pages hold each value once: counting the values of a column then counts numbers.
+            self._writer = pa.parquet.ParquetWriter(_unfinished(path), self._schema, compression="lz4")
+        self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+        self._rows_in_part += rows.num_rows
+        if self._rows_in_part >= PART_ROWS:
+            self._end_part()
+
+    def _end_part(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            _unfinished(self.parts[-1]).replace(self.parts[-1])
+            self._writer, self._rows_in_part = None, 0
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        if kind is not None:
+            if self._writer is not None:
+                self._writer.close()
+                _unfinished(self.parts[-1]).unlink(missing_ok=True)
+            return
+        if self._rows_waiting:
+            self._write_group(pa.Table.from_batches(self._waiting, self._schema))
+        self._end_part()
+
+
+def _unfinished(path: pathlib.Path) -> pathlib.Path:
+    return path.with_name(f".{path.name}.unfinished")  # no name that payload_files takes
+
+
+def payload_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The parts of a split, in the order of the log."""
+    return sorted(folder.glob("*.parquet"))
+
+
+def plain(values: pa.Array) -> pa.Array:
+    """The values themselves, where they are a dictionary array."""
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
+def payload_rows(files: Sequence[pathlib.Path]) -> int:
+    return sum(pa.parquet.read_metadata(file).num_rows for file in files)
+
+
+def read_payload(
+    files: Sequence[pathlib.Path],
+    columns: Sequence[str] | None = None,
+    batch_rows: int = ROW_GROUP_ROWS,
+    as_dictionaries: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some parts, in order.
+
+    Args:
+        files: The parts.
+        columns: Which columns, in this order; None: all.
+        batch_rows: At most so many rows a batch.
+        as_dictionaries: Binary columns as dictionary arrays, as they lie in the file, which is faster to read.
+    """
+    for path in files:
+        schema = pa.parquet.read_schema(path)
+        text = [field.name for field in schema if as_dictionaries and pa.types.is_binary(field.type)]
+        with pa.parquet.ParquetFile(path, read_dictionary=text) as file:
+            yield from file.iter_batches(batch_rows, columns=columns)

@@ -1,0 +1,36 @@
+"""Rows of a raw log as the transform graph and the signature `serving_raw` take them."""
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.log.spec import LogSpec
+
+
+def raw_arrays(rows: pa.RecordBatch, spec: LogSpec, labels: bool = False) -> dict[str, np.ndarray]:
+    """[N] arrays by column, float32 with NaN and bytes objects with b"" where a value is missing.
+
+    Args:
+        rows: Columns as the reader gives them; binary ones may be dictionary arrays, which is faster.
+        spec: The description of the log.
+        labels: Whether the labels are wanted as well.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for name in spec.numeric_columns + (spec.label_columns if labels else []):
+        arrays[name] = number_array(rows[name])
+    for name in spec.text_columns:
+        arrays[name] = text_array(rows[name])
+    return arrays
+
+
+def number_array(values: pa.Array) -> np.ndarray:
+    """float32 [N], NaN where a value is missing."""
+    return values.fill_null(float("nan")).to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+
+
+def text_array(values: pa.Array) -> np.ndarray:
+    """Bytes objects [N], b"" where a value is missing."""
+    if not isinstance(values, pa.DictionaryArray):
+        return values.fill_null(b"").to_numpy(zero_copy_only=False)
+    # One object for each different value, not for each row.
+    different = np.append(values.dictionary.to_numpy(zero_copy_only=False), b"").astype(object)
+    return different[values.indices.fill_null(len(values.dictionary)).to_numpy()]

@@ -1,0 +1,482 @@
+"""Raw logs (TSV, CSV, Parquet; plain or gzip) -> checked, columnar batches; malformed rows -> rejects with a reason.
+
+A log is read in ranges of whole lines, which are independent of each other. One record is one line: a quoted value must
+not hold a line break.
+"""
+
+import contextlib
+import dataclasses
+import glob
+import gzip
+import os
+import pathlib
+import zlib
+from collections.abc import Iterator
+from typing import IO, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from common.errors import InputError
+from common.processes import Workers
+from transforms.log.lines import CHUNK_BYTES, Lines, count_values, whole_lines
+from transforms.log.payload import plain
+from transforms.log.spec import LogSpec
+from transforms.log.values import as_binary, as_floats, check_utf8, check_utf8_of, to_floats, to_labels
+
+RANGE_BYTES = 32 << 20
+BYTES_PER_SECOND = 70e6  # read, checked and written as payload by one process, 40 columns
+PARQUET_ROWS = 1 << 16  # of a batch
+_GZIP_FACTOR = 4  # bytes of text in one of gzip, about
+_COUNT_SECONDS = 5e-10  # what counting the lines of a byte takes
+_HERE = Workers(processes=1)
+_LINES_LOOKED_AT = 100  # to see whether a file without header has labels
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """A part of a file that is read by itself: whole lines, or whole row groups of Parquet.
+
+    Attributes:
+        path: The file.
+        columns: The file's columns, in order.
+        start: The first byte of its text, after a header; of Parquet, the first row group.
+        length: How many bytes or row groups; None: up to the file's end, wherever that is.
+        line: The 0-based line in the file that comes first (row of Parquet).
+        size: How many bytes of text or Parquet it is, about.
+    """
+
+    path: str
+    columns: tuple[str, ...]
+    start: int
+    length: int | None
+    line: int
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Reject:
+    """A malformed row: its 0-based line in the file, what is wrong with it, and the line itself.
+
+    A row of Parquet is shown as its values with tabs between them.
+    """
+
+    line: int
+    reason: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LogBatch:
+    """Rows of one file.
+
+    Attributes:
+        rows: numeric columns and labels as float32, all others as binary; null = missing.
+        lines: int64 [rows], each row's 0-based line in the file (row number for Parquet).
+        rejects: the malformed rows that lay between them.
+    """
+
+    path: str
+    rows: pa.RecordBatch
+    lines: np.ndarray
+    rejects: list[Reject]
+
+
+def find_files(patterns: list[str]) -> list[str]:
+    """The files that paths and globs name, each pattern's in name order.
+
+    Raises:
+        InputError: a file is missing, a glob matches nothing, or nothing was named.
+    """
+    if not patterns:
+        raise InputError("No data: give --data PATH, or data.paths in the configuration")
+    files: list[str] = []
+    for pattern in patterns:
+        if pathlib.Path(pattern).is_file():  # a name may hold [ or ?
+            files.append(pattern)
+            continue
+        if pathlib.Path(pattern).is_dir():
+            raise InputError(f"{pattern}: a folder; name its files, as in '{pattern}/*'")
+        found = sorted(name for name in glob.glob(pattern) if pathlib.Path(name).is_file())
+        if not found:
+            is_glob = glob.has_magic(pattern)
+            raise InputError(f"{pattern}: {'no file matches' if is_glob else 'no such file'}; check the path")
+        files += found
+    return files
+
+
+def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers = _HERE) -> list[Range]:
+    """What parts of the files, in their order, can be read by themselves; those of plain text hold RANGE_BYTES, about.
+
+    Args:
+        files: The files of a log.
+        spec: The description of the log.
+        labels: See LogReader.
+        workers: Who counts the lines of a file that is cut.
+
+    Raises:
+        InputError: a file is empty or unreadable, or its columns are not those of the configuration.
+    """
+    reader = LogReader(spec, labels)
+    by_file = [reader.ranges(path) for path in files]
+    if spec.data.format == "parquet":
+        return [part for parts in by_file for part in parts]
+    cut = [part for parts in by_file for part in parts[:-1]]
+    seconds = _COUNT_SECONDS * sum(part.size for part in cut)
+    counts = iter(workers.map(_count_lines, cut, seconds) if cut else [])
+    ranges: list[Range] = []
+    for parts in by_file:
+        line = parts[0].line
+        for part in parts:
+            ranges.append(dataclasses.replace(part, line=line))
+            line += next(counts) if part is not parts[-1] else 0
+    return ranges
+
+
+def _count_lines(part: Range) -> int:
+    with _mistakes(part.path), _open(part.path) as file:
+        file.seek(part.start)
+        chunks = whole_lines(file, part.length)
+        return sum(int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))) for chunk in chunks)
+
+
+class LogReader:
+    """Reads logs that `spec` describes.
+
+    Args:
+        spec: The description of the log.
+        labels: Whether rows must have labels. Without, label columns may be absent and are not read.
+    """
+
+    def __init__(self, spec: LogSpec, labels: bool = True):
+        self.spec = spec
+        extra = [spec.data.split.column] if spec.data.split.column and labels else []
+        text = [name for name in spec.text_columns + extra if name not in spec.numeric_columns]
+        self._text_columns = list(dict.fromkeys(text))
+        self._labels = labels
+        self._label_columns = spec.label_columns if labels else []
+        self._columns = spec.numeric_columns + self._text_columns + self._label_columns
+        self._delimiter = b"," if spec.data.format == "csv" else b"\t"
+
+    def read(self, path: str) -> Iterator[LogBatch]:
+        """All rows of a file, in order.
+
+        Raises:
+            InputError: the file is empty, cut short, unreadable, or its columns are not those of the configuration.
+        """
+        if self.spec.data.format == "parquet":
+            for part in self._row_groups(path):
+                yield from self.read_range(part)
+        else:
+            yield from self.read_range(self._whole_text(path))
+
+    def read_range(self, part: Range) -> Iterator[LogBatch]:
+        """All rows of a range of `plan`, in order.
+
+        Raises:
+            InputError: the file is empty, cut short, unreadable, or no longer what it was.
+        """
+        read = self._read_row_groups if self.spec.data.format == "parquet" else self._read_text
+        return read(part)
+
+    def ranges(self, path: str) -> list[Range]:
+        """The ranges of one file; of text, only the first one's line is known.
+
+        Raises:
+            InputError: as `read`.
+        """
+        if self.spec.data.format == "parquet":
+            return self._row_groups(path)
+        whole = self._whole_text(path)
+        return [whole] if whole.length is None else list(_cut(whole))
+
+    # Text -----------------------------------------------------------------------------------------------------------
+
+    def _whole_text(self, path: str) -> Range:
+        """The file after its header, as one range."""
+        columns, header = self.spec.data.columns, b""
+        is_plain = not path.endswith(".gz")
+        with _mistakes(path):
+            size = os.path.getsize(path)
+            if self.spec.data.header or not self._labels:
+                with _open(path) as file:
+                    columns, header = self._columns_of_file(path, next(whole_lines(file), b""))
+        if is_plain and size == len(header):
+            raise _empty(path)
+        length = size - len(header) if is_plain else None
+        text = length or size * _GZIP_FACTOR
+        return Range(path, tuple(columns), len(header), length, header.count(b"\n"), text)
+
+    def _columns_of_file(self, path: str, chunk: bytes) -> tuple[list[str], bytes]:
+        """The file's column names, and the bytes of its header line (none without header)."""
+        data = self.spec.data
+        if not chunk:
+            raise _empty(path)
+        if data.header:
+            first, newline, _ = chunk.partition(b"\n")
+            try:
+                values = _split_line(first.rstrip(b"\r"), self._parse_options())
+            except pa.ArrowInvalid as error:
+                raise InputError(f"{path}: the header cannot be read ({_one_line(error)})") from error
+            names = [value.decode("utf-8", "replace").removeprefix("\ufeff") for value in values]
+            self._check_columns(path, names)
+            return names, first + newline
+        unlabelled = [name for name in data.columns if name not in self.spec.label_columns]
+        lines = chunk.split(b"\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT]
+        widths = [count_values(line, self._delimiter) for line in lines]
+        if widths.count(len(unlabelled)) > widths.count(len(data.columns)):
+            return unlabelled, b""
+        return data.columns, b""
+
+    def _check_columns(self, path: str, names: list[str]) -> None:
+        wanted = dict.fromkeys(self._columns + [c for c in self.spec.data.columns if c not in self.spec.label_columns])
+        repeated = [name for name in wanted if names.count(name) > 1]
+        if repeated:
+            raise InputError(f"{path}: the header names {', '.join(repeated)} twice; rename one of them")
+        absent = [name for name in wanted if name not in names]
+        if absent:
+            raise InputError(
+                f"{path}: the header lacks {', '.join(absent)}, which the configuration names; "
+                f"it has {', '.join(names)}"
+            )
+
+    def _parse_options(self, invalid=None) -> pa.csv.ParseOptions:
+        return pa.csv.ParseOptions(
+            delimiter=self._delimiter.decode(),
+            quote_char='"' if self._delimiter == b"," else False,
+            newlines_in_values=False,
+            ignore_empty_lines=False,
+            invalid_row_handler=invalid,
+        )
+
+    def _read_text(self, part: Range) -> Iterator[LogBatch]:
+        line, position = part.line, 0
+        with _mistakes(part.path), _open(part.path) as file:
+            file.seek(part.start)
+            for chunk in whole_lines(file, part.length):
+                batch = self._parse(part.path, Lines(chunk, self._delimiter), line, list(part.columns))
+                line += len(batch.lines) + len(batch.rejects)
+                position += len(chunk)
+                yield batch
+        if not position:
+            raise _empty(part.path)
+        if part.length not in (None, position):
+            raise InputError(f"{part.path}: the file became shorter while it was read; do not write to it meanwhile")
+
+    def _parse(self, path: str, lines: Lines, first_line: int, columns: list[str]) -> LogBatch:
+        not_utf8 = lines.not_utf8()
+        faults = lines.faults(len(columns), not_utf8)
+        kept = np.delete(np.arange(len(lines)), list(faults))
+        try:
+            table, wrong = self._to_table(lines.without(list(faults)), len(kept), columns)
+        except pa.ArrowInvalid as error:
+            place = f"lines {first_line + 1} to {first_line + len(lines)}"
+            raise InputError(f"{path}: {place} cannot be read ({_one_line(error)})") from error
+        faults.update((int(kept[row]), reason) for row, reason in wrong.items())
+        kept = np.delete(kept, list(wrong))
+        suspects = np.flatnonzero(np.isin(kept, not_utf8)).tolist() if not_utf8 else []
+        rows, bad = self._check(table, suspects)
+        faults.update((int(kept[row]), reason) for row, reason in bad.items())
+        kept = np.delete(kept, list(bad))
+        rejects = [
+            Reject(first_line + line, faults[line], lines[line].decode("utf-8", "backslashreplace"))
+            for line in sorted(faults)
+        ]
+        return _checked(LogBatch(path, rows, first_line + kept, rejects), len(lines))
+
+    def _to_table(self, text: bytes, rows: int, columns: list[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        """The wanted columns of whole lines as binary, and what is wrong with the rows that are not among them.
+
+        Raises:
+            pa.ArrowInvalid: a line cannot be parsed, or Arrow took two for one.
+        """
+        if not rows:
+            return {name: pa.array([], pa.binary()) for name in self._columns}, {}
+        wrong: dict[int, str] = {}
+
+        def pass_over(row: pa.csv.InvalidRow) -> str:
+            wrong[row.number - 1] = f"expected {row.expected_columns} columns, found {row.actual_columns}"
+            return "skip"
+
+        table = pa.csv.read_csv(
+            pa.BufferReader(text),
+            read_options=pa.csv.ReadOptions(column_names=columns, use_threads=False, block_size=len(text) + 1),
+            parse_options=self._parse_options(pass_over),
+            convert_options=pa.csv.ConvertOptions(
+                column_types={name: pa.binary() for name in self._columns},
+                include_columns=self._columns,
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=True,
+                null_values=[""],
+                check_utf8=False,
+            ),
+        )
+        if table.num_rows + len(wrong) != rows:
+            raise pa.ArrowInvalid("a quoted value holds a line break")
+        return {name: _one_chunk(table.column(name)) for name in self._columns}, wrong
+
+    # Parquet --------------------------------------------------------------------------------------------------------
+
+    def _row_groups(self, path: str) -> list[Range]:
+        with _open_parquet(path) as file:
+            names = file.schema_arrow.names
+            self._check_columns(path, names)
+            groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
+        if not sum(group.num_rows for group in groups):
+            raise _empty(path)
+        ranges: list[Range] = []
+        start = line = 0
+        for index in range(len(groups)):
+            rows = sum(before.num_rows for before in groups[start : index + 1])
+            size = sum(before.total_byte_size for before in groups[start : index + 1])
+            if size >= RANGE_BYTES or index + 1 == len(groups):
+                ranges.append(Range(path, tuple(names), start, index + 1 - start, line, size))
+                start, line = index + 1, line + rows
+        return ranges
+
+    def _read_row_groups(self, part: Range) -> Iterator[LogBatch]:
+        line = part.line
+        with _open_parquet(part.path) as file:
+            groups = list(range(part.start, part.start + (part.length or 0)))
+            for batch in file.iter_batches(PARQUET_ROWS, row_groups=groups, columns=self._columns):
+                yield self._check_parquet(part.path, batch, line)
+                line += batch.num_rows
+
+    def _check_parquet(self, path: str, batch: pa.RecordBatch, first_row: int) -> LogBatch:
+        table: dict[str, pa.Array] = {}
+        for name in self._columns:
+            values = plain(batch.column(name))
+            is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+            as_it_is = is_number and name in self.spec.numeric_columns
+            table[name] = values if as_it_is else as_binary(values, name, path)
+        rows, bad = self._check(table, None)
+        kept = np.delete(np.arange(batch.num_rows), list(bad))
+        rejects = [Reject(first_row + row, bad[row], _row_text(table, row)) for row in sorted(bad)]
+        return _checked(LogBatch(path, rows, first_row + kept, rejects), batch.num_rows)
+
+    # Values ---------------------------------------------------------------------------------------------------------
+
+    def _check(self, table: dict[str, pa.Array], suspects: list[int] | None) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """The good rows, and what is wrong with the others.
+
+        Args:
+            table: Binary columns; numeric ones may be numbers.
+            suspects: The rows that may hold invalid UTF-8; None: any may.
+        """
+        columns: dict[str, pa.Array] = {}
+        faults: dict[int, str] = {}
+        for name in self.spec.numeric_columns:
+            convert = to_floats if pa.types.is_binary(table[name].type) else as_floats
+            columns[name] = convert(table[name], name, faults)
+        for name in self._text_columns:
+            columns[name] = table[name]
+            if suspects is None:
+                check_utf8(table[name], name, faults)
+            else:
+                check_utf8_of(suspects, table[name], name, faults)
+        for name in self._label_columns:
+            columns[name] = to_labels(table[name], name, faults)
+        return _without_rows(pa.RecordBatch.from_pydict(columns), sorted(faults)), faults
+
+
+def _checked(batch: LogBatch, lines: int) -> LogBatch:
+    """No line is lost."""
+    if not batch.rows.num_rows == len(batch.lines) == lines - len(batch.rejects):
+        found = f"{batch.rows.num_rows} rows and {len(batch.rejects)} malformed ones"
+        raise RuntimeError(f"{batch.path}: {found} of {lines} lines")
+    return batch
+
+
+def _without_rows(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:
+    if not bad:
+        return rows
+    if len(bad) > rows.num_rows // 150:
+        keep = np.ones(rows.num_rows, bool)
+        keep[bad] = False
+        return rows.filter(pa.array(keep))
+    # Faster than a filter where little is left out.
+    starts, ends = [0, *(row + 1 for row in bad)], [*bad, rows.num_rows]
+    good = [rows.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
+    return pa.Table.from_batches(good).combine_chunks().to_batches()[0]
+
+
+def _cut(whole: Range) -> Iterator[Range]:
+    """The range of a plain file in ranges of about RANGE_BYTES, none of which cuts a line."""
+    stop = whole.start + (whole.length or 0)
+    with _mistakes(whole.path), _open(whole.path) as file:
+        start = whole.start
+        while start < stop:
+            file.seek(start + RANGE_BYTES - 1)
+            end = min(_end_of_line(file), stop)
+            yield dataclasses.replace(whole, start=start, length=end - start, size=end - start)
+            start = end
+
+
+def _end_of_line(file: IO[bytes]) -> int:
+    """The position after the next line's end, or the file's end or beyond."""
+    while block := file.read(CHUNK_BYTES):
+        if found := block.find(b"\n") + 1:
+            return file.tell() - len(block) + found
+    return file.tell()
+
+
+@contextlib.contextmanager
+def _mistakes(path: str) -> Iterator[None]:
+    """Errors of a text file as the user's."""
+    try:
+        yield
+    except EOFError as error:
+        raise InputError(f"{path}: the gzip file is cut short; copy or write it again") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path}: not a valid gzip file ({_one_line(error)})") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+@contextlib.contextmanager
+def _open_parquet(path: str) -> Iterator[pa.parquet.ParquetFile]:
+    try:
+        file = pa.parquet.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: not a readable Parquet file ({_one_line(error)})") from error
+    try:
+        with file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: the Parquet file is damaged ({_one_line(error)})") from error
+
+
+def _empty(path: str) -> InputError:
+    return InputError(f"{path}: the file has no rows; check that it was written completely")
+
+
+def _open(path: str) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path, "rb")) if path.endswith(".gz") else open(path, "rb")
+
+
+def _split_line(line: bytes, options: pa.csv.ParseOptions) -> list[bytes]:
+    if not line:
+        return []
+    read = pa.csv.ReadOptions(autogenerate_column_names=True)
+    convert = pa.csv.ConvertOptions(check_utf8=False, column_types={})
+    table = pa.csv.read_csv(pa.BufferReader(line + b"\n"), read, options, convert)
+    names = {name: pa.binary() for name in table.column_names}
+    convert = pa.csv.ConvertOptions(check_utf8=False, column_types=names)
+    table = pa.csv.read_csv(pa.BufferReader(line + b"\n"), read, options, convert)
+    return [column[0].as_py() for column in table.columns]
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _row_text(table: dict[str, pa.Array], row: int) -> str:
+    values = (column[row].as_py() for column in table.values())
+    texts = (value if isinstance(value, bytes) else b"" if value is None else str(value).encode() for value in values)
+    return "\t".join(text.decode("utf-8", "backslashreplace") for text in texts)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

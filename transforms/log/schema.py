@@ -1,0 +1,38 @@
+"""The schema of the raw examples, derived from the configuration: no type is guessed from the data."""
+
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from transforms.log.spec import LogSpec
+
+
+def raw_schema(spec: LogSpec) -> schema_pb2.Schema:
+    """Every column is one value a row, read as a dense [N] tensor with NaN or "" where it is missing.
+
+    Labels are features of this schema too; they are always present.
+    """
+    schema = schema_pb2.Schema()
+    group = schema.tensor_representation_group[""].tensor_representation
+    for name in spec.numeric_columns:
+        _add(schema, name, schema_pb2.FLOAT)
+        group[name].dense_tensor.column_name = name
+        group[name].dense_tensor.default_value.float_value = float("nan")
+    for name in spec.text_columns:
+        _add(schema, name, schema_pb2.BYTES)
+        group[name].dense_tensor.column_name = name
+        group[name].dense_tensor.default_value.bytes_value = b""
+    for name in spec.label_columns:
+        feature = _add(schema, name, schema_pb2.FLOAT)
+        feature.presence.min_fraction = 1.0
+        feature.float_domain.min, feature.float_domain.max = 0.0, 1.0
+        group[name].dense_tensor.column_name = name
+        group[name].dense_tensor.default_value.float_value = float("nan")
+    return schema
+
+
+def _add(schema: schema_pb2.Schema, name: str, kind: "schema_pb2.FeatureType") -> schema_pb2.Feature:
+    feature = schema.feature.add()
+    feature.name = name
+    feature.type = kind
+    feature.value_count.min = 0
+    feature.value_count.max = 1
+    return feature

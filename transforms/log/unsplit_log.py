@@ -1,0 +1,74 @@
+"""A raw log as a payload that is not split: what a comparison of two logs reads."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from common.errors import InputError
+from common.processes import Workers
+from transforms.log.payload import PayloadWriter, payload_schema
+from transforms.log.readers import BYTES_PER_SECOND, LogReader, Range, plan
+from transforms.log.spec import LogSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """Good and malformed rows; `first` says what is wrong with the first malformed one, and where it is."""
+
+    rows: int
+    rejected: int
+    first: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    spec: LogSpec
+    range: Range
+    labels: bool
+    folder: pathlib.Path
+    number: int
+
+
+def write_whole_log(
+    spec: LogSpec, files: Sequence[str], labels: bool, folder: pathlib.Path, workers: Workers
+) -> Counts:
+    """Writes the good rows of some files, range by range.
+
+    Args:
+        spec: The description of the log.
+        files: Its files.
+        labels: Whether rows must have labels; without, the payload has none.
+        folder: An existing, empty folder for the payload.
+        workers: Where the files are read.
+
+    Raises:
+        InputError: a file cannot be read, or too many rows are malformed.
+    """
+    ranges = plan(list(files), spec, labels, workers)
+    todo = [_Part(spec, part, labels, folder, number) for number, part in enumerate(ranges)]
+    found = workers.map(_write, todo, sum(part.size for part in ranges) / BYTES_PER_SECOND)
+    rows, rejected = sum(counts.rows for counts in found), sum(counts.rejected for counts in found)
+    first = next((counts.first for counts in found if counts.first), "")
+    if rejected > spec.data.max_bad_row_rate * (rows + rejected) or not rows:
+        raise InputError(
+            f"{first}; {rejected} of {rows + rejected} rows are malformed, above data.max_bad_row_rate "
+            f"{spec.data.max_bad_row_rate}; is this the log that the configuration describes?"
+        )
+    return Counts(rows, rejected, first)
+
+
+def _write(part: _Part) -> Counts:
+    schema = payload_schema(part.spec)
+    names = part.spec.feature_columns + (part.spec.label_columns if part.labels else [])
+    rows = rejected = 0
+    first = ""
+    with PayloadWriter(part.folder, f"{part.number:06d}", pa.schema([schema.field(name) for name in names])) as writer:
+        for batch in LogReader(part.spec, part.labels).read_range(part.range):
+            writer.write(batch.rows)
+            rows += batch.rows.num_rows
+            rejected += len(batch.rejects)
+            if batch.rejects and not first:
+                first = f"{batch.path}: line {batch.rejects[0].line + 1}: {batch.rejects[0].reason}"
+    return Counts(rows, rejected, first)

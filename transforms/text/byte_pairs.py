@@ -1,0 +1,135 @@
+"""Texts -> tokens of a HuggingFace checkpoint of RoBERTa, inside a TensorFlow graph: GPT-2's byte-level BPE."""
+
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+from transforms.text.tokenizer_files import TokenizerFiles, read_byte_pairs
+
+# A longer run of letters is cut: each of its bytes may take a pass over all words.
+LONGEST_WORD = 512  # bytes
+
+# Unicode's white space, which RE2's \s is not.
+_SPACE = r"\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
+# GPT-2's pattern without its lookahead: see `words`.
+_WORD = rf"'s|'t|'re|'ve|'m|'ll|'d| ?\p{{L}}+| ?\p{{N}}+| ?[^{_SPACE}\p{{L}}\p{{N}}]+|[{_SPACE}]+"
+_SPECIAL = {
+    "padding": ("pad", "<pad>"),
+    "unknown": ("unk", "<unk>"),
+    "classify": ("cls", "<s>"),
+    "separator": ("sep", "</s>"),
+    "mask": ("mask", "<mask>"),
+}
+_CUT = b"\xff"  # no byte of UTF-8
+_NEVER = np.iinfo(np.int32).max  # the rank of a pair that is not merged
+
+
+class BytePairs:
+    """RoBERTa's tokenizer.
+
+    A literal <s> or <mask> in a text stays text. Ids equal HuggingFace's, but for words of over LONGEST_WORD bytes.
+
+    Args:
+        folder: The checkpoint's folder, with vocab.json and merges.txt or tokenizer.json, and perhaps
+            tokenizer_config.json.
+
+    Raises:
+        InputError: a file is absent or damaged, the vocabulary lacks a special token, or the merges are not its own.
+    """
+
+    between = 2
+    segments = False
+
+    def __init__(self, folder: pathlib.Path):
+        files = read_byte_pairs(folder)
+        self.vocabulary = files.vocabulary
+        self._add_space = bool(files.options.get("add_prefix_space", False))
+        self.special = files.special(_SPECIAL)
+        self._bytes = np.array([files.id_of(sign) for sign in signs()], np.int32)
+        self._keys, self._ranks, self._merged = _merges(files)
+        self._size = len(files.vocabulary)
+
+    def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """string [N] -> what is merged by itself, string [N, (words)].
+
+        GPT-2's pattern leaves the last white space before a word to the word: `\\s+(?!\\S)`. RE2 has no lookahead; here
+        texts are first cut before that last one, which is never in the middle of a word.
+        """
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
+        if self._add_space:
+            texts = tf.strings.regex_replace(texts, f"^([^{_SPACE}])", r" \1")
+        cut = tf.constant(rb"\1" + _CUT + rb"\2")
+        texts = tf.strings.regex_replace(texts, tf.constant(f"([{_SPACE}])([{_SPACE}][^{_SPACE}])"), cut)
+        parts = tf.strings.split(texts, _CUT)
+        # Not by tensorflow_text's regex_split, for which a text ends at its first zero byte.
+        ended = tf.strings.regex_replace(parts.flat_values, tf.constant(f"({_WORD})"), tf.constant(rb"\1" + _CUT))
+        words = tf.strings.split(ended, _CUT)
+        words = tf.ragged.boolean_mask(words, tf.not_equal(words, ""))
+        return _flat(words, parts)
+
+    def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """string [N] -> int32 [N, (tokens)], without special tokens."""
+        words = self.words(texts)
+        different, places = tf.unique(words.flat_values)
+        found = tf.gather(self._merge(different), places)
+        return _flat(found, words)
+
+    def _merge(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """string [W] -> int32 [W, (tokens)]."""
+        lengths = tf.strings.length(words)
+        characters = tf.cast(tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8), tf.int32)
+        word = tf.repeat(tf.range(tf.size(words)), lengths)
+        start = tf.repeat(tf.cumsum(lengths, exclusive=True), lengths)
+        place = (tf.range(tf.size(word)) - start) // LONGEST_WORD
+        # A number for each piece that is merged by itself: a word, or a part of one that is too long.
+        _, piece = tf.unique(tf.cast(word, tf.int64) * (1 << 32) + tf.cast(place, tf.int64))
+        tokens = tf.gather(tf.constant(self._bytes), characters)
+        state = (tf.constant(True), tokens, piece, word)
+        shapes = (tf.TensorShape([]), *[tf.TensorShape([None])] * 3)
+        _, tokens, _, word = tf.while_loop(lambda more, *_: more, self._merge_once, state, shapes)
+        return tf.RaggedTensor.from_value_rowids(tokens, tf.cast(word, tf.int64), tf.size(words, tf.int64))
+
+    def _merge_once(self, _: tf.Tensor, tokens: tf.Tensor, piece: tf.Tensor, word: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Merges in every piece the pair of the lowest rank, all its occurrences; says first whether there was one."""
+        keys, ranks, merged = tf.constant(self._keys), tf.constant(self._ranks), tf.constant(self._merged)
+        key = tf.cast(tokens, tf.int64) * self._size + tf.cast(tf.roll(tokens, -1, 0), tf.int64)
+        place = tf.minimum(tf.searchsorted(keys, key), len(self._keys) - 1)
+        is_pair = tf.equal(tf.gather(keys, place), key) & tf.equal(piece, tf.concat([piece[1:], [-1]], 0))
+        rank = tf.where(is_pair, tf.gather(ranks, place), _NEVER)
+        lowest = is_pair & tf.equal(rank, tf.gather(tf.math.segment_min(rank, piece), piece))
+        taken = lowest & tf.equal(_place_in_run(lowest) % 2, 1)  # of a a a the first two
+        tokens = tf.where(taken, tf.gather(merged, place), tokens)
+        kept = ~tf.roll(taken & is_pair, 1, 0)
+        state = [tf.boolean_mask(values, kept) for values in (tokens, piece, word)]
+        return tf.reduce_any(taken), *state
+
+
+def _place_in_run(flags: tf.Tensor) -> tf.Tensor:
+    """1, 2, 3 and so on for the flags that are set in a row."""
+    before = tf.concat([[-1], tf.cast(tf.where(~flags)[:, 0], tf.int32)], 0)
+    return tf.range(tf.size(flags)) - tf.gather(before, tf.cumsum(tf.cast(~flags, tf.int32)))
+
+
+def _flat(inner: tf.RaggedTensor, outer: tf.RaggedTensor) -> tf.RaggedTensor:
+    """What each value of `outer` has become, as one row for each row of `outer`."""
+    return tf.RaggedTensor.from_nested_row_splits(inner.flat_values, [outer.row_splits, inner.row_splits]).merge_dims(
+        1, 2
+    )
+
+
+def signs() -> list[str]:
+    """GPT-2's sign for each byte: itself where it is printable, else a letter from U+0100 on."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return [chr(byte if byte in printable else 256 + others.index(byte)) for byte in range(256)]
+
+
+def _merges(files: TokenizerFiles) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pairs as first * tokens + second, ascending, int64; their ranks and what they become, int32."""
+    ids = files.ids
+    # A pair that comes twice has its last rank, as HuggingFace reads it.
+    rank = {ids[a] * len(ids) + ids[b]: (index, ids[a + b]) for index, (a, b) in enumerate(files.merges)}
+    keys = sorted(rank)
+    ranks, merged = zip(*(rank[key] for key in keys), strict=True)
+    return np.array(keys, np.int64), np.array(ranks, np.int32), np.array(merged, np.int32)

@@ -1,0 +1,57 @@
+"""Where the checkpoint of a text's encoder lies."""
+
+import hashlib
+import pathlib
+
+from common.errors import InputError
+from transforms.log.spec import RANDOM
+
+HUB = "hf://"
+# What a checkpoint is read from.
+FILES = ("*.json", "*.txt", "*.safetensors")
+
+
+def find_checkpoint(encoder: str) -> pathlib.Path | None:
+    """The folder of `text.encoder`; None for random. hf://owner/name is fetched where it is not there yet.
+
+    Raises:
+        InputError: there is no such folder, or it cannot be fetched.
+    """
+    if encoder == RANDOM:
+        return None
+    if encoder.startswith(HUB):
+        return _fetch(encoder)
+    folder = pathlib.Path(encoder)
+    if not folder.is_dir():
+        raise InputError(f"features: text: encoder: {encoder}: no such folder; give one of a HuggingFace checkpoint")
+    return folder.resolve()
+
+
+def _fetch(encoder: str) -> pathlib.Path:
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        advice = "pip install huggingface_hub, or give a local folder"
+        raise InputError(f"features: text: encoder: {encoder} needs huggingface_hub: {advice}") from error
+    try:
+        return pathlib.Path(snapshot_download(encoder.removeprefix(HUB), allow_patterns=list(FILES)))
+    except Exception as error:  # of the network, of the hub, of the disk: the user's to solve
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"features: text: encoder: {encoder} cannot be fetched ({reason})") from error
+
+
+def checkpoint_fingerprint(encoder: str) -> str:
+    """A hash of the checkpoint's files, so that another one is never taken for it; "" for random.
+
+    Raises:
+        InputError: as `find_checkpoint`.
+    """
+    folder = find_checkpoint(encoder)
+    if folder is None:
+        return ""
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in FILES for path in folder.glob(pattern)}):
+        digest.update(path.name.encode())
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,129 @@
+"""A text's columns -> tokens and segments, inside a TensorFlow graph, and what a model is told of them."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from common.errors import InputError
+from models.feature_map import NUMBER_TOKENS
+from models.feature_map import Text as TextMap
+from models.text.checkpoint import CONFIG, read_config
+from transforms.log.spec import Text
+from transforms.text.byte_pairs import BytePairs
+from transforms.text.checkpoint import find_checkpoint
+from transforms.text.word_piece import WordPiece, join_segments
+
+SPECIAL = ("padding", "unknown", "classify", "separator", "mask")
+# A token table may be padded to a size that suits the hardware; what is behind it belongs to another tokenizer.
+_MOST_PADDING = 1024
+
+
+class Tokenizer(Protocol):
+    """Cuts texts into tokens.
+
+    Attributes:
+        special: The tokens of SPECIAL.
+        between: How many separators stand between two segments.
+        segments: Whether the second segment is told from the first.
+    """
+
+    special: dict[str, int]
+    between: int
+    segments: bool
+
+    def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """string [N] -> int32 [N, (tokens)], without special tokens."""
+
+
+class TokenLists:
+    """Tokens with a separator between them, by a vocabulary behind the special tokens.
+
+    Args:
+        separator: What stands between two tokens; nothing between two is no token.
+        vocabulary: A text file, one token a line.
+    """
+
+    special = {name: index for index, name in enumerate(SPECIAL)}
+    between = 1
+    segments = True
+
+    def __init__(self, separator: str, vocabulary: Any):
+        self._separator = separator
+        self._vocabulary = vocabulary
+
+    def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        split = tf.strings.split(texts, self._separator)
+        split = tf.ragged.boolean_mask(split, tf.not_equal(split, ""))
+        first = len(SPECIAL)
+        default = self.special["unknown"] - first
+        known = tft.apply_vocabulary(split.flat_values, self._vocabulary, default_value=default) + first
+        return split.with_flat_values(tf.cast(known, tf.int32))
+
+
+def tokenize(columns: Sequence[tf.Tensor], feature: Text, vocabulary: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
+    """One or two columns, string [N] each, as a model reads them: tokens and segments, int32 [N, T].
+
+    Args:
+        columns: The texts; "" is an empty segment.
+        feature: How they become tokens.
+        vocabulary: The file of the tokens, for `tokens: vocabulary`.
+
+    Raises:
+        InputError: the checkpoint cannot be read.
+    """
+    if feature.tokens == "vocabulary":
+        tokenizer: Tokenizer = TokenLists(str(feature.separator), vocabulary)
+    else:
+        tokenizer, _ = read_tokenizer(feature.encoder)
+    special = {name: tokenizer.special[name] for name in ("classify", "separator", "padding")}
+    parts = [tokenizer.tokens(column) for column in columns]
+    tokens, segments = join_segments(parts, feature.length, between=tokenizer.between, **special)
+    return tokens, segments if tokenizer.segments else tf.zeros_like(segments)
+
+
+def text_map(feature: Text, vocabulary_size: int | None = None) -> TextMap:
+    """What a model is told of the text.
+
+    Args:
+        feature: The text.
+        vocabulary_size: The number of tokens in the file, for `tokens: vocabulary`.
+
+    Raises:
+        InputError: the checkpoint cannot be read.
+    """
+    if feature.tokens == "vocabulary":
+        return _map(feature, len(SPECIAL) + (vocabulary_size or 0), TokenLists.special, ())
+    tokenizer, size = read_tokenizer(feature.encoder)
+    place = {token: index for index, token in enumerate(tokenizer.vocabulary)}
+    numbers = tuple(place.get(str(number), -1) for number in range(NUMBER_TOKENS))
+    return _map(feature, size, tokenizer.special, () if -1 in numbers else numbers)
+
+
+def _map(feature: Text, size: int, special: dict[str, int], numbers: tuple[int, ...]) -> TextMap:
+    ids = {f"{name}_id": token for name, token in special.items()}
+    return TextMap(length=feature.length, vocabulary_size=size, **ids, number_ids=numbers)
+
+
+def read_tokenizer(encoder: str) -> tuple[WordPiece | BytePairs, int]:
+    """The tokenizer of a checkpoint, and the number of rows of its token table.
+
+    Raises:
+        InputError: the folder is no checkpoint of a BERT or RoBERTa, or its tokenizer is not that of its weights.
+    """
+    folder = find_checkpoint(encoder)
+    if folder is None:
+        raise InputError("features: text: encoder: random has no tokenizer; give a checkpoint or tokens: vocabulary")
+    try:
+        config = read_config(folder)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    tokenizer = (WordPiece if config["model_type"] == "bert" else BytePairs)(folder)
+    size, tokens = config.get("vocab_size"), len(tokenizer.vocabulary)
+    if not isinstance(size, int) or not tokens <= size <= tokens + _MOST_PADDING:
+        raise InputError(
+            f"{folder / CONFIG}: vocab_size is {size}, but the tokenizer has {tokens} tokens; "
+            "take both from the same checkpoint"
+        )
+    return tokenizer, size

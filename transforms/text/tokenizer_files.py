@@ -1,0 +1,180 @@
+"""The files of a checkpoint's tokenizer: vocab.txt, or vocab.json and merges.txt, or tokenizer.json alone."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+from typing import Any
+
+from common.errors import InputError
+
+WORDS = "vocab.txt"
+TOKENS, MERGES = "vocab.json", "merges.txt"
+WHOLE = "tokenizer.json"
+CONFIG = "tokenizer_config.json"
+_FOLDER = "give the folder of a checkpoint"
+_OTHER = "it belongs to another tokenizer"
+# Where WHOLE holds the options that CONFIG has under these names.
+_WORD_PIECE_OPTIONS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+# What must be so for this product's tokenizers, beside the types; absent is as it should be.
+_WORD_PIECE: dict[str, dict[str, Any]] = {
+    "model": {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
+    "normalizer": {"clean_text": True},
+}
+_BYTE_PAIRS: dict[str, dict[str, Any]] = {
+    "model": {
+        "dropout": None,
+        "continuing_subword_prefix": "",
+        "end_of_word_suffix": "",
+        "byte_fallback": False,
+        "ignore_merges": False,
+    },
+    "pre_tokenizer": {"use_regex": True},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerFiles:
+    """What a tokenizer's files say.
+
+    Attributes:
+        path: The file of the vocabulary.
+        vocabulary: The tokens in the order of their ids.
+        merges: Pairs of tokens, the one that is merged first before the others; none for WordPiece.
+        options: By their names in tokenizer_config.json.
+    """
+
+    path: pathlib.Path
+    vocabulary: list[str]
+    merges: list[tuple[str, str]]
+    options: dict[str, Any]
+
+    @functools.cached_property
+    def ids(self) -> dict[str, int]:
+        """Where a token comes twice, the first."""
+        return {token: index for index, token in reversed(list(enumerate(self.vocabulary)))}
+
+    def id_of(self, token: str) -> int:
+        """Raises InputError where the vocabulary lacks the token."""
+        if token not in self.ids:
+            raise InputError(f"{self.path}: has no {token}; {_OTHER}")
+        return self.ids[token]
+
+    def special(self, defaults: dict[str, tuple[str, str]]) -> dict[str, int]:
+        """The ids of special tokens by name: `defaults` has the key in tokenizer_config.json and the usual token.
+
+        Raises:
+            InputError: the vocabulary lacks one.
+        """
+        said = {name: self.options.get(f"{key}_token", usual) for name, (key, usual) in defaults.items()}
+        return {
+            name: self.id_of(token["content"] if isinstance(token, dict) else token) for name, token in said.items()
+        }
+
+
+def read_word_piece(folder: pathlib.Path) -> TokenizerFiles:
+    """The files of BERT's tokenizer: vocab.txt, else tokenizer.json; tokenizer_config.json's options come first.
+
+    Raises:
+        InputError: a file is absent or damaged, or tokenizer.json is of another kind.
+    """
+    path, config = folder / WORDS, _read_json(folder / CONFIG)
+    if path.exists() or not (folder / WHOLE).exists():
+        lines = _read_lines(path)
+        while lines and not lines[-1]:
+            lines.pop()
+        return TokenizerFiles(path, lines, [], config)
+    path = folder / WHOLE
+    types: dict[str, str | None] = {
+        "model": "WordPiece",
+        "normalizer": "BertNormalizer",
+        "pre_tokenizer": "BertPreTokenizer",
+    }
+    whole = _read_whole(path, types, _WORD_PIECE)
+    options = {name: whole["normalizer"].get(key) for name, key in _WORD_PIECE_OPTIONS.items()}
+    said = {name: value for name, value in options.items() if value is not None}
+    return TokenizerFiles(path, _by_id(path, _all_ids(path, whole)), [], {**said, **config})
+
+
+def read_byte_pairs(folder: pathlib.Path) -> TokenizerFiles:
+    """The files of RoBERTa's tokenizer: vocab.json and merges.txt, else tokenizer.json; tokenizer_config.json's options
+    come first.
+
+    Raises:
+        InputError: a file is absent or damaged, the merges are not the vocabulary's, or tokenizer.json is of another
+            kind.
+    """
+    path, merges_path, config = folder / TOKENS, folder / MERGES, _read_json(folder / CONFIG)
+    if path.exists() or not (folder / WHOLE).exists():
+        ids = _read_json(path)
+        if not ids:
+            raise InputError(f"{path}: cannot be read (there is none, or it is empty); {_FOLDER}")
+        vocabulary = _by_id(path, ids)
+        pairs = [line.split(" ") for line in _read_lines(merges_path) if line and not line.startswith("#version")]
+    else:
+        path = merges_path = folder / WHOLE
+        types: dict[str, str | None] = {"model": "BPE", "normalizer": None, "pre_tokenizer": "ByteLevel"}
+        whole = _read_whole(path, types, _BYTE_PAIRS)
+        ids = _all_ids(path, whole)
+        vocabulary = _by_id(path, ids)
+        config = {"add_prefix_space": whole["pre_tokenizer"].get("add_prefix_space", False), **config}
+        merges = whole["model"].get("merges", [])
+        pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
+    if any(len(pair) != 2 or {*pair, "".join(pair)} - ids.keys() for pair in pairs) or not pairs:
+        raise InputError(f"{merges_path}: does not merge tokens of {path.name}; {_OTHER}")
+    return TokenizerFiles(path, vocabulary, [(first, second) for first, second in pairs], config)
+
+
+def _read_whole(path: pathlib.Path, types: dict[str, str | None], needed: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """tokenizer.json, whose parts are of these types; None: there is no such part."""
+    whole = _read_json(path)
+    for part, wanted in types.items():
+        found = whole.get(part) or {}
+        kind = found.get("type")
+        if kind != wanted:
+            raise InputError(f"{path}: {part} is {kind}, not {wanted}; {_OTHER}")
+        for key, value in needed.get(part, {}).items():
+            # An affix may be absent or null where there is none.
+            if found.get(key, value) != value and (found[key] or value):
+                raise InputError(f"{path}: {part}.{key} is {json.dumps(found[key])}, not {json.dumps(value)}; {_OTHER}")
+    return whole
+
+
+def _all_ids(path: pathlib.Path, whole: dict[str, Any]) -> dict[str, int]:
+    """The model's vocabulary, and the tokens that were added behind it."""
+    ids = whole["model"].get("vocab")
+    if not isinstance(ids, dict) or not ids:
+        raise InputError(f"{path}: has no model.vocab; {_FOLDER}")
+    return {**{token["content"]: token["id"] for token in whole.get("added_tokens", [])}, **ids}
+
+
+def _by_id(path: pathlib.Path, ids: dict[str, int]) -> list[str]:
+    if set(ids.values()) != set(range(len(ids))):
+        raise InputError(f"{path}: its ids are not 0 to {len(ids) - 1}, each once")
+    return sorted(ids, key=lambda token: ids[token])
+
+
+def _read_lines(path: pathlib.Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); {_FOLDER}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not UTF-8") from error
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    """Nothing where there is no such file."""
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise InputError(f"{path}: is damaged ({error})") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: is damaged (it holds no object)")
+    return found

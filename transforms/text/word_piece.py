@@ -1,0 +1,138 @@
+"""Texts -> tokens of a HuggingFace checkpoint of BERT, inside a TensorFlow graph."""
+
+import pathlib
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from transforms.text.tokenizer_files import read_word_piece
+
+_LONGEST_WORD = 100  # characters; a longer word is unknown
+_SPECIAL = {
+    "padding": ("pad", "[PAD]"),
+    "unknown": ("unk", "[UNK]"),
+    "classify": ("cls", "[CLS]"),
+    "separator": ("sep", "[SEP]"),
+    "mask": ("mask", "[MASK]"),
+}
+
+# By Unicode's tables, as BERT's own basic tokenizer has them.
+_SPACE = r"[\t\n\r\p{Z}]"
+_CONTROL = r"[\p{C}\x{FFFD}]"
+_MARK = r"\p{Mn}"
+_PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
+_IDEOGRAPH = (
+    r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}"
+    r"\x{2B820}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}]"
+)
+
+
+class WordPiece:
+    """BERT's tokenizer, with the steps that the checkpoint's tokenizer_config.json or tokenizer.json names.
+
+    A literal [SEP] or [MASK] in a text stays text.
+
+    Args:
+        folder: The checkpoint's folder, with vocab.txt or tokenizer.json, and perhaps tokenizer_config.json.
+
+    Raises:
+        InputError: a file is absent or damaged, or the vocabulary lacks a special token.
+    """
+
+    between = 1
+    segments = True
+
+    def __init__(self, folder: pathlib.Path):
+        files = read_word_piece(folder)
+        self.vocabulary = files.vocabulary
+        self._lower = bool(files.options.get("do_lower_case", True))
+        accents = files.options.get("strip_accents")
+        self._strip_accents = self._lower if accents is None else bool(accents)
+        self._split_ideographs = bool(files.options.get("tokenize_chinese_chars", True))
+        self.special = files.special(_SPECIAL)
+        unknown = self.vocabulary[self.special["unknown"]]
+        self._unknown = unknown
+        self._word_piece = tf_text.FastWordpieceTokenizer(
+            self.vocabulary,
+            suffix_indicator="##",
+            max_bytes_per_word=4 * _LONGEST_WORD + len(unknown),
+            unknown_token=unknown,
+            no_pretokenization=True,
+        )
+
+    def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """string [N] -> the words and signs that are looked up, string [N, (words)]."""
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
+        texts = tf.strings.regex_replace(texts, _SPACE, " ")
+        texts = tf.strings.regex_replace(texts, _CONTROL, "")
+        if self._split_ideographs:
+            texts = tf.strings.regex_replace(texts, f"({_IDEOGRAPH})", r" \1 ")
+        if self._strip_accents:
+            texts = tf.strings.regex_replace(tf_text.normalize_utf8(texts, "NFD"), _MARK, "")
+        if self._lower:
+            # One by one, as the tokenizer does it: a sigma at the end of a word becomes an ordinary one.
+            texts = tf.strings.lower(tf.strings.regex_replace(texts, "Σ", "σ"), encoding="utf-8")
+        texts = tf.strings.regex_replace(texts, f"({_PUNCTUATION})", r" \1 ")
+        texts = tf.strings.regex_replace(texts, f"[^ ]{{{_LONGEST_WORD + 1},}}", self._unknown)
+        return tf.strings.split(texts, " ")
+
+    def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """string [N] -> int32 [N, (tokens)], without special tokens."""
+        words = self.words(texts)
+        filled = tf.ragged.boolean_mask(words, tf.not_equal(words, ""))
+        return tf.cast(self._word_piece.tokenize(filled).merge_dims(1, 2), tf.int32)
+
+
+def join_segments(
+    segments: list[tf.RaggedTensor], length: int, classify: int, separator: int, padding: int, between: int = 1
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """[CLS] a [SEP] or [CLS] a [SEP] b [SEP], cut where it is too long, padded behind.
+
+    Of two segments the longer is cut first; of two that are both too long, the shorter keeps half, as HuggingFace's
+    `longest_first` does it.
+
+    Args:
+        segments: One or two, int32 [N, (tokens)].
+        length: T, special tokens included.
+        classify, separator, padding: The special tokens.
+        between: How many separators stand between two segments: 1 for BERT, 2 for RoBERTa.
+
+    Returns:
+        Tokens and segments, int32 [N, T] each.
+    """
+    sizes = [segment.row_lengths() for segment in segments]
+    room = length - 2 - (between if len(segments) == 2 else 0)
+    if len(segments) == 1:
+        kept = [tf.minimum(sizes[0], room)]
+    else:
+        kept = _longest_first(sizes[0], sizes[1], room)
+    rows = segments[0].nrows()
+
+    def column(token: int, count: int = 1) -> tf.Tensor:
+        return tf.fill([rows, count], token)
+
+    parts: list[Any] = [column(classify)]
+    kinds: list[Any] = [column(0)]
+    for index, (segment, size) in enumerate(zip(segments, kept, strict=True)):
+        cut = _first(segment, size)
+        ends = between if index + 1 < len(segments) else 1
+        parts += [cut, column(separator, ends)]
+        kinds += [tf.ones_like(cut) * index, column(index, ends)]
+    tokens = tf.concat(parts, axis=1).to_tensor(padding, shape=[None, length])
+    return tokens, tf.concat(kinds, axis=1).to_tensor(0, shape=[None, length])
+
+
+def _longest_first(first: tf.Tensor, second: tf.Tensor, room: int) -> list[tf.Tensor]:
+    shorter, swapped = tf.minimum(first, second), first > second
+    longer = tf.minimum(tf.maximum(first, second), tf.maximum(shorter, room - shorter))
+    too_long = shorter + longer > room
+    shorter = tf.where(too_long, tf.cast(room // 2, shorter.dtype), shorter)
+    longer = tf.where(too_long, tf.cast(room - room // 2, longer.dtype), longer)
+    return [tf.where(swapped, longer, shorter), tf.where(swapped, shorter, longer)]
+
+
+def _first(rows: tf.RaggedTensor, sizes: tf.Tensor) -> tf.RaggedTensor:
+    """The first `sizes` values of every row."""
+    positions = tf.ragged.range(rows.row_lengths())
+    return tf.ragged.boolean_mask(rows, positions < tf.cast(sizes, positions.dtype)[:, None])
