@@ -9,9 +9,9 @@ export TF_CPP_MIN_LOG_LEVEL := 2
 unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
 check_python = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "ctrpipe needs Python 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
 
-.PHONY: help install demo test contract fuzz soak lint lock peers clean
+.PHONY: help install demo test-fast test test-all contract fuzz soak lint lock peers clean
 help:           ## what there is
-	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/:/'
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
 
 install: .venv/.installed  ## .venv with exactly the locked versions, and the command .venv/bin/ctrpipe
 
@@ -34,8 +34,16 @@ install: .venv/.installed  ## .venv with exactly the locked versions, and the co
 demo: install   ## the main job: a generated log, trained, gated, served, asked
 	$(BIN)/ctrpipe demo
 
-test: install   ## all tests
-	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile
+pytest := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile
+
+test-fast: install  ## the quick tests, 3 minutes on 4 cores: while you work
+	$(pytest) -m "not slow and not large"
+
+test: install   ## the tests, 12 minutes on 4 cores: before a change is handed in, and in CI
+	$(pytest) -m "not large"
+
+test-all: install  ## the tests with every case of the large matrices: models x precisions x backends
+	$(pytest)
 
 # URL=http://HOST:PORT GRPC=HOST:PORT: a server that serves the folder of `python -m tests.contract.models FOLDER`.
 # SERVER=/usr/bin/tensorflow_model_server: that binary, started with the tests' flags.

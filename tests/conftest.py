@@ -28,6 +28,21 @@ def real_data() -> pathlib.Path:
     return folder
 
 
+_COLLECTED = pytest.StashKey[list[pytest.Item]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps what was collected, before markers choose from it, for the test of what they choose."""
+    config.stash[_COLLECTED] = list(items)
+
+
+@pytest.fixture(scope="session")
+def collected(request) -> list[pytest.Item]:
+    """Every test that was collected, also those that this run's markers leave out."""
+    return request.config.stash[_COLLECTED]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _memory_given_back():
     """What a file's tests compiled and freed: one process runs hundreds of them, and grew to 4 GB."""

@@ -15,6 +15,8 @@ from benchmarks.harness.preprocess_logs import VALUES, raw_log, values_of
 from benchmarks.harness.preprocess_sides import fuxictr
 from benchmarks.peers.client import ENVIRONMENTS, NAMES, Peer
 
+pytestmark = pytest.mark.slow
+
 ROOT = pathlib.Path(__file__).parents[2]
 MISSING = [name for name in NAMES if not (ENVIRONMENTS / name / "bin" / "python").exists()]
 needs_peers = pytest.mark.skipif(bool(MISSING), reason=f"no environment of {', '.join(MISSING)}: run `make peers`")

@@ -13,6 +13,8 @@ from benchmarks import reviews
 from benchmarks.text_serving import quality
 from tests.text_checkpoint import write_checkpoint
 
+pytestmark = pytest.mark.slow
+
 ROWS = 400
 
 

@@ -12,6 +12,8 @@ from benchmarks.score import Pair, Run
 from common.errors import InputError
 from tests.serving.packed_servable import rows, save, write_log
 
+pytestmark = pytest.mark.slow
+
 
 def pair(seconds: float, more: float, cpu: float = 8.0) -> Pair:
     """200 rows in `seconds`, and 800 rows more in `more`, which take `cpu` seconds of processor time."""

@@ -15,6 +15,7 @@ def test_rows_are_full_of_words_and_numbert_reads_four_tokens_a_feature():
         assert ((column >= field.offset + 2) & (column < field.offset + field.size)).all()
 
 
+@pytest.mark.slow
 def test_every_model_is_measured_and_served_folded(monkeypatch):
     folded = []
     monkeypatch.setattr(TextModel, "fold", lambda model: folded.append(model.name))

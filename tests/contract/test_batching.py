@@ -358,6 +358,7 @@ def test_X2_batches_are_counted(batched):
     assert ':tensorflow:serving:batching_session:queuing_latency_count{thread_pool_name="pool"} 4' in page
 
 
+@pytest.mark.slow
 def test_batches_of_32_clients_answer_more_rows_a_second(batched):
     """The graph reads 32 MB of weights a run: one run for 16 rows costs little more than one for a row."""
     servable = batched(max_batch_size=32, num_batch_threads=2, max_enqueued_batches=100)

@@ -105,6 +105,7 @@ def test_V3_a_new_version_takes_over_without_a_failed_request(source, tmp_path):
         assert not failed
 
 
+@pytest.mark.slow
 def test_V3_a_version_that_goes_answers_the_requests_that_it_has(source, tmp_path):
     add_version(source, tmp_path, 1)
     with serving(tmp_path) as (rpc, addresses):

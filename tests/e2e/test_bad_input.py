@@ -188,6 +188,7 @@ def test_serving_what_or_where_nobody_can(tmp_path):
     one_line(*call("serve", "--model_base_path", tmp_path / "absent", "--rest_api_port", 0), "no such folder")
 
 
+@pytest.mark.slow
 def test_a_real_process_says_its_stages_and_one_line(folder):
     """What libraries write to the terminal themselves does not pass through the calls above."""
     (folder / "log.tsv").write_text("\n".join(f"0\t{row}\ta" for row in range(50)))

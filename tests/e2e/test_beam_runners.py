@@ -33,6 +33,8 @@ from transforms.log.ingest import SPLITS, ingest
 from transforms.log.payload import PayloadWriter, payload_files, payload_schema, read_payload
 from transforms.log.spec import LogSpec
 
+pytestmark = pytest.mark.slow
+
 SPEC = LogSpec.model_validate({key: CONFIG[key] for key in ("data", "features")})
 IMAGE = "example/ctrpipe:1"
 IN_CONTAINERS = ("--environment_type=DOCKER", f"--environment_config={IMAGE}")

@@ -14,6 +14,8 @@ import yaml
 from serving.check import check_servable
 from tests.e2e.small_run import SHORT_CONFIG, call, start
 
+pytestmark = pytest.mark.slow
+
 ROWS = 1000
 STAGE = re.compile(r"^\[ *[\d.]+s\] (?P<name>[A-Za-z.]+)(?P<state> \.\.\.|: from cache)$", re.MULTILINE)
 EVALUATION = re.compile(r"mlp: ([\d,]+) examples")

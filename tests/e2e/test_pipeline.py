@@ -10,6 +10,8 @@ import yaml
 
 from tests.e2e.small_run import CONFIG, ROWS, call, one_line
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory) -> pathlib.Path:

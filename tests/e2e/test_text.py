@@ -12,6 +12,8 @@ from tests.e2e.small_run import call, one_line
 from tests.text_checkpoint import write_checkpoint
 from transforms.generate.formats import TEXT, words_of
 
+pytestmark = pytest.mark.slow
+
 ROWS = 6000
 FEATURES = [
     {"kind": "numeric", "columns": ["age"], "transform": "min_max", "buckets": 10},

@@ -22,6 +22,7 @@ def server(tmp_path_factory):
         yield running
 
 
+@pytest.mark.slow
 def test_fuzzed_rest_requests_are_answered_and_leave_the_server_as_it_was(server):
     outcome = rest_round(server.rest, SEED, 100)
     assert not outcome.fault

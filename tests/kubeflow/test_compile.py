@@ -43,6 +43,7 @@ def compiled(tmp_path_factory):
     return file, names, spec, platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
 
 
+@pytest.mark.slow
 def test_the_file_is_a_pipeline_to_kfp_and_to_its_schema(compiled):
     file, names, spec, _ = compiled
     loaded = components.load_component_from_file(str(file))
@@ -108,6 +109,7 @@ def test_steps_get_their_resources_and_volumes(compiled):
     assert platform["exec-trainer"]["nodeSelector"]["labels"] == {"pool": "gpu"}
 
 
+@pytest.mark.slow
 def test_vertex_ai_gets_a_pipeline_job(tmp_path):
     from google.cloud import aiplatform_v1
 

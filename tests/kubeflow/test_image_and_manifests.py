@@ -57,6 +57,7 @@ def copied() -> set[str]:
     return {source for line in lines for source in line.split()}
 
 
+@pytest.mark.slow
 def test_what_the_image_copies_can_be_installed_and_imported_without_the_rest_of_the_project(tmp_path):
     for source in copied() - {"requirements.lock"}:
         (tmp_path / source).parent.mkdir(exist_ok=True)

@@ -10,6 +10,8 @@ import yaml
 from tests.e2e.small_run import SHORT_CONFIG, call
 from tests.kubeflow.launcher import Launcher
 
+pytestmark = pytest.mark.slow
+
 ROWS = 600
 
 

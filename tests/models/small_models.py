@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 
 from models import FeatureMap, create
 from models.feature_map import Text
@@ -53,6 +54,10 @@ SMALL = {
     "cascading_deepfm": {**ENCODER, **MLP},
     "cascading_nn_gbdt": {**ENCODER, **MLP, "trees": 3, "leaves": 4, "depth": 3},
 }
+# One of each kind of layer and of data; `make test-all` alone runs a matrix's cases of the other models.
+FAMILIES = ("ffm", "afm", "ccpm", "pnn", "wide_deep", "dcn_v2", "dlrm", "xdeepfm", "attention_net", "hiformer")
+FAMILIES += ("numbert", "bert4ctr", "shallow_interaction_n", "cascading_nn_gbdt")
+ONE_OF_EACH_FAMILY = [name if name in FAMILIES else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
 WITH_TEXT = tuple(name for name, options in SMALL.items() if "encoder_layers" in options)
 
 

@@ -20,6 +20,7 @@ def measured(logs, kind: str, model: str, tmp_path) -> float:
     return share(trained_auc(model, log, 1, tmp_path, SHORT), 0.5, log.best_auc)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["fm", "mlp"])
 def test_pairs_are_learned(logs, model, tmp_path):
     assert measured(logs, "pairs", model, tmp_path) >= 0.7
@@ -34,6 +35,7 @@ def test_an_fm_learns_nothing_of_triples(logs, tmp_path):
     assert abs(measured(logs, "triples", "fm", tmp_path)) <= 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["xdeepfm", "attention_net", "hiformer"])
 def test_triples_are_learned(logs, model, tmp_path):
     assert measured(logs, "triples", model, tmp_path) >= 0.4

@@ -16,6 +16,8 @@ from tests.serving.packed_servable import SPEC, rows, save
 from transforms.features.packed_files import PackedWriter
 from transforms.log.raw_arrays import raw_arrays
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory):

@@ -128,6 +128,7 @@ def test_metrics_json_has_all_tasks_and_the_slices_with_their_missing_values(jud
     np.testing.assert_array_equal(others["baseline_probability"], q)
 
 
+@pytest.mark.slow
 def test_a_column_without_any_value_gives_no_slice(tmp_path):
     log = {"label": [0.0, 1.0], "p": [0.2, 0.8], "site": [None, None]}
     run = scored_log.config({**log, "site": [b""]}, {"ctr": "label"}, ("site",))
@@ -137,6 +138,7 @@ def test_a_column_without_any_value_gives_no_slice(tmp_path):
     assert set(tfma.load_eval_result(str(tmp_path / "evaluation")).get_metrics_for_all_slices()) == {()}
 
 
+@pytest.mark.slow
 def test_tfma_slices_by_the_most_frequent_values_only(tmp_path, judged, log, monkeypatch):
     monkeypatch.setattr("pipeline.evaluation.evaluate.MAX_SLICES", 2)
     run = scored_log.config(log, TASKS, ("site", "hour"))
@@ -210,6 +212,7 @@ def test_combinations_are_told_apart_where_their_texts_joined_are_not(tmp_path):
     assert tail_rows(parts[1], parts[0], ["site", "page"], 0, ALONE).tolist() == [True, False, True]
 
 
+@pytest.mark.slow
 def test_the_tail_has_metrics_of_its_own_for_people_and_in_tfma(tmp_path, judged):
     train, test = random_rows(900, 1), random_rows(400, 2)
     tail = Tail(columns=["page", "site"], max_count=2)
@@ -289,6 +292,7 @@ def bless(judged: pathlib.Path, work: pathlib.Path, log: dict[str, list], gates:
     return blessing
 
 
+@pytest.mark.slow
 def test_a_blessing_is_one_that_pusher_accepts(tmp_path, judged, log):
     blessing = bless(judged, tmp_path, log, {"auc": {"min": 0.5}}, None)
     assert [path.name for path in (tmp_path / "blessing").iterdir()] == ["BLESSED"]
@@ -300,6 +304,7 @@ def test_a_blessing_is_one_that_pusher_accepts(tmp_path, judged, log):
     assert tfma.load_eval_result(str(tmp_path / "evaluation")).slicing_metrics
 
 
+@pytest.mark.slow
 def test_a_refusal_is_one_that_pusher_heeds(tmp_path, judged, log):
     blessing = bless(judged, tmp_path, log, {"max_drop": {"log_loss": -1.0}}, "last")
     assert [path.name for path in (tmp_path / "blessing").iterdir()] == ["NOT_BLESSED"]

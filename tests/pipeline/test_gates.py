@@ -12,6 +12,8 @@ from pipeline.evaluation.gates import read_gates
 from pipeline.graph import eval_config
 from tests.pipeline import scored_log
 
+pytestmark = pytest.mark.slow
+
 LABELS = [1, 1, 1, 0, 0, 0, 0, 0]
 GOOD = [0.9, 0.8, 0.3, 0.2, 0.1, 0.4, 0.05, 0.15]
 WORSE = [0.2, 0.8, 0.3, 0.9, 0.1, 0.4, 0.05, 0.15]  # the first click and the first row without one change places

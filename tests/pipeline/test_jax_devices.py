@@ -13,6 +13,8 @@ import pytest
 from models import FeatureMap, metrics
 from pipeline.config import Model, Training
 
+pytestmark = pytest.mark.slow
+
 DEVICES = 8
 FIELDS = [("a", "categorical", 8, 1, "feature"), ("b", "categorical", 20, 1, "feature")]
 MAP = FeatureMap.from_sizes([*FIELDS, ("m", "multivalent", 9, 3, "feature")], ["x"])  # 44 ids: 8 do not divide them

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 import tensorflow_transform as tft
 
 from common.processes import Workers
@@ -18,6 +19,8 @@ from transforms.features.packed_files import PackedReader, packed_files
 from transforms.features.preprocessing import feature_map
 from transforms.features.transform import analyze, transform
 from transforms.log.payload import PayloadWriter, payload_files, payload_schema
+
+pytestmark = pytest.mark.slow
 
 MODEL = Model(name="mlp", use_linear=True, embedding_dim=4, hidden_units=[8], embedding_stddev=0.1)
 PREDICT = """

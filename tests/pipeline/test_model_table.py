@@ -22,6 +22,7 @@ CONFIG = {
 }
 
 
+@pytest.mark.slow
 def test_sizes_of_the_reference_are_those_of_the_equations():
     where, found = describe_models()
     assert where.startswith("39 fields of 5,000 ids; a text of 64")
@@ -39,6 +40,7 @@ def test_sizes_of_the_reference_are_those_of_the_equations():
     assert sizes["cin"] == (ids * 16 + cin, cin)
 
 
+@pytest.mark.slow
 def test_a_configuration_gives_its_features_and_its_options(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(CONFIG))

@@ -148,6 +148,7 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_jax_does_the_same():
     root = pathlib.Path(__file__).parents[2]
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)}

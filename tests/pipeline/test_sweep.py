@@ -299,6 +299,7 @@ def command(folder: pathlib.Path) -> list:
     return ["sweep", folder / "config.yaml", *data, "--grid", "model.embedding_dim=2,4"]
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_and_measures_every_point(done):
     summary = json.loads((done / "out" / "sweep.json").read_text())
     assert [point["name"] for point in summary["points"]] == ["embedding_dim=2", "embedding_dim=4"]
@@ -326,6 +327,7 @@ def test_a_sweep_trains_and_measures_every_point(done):
     assert not (done / "out" / "work").exists()
 
 
+@pytest.mark.slow
 def test_a_run_in_the_same_folder_shares_the_transform_and_has_the_same_metrics(done):
     out = done / "out"
     run = json.loads((out / "sweep.json").read_text())["points"][1]["runs"][0]
@@ -342,6 +344,7 @@ def test_a_run_in_the_same_folder_shares_the_transform_and_has_the_same_metrics(
     assert code == 0 and "Tail" in output, output
 
 
+@pytest.mark.slow
 def test_a_finished_sweep_trains_nothing_and_a_larger_one_only_what_is_new(done):
     code, output = call(*command(done)[:-1], "model.embedding_dim=4,3", "--set", "training.epochs=2")
     assert code == 0 and "2 trainings to do; 2 are there already" in output, output
@@ -349,6 +352,7 @@ def test_a_finished_sweep_trains_nothing_and_a_larger_one_only_what_is_new(done)
     assert code == 0 and "0 trainings to do; 4 are there already" in output
 
 
+@pytest.mark.slow
 def test_costs_are_measured_once_and_need_no_training(done):
     without = [value for value in command(done) if value != "--costs"]
     code, output = call(*without)

@@ -136,6 +136,7 @@ def write_clicks_by_word(folder: pathlib.Path, features) -> np.ndarray:
     return tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_the_encoder_learns_at_a_rate_of_its_own(backend, tmp_path):
     folder = write_checkpoint(tmp_path / "checkpoint", layers=1, width=16, ffn=24, heads=2, positions=64)
@@ -165,6 +166,7 @@ def test_the_encoder_learns_at_a_rate_of_its_own(backend, tmp_path):
     assert any(kept.shape == words.shape and (kept == words).all() for slow, kept in none if slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_model_of_the_text_learns_from_packed_tokens(backend, tmp_path):
     folder = write_checkpoint(tmp_path / "checkpoint", layers=1, width=16, ffn=24, heads=2, positions=64)

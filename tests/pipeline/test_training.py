@@ -65,6 +65,7 @@ def test_it_learns_an_interaction_and_keeps_the_best_weights(files, tmp_path):
     assert logged == [(row["step"], pytest.approx(row["validation_auc"])) for row in result.progress.evaluations]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_model(files, tmp_path):
     first, second = (run(files, tmp_path / name)[1] for name in "ab")
     np.testing.assert_array_equal(first, second)
@@ -75,6 +76,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_where_it_was(files, tmp_path):
     whole, expected = run(files, tmp_path / "whole")
 
@@ -89,6 +91,7 @@ def test_a_killed_training_goes_on_where_it_was(files, tmp_path):
     assert len(resumed.progress.evaluations) == len(whole.progress.evaluations)
 
 
+@pytest.mark.slow
 def test_plateau_cuts_the_rate_and_patience_stops(files, tmp_path):
     result, _ = run(files, tmp_path, epochs=40, patience=4, plateau={"factor": 0.1, "patience": 2})
     rates = [row["learning_rate"] for row in result.progress.evaluations]
@@ -97,12 +100,14 @@ def test_plateau_cuts_the_rate_and_patience_stops(files, tmp_path):
     assert len(rates) == result.progress.best + 5
 
 
+@pytest.mark.slow
 def test_refit_learns_from_the_validation_rows(files, tmp_path):
     _, plain = run(files, tmp_path / "plain")
     _, refitted = run(files, tmp_path / "refit", refit=True)
     assert np.abs(plain - refitted).max() > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_training_can_start_at_the_training_rows_base_rate(tmp_path, backend):
     ids, clicks = np.zeros(400, int), np.arange(400)[:, None] < 20
@@ -154,6 +159,7 @@ print(json.dumps({"apart": apart, "seeds": seeds}))
 """
 
 
+@pytest.mark.slow
 def test_two_devices_train_the_same_model_as_one_and_drop_out_apart(tmp_path):
     files = [write(tmp_path / "train", 1501, 1)], [write(tmp_path / "validation", 600, 2)]
     root = pathlib.Path(__file__).parents[2]
@@ -169,6 +175,7 @@ def test_auto_is_one_device_where_there_is_one():
     assert make_strategy("auto").num_replicas_in_sync == 1
 
 
+@pytest.mark.slow
 def test_jax_trains_in_a_process_of_its_own_and_the_model_comes_back(files, tmp_path):
     said = []
     settings = {**SETTINGS, "epochs": 15, "backend": "jax", "optimizer": "lazy_adam"}
@@ -181,6 +188,7 @@ def test_jax_trains_in_a_process_of_its_own_and_the_model_comes_back(files, tmp_
     assert found == pytest.approx(best["validation_log_loss"], abs=1e-5)  # TensorFlow with the weights of JAX
 
 
+@pytest.mark.slow
 def test_a_mistake_that_jax_finds_reaches_the_user_as_one_line(files, tmp_path):
     one_class = [write_packed(tmp_path / "clicks", np.zeros(8, int), np.zeros(8, int), np.ones((8, 1)))]
     settings = Training(**{**SETTINGS, "backend": "jax", "monitor": "auc"})
@@ -198,6 +206,7 @@ def worker(folder: pathlib.Path, task: Task, *packages: str) -> subprocess.Popen
     return subprocess.Popen(command, env=environment, text=True, **pipes)
 
 
+@pytest.mark.slow
 def test_jax_trains_without_tensorflow(files, tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise SystemExit(3)")
     settings = Training(**{**SETTINGS, "epochs": 1, "backend": "jax"})
@@ -206,6 +215,7 @@ def test_jax_trains_without_tensorflow(files, tmp_path):
     assert (tmp_path / "weights.npz").exists()
 
 
+@pytest.mark.slow
 def test_the_worker_ends_with_its_parent(files, tmp_path):
     settings = Training(**{**SETTINGS, "epochs": 1000, "patience": 1000, "backend": "jax"})
     task = Task(MODEL, settings, MAP, *map(tuple, files), 1)
@@ -247,6 +257,7 @@ def write_two_tasks(folder: pathlib.Path, rows: int, seed: int) -> str:
     return write_packed(folder, a, b, np.stack([a < 4, b < 4], axis=1))
 
 
+@pytest.mark.slow
 def test_tasks_are_measured_each_and_weighed(tmp_path):
     two = FeatureMap.from_sizes([(f.name, f.kind, 8, 1, f.role) for f in MAP.fields], tasks=("ctr", "buy"))
     files = [write_two_tasks(tmp_path / "train", 1500, 1)], [write_two_tasks(tmp_path / "validation", 600, 2)]

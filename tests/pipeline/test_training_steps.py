@@ -15,7 +15,7 @@ from pipeline.training import loss_scale
 from pipeline.training.network import build_network
 from pipeline.training.tensorflow_learner import fill_batch, make_learner
 from pipeline.training.train import train
-from tests.models.small_models import SMALL, batch_of, map_of
+from tests.models.small_models import ONE_OF_EACH_FAMILY, SMALL, batch_of, map_of
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
 
 ROWS = 8
@@ -36,7 +36,8 @@ def batches_of(name: str, count: int, rows: int = ROWS):
     return [({key: value[part] for key, value in inputs.items()}, labels[part]) for part in parts]
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_xla_compiles_the_step_of_every_model_and_computes_the_same(name):
     plain, compiled = learner_of(name), learner_of(name)
     step = tf.function(compiled.step, jit_compile=True, reduce_retracing=False)
@@ -47,6 +48,7 @@ def test_xla_compiles_the_step_of_every_model_and_computes_the_same(name):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_xla_compiles_several_steps():
     plain, compiled = learner_of("deepfm"), learner_of("deepfm")
     batches = batches_of("deepfm", 3)
@@ -88,6 +90,7 @@ def files(tmp_path_factory):
     return [write(folder / "train", 1500, 1)], [write(folder / "validation", 600, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adam", "lazy_adam"])
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_low_precision_learns_the_same_and_ends_in_float32(files, tmp_path, precision, optimizer):
@@ -121,6 +124,7 @@ for one, other in zip(first.get_weights(), second.get_weights(), strict=True):
 """
 
 
+@pytest.mark.slow
 def test_the_first_model_of_a_process_has_the_seeds_weights_too():
     root = pathlib.Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root)}

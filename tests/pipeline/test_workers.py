@@ -63,6 +63,7 @@ def one_process(files, work, **changes):
     return train(SMALL, training, MAP, *files, 1, work)
 
 
+@pytest.mark.slow
 def test_two_workers_train_the_model_of_one_process(files, tmp_path, monkeypatch):
     addresses = free_addresses(2)
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
@@ -83,6 +84,7 @@ def test_two_workers_train_the_model_of_one_process(files, tmp_path, monkeypatch
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one(files, tmp_path, monkeypatch):
     addresses = free_addresses(2)
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))

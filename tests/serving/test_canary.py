@@ -99,6 +99,7 @@ def steady_requests(client: ModelClient) -> Iterator[list[int]]:
     assert not failures and versions
 
 
+@pytest.mark.slow
 def test_push_label_shift_and_roll_back(tmp_path):
     with service(tmp_path) as server:
         assert server.label("stable=12", "--grpc", server.grpc)[0] == 0

@@ -13,6 +13,8 @@ from serving.server import ServerOptions, running_server
 from tests.serving.text_servable import COLUMNS, SPEC, rows, save
 from transforms.log.raw_arrays import raw_arrays
 
+pytestmark = pytest.mark.slow
+
 ORDINARY = {"serving_candidates": "serving_raw", "serving_candidates_packed": "serving_packed"}
 
 

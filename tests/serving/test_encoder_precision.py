@@ -15,6 +15,8 @@ from serving.loader import Servable
 from tests.serving.text_servable import SPEC, rows, save
 from transforms.log.raw_arrays import raw_arrays
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:

@@ -21,6 +21,7 @@ def with_positions(*columns: str) -> LogSpec:
     return LogSpec.model_validate({"data": SPEC.data.model_dump(), "features": features})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", [{"c2": "é7"}, {"n1": 3.0}, {"c2": "é7", "hour": "25110309"}])
 def test_a_fixed_position_holds_for_every_request(position, tmp_path):
     version = save(tmp_path, with_positions(*position), position)
@@ -45,6 +46,7 @@ def test_a_fixed_position_holds_for_every_request(position, tmp_path):
         servable.close()
 
 
+@pytest.mark.slow
 def test_without_one_the_position_counts(tmp_path):
     servable = Servable(save(tmp_path, with_positions("c2")))
     try:

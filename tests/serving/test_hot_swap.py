@@ -38,6 +38,7 @@ def _states(server):
     return {row["version"]: row["state"] for row in rows}
 
 
+@pytest.mark.slow
 def test_a_swap_under_load_fails_no_request_and_delays_few(versions, models, capsys):
     with started(models, ["--file_system_poll_wait_seconds=0.2"]) as server, SwapLoad(server) as load:
         time.sleep(0.5)
@@ -59,6 +60,7 @@ def test_a_swap_under_load_fails_no_request_and_delays_few(versions, models, cap
     assert during <= SLOWER * max(before, NOISE_SECONDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["no graph", "no variables", "wrong warm-up", "no TFRecord"])
 def test_a_version_that_does_not_load_never_becomes_available(versions, models, tmp_path, fault):
     broken = shutil.copytree(versions / "2", tmp_path / "broken")

@@ -146,6 +146,7 @@ def report(folder) -> dict:
         return measure_latency([folder / "lr"], folder / LOG, SMALL, (), url, address, baseline=folder / "lr")
 
 
+@pytest.mark.slow
 def test_every_cell_is_measured_and_whole(report):
     model = report["models"][0]
     assert model["skipped"] == {} and set(model["largest_difference"]) == set(KINDS)
@@ -165,6 +166,7 @@ def test_every_cell_is_measured_and_whole(report):
     assert len(report["ceiling"]) == 2 * 2
 
 
+@pytest.mark.slow
 def test_the_report_says_what_ran_where(report):
     assert report["target"]["server"] == "small" and report["target"]["flags"] is None
     assert report["machine"]["cores"] >= 1 and set(report["busy"]) == {"before", "after"}
@@ -177,6 +179,7 @@ def test_the_report_says_what_ran_where(report):
     assert set(bert4ctr["ms_per_sample"]["lr"]) == {"average", "median", "p90", "p95"}
 
 
+@pytest.mark.slow
 def test_what_is_written_is_whole_and_opens_offline(report, tmp_path, capsys):
     paths = write(report, tmp_path / "out")
     assert [path.name for path in paths] == [JSON, PAGE]
@@ -194,6 +197,7 @@ def test_what_is_written_is_whole_and_opens_offline(report, tmp_path, capsys):
     assert found["ratios"]["lr"]["grpc_packed_over_rest"].keys() == {"100"}
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_what_is_there(folder, no_ceiling, capsys):
     def interrupt(text: str) -> None:
         if "round 2" in text:
@@ -209,6 +213,7 @@ def test_ctrl_c_leaves_what_is_there(folder, no_ceiling, capsys):
     assert "Interrupted" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_kind_that_the_server_cannot_answer_is_left_out_and_named(folder, no_ceiling):
     settings = SMALL.model_copy(update={"papers": False, "open_loop": None, "rounds": 1})
     with serving(folder / "lr" / "1", broken=("serving_default",)) as (url, _):
@@ -219,6 +224,7 @@ def test_a_kind_that_the_server_cannot_answer_is_left_out_and_named(folder, no_c
     assert "rest_b64" not in {cell["kind"] for cell in found["cells"]}
 
 
+@pytest.mark.slow
 def test_a_server_of_another_model_is_refused(folder, no_ceiling):
     settings = SMALL.model_copy(update={"kinds": ("rest_columnar",)})
     with serving(folder / "lr" / "1", wrong=0.01) as (url, _):
@@ -253,6 +259,7 @@ def test_a_model_without_a_log_brings_its_own_rows(folder):
 # The export that it measures ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sample_export_serves_and_shares_its_log(folder):
     assert check_servable(folder / "lr" / "1") < 1e-6
     log, prepared = (folder / LOG).stat().st_mtime_ns, (folder / PREPARED).read_text()

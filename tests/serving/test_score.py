@@ -239,6 +239,7 @@ def wait_for(path: pathlib.Path, process: subprocess.Popen) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_scoring_goes_on_where_it_was(models, tmp_path, number):
     inputs = []

@@ -36,6 +36,7 @@ def scorer(version):
     scorer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 6, 7, 500])
 def test_scores_are_those_of_serving_raw(version, scorer, monkeypatch, count):
     monkeypatch.setattr("serving.scoring.rows.MODEL_ROWS", 7)

@@ -101,6 +101,7 @@ def test_a_space_in_front_where_the_checkpoint_asks_for_one(tmp_path):
     assert spaced.tokens(texts).to_list() == plain.tokens(wanted).to_list()
 
 
+@pytest.mark.slow
 def test_the_graph_runs_in_the_loader_of_tf_serving(tokenizer, tmp_path):
     found = run_in_the_loader(lambda text: joined(tokenizer, text), [row["texts"][0] for row in GOLDEN], tmp_path)
     np.testing.assert_array_equal(found, [row["tokens"] for row in GOLDEN])

@@ -19,6 +19,8 @@ from transforms.features.learned import Learned, vocabulary_name
 from transforms.features.preprocessing import MISSING, UNKNOWN, feature_map, preprocessing_fn
 from transforms.log.spec import LogSpec
 
+pytestmark = pytest.mark.slow
+
 Rows = dict[str, list]
 ODD = ["é", "ÿ", "☃", "e\u0301", "a b", " a", "a ", "-1", "\x01", '"q"', "NULL", "\\n", "x" * 500]
 SPEC = LogSpec.model_validate(

@@ -132,6 +132,7 @@ def many_files(folder: pathlib.Path) -> list[pathlib.Path]:
     return files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [{"by": "order"}, {"by": "hash"}, TIMES], ids=lambda split: split["by"])
 def test_who_reads_the_ranges_changes_nothing(tmp_path, monkeypatch, split):
     log, files = spec(split=split, max_bad_row_rate=0.1), many_files(tmp_path)
@@ -225,6 +226,7 @@ def test_malformed_rows_go_to_the_dead_letters(tmp_path):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [HERE, Workers(processes=2)])
 def test_a_hopeless_log_is_not_read_to_its_end(tmp_path, monkeypatch, workers):
     in_many_ranges(monkeypatch, 200)

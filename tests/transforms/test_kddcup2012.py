@@ -150,6 +150,7 @@ def counted(lines: pd.DataFrame, part: list[str], name: str, row: int, held_out:
     return (clicks + prior * rate) / (impressions + prior), impressions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HISTORY)
 def test_history_is_of_all_other_training_lines(folder, log, name):
     lines = lines_with_users(folder)
@@ -236,6 +237,7 @@ def test_another_seed_splits_otherwise(folder, log, tmp_path):
 # Who works on it -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_the_log_does_not_depend_on_who_works_on_it(folder, log, tmp_path, monkeypatch, place):
     monkeypatch.setattr(readers, "RANGE_BYTES", 20_000)

@@ -71,6 +71,7 @@ def packed(spec: LogSpec, folder: pathlib.Path) -> dict[str, np.ndarray]:
     return {**inputs, "label": label}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "tokenizer"), [("bert", WordPiece), ("roberta", BytePairs)])
 def test_packed_tokens_are_the_tokenizers_row_by_row(tmp_path, kind, tokenizer):
     folder = write_checkpoint(tmp_path / "checkpoint", kind, WORDS)
@@ -90,6 +91,7 @@ def test_packed_tokens_are_the_tokenizers_row_by_row(tmp_path, kind, tokenizer):
     assert [own.vocabulary[token] for token in text.number_ids] == [str(number) for number in range(100)]
 
 
+@pytest.mark.slow
 def test_the_graph_by_rows_gives_what_packing_by_different_rows_gives(tmp_path):
     spec = spec_of(encoder=str(write_checkpoint(tmp_path / "checkpoint", words=WORDS)))
     found = packed(spec, tmp_path)
@@ -98,6 +100,7 @@ def test_the_graph_by_rows_gives_what_packing_by_different_rows_gives(tmp_path):
         np.testing.assert_array_equal(found[name], by_rows[name])
 
 
+@pytest.mark.slow
 def test_token_lists_have_a_vocabulary_behind_the_special_tokens(tmp_path):
     spec = spec_of(tokens="vocabulary", separator=" ", top_k=3)
     found = packed(spec, tmp_path)
@@ -120,6 +123,7 @@ def test_garbage_in_a_token_list_is_no_token_or_an_unknown_one(tmp_path):
     assert sorted(words) == [" 2", "1", "2", "é"] and words[0] == "1"
 
 
+@pytest.mark.slow
 def test_the_graph_makes_no_token_or_an_unknown_one_of_garbage_in_a_token_list(tmp_path):
     spec = spec_of(tokens="vocabulary", separator=" ", top_k=3)
     packed(spec, tmp_path)
@@ -171,6 +175,7 @@ def test_a_rare_token_is_left_out():
     assert counter.summary().tokens(spec.text).to_pylist() == [b"b", b"a"]
 
 
+@pytest.mark.slow
 def test_an_empty_vocabulary_names_the_column(tmp_path):
     spec = spec_of(tokens="vocabulary", separator=" ", min_count=10**6)
     packed(spec, tmp_path)

@@ -131,6 +131,7 @@ def test_ids_are_int32_and_the_rest_float32(packed):
         }
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(log, packed, tmp_path):
     found = run(log[0], tmp_path, Workers(processes=2))
     for split, rows in packed[1].items():

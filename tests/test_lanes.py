@@ -1,0 +1,36 @@
+"""What `make test` leaves to `make test-all`: further cases of a matrix, never a whole test and never a model."""
+
+import collections
+
+import pytest
+
+from tests.models.small_models import SMALL
+
+
+@pytest.fixture
+def cases(collected) -> dict[str, list[pytest.Item]]:
+    """The cases of each test, also those that this run leaves out."""
+    cases = collections.defaultdict(list)
+    for item in collected:
+        cases[item.nodeid.partition("[")[0]].append(item)
+    return cases
+
+
+def in_make_test(item: pytest.Item) -> bool:
+    return item.get_closest_marker("large") is None
+
+
+def test_every_test_has_a_case_in_make_test(cases):
+    assert [name for name, items in cases.items() if not any(map(in_make_test, items))] == []
+
+
+def test_every_model_has_cases_in_make_test(cases):
+    by_model = [
+        items
+        for items in cases.values()
+        if {case.callspec.params.get("name") for case in items if hasattr(case, "callspec")} >= set(SMALL)
+    ]
+    if not by_model:
+        pytest.skip("no test of every model was collected")
+    models = {item.callspec.params["name"] for items in by_model for item in items if in_make_test(item)}
+    assert models == set(SMALL)
