@@ -29,6 +29,7 @@ from rich.table import Table
 
 from benchmarks.harness.command import command, finish, machine
 from common.errors import InputError
+from common.files import write_json
 from common.libraries import load_tensorflow
 from common.progress import announce
 from models import metrics
@@ -113,9 +114,7 @@ def train_missing(tasks: Sequence[Task], output: pathlib.Path) -> None:
         for done, task in enumerate(missing, 1):
             found, scored = train_one(task, log, output / "work")
             write_scored(_result(output, task).with_suffix(".parquet"), scored)
-            fresh = output / "results" / f".{task.name}.new"
-            fresh.write_text(json.dumps(found, indent=1))
-            fresh.rename(_result(output, task))
+            write_json(_result(output, task), found)
             announce(f"[{done}/{len(missing)}] {task.model}, seed {task.seed}: test AUC {found['test']['auc']:.4f}")
 
 

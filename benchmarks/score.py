@@ -14,6 +14,7 @@ from benchmarks.harness.command import busy, busy_caption, command, cores, finis
 from benchmarks.harness.preprocess_logs import raw_log
 from benchmarks.preprocess import numbers
 from common.errors import InputError
+from common.files import atomic_folder
 from common.libraries import load_tensorflow
 from common.progress import announce
 from pipeline.sample_export import make_export
@@ -113,11 +114,8 @@ class Benchmark:
         folder = self._folder / "examples" / str(rows)
         split = folder / "Split-all"
         if not split.exists():
-            fresh = split.with_name("unfinished")
-            shutil.rmtree(fresh, ignore_errors=True)
-            fresh.mkdir(parents=True)
-            _write_examples(self.log(rows), self.version, fresh, cores())
-            fresh.rename(split)
+            with atomic_folder(split) as unfinished:
+                _write_examples(self.log(rows), self.version, unfinished, cores())
         return folder
 
 

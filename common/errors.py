@@ -1,4 +1,4 @@
-"""The one exception for a user's mistake."""
+"""The exception for a user's mistake, and errors as text."""
 
 from collections.abc import Iterator
 
@@ -17,3 +17,8 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
+
+
+def one_line(text: object, length: int | None = None) -> str:
+    """Returns a text, or an error's message, on one line, cut off after `length` characters."""
+    return " ".join(str(text).split())[:length]

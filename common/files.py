@@ -1,16 +1,92 @@
-"""Files that appear whole or not at all."""
+"""Writes files and folders that appear whole or not at all: under another name first, then renamed.
 
+An unfinished file or folder lies beside its final path as `.<name>.<...>.unfinished`. The dot keeps it out of shell
+patterns, the suffix out of patterns such as `*.parquet`, so that no reader takes it.
+"""
+
+import contextlib
 import json
 import pathlib
+import secrets
+import shutil
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
+SUFFIX = ".unfinished"
+
+
+@contextlib.contextmanager
+def atomic_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields a path beside `path` to write a file to; it becomes `path` when the block succeeds.
+
+    It is removed when the block fails. Each call has a path of its own: several processes may write the same file at
+    once, as Beam's workers do when a runner tries a part twice, and the last one stays. What is no regular file, as
+    /dev/null, is written in place.
+    """
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}{SUFFIX}")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def atomic_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields an empty folder beside `path` to fill; it takes the place of `path` when the block succeeds.
+
+    It is removed when the block fails, and the folder that was there stays. A folder is written by one process at a
+    time: what a killed one left is cleared by the next, for it may be large.
+
+    A folder cannot be replaced in one rename. A process killed between the two that it takes leaves the former folder
+    aside; `restore_folder` brings it back.
+    """
+    unfinished, former = path.with_name(f".{path.name}{SUFFIX}"), _former(path)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        if path.exists():
+            shutil.rmtree(former, ignore_errors=True)
+            path.rename(former)
+        unfinished.rename(path)
+    except BaseException:
+        restore_folder(path)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def restore_folder(path: pathlib.Path) -> None:
+    """Brings back the folder that a process killed within `atomic_folder` has left aside; else does nothing."""
+    if _former(path).exists() and not path.exists():
+        _former(path).rename(path)
+
+
+def _former(path: pathlib.Path) -> pathlib.Path:
+    return path.with_name(f".{path.name}.former")
+
+
+def write_bytes(path: pathlib.Path, contents: bytes) -> None:
+    """Writes a file, whole or not at all."""
+    with atomic_path(path) as unfinished:
+        unfinished.write_bytes(contents)
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Writes a UTF-8 file, whole or not at all."""
+    write_bytes(path, text.encode())
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    def plain(item: Any) -> Any:
-        return item.item() if isinstance(item, np.generic) else str(item)
+    """Writes a value as indented JSON, whole or not at all: numpy's scalars as numbers, other objects as their text."""
+    write_text(path, json.dumps(value, indent=1, default=_plain) + "\n")
 
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(json.dumps(value, indent=1, default=plain))
-    fresh.replace(path)
+
+def _plain(item: Any) -> Any:
+    # By the shape, so that commands that need no numpy do not wait for its import.
+    return item.item() if getattr(item, "shape", None) == () else str(item)

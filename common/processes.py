@@ -15,11 +15,11 @@ import shutil
 import signal
 import tempfile
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from common.errors import InputError
+from common.files import write_bytes
 
 WARM_SECONDS = 0.5  # what a copy of a warm process takes to start and to be fast
 _warm = False
@@ -266,13 +266,6 @@ class _ToFile:
         try:
             result = pickle.dumps(self.function(item))
         except InputError as error:
-            _write(self.mistake, str(error).encode())
+            write_bytes(self.mistake, str(error).encode())
             raise
-        _write(self.path(index), result)
-
-
-def _write(path: pathlib.Path, contents: bytes) -> None:
-    """Under its name when it is whole: a runner may try twice, or in two places."""
-    fresh = path.with_name(f"{path.name}.{uuid.uuid4()}")
-    fresh.write_bytes(contents)
-    fresh.replace(path)
+        write_bytes(self.path(index), result)

@@ -8,7 +8,7 @@ import rich.console
 import rich.markup
 import rich.table
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from models.ctr_model import CTRModel
 from models.feature_map import RESERVED_IDS, FeatureMap, Text
 from models.registry import ModelInfo, available
@@ -71,7 +71,7 @@ def _describe(info: ModelInfo, features: FeatureMap, hyperparameters: dict[str, 
         network = build_network(Model(name=info.name, **hyperparameters), features, seed=0)
     except ValueError as error:
         if hyperparameters:
-            raise InputError(f"{info.name}: {' '.join(str(error).split())}") from error
+            raise InputError(f"{info.name}: {one_line(error)}") from error
     else:
         parameters, tables = count_parameters(network)
         without = parameters - tables

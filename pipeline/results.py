@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from common.files import write_json
+from common.files import atomic_folder, write_json
 from common.progress import announce
 from pipeline.config import RunConfig
 from pipeline.fingerprints import fingerprint_files
@@ -65,34 +65,32 @@ def finish(
             metrics["blessed"] = metrics["blessed"] and not drift["breached"]
     pushed = artifacts.property("AtomicPusher", "pushed_model", "pushed_version") if metrics["blessed"] else None
     metrics["model_version"] = pushed
-    fresh = output / ".report_data.new"
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir()
-    write_scored(fresh / "predictions.parquet", scored, others)
-    write_json(fresh / "gates.json", gates)
-    if drift:
-        write_json(fresh / "drift.json", drift)
-    shutil.copy(model / "assets.extra" / "history.json", fresh / "history.json")
-    counts = json.loads((examples / "counts.json").read_text())
-    statistics = artifacts.folder("LogStatisticsGen", "statistics")
-    anomalies = artifacts.folder("ExampleValidator", "anomalies")
-    rates = json.loads(str(artifacts.property("LogStatisticsGen", "statistics", RATES)))
-    write_json(fresh / "statistics.json", summarise_statistics(statistics, anomalies, counts, config.log_spec, rates))
-    (fresh / "config.yaml").write_text(_as_yaml(config))
-    lineage = {
-        "config_hash": hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16],
-        "code_version": code,
-        "data": data,
-        "schema": str(artifacts.folder("ImportSchemaGen", "schema")),
-        "transform_graph": str(artifacts.folder("LogTransform", "transform_graph")),
-        "model": str(artifacts.folder("Trainer", "model")),
-        "versions": {name: importlib.metadata.version(name) for name in VERSIONS_SHOWN},
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
-    write_json(fresh / "lineage.json", lineage)
-    write_json(output / "metrics.json", metrics)
-    shutil.rmtree(output / "report_data", ignore_errors=True)
-    fresh.rename(output / "report_data")
+    with atomic_folder(output / "report_data") as unfinished:
+        write_scored(unfinished / "predictions.parquet", scored, others)
+        write_json(unfinished / "gates.json", gates)
+        if drift:
+            write_json(unfinished / "drift.json", drift)
+        shutil.copy(model / "assets.extra" / "history.json", unfinished / "history.json")
+        counts = json.loads((examples / "counts.json").read_text())
+        statistics = artifacts.folder("LogStatisticsGen", "statistics")
+        anomalies = artifacts.folder("ExampleValidator", "anomalies")
+        rates = json.loads(str(artifacts.property("LogStatisticsGen", "statistics", RATES)))
+        write_json(
+            unfinished / "statistics.json", summarise_statistics(statistics, anomalies, counts, config.log_spec, rates)
+        )
+        (unfinished / "config.yaml").write_text(_as_yaml(config))
+        lineage = {
+            "config_hash": hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16],
+            "code_version": code,
+            "data": data,
+            "schema": str(artifacts.folder("ImportSchemaGen", "schema")),
+            "transform_graph": str(artifacts.folder("LogTransform", "transform_graph")),
+            "model": str(artifacts.folder("Trainer", "model")),
+            "versions": {name: importlib.metadata.version(name) for name in VERSIONS_SHOWN},
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        }
+        write_json(unfinished / "lineage.json", lineage)
+        write_json(output / "metrics.json", metrics)
     write_report(output)
     return metrics
 

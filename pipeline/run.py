@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from common.libraries import importing, load_tensorflow, tfx_does_without
 from common.processes import cores, warm
 from common.progress import announce
@@ -151,7 +151,7 @@ def check_options(config: RunConfig) -> None:
             try:
                 check_hyperparameters(model.name, **model.hyperparameters)
             except (ValueError, TypeError) as error:
-                raise InputError(f"{key}: {' '.join(str(error).split())}") from error
+                raise InputError(f"{key}: {one_line(error)}") from error
 
 
 def _check_model(config: RunConfig) -> None:

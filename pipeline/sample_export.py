@@ -6,7 +6,8 @@ import pathlib
 import shutil
 from typing import Any
 
-from common.errors import InputError
+from common.errors import InputError, one_line
+from common.files import atomic_folder, write_json
 from common.processes import Workers
 from models.registry import check_hyperparameters
 from pipeline.config import Model, Training
@@ -82,14 +83,10 @@ def make_export(
     if not np.isfinite(loss):
         raise RuntimeError(f"{model}: the loss of {TRAINED_ROWS:,} rows is {loss}")
     version = folder / model / "1"
-    fresh = folder / f".{model}.unfinished"
-    shutil.rmtree(fresh, ignore_errors=True)
     first = next(LogReader(CRITEO).read(str(prepared.log))).rows.slice(0, 10)
     extra: dict[str, str | bytes] = {"training.json": json.dumps({"model": {"name": model, **options}}, indent=1)}
-    export(learner.network, transform, CRITEO, fields, first, fresh, extra)
-    shutil.rmtree(version, ignore_errors=True)
-    version.parent.mkdir(exist_ok=True)
-    fresh.rename(version)
+    with atomic_folder(version) as unfinished:
+        export(learner.network, transform, CRITEO, fields, first, unfinished, extra)
     return version
 
 
@@ -102,7 +99,7 @@ def _hyperparameters(model: str, given: dict[str, Any]) -> dict[str, Any]:
         options = {key: value for key, value in shape.items() if key in known} | given
         check_hyperparameters(model, **options)
     except (ValueError, TypeError) as error:
-        raise InputError(" ".join(str(error).split())) from error
+        raise InputError(one_line(error)) from error
     return options
 
 
@@ -129,5 +126,5 @@ def _prepare(folder: pathlib.Path, rows: int, seed: int) -> _Prepared:
     analyze(CRITEO, payload_files(payload["train"]), prepared.graph, here)
     splits = {name: (payload[name], prepared.packed / name) for name in SPLITS}
     transform(CRITEO, prepared.graph, splits, seed, here)
-    note.write_text(json.dumps(made_from))
+    write_json(note, made_from)
     return prepared

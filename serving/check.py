@@ -4,7 +4,7 @@ import pathlib
 
 import numpy as np
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from serving.export import ASSETS, GOLDEN, candidates_of, read_assets
 from serving.loader import Servable
 from serving.server.served import ServedVersion
@@ -26,7 +26,7 @@ def check_servable(version: pathlib.Path) -> float:
         servable = Servable(version)
         replay_warmup(ServedVersion("", 0, servable), version)
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error, 300)
         raise InputError(f"{version}: the export does not run in TF Serving's loader: {reason}") from error
     try:
         with np.load(version / ASSETS / GOLDEN) as golden:

@@ -5,7 +5,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 
 
 def read_text_proto(path: pathlib.Path, message: Any, example: str = "") -> Any:
@@ -26,5 +26,5 @@ def read_text_proto(path: pathlib.Path, message: Any, example: str = "") -> Any:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be read ({reason}){advice}") from error
     except text_format.ParseError as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise InputError(f"{path}: no text proto of {message.DESCRIPTOR.name}: line {reason}{advice}") from error

@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from benchmarks.peers.line_process import ProcessError
 from common.errors import InputError
 from common.exit_codes import INTERRUPTED, MISTAKE
+from common.files import write_json
 from common.interrupt import interrupts_kept
 from common.processes import cores
 from serving.latency.machine import busy, busy_caption, machine
@@ -92,9 +93,7 @@ def write(report: dict[str, Any], output: pathlib.Path) -> None:
     """Writes the report; a reader never sees half of it."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        fresh = output.with_name(output.name + ".new")
-        fresh.write_text(json.dumps(report, indent=1) + "\n")
-        fresh.replace(output)
+        write_json(output, report)
     except OSError as error:
         raise InputError(f"--output {output}: cannot write: {error.strerror}") from error
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from common.files import atomic_path
 from transforms.generate import generate
-from transforms.generate.writer import whole_file
 
 SEED = 1
 LABEL = "label"
@@ -32,7 +32,7 @@ def bad_log(folder: pathlib.Path, rows: int, rate: float) -> pathlib.Path:
     path = folder / f"criteo_{rows}_bad_{rate}.tsv"
     if not path.exists():
         random = np.random.default_rng(SEED)
-        with open(raw_log(folder, rows), "rb") as log, whole_file(path) as part, open(part, "wb") as spoilt:
+        with open(raw_log(folder, rows), "rb") as log, atomic_path(path) as part, open(part, "wb") as spoilt:
             for line in log:
                 spoilt.write(spoil(line, random) if random.random() < rate else line)
     return path
@@ -65,7 +65,7 @@ def split_logs(folder: pathlib.Path, rows: int, separator: str) -> pathlib.Path:
 
 
 def _write(path: pathlib.Path, lines: Iterator[bytes], separator: bytes) -> None:
-    with whole_file(path) as part, open(part, "wb") as file:
+    with atomic_path(path) as part, open(part, "wb") as file:
         file.write(separator.join(name.encode() for name in COLUMNS) + b"\n")
         file.writelines(line.replace(b"\t", separator) for line in lines)
 

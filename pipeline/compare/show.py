@@ -7,7 +7,7 @@ import rich.console
 import rich.table
 
 from common.errors import InputError
-from common.files import write_json
+from common.files import atomic_path, write_json
 
 TABLE_WIDTH = 160  # where the output is no terminal
 
@@ -97,7 +97,6 @@ def _plot(found: dict[str, Any], path: pathlib.Path) -> None:
     axes[0].set_yticks(range(len(slices)), [part["slice"] for part in slices])
     axes[0].invert_yaxis()
     axes[0].legend(fontsize="small")
-    fresh = path.with_name(path.name + ".new")
-    figure.savefig(fresh, dpi=110, format="png")
+    with atomic_path(path) as unfinished:
+        figure.savefig(unfinished, dpi=110, format="png")
     plt.close(figure)
-    fresh.replace(path)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from pipeline.config import RunConfig
 from pipeline.evaluation.scored_rows import ScoredRows, read_scored
 from serving.scoring.folder import score_columns
@@ -62,7 +62,7 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
         scores = {task: table[column] for task, column in columns.items()}
         table = table.select(["file", "row"])
     except (pa.ArrowException, OSError, LookupError) as error:
-        reason = " ".join(str(error).split())[:100]
+        reason = one_line(error, 100)
         raise InputError(f"{folder}: no scoring of a log with these labels ({reason})") from error
     valid = pc.is_valid(next(iter(scores.values())))
     table = table.filter(valid)

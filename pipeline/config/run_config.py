@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 import yaml
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from common.processes import Workers
 from pipeline.config.kubeflow import Kubeflow
 from transforms.log.spec import LogSpec, Section
@@ -327,7 +327,7 @@ def load_config(path: pathlib.Path, settings: tuple[str, ...] = ()) -> RunConfig
     try:
         values = read_yaml(text)
     except yaml.YAMLError as error:
-        raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+        raise InputError(f"{path}: not valid YAML: {one_line(error)}") from error
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected a mapping with the keys name, data, features, model")
     return check_config(values, settings, path)
@@ -378,4 +378,4 @@ def _explain(source: pathlib.Path | str, error: pydantic.ValidationError) -> str
         text = f"{source}: {key}: {first['ctx']['error']}"
     else:
         text = f"{source}: {key}: {first['msg']}. Received: {first['input']!r}"
-    return " ".join(text.split()) + (f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else "")
+    return one_line(text) + (f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else "")

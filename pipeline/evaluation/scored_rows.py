@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from common.errors import InputError
+from common.errors import InputError, one_line
+from common.files import atomic_path
 from pipeline.config import RunConfig
 from pipeline.fingerprints import fingerprint
 
@@ -61,9 +62,8 @@ def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.nd
     columns |= {SLICE + name: values for name, values in scored.slices.items()}
     about = {"rows": scored.rows, "tasks": list(scored.labels), "tail_of": scored.tail_of}
     table = pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about)})
-    fresh = path.with_name(f".{path.name}.new")
-    pa.parquet.write_table(table, fresh)
-    fresh.replace(path)
+    with atomic_path(path) as unfinished:
+        pa.parquet.write_table(table, unfinished)
 
 
 def read_scored(path: pathlib.Path) -> ScoredRows:
@@ -84,7 +84,7 @@ def read_scored(path: pathlib.Path) -> ScoredRows:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (pa.ArrowException, LookupError, ValueError) as error:
-        reason = " ".join(str(error).split())[:100]
+        reason = one_line(error, 100)
         raise InputError(
             f"{path}: has no predictions that can be compared ({reason}); run `ctrpipe run` again"
         ) from error

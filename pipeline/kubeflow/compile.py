@@ -9,6 +9,7 @@ import yaml
 from kfp import compiler, components, dsl, kubernetes
 
 from common.errors import InputError
+from common.files import write_text
 from pipeline.config import RunConfig
 from pipeline.config.kubeflow import Resources
 from pipeline.fingerprints import code_version
@@ -55,7 +56,7 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
         job = {"displayName": config.name, "pipelineSpec": spec, "runtimeConfig": {}}
         text = json.dumps(job, indent=1, sort_keys=True)
     try:
-        output.write_text(text, encoding="utf-8")
+        write_text(output, text)
     except OSError as error:
         raise InputError(f"{output}: cannot be written ({error.strerror}); choose another --output") from error
     return names

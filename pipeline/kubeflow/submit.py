@@ -18,7 +18,7 @@ import urllib3
 import yaml
 from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from pipeline.config import read_yaml
 
 LOG_LINES = 20  # of a failed step
@@ -355,10 +355,12 @@ def _explained(host: Host, more: str = "") -> Iterator[None]:
     except urllib3.exceptions.HTTPError as error:
         reason = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
         if isinstance(reason, urllib3.exceptions.SSLError):
-            raise InputError(f"{host.url}: {_line(reason)}; its authority's certificate goes to --ca-cert") from error
+            raise InputError(
+                f"{host.url}: {one_line(reason, 300)}; its authority's certificate goes to --ca-cert"
+            ) from error
         raise InputError(f"{host.url}: no answer; is this the address of Kubeflow Pipelines?{more}") from error
     except ValueError as error:
-        raise InputError(f"{host.url}: {_line(error)}{more}") from error
+        raise InputError(f"{host.url}: {one_line(error, 300)}{more}") from error
 
 
 def _reason(error: kfp_server_api.ApiException) -> str:
@@ -368,8 +370,4 @@ def _reason(error: kfp_server_api.ApiException) -> str:
         text = str(found.get("error") or found.get("message") or error.reason)
     except (TypeError, ValueError, AttributeError):
         text = str(error.reason)
-    return _line(text)
-
-
-def _line(text: object) -> str:
-    return " ".join(str(text).split())[:300]
+    return one_line(text, 300)

@@ -1,6 +1,5 @@
 """A comparison of two logs for people: a table in the terminal, one page, one JSON file."""
 
-import json
 import pathlib
 from typing import Any
 
@@ -9,6 +8,7 @@ import rich.markup
 import rich.table
 
 from common.errors import InputError
+from common.files import write_json, write_text
 from pipeline.report.report import template
 
 SHOWN_COLUMNS = 20
@@ -44,14 +44,11 @@ def write_drift(drift: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Pat
     Raises:
         InputError: the folder cannot be written.
     """
-    texts = {
-        folder / "drift.json": json.dumps(drift, indent=1),
-        folder / "drift.html": template("drift_page.html.jinja").render(drift=drift),
-    }
+    data, page = folder / "drift.json", folder / "drift.html"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
-            path.write_text(text, encoding="utf-8")
+        write_json(data, drift)
+        write_text(page, template("drift_page.html.jinja").render(drift=drift))
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --output") from error
-    return list(texts)
+    return [data, page]

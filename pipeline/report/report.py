@@ -11,7 +11,8 @@ import matplotlib
 import numpy as np
 import pyarrow.parquet
 
-from common.errors import InputError
+from common.errors import InputError, one_line
+from common.files import write_text
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
@@ -31,13 +32,11 @@ def write_report(directory: pathlib.Path) -> pathlib.Path:
     try:
         text = _render(directory / "metrics.json", data)
     except (jinja2.UndefinedError, pyarrow.ArrowException, LookupError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise InputError(f"{data}: not as `ctrpipe run` leaves it ({reason}); run it again") from error
     path = directory / "report.html"
-    fresh = directory / ".report.html.new"
     try:
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(path)
+        write_text(path, text)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
     return path

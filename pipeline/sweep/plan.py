@@ -9,7 +9,7 @@ from typing import Any
 import pydantic
 import yaml
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from common.progress import announce
 from pipeline.config import Model, RunConfig, load_config, read_yaml
 from serving.latency.papers import BERT4CTR_BATCHES, BERT4CTR_ROWS
@@ -141,7 +141,7 @@ def check_models(plan: Plan) -> None:
         try:
             build_network(with_encoder(model, plan.base.text), few_ids, seed=0)
         except (ValueError, TypeError) as error:
-            raise InputError(f"point '{point.name}': {' '.join(str(error).split())}") from error
+            raise InputError(f"point '{point.name}': {one_line(error)}") from error
         keras.utils.clear_session()
 
 

@@ -10,6 +10,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+from common.files import atomic_path
+
 Points = list[dict[str, Any]]
 
 
@@ -38,10 +40,9 @@ def plot_sweep(summary: dict[str, Any], path: pathlib.Path) -> None:
             if row == 0 and len(groups) > 1:
                 axis.set_title(name)
     figure.suptitle(summary["name"])
-    fresh = path.with_name(path.name + ".new")
-    figure.savefig(fresh, dpi=110, format="png")
+    with atomic_path(path) as unfinished:
+        figure.savefig(unfinished, dpi=110, format="png")
     plt.close(figure)
-    fresh.replace(path)
 
 
 def plot_loss(summary: dict[str, Any], path: pathlib.Path) -> None:
@@ -57,10 +58,9 @@ def plot_loss(summary: dict[str, Any], path: pathlib.Path) -> None:
     axis.set(xlabel="training rows", ylabel="training log loss of the rows since the last point")
     axis.legend(fontsize="small")
     figure.suptitle(summary["name"])
-    fresh = path.with_name(path.name + ".new")
-    figure.savefig(fresh, dpi=110, format="png")
+    with atomic_path(path) as unfinished:
+        figure.savefig(unfinished, dpi=110, format="png")
     plt.close(figure)
-    fresh.replace(path)
 
 
 def _first_epoch(runs: list[dict[str, Any]]) -> list[tuple[int, float]]:

@@ -1,17 +1,16 @@
 """Arrays on disk, in their order."""
 
-import os
 import pathlib
 
 import numpy as np
 
+from common.files import atomic_path
+
 
 def write_arrays(path: pathlib.Path, arrays: list[np.ndarray]) -> None:
     """Writes them in one rename: a kill leaves the former file or this one."""
-    fresh = path.with_name(f".{path.name}")
-    with open(fresh, "wb") as file:
+    with atomic_path(path) as unfinished, open(unfinished, "wb") as file:
         np.savez(file, *arrays)
-    os.replace(fresh, path)
 
 
 def read_arrays(path: pathlib.Path) -> list[np.ndarray]:

@@ -4,13 +4,12 @@ The cross-entropy is linear in the label: the loss against (1 - w) y + w p is (1
 and w times the loss against the teacher's probability p (Hinton et al. 2015, at a temperature of 1).
 """
 
-import os
 import pathlib
-import shutil
 
 import numpy as np
 
 from common.errors import InputError
+from common.files import atomic_folder
 from models.feature_map import FeatureMap
 from pipeline.training.data import packed_reader
 from serving.export import read_assets
@@ -47,12 +46,9 @@ def soften_labels(
                 f"training.distillation.teacher: {version} was trained on other features or vocabularies; give a model "
                 "that was trained on this log with these features"
             )
-        unfinished = folder / "unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
         servable = Servable(version)
         try:
-            with PackedWriter(unfinished / "part-0.parquet") as writer:
+            with atomic_folder(done) as unfinished, PackedWriter(unfinished / "part-0.parquet") as writer:
                 for inputs, labels in packed_reader(patterns, feature_map, BATCH_ROWS):
                     answer = servable.run("serving_packed", inputs)
                     found = np.stack([answer[task] for task in feature_map.tasks], axis=1)
@@ -60,5 +56,4 @@ def soften_labels(
                     writer.write({**inputs, "label": mixed.astype(np.float32)})
         finally:
             servable.close()
-        os.replace(unfinished, done)
     return str(done / "*")

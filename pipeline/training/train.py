@@ -6,7 +6,6 @@ import json
 import math
 import os
 import pathlib
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -18,6 +17,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from common.errors import InputError
+from common.files import atomic_folder, restore_folder
 from models import metrics
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters, model_class
@@ -363,21 +363,13 @@ class _Checkpoint:
     def save(self, progress: Progress, is_best: bool) -> None:
         if not self._learner.is_chief:
             return
-        fresh = self._folder.with_name("checkpoint.new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
-        np.savez(fresh / "state.npz", *self._learner.state())
-        if is_best:
-            np.savez(fresh / "best.npz", *self._learner.weights())
-        else:
-            os.link(self._folder / "best.npz", fresh / "best.npz")
-        (fresh / "progress.json").write_text(json.dumps(dataclasses.asdict(progress)))
-        old = self._folder.with_name("checkpoint.old")
-        shutil.rmtree(old, ignore_errors=True)
-        if self._folder.exists():
-            self._folder.rename(old)
-        fresh.rename(self._folder)
-        shutil.rmtree(old, ignore_errors=True)
+        with atomic_folder(self._folder) as unfinished:
+            np.savez(unfinished / "state.npz", *self._learner.state())
+            if is_best:
+                np.savez(unfinished / "best.npz", *self._learner.weights())
+            else:
+                os.link(self._folder / "best.npz", unfinished / "best.npz")
+            (unfinished / "progress.json").write_text(json.dumps(dataclasses.asdict(progress)))
 
     def restore(self) -> Progress | None:
         learner, folder = self._learner, self._found() if self._learner.is_chief else None
@@ -388,13 +380,8 @@ class _Checkpoint:
         return Progress(**json.loads(progress))
 
     def _found(self) -> pathlib.Path | None:
-        # A kill between the two renames of save leaves only the old one.
-        for folder in (self._folder, self._folder.with_name("checkpoint.old")):
-            if (folder / "progress.json").exists():
-                if folder != self._folder:
-                    folder.rename(self._folder)
-                return self._folder
-        return None
+        restore_folder(self._folder)
+        return self._folder if (self._folder / "progress.json").exists() else None
 
     def restore_best(self) -> None:
         learner = self._learner

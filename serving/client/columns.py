@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from transforms.log.raw_arrays import number_array, text_array
 
 Column: TypeAlias = Sequence[Any] | np.ndarray | pa.Array | pa.ChunkedArray
@@ -32,7 +32,7 @@ def to_arrays(inputs: Inputs) -> dict[str, np.ndarray]:
         try:
             arrays[name] = _array(values)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"column '{name}': {' '.join(str(error).split())[:200]}") from error
+            raise InputError(f"column '{name}': {one_line(error, 200)}") from error
     return arrays
 
 

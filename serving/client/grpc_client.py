@@ -21,7 +21,7 @@ from tensorflow_serving.apis import (
 )
 from tensorflow_serving.config import model_server_config_pb2
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from serving.client.label_split import LabelSplit
 from serving.client.model_client import (
     FIRST_WAIT_SECONDS,
@@ -32,7 +32,6 @@ from serving.client.model_client import (
     ModelClient,
     Target,
     VersionStatus,
-    one_line,
 )
 
 _NO_LIMIT = 2**31 - 1
@@ -112,7 +111,7 @@ class GrpcClient(ModelClient):
         status = self._call(self._models.HandleReloadConfigRequest, request).status
         if status.error_code:
             code = error_codes_pb2.Code.Name(status.error_code)
-            raise InputError(f"{self.address}: the server answers {code}: {one_line(status.error_message)}")
+            raise InputError(f"{self.address}: the server answers {code}: {one_line(status.error_message, 300)}")
 
     def _metadata(self, target: Target) -> dict[str, Any]:
         request = get_model_metadata_pb2.GetModelMetadataRequest(
@@ -149,13 +148,13 @@ class GrpcClient(ModelClient):
         try:
             return method(request, timeout=self._timeout)
         except grpc.RpcError as error:
-            code, details = error.code(), one_line(error.details())
+            code, details = error.code(), one_line(error.details(), 300)
             if code == grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise InputError(f"{self.address}: no answer in {self._timeout:g} s") from error
             hint = "; is the server running, and not too busy?" if code == grpc.StatusCode.UNAVAILABLE else ""
             raise InputError(f"{self.address}: the server answers {code.name}: {details}{hint}") from error
         except ValueError as error:  # the channel was closed, or the address is of no use to gRPC
-            raise InputError(f"{self.address}: the request failed ({one_line(error)})") from error
+            raise InputError(f"{self.address}: the request failed ({one_line(error, 300)})") from error
 
 
 def _channel_options(retries: int) -> list[tuple[str, Any]]:

@@ -9,16 +9,15 @@ import fcntl
 import os
 import pathlib
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from google.protobuf import text_format
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
-from common.errors import InputError
+from common.errors import InputError, one_line
+from common.files import atomic_path
 from serving.client import ModelClient, VersionStatus
-from serving.client.model_client import one_line
 from serving.layout import versions
 from serving.text_proto import read_text_proto
 
@@ -188,10 +187,10 @@ class ServedLabels:
             if any(one not in before for one in failed):  # an older failure may be overcome
                 raise InputError(
                     f"{self._client.address}: version {failed[0].version} of model {self._model} did not load "
-                    f"({one_line(failed[0].error_message)}); no label has moved"
+                    f"({one_line(failed[0].error_message, 300)}); no label has moved"
                 )
             if time.monotonic() > deadline:
-                states = {one.version: f"{one.state} {one_line(one.error_message)}".strip() for one in found}
+                states = {one.version: f"{one.state} {one_line(one.error_message, 300)}".strip() for one in found}
                 raise InputError(
                     f"{self._client.address}: version {min(left)} of model {self._model} is "
                     f"{states.get(min(left), 'not known')} after {self._wait_seconds:g} s, and a label may only point "
@@ -266,17 +265,11 @@ def _with_loaded(entry: ModelConfig, loaded: Collection[int]) -> ModelConfig:
 
 def _write(file: pathlib.Path, text: str, like: pathlib.Path | None = None) -> None:
     """In one rename; with the permissions that the file has, for the server may run as another user."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(handle, "w") as output:
-            output.write(text)
-            output.flush()
-            os.fsync(output.fileno())
-        shutil.copymode(like or file, name)
-        os.replace(name, file)
-    except BaseException:
-        pathlib.Path(name).unlink(missing_ok=True)
-        raise
+    with atomic_path(file) as unfinished, open(unfinished, "w") as output:
+        shutil.copymode(like or file, unfinished)
+        output.write(text)
+        output.flush()
+        os.fsync(output.fileno())
 
 
 @contextlib.contextmanager

@@ -135,8 +135,3 @@ class ModelClient(contextlib.AbstractContextManager, abc.ABC):
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def one_line(text: object) -> str:
-    """The beginning of a message, on one line."""
-    return " ".join(str(text).split())[:300]

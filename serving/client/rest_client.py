@@ -10,7 +10,7 @@ import numpy as np
 import urllib3
 from urllib3 import exceptions
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from serving.client.columns import is_named, predict_body, read_json, read_output
 from serving.client.label_split import LabelSplit
 from serving.client.model_client import (
@@ -22,7 +22,6 @@ from serving.client.model_client import (
     ModelClient,
     Target,
     VersionStatus,
-    one_line,
 )
 
 RETRIED = (429, 503)
@@ -142,12 +141,12 @@ class RestClient(ModelClient):
             try:
                 response, content = self._try(method, path, body, deadline)
             except (exceptions.NewConnectionError, exceptions.ProtocolError) as error:
-                failure = InputError(f"{self.address}: no answer ({one_line(error)}); is the server running?")
+                failure = InputError(f"{self.address}: no answer ({one_line(error, 300)}); is the server running?")
                 failure.__cause__ = error
             except exceptions.TimeoutError as error:
                 raise InputError(f"{self.address}: no answer in {self._timeout:g} s") from error
             except exceptions.HTTPError as error:
-                raise InputError(f"{self.address}: the request failed ({one_line(error)})") from error
+                raise InputError(f"{self.address}: the request failed ({one_line(error, 300)})") from error
             else:
                 if response.status == 200:
                     return self._read(content)
@@ -192,7 +191,7 @@ class RestClient(ModelClient):
             text = str(answer["error"]) if isinstance(answer, dict) and "error" in answer else text
         except (ValueError, RecursionError):
             pass
-        return InputError(f"{self.address}: the server answers {status}: {one_line(text) or 'nothing more'}")
+        return InputError(f"{self.address}: the server answers {status}: {one_line(text, 300) or 'nothing more'}")
 
 
 def _retry_after(response: urllib3.BaseHTTPResponse) -> float:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from common.errors import InputError
+from common.files import write_text
 from serving.latency.machine import busy_caption
 from serving.latency.sample import PERCENTILES, name_of
 
@@ -46,9 +47,7 @@ def write(report: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
-            fresh = path.with_name(path.name + ".new")
-            fresh.write_text(text, encoding="utf-8")
-            fresh.replace(path)
+            write_text(path, text)
     except OSError as error:
         raise InputError(f"--output {folder}: cannot write: {error.strerror}") from error
     return list(files)

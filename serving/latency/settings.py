@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pydantic
 import yaml
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 
 KindName = Literal["rest_row", "rest_columnar", "rest_b64", "grpc_packed", "grpc_examples"]
 Count = Annotated[int, pydantic.Field(ge=1)]
@@ -72,7 +72,7 @@ def read_settings(path: pathlib.Path | None, quick: bool, **options: object) -> 
         except OSError as error:
             raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+            raise InputError(f"{path}: not valid YAML: {one_line(error)}") from error
         if not isinstance(given, dict):
             raise InputError(f"{path}: expected a mapping with keys like rows, concurrency, kinds")
         values |= given

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from serving.latency.grpc_load import OPTIONS
 from serving.latency.load import Endpoint
 from serving.latency.requests import GRPC_PATH, KINDS
@@ -92,7 +92,7 @@ def at_url(url: str, grpc_address: str | None) -> Target:
     response, answer = request(found["address"], "GET", path)
     if response.status != 200:
         raise InputError(
-            f"--target {url}: answers {response.status}: {' '.join(answer.decode('utf-8', 'replace').split())[:200]}"
+            f"--target {url}: answers {response.status}: {one_line(answer.decode('utf-8', 'replace'), 200)}"
         )
     return Target(found["address"], path, found["name"], grpc_address)
 
@@ -170,7 +170,7 @@ def ask(endpoint: Endpoint, body: bytes, task: str) -> np.ndarray:
         return _ask_grpc(endpoint, body, task)
     response, text = request(endpoint.address, "POST", endpoint.path, body)
     if response.status != 200:
-        raise InputError(f"HTTP {response.status}: {' '.join(text.decode('utf-8', 'replace').split())[:200]}")
+        raise InputError(f"HTTP {response.status}: {one_line(text.decode('utf-8', 'replace'), 200)}")
     answer = json.loads(text)
     values = answer.get("predictions", answer.get("outputs"))
     if isinstance(values, dict):
@@ -185,7 +185,7 @@ def _ask_grpc(endpoint: Endpoint, body: bytes, task: str) -> np.ndarray:
         try:
             answer = channel.unary_unary(endpoint.path)(body, timeout=60, wait_for_ready=False)
         except grpc.RpcError as error:
-            raise InputError(f"gRPC {error.code().name}: {' '.join(error.details().split())[:200]}") from error
+            raise InputError(f"gRPC {error.code().name}: {one_line(error.details(), 200)}") from error
     return tf.make_ndarray(predict_pb2.PredictResponse.FromString(answer).outputs[task])
 
 

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 
 from common.errors import InputError
+from common.files import write_text
 from transforms.log.readers import Range
 
 # Readers of a folder of Parquet files pass over names that begin with an underscore.
@@ -154,9 +155,7 @@ class Folder:
         ranges = cut()
         parts = [Part(found, number, len(ranges)) for number, found in enumerate(ranges)]
         plan = Plan(str(version), files, now, options, parts)
-        fresh = self.unfinished / f".{_PLAN}"
-        fresh.write_text(plan.to_json())
-        fresh.replace(self.unfinished / _PLAN)
+        write_text(self.unfinished / _PLAN, plan.to_json())
         return plan
 
     def _begun(self) -> Plan | None:
@@ -217,7 +216,7 @@ class Folder:
             ):
                 if source.exists():
                     source.replace(target / source.name)
-        (self.output / SUMMARY).write_text(summary)
+        write_text(self.output / SUMMARY, summary)
         (self.unfinished / _PLAN).unlink()
 
 

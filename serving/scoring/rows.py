@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from serving.layout import read_log_spec
 from serving.loader import Servable
 from transforms.features.packed_files import INPUTS
@@ -53,7 +53,7 @@ class Scorer:
         try:
             self._servable = Servable(version)
         except Exception as error:
-            reason = " ".join(str(error).split())[:300]
+            reason = one_line(error, 300)
             raise InputError(f"{version}: the model cannot be loaded: {reason}") from error
         self.packs = {PACKED, TRANSFORM} <= set(self._servable.signatures)
         if not self.packs and RAW not in self._servable.signatures:

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import json
 import math
 import multiprocessing
 import pathlib
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from common.errors import InputError
+from common.files import write_json, write_text
 from common.processes import cores
 from serving.tuning.tune_process import Load, Measured, Setting, measure
 
@@ -129,18 +129,17 @@ def write(trials: list[Trial], loads: list[Load], version: pathlib.Path, signatu
 
     best = trials[0].setting
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FLAGS).write_text("\n".join(flags(best, folder)) + "\n")
-    (folder / ENVIRONMENT).write_text("".join(f"{name}={value}\n" for name, value in best.environment.items()))
-    (folder / SESSION).write_text(
-        f"intra_op_parallelism_threads: {best.intra_op}\ninter_op_parallelism_threads: {best.inter_op}\n"
-    )
+    write_text(folder / FLAGS, "\n".join(flags(best, folder)) + "\n")
+    write_text(folder / ENVIRONMENT, "".join(f"{name}={value}\n" for name, value in best.environment.items()))
+    threads = f"intra_op_parallelism_threads: {best.intra_op}\ninter_op_parallelism_threads: {best.inter_op}\n"
+    write_text(folder / SESSION, threads)
     (folder / BATCHING).unlink(missing_ok=True)
     if best.batching:
         parameters = BatchingParameters(**dict(best.batching))  # type: ignore[arg-type]
-        (folder / BATCHING).write_text(write_parameters(parameters))
+        write_text(folder / BATCHING, write_parameters(parameters))
     report: dict[str, Any] = {"version": str(version), "signature": signature, "cores": cores()}
     report |= {"loads": [dataclasses.asdict(load) for load in loads], "trials": [_as_json(trial) for trial in trials]}
-    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+    write_json(folder / REPORT, report)
 
 
 def _as_json(trial: Trial) -> dict[str, Any]:

@@ -115,4 +115,4 @@ def test_a_run_stopped_at_any_stage_goes_on_and_ends_like_one_that_was_not(tmp_p
     assert (output / "models" / "ctr" / version).is_dir()
     assert metrics["auc"] == pytest.approx(expected["auc"], abs=1e-6)
     assert metrics == expected  # the same seed, the same numbers
-    assert not (output / ".push-staging").exists() and not list(output.glob("*.new"))
+    assert not (output / ".push-staging").exists() and not list(output.glob(".*.unfinished"))

@@ -219,6 +219,6 @@ def test_folders_without_a_run_are_one_line(tmp_path):
 
 def test_a_report_that_cannot_be_written_is_one_line(tmp_path):
     run_left(tmp_path)
-    (tmp_path / ".report.html.new").mkdir()
+    (tmp_path / "report.html").mkdir()
     with pytest.raises(InputError, match="report.html: cannot be written"):
         write_report(tmp_path)

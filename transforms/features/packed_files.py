@@ -25,12 +25,14 @@ import dataclasses
 import pathlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
 from common.errors import InputError
+from common.files import atomic_path
 
 # A block is what one read takes; a window of blocks is what is mixed row by row, and what lies in memory at a time.
 BLOCK_ROWS = 1 << 13
@@ -56,7 +58,7 @@ class PackedWriter(contextlib.AbstractContextManager):
 
     def __init__(self, path: pathlib.Path):
         self._path = path
-        self._unfinished = path.with_name(f".{path.name}.unfinished")  # no name that packed_files takes
+        self._file = contextlib.ExitStack()
         self._writer: pa.parquet.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._rows_waiting = 0
@@ -79,23 +81,23 @@ class PackedWriter(contextlib.AbstractContextManager):
         table = pa.Table.from_batches(self._waiting)
         if self._writer is None:
             settings = {"compression": "lz4", "use_dictionary": False, "write_statistics": False}
-            self._writer = pa.parquet.ParquetWriter(
-                self._unfinished, table.schema, write_page_checksum=True, **settings
+            unfinished = self._file.enter_context(atomic_path(self._path))
+            self._writer = self._file.enter_context(
+                pa.parquet.ParquetWriter(unfinished, table.schema, write_page_checksum=True, **settings)
             )
         self._writer.write_table(table.slice(0, rows), row_group_size=BLOCK_ROWS)
         self._waiting = table.slice(rows).to_batches()
         self._rows_waiting -= rows
 
-    def __exit__(self, kind: object, *error: object) -> None:
-        if kind is None and self._rows_waiting:
-            self._write_blocks(self._rows_waiting)
-        if self._writer is None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._file.__exit__(kind, error, trace)
             return
-        self._writer.close()
-        if kind is None:
-            self._unfinished.replace(self._path)
-        else:
-            self._unfinished.unlink(missing_ok=True)
+        with self._file:
+            if self._rows_waiting:
+                self._write_blocks(self._rows_waiting)
 
 
 def _as_batch(rows: Mapping[str, np.ndarray]) -> pa.RecordBatch:

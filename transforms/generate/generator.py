@@ -11,10 +11,11 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from common.errors import InputError
+from common.files import atomic_path
 from transforms.generate.blocks import BLOCK_ROWS, draw_block, draw_labels
 from transforms.generate.click_model import ClickModel, HiddenModel, solve_bias
 from transforms.generate.formats import FORMATS, LogSpec
-from transforms.generate.writer import block_table, open_log, whole_file, write_options
+from transforms.generate.writer import block_table, open_log, write_options
 
 # Up to this many rows `best_auc` is exact; of a longer log it is that of the first rows (standard error about 0.0003).
 AUC_ROWS = 4_000_000
@@ -77,7 +78,7 @@ def generate(
     score = Score()
     try:
         # The log is renamed last: where there is a log, there is its whole truth.
-        with whole_file(output) as log_part, whole_file(truth_path) as truth_part:
+        with atomic_path(output) as log_part, atomic_path(truth_path) as truth_part:
             _write(spec, hidden, bias, rows, seed, log_part, output.suffix == ".gz", truth_part, score, progress)
     except OSError as error:
         raise InputError(f"cannot write {output}: {error.strerror or error}") from error

@@ -11,11 +11,11 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from common.errors import InputError
+from common.files import atomic_path
 from common.hashing import hash_values, splitmix64
 from transforms.generate.blocks import BLOCK_ROWS
 from transforms.generate.click_model import sigmoid, solve_bias
 from transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, Score, check_whole
-from transforms.generate.writer import whole_file
 
 _TOPICS = 16
 _QUERY_LENGTH, _TITLE_LENGTH, _DESCRIPTION_LENGTH, _KEYWORD_LENGTH = (1, 5), (5, 12), (12, 24), (1, 3)
@@ -93,9 +93,9 @@ def generate_kddcup2012(
     try:
         output.mkdir(parents=True, exist_ok=True)
         for name, table in world.tables():
-            with whole_file(output / name) as path, open(path, "wb") as file:
+            with atomic_path(output / name) as path, open(path, "wb") as file:
                 _write_csv(file, table)
-        with whole_file(training) as lines_path, whole_file(truth) as truth_path:
+        with atomic_path(training) as lines_path, atomic_path(truth) as truth_path:
             _write_lines(world, model, rows, seed, lines_path, truth_path, score, progress)
     except OSError as error:
         raise InputError(f"cannot write {output}: {error.strerror or error}") from error

@@ -2,7 +2,6 @@
 
 import contextlib
 import gzip
-import os
 import pathlib
 from collections.abc import Iterator
 from typing import BinaryIO, cast
@@ -75,17 +74,6 @@ def write_options(spec: LogSpec) -> pyarrow.csv.WriteOptions:
     return pyarrow.csv.WriteOptions(
         include_header=False, delimiter=spec.delimiter, quoting_style="none", batch_size=4096
     )
-
-
-@contextlib.contextmanager
-def whole_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A name to write to, renamed to `path` on success and removed on any failure, an interrupt included."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ import json
 import pathlib
 import pickle
 import shutil
-import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from common.errors import InputError
+from common.files import write_bytes, write_json, write_text
 from common.processes import Workers
 from transforms.kddcup2012.history import CountLines, MergeCounts, Total, parts_of, tables_of
 from transforms.kddcup2012.join import Join, Joined, place
@@ -141,7 +141,7 @@ def prepare(
     try:
         steps = _Steps(files, output, options, workers, progress, print_of_input)
         prepared = _publish(steps)
-        _write_whole(summary, json.dumps({**dataclasses.asdict(prepared), "input": print_of_input}, indent=1))
+        write_json(summary, {**dataclasses.asdict(prepared), "input": print_of_input})
         shutil.rmtree(steps.scratch)
     except OSError as error:
         raise InputError(f"{output}: cannot be written or read ({error.strerror or error})") from error
@@ -218,7 +218,7 @@ class _Steps:
     def bury(self) -> None:
         """Writes the dead letters that there are up to now."""
         (self.output / DEAD_LETTER).mkdir(exist_ok=True)
-        _write_whole(self.output / DEAD_LETTER / "rejects.jsonl", "".join(self.letters))
+        write_text(self.output / DEAD_LETTER / "rejects.jsonl", "".join(self.letters))
 
     # The steps ------------------------------------------------------------------------------------------------------
 
@@ -302,7 +302,7 @@ class _Once:
         if done.exists():
             return pickle.loads(done.read_bytes())
         result = self.function(item)
-        _write_whole(done, pickle.dumps(result))
+        write_bytes(done, pickle.dumps(result))
         return result
 
 
@@ -316,13 +316,7 @@ def _begin(scratch: pathlib.Path, print_of_input: dict[str, Any]) -> None:
     if not place_of_print.is_file() or json.loads(place_of_print.read_text()) != print_of_input:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
-        _write_whole(place_of_print, json.dumps(print_of_input))
-
-
-def _write_whole(path: pathlib.Path, contents: bytes | str) -> None:
-    fresh = path.with_name(f".{path.name}.{uuid.uuid4()}")
-    fresh.write_bytes(contents.encode() if isinstance(contents, str) else contents)
-    fresh.replace(path)
+        write_json(place_of_print, print_of_input)
 
 
 def _total(counted: Sequence[Counted], folds: int) -> Total:

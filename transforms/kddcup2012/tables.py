@@ -5,13 +5,13 @@ keep or to drop, and processes share them.
 """
 
 import pathlib
-import uuid
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from common.files import atomic_path
 from common.hashing import splitmix64
 
 KEY = "key"
@@ -30,11 +30,10 @@ def paired(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 def write_arrow(path: pathlib.Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
     """An Arrow file, under its name when it is whole: a runner may try twice, or in two places."""
-    fresh = path.with_name(f".{path.name}.{uuid.uuid4()}")
-    with pa.OSFile(str(fresh), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    fresh.replace(path)
+    with atomic_path(path) as unfinished:
+        with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
 
 
 def write_table(path: pathlib.Path, table: pa.Table) -> None:

@@ -3,10 +3,12 @@
 import contextlib
 import pathlib
 from collections.abc import Iterator, Sequence
+from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.parquet
 
+from common.files import atomic_path
 from transforms.log.spec import LogSpec
 
 # A row group is what one read holds in memory; a part is what one worker takes at a time.
@@ -33,6 +35,7 @@ class PayloadWriter(contextlib.AbstractContextManager):
         self._waiting: list[pa.RecordBatch] = []
         self._rows_waiting = 0
         self._writer: pa.parquet.ParquetWriter | None = None
+        self._part = contextlib.ExitStack()  # the file that is written
         self._rows_in_part = 0
         self.parts: list[pathlib.Path] = []
 
@@ -52,32 +55,29 @@ class PayloadWriter(contextlib.AbstractContextManager):
         if self._writer is None:
             path = self._folder / f"{self._stem}-{len(self.parts):05d}.parquet"
             self.parts.append(path)
+            unfinished = self._part.enter_context(atomic_path(path))
             # Dictionary pages hold each value once: counting the values of a column then counts numbers.
-            self._writer = pa.parquet.ParquetWriter(_unfinished(path), self._schema, compression="lz4")
+            self._writer = self._part.enter_context(
+                pa.parquet.ParquetWriter(unfinished, self._schema, compression="lz4")
+            )
         self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
         self._rows_in_part += rows.num_rows
         if self._rows_in_part >= PART_ROWS:
             self._end_part()
 
     def _end_part(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            _unfinished(self.parts[-1]).replace(self.parts[-1])
-            self._writer, self._rows_in_part = None, 0
+        self._part.close()
+        self._writer, self._rows_in_part = None, 0
 
-    def __exit__(self, kind: object, *error: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is not None:
-            if self._writer is not None:
-                self._writer.close()
-                _unfinished(self.parts[-1]).unlink(missing_ok=True)
+            self._part.__exit__(kind, error, trace)
             return
-        if self._rows_waiting:
-            self._write_group(pa.Table.from_batches(self._waiting, self._schema))
-        self._end_part()
-
-
-def _unfinished(path: pathlib.Path) -> pathlib.Path:
-    return path.with_name(f".{path.name}.unfinished")  # no name that payload_files takes
+        with self._part:
+            if self._rows_waiting:
+                self._write_group(pa.Table.from_batches(self._waiting, self._schema))
 
 
 def payload_files(folder: pathlib.Path) -> list[pathlib.Path]:

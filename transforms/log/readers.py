@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from common.processes import Workers
 from transforms.log.lines import CHUNK_BYTES, Lines, count_values, whole_lines
 from transforms.log.payload import plain
@@ -219,7 +219,7 @@ class LogReader:
             try:
                 values = _split_line(first.rstrip(b"\r"), self._parse_options())
             except pa.ArrowInvalid as error:
-                raise InputError(f"{path}: the header cannot be read ({_one_line(error)})") from error
+                raise InputError(f"{path}: the header cannot be read ({one_line(error, 200)})") from error
             names = [value.decode("utf-8", "replace").removeprefix("\ufeff") for value in values]
             self._check_columns(path, names)
             return names, first + newline
@@ -273,7 +273,7 @@ class LogReader:
             table, wrong = self._to_table(lines.without(list(faults)), len(kept), columns)
         except pa.ArrowInvalid as error:
             place = f"lines {first_line + 1} to {first_line + len(lines)}"
-            raise InputError(f"{path}: {place} cannot be read ({_one_line(error)})") from error
+            raise InputError(f"{path}: {place} cannot be read ({one_line(error, 200)})") from error
         faults.update((int(kept[row]), reason) for row, reason in wrong.items())
         kept = np.delete(kept, list(wrong))
         suspects = np.flatnonzero(np.isin(kept, not_utf8)).tolist() if not_utf8 else []
@@ -430,7 +430,7 @@ def _mistakes(path: str) -> Iterator[None]:
     except EOFError as error:
         raise InputError(f"{path}: the gzip file is cut short; copy or write it again") from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path}: not a valid gzip file ({_one_line(error)})") from error
+        raise InputError(f"{path}: not a valid gzip file ({one_line(error, 200)})") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 
@@ -440,12 +440,12 @@ def _open_parquet(path: str) -> Iterator[pa.parquet.ParquetFile]:
     try:
         file = pa.parquet.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path}: not a readable Parquet file ({_one_line(error)})") from error
+        raise InputError(f"{path}: not a readable Parquet file ({one_line(error, 200)})") from error
     try:
         with file:
             yield file
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path}: the Parquet file is damaged ({_one_line(error)})") from error
+        raise InputError(f"{path}: the Parquet file is damaged ({one_line(error, 200)})") from error
 
 
 def _empty(path: str) -> InputError:
@@ -476,7 +476,3 @@ def _row_text(table: dict[str, pa.Array], row: int) -> str:
     values = (column[row].as_py() for column in table.values())
     texts = (value if isinstance(value, bytes) else b"" if value is None else str(value).encode() for value in values)
     return "\t".join(text.decode("utf-8", "backslashreplace") for text in texts)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

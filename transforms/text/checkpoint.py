@@ -3,7 +3,7 @@
 import hashlib
 import pathlib
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from transforms.log.spec import RANDOM
 
 HUB = "hf://"
@@ -36,7 +36,7 @@ def _fetch(encoder: str) -> pathlib.Path:
     try:
         return pathlib.Path(snapshot_download(encoder.removeprefix(HUB), allow_patterns=list(FILES)))
     except Exception as error:  # of the network, of the hub, of the disk: the user's to solve
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise InputError(f"features: text: encoder: {encoder} cannot be fetched ({reason})") from error
 
 

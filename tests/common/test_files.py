@@ -1,0 +1,109 @@
+"""Files and folders appear whole or not at all, whatever ends the process that writes them."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from common.files import atomic_folder, atomic_path, restore_folder, write_bytes, write_json, write_text
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_has_its_name_when_the_block_succeeds(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with atomic_path(path) as unfinished:
+        unfinished.write_text("new")
+        assert path.read_text() == "old"
+        assert unfinished.name.startswith(".a.txt.") and unfinished.name.endswith(".unfinished")
+    assert path.read_text() == "new" and names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_file_stays_as_it_was_when_the_block_fails(tmp_path, error):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(error), atomic_path(path) as unfinished:
+        unfinished.write_text("new")
+        raise error
+    assert path.read_text() == "old" and names(tmp_path) == ["a.txt"]
+
+
+def test_two_writers_of_one_file_do_not_meet(tmp_path):
+    path = tmp_path / "a.txt"
+    with atomic_path(path) as first:
+        with atomic_path(path) as second:
+            first.write_text("first")
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first" and names(tmp_path) == ["a.txt"]
+
+
+def test_a_device_is_written_in_place(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "text")
+    assert os.read(reader, 10) == b"text" and pipe.is_fifo()
+    os.close(reader)
+
+
+def test_a_folder_in_the_way_is_an_error(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_bytes(tmp_path / "a", b"")
+    assert names(tmp_path) == ["a"]
+
+
+def test_texts_are_utf_8_and_numpys_numbers_are_numbers(tmp_path):
+    write_text(tmp_path / "a", "é")
+    assert (tmp_path / "a").read_bytes() == b"\xc3\xa9"
+    values = {"a": np.float32(0.5), "b": np.int64(3), "c": np.bool_(True), "d": pathlib.Path("x"), "e": [1]}
+    write_json(tmp_path / "b", values)
+    assert json.loads((tmp_path / "b").read_text()) == {"a": 0.5, "b": 3, "c": True, "d": "x", "e": [1]}
+
+
+def test_a_folder_takes_the_place_of_the_former_one(tmp_path):
+    path = tmp_path / "a"
+    for text in "12":
+        with atomic_folder(path) as unfinished:
+            assert names(unfinished) == []
+            (unfinished / text).touch()
+        assert names(path) == [text] and names(tmp_path) == ["a"]
+    with pytest.raises(KeyboardInterrupt), atomic_folder(path) as unfinished:
+        (unfinished / "3").touch()
+        raise KeyboardInterrupt
+    assert names(path) == ["2"] and names(tmp_path) == ["a"]
+
+
+def test_a_folder_whose_writer_was_killed_is_restored(tmp_path):
+    path = tmp_path / "a"
+    with atomic_folder(path) as unfinished:
+        (unfinished / "1").touch()
+    # Killed within the second of the two renames.
+    code = f"""
+import os, pathlib
+from common.files import atomic_folder
+rename = pathlib.Path.rename
+pathlib.Path.rename = lambda source, target: os._exit(9) if source.suffix == ".unfinished" else rename(source, target)
+with atomic_folder(pathlib.Path({str(path)!r})) as unfinished:
+    (unfinished / "2").touch()
+"""
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 9
+    assert not path.exists()
+    restore_folder(path)
+    assert names(path) == ["1"]
+    restore_folder(path)
+    with atomic_folder(path) as unfinished:
+        assert names(unfinished) == []  # nothing of the killed one
+        (unfinished / "3").touch()
+    assert names(path) == ["3"] and names(tmp_path) == ["a"]
