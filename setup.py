@@ -26,7 +26,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11,<3.12",
     packages=find_packages(include=["common*", "models*", "transforms*", "serving*", "pipeline*"]),
-    package_data={"": ["*.jinja"]},
+    package_data={"": ["*.jinja"], "pipeline": ["*.json"]},
     install_requires=product,
     extras_require={
         "test": [name for name in test if "recommenders" not in name],

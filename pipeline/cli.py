@@ -1,6 +1,12 @@
-"""The command line."""
+"""The command line: a group of commands, each imported when it is called.
 
+A command `do-this` is the function `do_this` in pipeline/commands/do_this.py, and its name in COMMANDS. Libraries that
+take long to load are imported inside that function, so that `--help` answers at once.
+"""
+
+import importlib
 import os
+from typing import Any
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors come as exceptions
@@ -11,31 +17,42 @@ import click
 from common.errors import InputError, causes
 from common.exit_codes import INTERRUPTED, MISTAKE
 from common.interrupt import interrupts_kept
-from pipeline.commands.bench import bench
-from pipeline.commands.compare import compare
-from pipeline.commands.compile import compile
-from pipeline.commands.demo import demo
-from pipeline.commands.drift import drift
-from pipeline.commands.generate import generate
-from pipeline.commands.label import label
-from pipeline.commands.models import models
-from pipeline.commands.predict import predict
-from pipeline.commands.prepare import prepare
-from pipeline.commands.report import report
-from pipeline.commands.run import run
-from pipeline.commands.score import score
-from pipeline.commands.serve import serve
-from pipeline.commands.submit import submit
-from pipeline.commands.sweep import sweep
-from pipeline.commands.tune_serving import tune_serving
 
-RESUMED = ("demo", "run", "score", "sweep")
+COMMANDS = (
+    "bench",
+    "compare",
+    "compile",
+    "demo",
+    "drift",
+    "generate",
+    "label",
+    "models",
+    "predict",
+    "prepare",
+    "report",
+    "run",
+    "score",
+    "serve",
+    "submit",
+    "sweep",
+    "tune-serving",
+)
+RESUMED = ("demo", "run", "score", "sweep")  # the same command again goes on where it was interrupted
 
 
-class _Group(click.Group):
-    """Turns a user's mistake into one line and exit code 2, and Ctrl-C into one line, in every command."""
+class CommandGroup(click.Group):
+    """Imports a command when it is needed; turns a user's mistake and Ctrl-C into one line and an exit code."""
 
-    def invoke(self, context: click.Context):
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted({*COMMANDS, *super().list_commands(context)})
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name in COMMANDS and name not in self.commands:
+            function = name.replace("-", "_")
+            self.add_command(getattr(importlib.import_module(f"pipeline.commands.{function}"), function), name)
+        return super().get_command(context, name)
+
+    def invoke(self, context: click.Context) -> Any:
         try:
             with interrupts_kept():
                 return super().invoke(context)
@@ -51,16 +68,16 @@ class _Group(click.Group):
 
 
 def _printable(text: str) -> str:
-    """The text as one line that does nothing to a terminal: a message may quote what a broken file contains."""
+    """Returns the text as one line without control characters: a message may quote what a broken file contains."""
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Ctrl-C, or what Beam makes of it: a RuntimeError that it caused."""
+    """Returns whether the error is Ctrl-C, or Beam's RuntimeError that Ctrl-C caused."""
     return any(isinstance(cause, KeyboardInterrupt) for cause in causes(error))
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="ctrpipe")
 def main() -> None:
     """From a raw impression log to a click-through rate served by TF Serving.
@@ -68,25 +85,3 @@ def main() -> None:
     Exit codes: 0 done, 1 a gate blocked the model or a log is unlike another, 2 wrong usage or input, 130 interrupted
     by Ctrl-C.
     """
-
-
-for command in (
-    prepare,
-    run,
-    score,
-    serve,
-    predict,
-    label,
-    generate,
-    report,
-    drift,
-    sweep,
-    compare,
-    models,
-    tune_serving,
-    demo,
-    bench,
-    compile,
-    submit,
-):
-    main.add_command(command)

@@ -13,13 +13,18 @@ from pipeline.commands.options import PATH
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def models(config: pathlib.Path | None, as_json: bool) -> None:
     """List the models with paper, parameters and options; without --config for 39 fields of 5,000 ids each."""
-    from common.libraries import load_tensorflow
+    from pipeline.model_table import print_models, read_reference
 
-    load_tensorflow()
-    from pipeline.model_table import describe_models, print_models
-
-    where, found = describe_models(config)
-    if as_json:
-        click.echo(json.dumps(found, indent=1))
+    if config is None:
+        table = read_reference()
     else:
-        print_models(where, found)
+        from common.libraries import load_tensorflow
+
+        load_tensorflow()
+        from pipeline.model_sizes import measure_models
+
+        table = measure_models(config)
+    if as_json:
+        click.echo(json.dumps(table.models, indent=1))
+    else:
+        print_models(table)

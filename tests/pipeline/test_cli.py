@@ -1,5 +1,6 @@
 """What holds for every command: help, mistakes and interrupts."""
 
+import json
 import re
 import subprocess
 import sys
@@ -11,27 +12,60 @@ from click.testing import CliRunner
 from common.errors import InputError, causes
 from common.exit_codes import BLOCKED, INTERRUPTED
 from common.interrupt import interrupts_kept
-from pipeline.cli import main
+from pipeline.cli import COMMANDS, main
 from tests.e2e.small_run import ROOT, call, one_line
 
-COMMANDS = """
-    bench compare compile demo drift generate label models predict prepare report run score serve submit sweep
-    tune-serving
-""".split()
+CONTEXT = click.Context(main)
+# What a command imports when it is called, and not to show its help or to refuse wrong usage.
+HEAVY = "numpy pyarrow pydantic yaml rich tensorflow keras jax tfx apache_beam scipy matplotlib sklearn".split()
+IMPORTED = """
+import json, sys
+from pipeline.cli import main
+try:
+    main(sys.argv[1:], prog_name="ctrpipe")
+finally:
+    print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def modules_of(*arguments) -> tuple[int, set[str]]:
+    """Exit code of a command in a process of its own, and the modules that it imported."""
+    command = [sys.executable, "-c", IMPORTED, *map(str, arguments)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return result.returncode, set(json.loads(result.stdout.splitlines()[-1]))
 
 
 def test_the_commands_are_these():
-    assert sorted(main.commands) == COMMANDS
+    folder = ROOT / "pipeline" / "commands"
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "options"}
+    assert main.list_commands(CONTEXT) == sorted(COMMANDS)
+    assert {name.replace("-", "_") for name in COMMANDS} == modules
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)], ids=" ".join
+)
+def test_help_imports_no_library_that_only_work_needs(arguments):
+    code, modules = modules_of(*arguments)
+    assert code == 0 and modules.isdisjoint(HEAVY)
+
+
+def test_a_command_is_imported_when_it_is_called():
+    _, modules = modules_of("report", "--help")
+    assert {name for name in modules if name.startswith("pipeline.commands.")} == {
+        "pipeline.commands.options",
+        "pipeline.commands.report",
+    }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_names_every_option_with_a_text(command):
     code, output = call(command, "--help")
     assert code == 0 and re.match(f"(?i)usage: (main|ctrpipe) {command} ", output)
-    for parameter in main.commands[command].params:
+    for parameter in main.get_command(CONTEXT, command).params:
         if isinstance(parameter, click.Option):
             assert parameter.opts[0] in output
-    assert main.commands[command].help
+    assert main.get_command(CONTEXT, command).help
 
 
 def test_the_readme_names_every_command_model_and_exit_code():
@@ -69,7 +103,7 @@ def raising(monkeypatch, error: BaseException, *command: str) -> tuple[int, str]
         raise error
 
     command = command or ("report", "anywhere")
-    monkeypatch.setattr(main.commands[command[0]], "callback", fail)
+    monkeypatch.setattr(main.get_command(CONTEXT, command[0]), "callback", fail)
     return call(*command)
 
 
@@ -122,7 +156,7 @@ class Finder(importlib.abc.MetaPathFinder):
             send()
 
 def in_a_native_module_that_initialises_itself():
-    sys.modules.pop("copy")
+    sys.modules.pop("copy", None)
     sys.meta_path.insert(0, Finder())
     try:
         import _elementtree  # it imports copy

@@ -7,7 +7,8 @@ import yaml
 
 from common.errors import InputError
 from models.registry import available
-from pipeline.model_table import describe_models
+from pipeline.model_sizes import measure_models, measure_reference
+from pipeline.model_table import read_reference
 from tests.e2e.small_run import call, one_line
 
 CONFIG = {
@@ -22,12 +23,11 @@ CONFIG = {
 }
 
 
-@pytest.mark.slow
 def test_sizes_of_the_reference_are_those_of_the_equations():
-    where, found = describe_models()
-    assert where.startswith("39 fields of 5,000 ids; a text of 64")
-    assert [row["name"] for row in found] == [info.name for info in available()]
-    sizes = {row["name"]: (row["parameters"], row["parameters_without_embeddings"]) for row in found}
+    table = read_reference()
+    assert table.where.startswith("39 fields of 5,000 ids; a text of 64")
+    assert [row["name"] for row in table.models] == [info.name for info in available()]
+    sizes = {row["name"]: (row["parameters"], row["parameters_without_embeddings"]) for row in table.models}
     ids = 39 * 5000 + 1
     d, m, mlp = 32, 39, (600, 400)
     attention = 3 * (3 * d * d + 2 * d * d)  # Q, K, V, W1, W2 of three layers
@@ -38,6 +38,11 @@ def test_sizes_of_the_reference_are_those_of_the_equations():
     encoder = (30522 + 512 + 2 + 2) * 768 + 12 * layer  # tables and their normalisation; attention, feed-forward, norms
     assert sizes["text_only"] == (encoder + 768 * 768 + 768 + 768 + 1,) * 2
     assert sizes["cin"] == (ids * 16 + cin, cin)
+
+
+@pytest.mark.slow
+def test_the_kept_reference_is_what_the_models_are():
+    assert read_reference().to_json() == measure_reference().to_json(), "run `python -m pipeline.model_sizes`"
 
 
 @pytest.mark.slow
@@ -60,4 +65,4 @@ def test_a_size_that_depends_on_the_data_is_one_line(tmp_path):
     path.write_text(yaml.safe_dump({**CONFIG, "features": [{"kind": "categorical", "columns": ["c"]}]}))
     one_line(*call("models", "--config", path), "c has no top_k")
     with pytest.raises(InputError, match="cannot read"):
-        describe_models(tmp_path / "absent.yaml")
+        measure_models(tmp_path / "absent.yaml")

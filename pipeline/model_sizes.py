@@ -1,0 +1,82 @@
+"""The sizes of all models, counted by building each of them.
+
+`python -m pipeline.model_sizes` writes pipeline/model_table.json anew, after a model or an option has changed.
+"""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from common.errors import InputError, one_line
+from models.ctr_model import CTRModel
+from models.feature_map import RESERVED_IDS, FeatureMap, Text
+from models.registry import ModelInfo, available
+from pipeline.config import Model, RunConfig, load_config
+from pipeline.model_table import REFERENCE, ModelTable
+from pipeline.sweep.measure import count_parameters
+from pipeline.training.network import build_network
+from pipeline.training.text_encoder import with_encoder
+from transforms.features.preprocessing import layout
+from transforms.log.spec import Categorical, Multivalent
+from transforms.log.spec import Text as TextFeature
+
+REFERENCE_FIELDS, REFERENCE_IDS = 39, 5000
+REFERENCE_TEXT = 64, 30522  # BERT4CTR's length, BERT's vocabulary
+
+
+def measure_reference() -> ModelTable:
+    """Returns the table for 39 fields of 5,000 ids each, a text where a model needs one, and the models' defaults."""
+    fields = [
+        (f"field_{i}", "categorical", REFERENCE_IDS - RESERVED_IDS, 1, "feature") for i in range(REFERENCE_FIELDS)
+    ]
+    features = FeatureMap.from_sizes(fields)
+    with_text = dataclasses.replace(features, text=Text(*REFERENCE_TEXT))
+    where = (
+        f"{REFERENCE_FIELDS} fields of {REFERENCE_IDS:,} ids; "
+        f"a text of {REFERENCE_TEXT[0]} tokens of {REFERENCE_TEXT[1]:,}, through BERT-Base"
+    )
+    described = [_describe(info, with_text if info.needs_text else features, {}) for info in available()]
+    return ModelTable(where, dict(CTRModel.options()), described)
+
+
+def measure_models(path: pathlib.Path) -> ModelTable:
+    """Returns the table for the features of a run's configuration, vocabularies full, its model with its options.
+
+    Raises:
+        InputError: the configuration cannot be used, or has a vocabulary without top_k.
+    """
+    config = load_config(path)
+    features = _full_vocabularies(path, config)
+    where = f"{path}: {len(features.fields)} fields of {features.total_ids:,} ids together, {len(features.dense)} dense"
+    model = with_encoder(config.model, config.text)
+    chosen = {model.name: model.hyperparameters}
+    described = [_describe(info, features, chosen.get(info.name, {})) for info in available()]
+    return ModelTable(where, dict(CTRModel.options()), described)
+
+
+def _full_vocabularies(path: pathlib.Path, config: RunConfig) -> FeatureMap:
+    def size(column: str, feature: Categorical | Multivalent | TextFeature) -> int:
+        if feature.top_k is None:
+            raise InputError(f"{path}: {column} has no top_k, so its vocabulary's size is not known before a run")
+        return feature.top_k
+
+    return layout(config.log_spec, size)
+
+
+def _describe(info: ModelInfo, features: FeatureMap, hyperparameters: dict[str, Any]) -> dict[str, Any]:
+    parameters = without = None
+    try:
+        network = build_network(Model(name=info.name, **hyperparameters), features, seed=0)
+    except ValueError as error:
+        if hyperparameters:
+            raise InputError(f"{info.name}: {one_line(error)}") from error
+    else:
+        parameters, tables = count_parameters(network)
+        without = parameters - tables
+    options = {**info.options, **hyperparameters}
+    sizes = {"parameters": parameters, "parameters_without_embeddings": without}
+    return {"name": info.name, "paper": info.paper, "description": info.description, "options": options, **sizes}
+
+
+if __name__ == "__main__":
+    REFERENCE.write_text(measure_reference().to_json(), encoding="utf-8")
