@@ -122,7 +122,7 @@ class Benchmark:
 def _write_examples(log: pathlib.Path, version: pathlib.Path, folder: pathlib.Path, files: int) -> None:
     import tensorflow as tf
 
-    from serving.layout import read_log_spec
+    from serving.assets import read_log_spec
     from transforms.log.ingest import to_examples
     from transforms.log.readers import LogReader
 

@@ -14,6 +14,7 @@ from common.files import atomic_folder, write_json
 from common.progress import announce
 from pipeline.config import RunConfig
 from pipeline.fingerprints import fingerprint_files
+from serving.layout import Asset, asset_path
 
 VERSIONS_SHOWN = ("tensorflow", "keras", "tfx", "tensorflow-transform", "apache-beam", "numpy", "pyarrow")
 
@@ -70,7 +71,7 @@ def finish(
         write_json(unfinished / "gates.json", gates)
         if drift:
             write_json(unfinished / "drift.json", drift)
-        shutil.copy(model / "assets.extra" / "history.json", unfinished / "history.json")
+        shutil.copy(asset_path(model, Asset.HISTORY), unfinished / "history.json")
         counts = json.loads((examples / "counts.json").read_text())
         statistics = artifacts.folder("LogStatisticsGen", "statistics")
         anomalies = artifacts.folder("ExampleValidator", "anomalies")

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.config import Model, Monitoring, RunConfig
 from pipeline.fingerprints import code_version, describe_file, fingerprint, fingerprint_files
-from serving.layout import versions
+from serving.layout import Asset, asset_path, versions
 from transforms.log.readers import find_files
 from transforms.text.checkpoint import checkpoint_fingerprint
 
@@ -76,7 +76,7 @@ def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
 def version_to_beat(push_folder: pathlib.Path, training_fingerprint: str) -> str:
     """The newest pushed version that another training made, so that repeating a run finds everything in the cache."""
     for version in reversed(versions(push_folder)):
-        made_by = version / "assets.extra" / "training_fingerprint"
+        made_by = asset_path(version, Asset.TRAINING_FINGERPRINT)
         if not made_by.exists() or made_by.read_text() != training_fingerprint:
             return version.name
     return ""

@@ -71,6 +71,7 @@ def make_export(
     from pipeline.training.data import packed_batches
     from pipeline.training.tensorflow_learner import make_learner
     from serving.export import export
+    from serving.layout import Asset
     from transforms.features.preprocessing import feature_map
     from transforms.log.readers import LogReader
 
@@ -84,7 +85,7 @@ def make_export(
         raise RuntimeError(f"{model}: the loss of {TRAINED_ROWS:,} rows is {loss}")
     version = folder / model / "1"
     first = next(LogReader(CRITEO).read(str(prepared.log))).rows.slice(0, 10)
-    extra: dict[str, str | bytes] = {"training.json": json.dumps({"model": {"name": model, **options}}, indent=1)}
+    extra = {Asset.TRAINING: json.dumps({"model": {"name": model, **options}}, indent=1)}
     with atomic_folder(version) as unfinished:
         export(learner.network, transform, CRITEO, fields, first, unfinished, extra)
     return version

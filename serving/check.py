@@ -5,7 +5,9 @@ import pathlib
 import numpy as np
 
 from common.errors import InputError, one_line
-from serving.export import ASSETS, GOLDEN, candidates_of, read_assets
+from serving.assets import GoldenRows, read_feature_map, read_log_spec
+from serving.export import candidates_of
+from serving.layout import Asset, asset_path
 from serving.loader import Servable
 from serving.server.served import ServedVersion
 from serving.server.warmup import replay_warmup
@@ -21,7 +23,7 @@ def check_servable(version: pathlib.Path) -> float:
         InputError: the model does not load, a warm-up request fails, or a probability differs by more than the
             precision of the encoder explains (1e-6 for float32).
     """
-    spec, feature_map = read_assets(version)
+    tasks = read_feature_map(version).tasks
     try:
         servable = Servable(version)
         replay_warmup(ServedVersion("", 0, servable), version)
@@ -29,27 +31,20 @@ def check_servable(version: pathlib.Path) -> float:
         reason = one_line(error, 300)
         raise InputError(f"{version}: the export does not run in TF Serving's loader: {reason}") from error
     try:
-        with np.load(version / ASSETS / GOLDEN) as golden:
-            raw = {name[4:]: _tensor(golden[name]) for name in golden.files if name.startswith("raw.")}
-            packed = {name[7:]: golden[name] for name in golden.files if name.startswith("packed.")}
-            expected = dict.fromkeys(("serving_raw", "serving_packed"), golden["probabilities"])
-            tolerance = float(golden["tolerance"])
-            requests = {"serving_raw": raw, "serving_packed": packed}
-            if "candidates" in golden:
-                shared = candidates_of(raw, packed, spec)
-                requests |= shared
-                expected |= dict.fromkeys(shared, golden["candidates"])
+        golden = GoldenRows.load(asset_path(version, Asset.GOLDEN))
+        requests = {"serving_raw": golden.raw, "serving_packed": golden.packed}
+        expected = dict.fromkeys(requests, golden.probabilities)
+        if golden.candidates is not None:
+            shared = candidates_of(golden.raw, golden.packed, read_log_spec(version))
+            requests |= shared
+            expected |= dict.fromkeys(shared, golden.candidates)
         worst = 0.0
         for signature, inputs in requests.items():
             outputs = servable.run(signature, inputs)
-            for index, task in enumerate(feature_map.tasks):
+            for index, task in enumerate(tasks):
                 worst = max(worst, float(np.abs(outputs[task] - expected[signature][:, index]).max()))
     finally:
         servable.close()
-    if not worst <= tolerance:
-        raise InputError(f"{version}: the export and Keras differ by {worst:.2e}, more than {tolerance:.0e}")
+    if not worst <= golden.tolerance:
+        raise InputError(f"{version}: the export and Keras differ by {worst:.2e}, more than {golden.tolerance:.0e}")
     return worst
-
-
-def _tensor(values: np.ndarray) -> np.ndarray:
-    return values.astype(object if values.dtype.kind == "S" else np.float32)

@@ -1,6 +1,5 @@
 """A trained Keras model and its transform graph -> one SavedModel that TF Serving loads as it is."""
 
-import json
 import keyword
 import pathlib
 import re
@@ -19,17 +18,14 @@ from common.libraries import load_text_operations
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.text.precision import in_precision
+from serving.assets import GoldenRows
+from serving.layout import SAVED_MODEL, Asset, asset_path, make_assets_folder
 from transforms.features.packed_files import INPUTS
 from transforms.log.ingest import to_examples
 from transforms.log.raw_arrays import raw_arrays
 from transforms.log.schema import raw_schema
 from transforms.log.spec import LogSpec
 
-FEATURE_MAP = "feature_map.json"
-LOG_SPEC = "log_spec.json"
-GOLDEN = "golden.npz"
-WARMUP = "tf_serving_warmup_requests"
-ASSETS = "assets.extra"
 TEXT_INPUTS = ("tokens", "segments")
 # How far a probability may be from that of Keras in float32. What fewer bits cost in AUC is for the gates to judge.
 TOLERANCES = {"float32": 1e-6, "bfloat16": 0.05, "int8": 0.1, "int8_weights": 0.05}
@@ -207,7 +203,7 @@ def export(
     feature_map: FeatureMap,
     rows: pa.RecordBatch,
     path: pathlib.Path,
-    extra: dict[str, str | bytes],
+    extra: Mapping[Asset, str | bytes],
     position: Mapping[str, str | float] = types.MappingProxyType({}),
     encoder_precision: str = "float32",
 ) -> None:
@@ -220,7 +216,7 @@ def export(
         feature_map: The description of the packed tensors.
         rows: A few raw rows (columns of the log, null = missing) for warm-up and for the comparison with Keras.
         path: The folder to write.
-        extra: More files for assets.extra, name -> contents.
+        extra: The contents of further files that travel with the version.
         position: Raw values of columns of the role position, which then hold for every request.
         encoder_precision: Of the text's encoder; see models.text.precision.
     """
@@ -230,22 +226,26 @@ def export(
     servable = _Servable(exported, transform, spec, feature_map, position)
     signatures = _signatures(servable, spec, feature_map)
     tf.saved_model.save(servable, str(path), signatures=signatures)
-    _name_inputs(path / "saved_model.pb", {argument: name for name, argument in _arguments(spec).items()})
-    assets = path / ASSETS
-    assets.mkdir(exist_ok=True)
-    feature_map.save(assets / FEATURE_MAP)
-    (assets / LOG_SPEC).write_text(spec.model_dump_json(indent=1))
-    for name, contents in extra.items():
-        (assets / name).write_bytes(contents.encode() if isinstance(contents, str) else contents)
+    _name_inputs(path / SAVED_MODEL, {argument: name for name, argument in _arguments(spec).items()})
+    make_assets_folder(path)
+    feature_map.save(asset_path(path, Asset.FEATURE_MAP))
+    asset_path(path, Asset.LOG_SPEC).write_text(spec.model_dump_json(indent=1))
+    for asset, contents in extra.items():
+        asset_path(path, asset).write_bytes(contents.encode() if isinstance(contents, str) else contents)
     raw = raw_arrays(rows, spec)
     packed = {name: value.numpy() for name, value in servable.pack({k: tf.constant(v) for k, v in raw.items()}).items()}
-    golden = {"probabilities": np.asarray(tf.sigmoid(model(servable.placed(packed), training=False)))}
+
+    def answer_of_keras(inputs: dict[str, np.ndarray]) -> np.ndarray:
+        return np.asarray(tf.sigmoid(model(servable.placed(inputs), training=False)))
+
+    candidates = None
     if servable.shares_text:
-        repeated = {**packed, **{name: np.repeat(packed[name][:1], rows.num_rows, axis=0) for name in TEXT_INPUTS}}
-        golden["candidates"] = np.asarray(tf.sigmoid(model(servable.placed(repeated), training=False)))
-    golden["tolerance"] = np.array(TOLERANCES["float32" if exported is model else encoder_precision])
-    _write_golden(assets / GOLDEN, raw, packed, golden)
-    _write_warmup(assets / WARMUP, spec, rows, raw, packed, servable.shares_text)
+        repeated = {name: np.repeat(packed[name][:1], rows.num_rows, axis=0) for name in TEXT_INPUTS}
+        candidates = answer_of_keras({**packed, **repeated})
+    tolerance = TOLERANCES["float32" if exported is model else encoder_precision]
+    golden = GoldenRows(raw, packed, answer_of_keras(packed), candidates, tolerance)
+    golden.save(asset_path(path, Asset.GOLDEN))
+    _write_warmup(asset_path(path, Asset.WARMUP), spec, rows, raw, packed, servable.shares_text)
 
 
 def candidates_of(
@@ -259,13 +259,6 @@ def candidates_of(
             name: value[:1] if name in TEXT_INPUTS else value for name, value in packed.items()
         },
     }
-
-
-def _write_golden(path: pathlib.Path, raw: dict, packed: dict, expected: dict[str, np.ndarray]) -> None:
-    values: dict[str, Any] = {f"raw.{name}": np.asarray(value.tolist()) for name, value in raw.items()}
-    values |= {f"packed.{name}": value for name, value in packed.items()}
-    values |= expected
-    np.savez(path, **values)
 
 
 def _write_warmup(
@@ -301,10 +294,3 @@ def _regress_log(example: bytes) -> prediction_log_pb2.PredictionLog:
     request = regression_pb2.RegressionRequest(model_spec=model_pb2.ModelSpec(name="ctr", signature_name="regress"))
     request.input.example_list.examples.add().ParseFromString(example)
     return prediction_log_pb2.PredictionLog(regress_log=prediction_log_pb2.RegressLog(request=request))
-
-
-def read_assets(version: pathlib.Path) -> tuple[LogSpec, FeatureMap]:
-    """The description of the log and of the packed tensors that a servable carries."""
-    assets = version / ASSETS
-    spec = LogSpec.model_validate(json.loads((assets / LOG_SPEC).read_text()))
-    return spec, FeatureMap.load(assets / FEATURE_MAP)

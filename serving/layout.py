@@ -1,49 +1,69 @@
-"""Where versions of a model lie: <base path>/<integer>/, as TF Serving reads them."""
+"""Where versions of a model and their files lie: <base path>/<integer>/, as TF Serving reads them.
 
+Imports nothing of TensorFlow, so that commands which only look for a version start at once.
+"""
+
+import enum
 import pathlib
 
-import pydantic
-
 from common.errors import InputError
-from transforms.log.spec import LogSpec
+
+SAVED_MODEL = "saved_model.pb"
+_ASSETS = "assets.extra"  # TF Serving's name for the folder of files that travel with a SavedModel
+
+
+class Asset(enum.StrEnum):
+    """A file that travels with a version. The names of WARMUP and MLMD_UUID are TF Serving's, the others ours."""
+
+    LOG_SPEC = "log_spec.json"  # the description of the raw log
+    FEATURE_MAP = "feature_map.json"  # the description of the packed tensors
+    GOLDEN = "golden.npz"  # a few rows and what Keras answers to them
+    WARMUP = "tf_serving_warmup_requests"
+    MLMD_UUID = "mlmd_uuid"  # shown among the server's metrics
+    TRAINING = "training.json"  # the model's and the training's configuration
+    HISTORY = "history.json"  # losses and metrics by epoch
+    CODE_VERSION = "code_version"
+    TRAINING_FINGERPRINT = "training_fingerprint"  # equal for two runs that would train the same model
+    TRAINING_STATISTICS = "training_statistics.pb"  # of the training rows, for comparing scored logs with them
+    TRAINING_COUNTS = "training_statistics.json"  # how many rows the statistics are of
+
+
+def asset_path(version: pathlib.Path, asset: Asset) -> pathlib.Path:
+    """Returns where a version's folder has the file, be it there or not."""
+    return version / _ASSETS / asset
+
+
+def make_assets_folder(version: pathlib.Path) -> None:
+    """Makes the folder that `asset_path` points into."""
+    (version / _ASSETS).mkdir(exist_ok=True)
+
+
+def model_files(version: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the files that decide what a version answers: its graph, its weights and what travels with them."""
+    return [version / SAVED_MODEL, *sorted((version / "variables").glob("*")), *sorted((version / _ASSETS).glob("*"))]
 
 
 def versions(base_path: pathlib.Path) -> list[pathlib.Path]:
-    """The folders with an integer name, lowest first."""
+    """Returns the folders with an integer name, lowest first."""
     if not base_path.is_dir():
         return []
-    found = [path for path in base_path.iterdir() if path.name.isdecimal() and path.is_dir()]
-    return sorted(found, key=lambda path: int(path.name))
+    folders = [path for path in base_path.iterdir() if path.name.isdecimal() and path.is_dir()]
+    return sorted(folders, key=lambda path: int(path.name))
 
 
 def newest_version(base_path: pathlib.Path) -> pathlib.Path | None:
-    """The folder with the highest integer name, or None."""
-    found = versions(base_path)
-    return found[-1] if found else None
+    """Returns the folder with the highest integer name, or None."""
+    folders = versions(base_path)
+    return folders[-1] if folders else None
 
 
 def find_version(model: pathlib.Path) -> pathlib.Path:
-    """The newest version in a model's folder, or the folder itself where it is a version.
+    """Returns the newest version in a model's folder, or the folder itself where it is a version.
 
     Raises:
         InputError: there is none.
     """
-    version = model if (model / "saved_model.pb").exists() else newest_version(model)
+    version = model if (model / SAVED_MODEL).exists() else newest_version(model)
     if version is None:
         raise InputError(f"{model}: no model version here; give DIR/models/<name> of a finished run")
     return version
-
-
-def read_log_spec(version: pathlib.Path) -> LogSpec:
-    """The description of the raw log that travels with a version.
-
-    Raises:
-        InputError: it is absent or damaged.
-    """
-    path = version / "assets.extra" / "log_spec.json"
-    try:
-        return LogSpec.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); ctrpipe exports it with a model") from error
-    except pydantic.ValidationError as error:
-        raise InputError(f"{path}: damaged; push the model again") from error

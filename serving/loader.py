@@ -11,6 +11,7 @@ from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
 from common.errors import InputError
 from common.libraries import load_text_operations
+from serving.layout import SAVED_MODEL
 
 # Each holds a graph of its own; clients choose among the subsets of a signature's outputs.
 _MOST_CALLS = 100
@@ -54,8 +55,8 @@ class Servable:
         config: config_pb2.ConfigProto | None = None,
         tags: Sequence[str] = ("serve",),
     ):
-        if not (path / "saved_model.pb").exists():
-            raise InputError(f"{path}: no SavedModel here (saved_model.pb is absent)")
+        if not (path / SAVED_MODEL).exists():
+            raise InputError(f"{path}: no SavedModel here ({SAVED_MODEL} is absent)")
         self.path = path
         if config is None:
             config = config_pb2.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.line_server import Answer, serve_lines
+from serving.layout import Asset, asset_path
 
 CALLS = ("make_callable", "callable", "frozen", "xla")
 WARM_UP = 5
@@ -62,7 +63,7 @@ class Server:
 def golden_inputs(version: pathlib.Path, signature: str) -> dict[str, np.ndarray]:
     """The rows that were exported with the version, as `serving_packed` or `serving_raw` takes them."""
     prefix = "packed." if signature == "serving_packed" else "raw."
-    with np.load(version / "assets.extra" / "golden.npz") as golden:
+    with np.load(asset_path(version, Asset.GOLDEN)) as golden:
         found = {name.removeprefix(prefix): golden[name] for name in golden.files if name.startswith(prefix)}
     types = {"S": object, "f": np.float32, "i": np.int32}
     return {name: value.astype(types[value.dtype.kind]) for name, value in found.items()}

@@ -98,7 +98,7 @@ def model(version: pathlib.Path, log: pathlib.Path, rows: int, rounds: int) -> N
 
 def packed_rows(version: pathlib.Path, log: pathlib.Path) -> dict[str, np.ndarray]:
     """The log's first rows as the model's input, row by row through the transform."""
-    from serving.layout import read_log_spec
+    from serving.assets import read_log_spec
     from serving.loader import Servable
     from transforms.log.raw_arrays import raw_arrays
     from transforms.log.readers import LogReader

@@ -11,11 +11,10 @@ from common.progress import announce
 from pipeline.config import Model, Training
 from pipeline.monitoring.scored_drift import kept_statistics
 from serving.export import export
+from serving.layout import Asset
 from transforms.features.preprocessing import feature_map
 from transforms.log.readers import LogReader
 from transforms.log.spec import LogSpec
-
-HISTORY = "history.json"
 
 
 def run_fn(fn_args: FnArgs) -> None:
@@ -44,10 +43,10 @@ def run_fn(fn_args: FnArgs) -> None:
     result = train(model, training, fields, fn_args.train_files, fn_args.eval_files, custom["seed"], work, report)
     announce("Writing the servable")
     extra = {
-        "training.json": json.dumps({key: json.loads(custom[key]) for key in ("model", "training")}, indent=1),
-        HISTORY: json.dumps(result.history, indent=1),
-        "code_version": custom["code_version"],
-        "training_fingerprint": custom["training_fingerprint"],
+        Asset.TRAINING: json.dumps({key: json.loads(custom[key]) for key in ("model", "training")}, indent=1),
+        Asset.HISTORY: json.dumps(result.history, indent=1),
+        Asset.CODE_VERSION: custom["code_version"],
+        Asset.TRAINING_FINGERPRINT: custom["training_fingerprint"],
         **kept_statistics(transform),
     }
     rows = _first_rows(custom["files"][0], spec, custom["warmup_requests"])

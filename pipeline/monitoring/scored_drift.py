@@ -11,10 +11,9 @@ from common.processes import Workers
 from pipeline.config import Monitoring
 from pipeline.monitoring.drift import Log, compare
 from pipeline.monitoring.statistics import Sampled, generate_statistics, tfdv
-from serving.layout import read_log_spec
+from serving.assets import read_log_spec
+from serving.layout import Asset, asset_path
 
-# In assets.extra.
-STATISTICS, COUNTS = "training_statistics.pb", "training_statistics.json"
 SAMPLE_ROWS = 100_000
 _BESIDE = "counts.json"
 
@@ -27,12 +26,12 @@ def keep_statistics(statistics: Sampled, rows: int, graph: pathlib.Path) -> None
     path.with_name(_BESIDE).write_text(json.dumps({"rows": rows, "rate": statistics.rate}))
 
 
-def kept_statistics(transform: tft.TFTransformOutput) -> dict[str, str | bytes]:
-    """The same as files for an export's assets.extra; none where the graph has none."""
+def kept_statistics(transform: tft.TFTransformOutput) -> dict[Asset, str | bytes]:
+    """Returns the same as files that travel with an export; none where the graph has none."""
     path = pathlib.Path(transform.pre_transform_statistics_path)
     if not path.exists():
         return {}
-    return {STATISTICS: path.read_bytes(), COUNTS: path.with_name(_BESIDE).read_text()}
+    return {Asset.TRAINING_STATISTICS: path.read_bytes(), Asset.TRAINING_COUNTS: path.with_name(_BESIDE).read_text()}
 
 
 def compare_with_training(
@@ -49,15 +48,15 @@ def compare_with_training(
     Returns:
         The `skew` comparison of `pipeline.monitoring.drift.compare`, by the usual limits.
     """
-    assets = version / "assets.extra"
-    if not sample or not (assets / STATISTICS).exists():
+    path = asset_path(version, Asset.TRAINING_STATISTICS)
+    if not sample or not path.exists():
         return None
     try:
-        counts = json.loads((assets / COUNTS).read_text())
-        statistics = tfdv.load_stats_binary(str(assets / STATISTICS))
+        counts = json.loads(asset_path(version, Asset.TRAINING_COUNTS).read_text())
+        statistics = tfdv.load_stats_binary(str(path))
         training = Log(Sampled(statistics, counts["rate"]), counts["rows"], 0)
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{assets / STATISTICS}: cannot be read; push the model again") from error
+        raise InputError(f"{path}: cannot be read; push the model again") from error
     found = generate_statistics({"log": sample}, SAMPLE_ROWS, 0, Workers(processes=1))["log"]
     drawn = found.statistics.datasets[0].num_examples
     scored = Log(Sampled(found.statistics, min(1.0, drawn / max(1, rows))), rows, rejected)

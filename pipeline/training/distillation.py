@@ -12,7 +12,7 @@ from common.errors import InputError
 from common.files import atomic_folder
 from models.feature_map import FeatureMap
 from pipeline.training.data import packed_reader
-from serving.export import read_assets
+from serving.assets import read_feature_map
 from serving.layout import find_version
 from serving.loader import Servable
 from transforms.features.packed_files import PackedWriter
@@ -41,7 +41,7 @@ def soften_labels(
     done = folder / "all"
     if not done.is_dir():
         version = find_version(teacher)
-        if read_assets(version)[1] != feature_map:
+        if read_feature_map(version) != feature_map:
             raise InputError(
                 f"training.distillation.teacher: {version} was trained on other features or vocabularies; give a model "
                 "that was trained on this log with these features"

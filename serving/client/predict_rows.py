@@ -10,8 +10,9 @@ import pydantic
 
 from common.errors import InputError
 from pipeline.config import load_config
+from serving.assets import read_log_spec
 from serving.client import ModelClient
-from serving.layout import find_version, read_log_spec
+from serving.layout import find_version
 from transforms.log.raw_arrays import raw_arrays
 from transforms.log.readers import LogBatch, LogReader, Reject, find_files
 from transforms.log.spec import LogSpec

@@ -9,6 +9,7 @@ import numpy as np
 from tensorflow.core.protobuf import config_pb2
 
 from common.errors import InputError
+from serving.assets import read_log_spec
 from serving.latency.generators import Generators
 from serving.latency.in_process import Session, loader_call, measure_calls, saved_model_call
 from serving.latency.requests import BODIES, KINDS, Rows, read_rows
@@ -16,7 +17,7 @@ from serving.latency.responder import responder, sized
 from serving.latency.sample import Sample, summarise
 from serving.latency.settings import Settings
 from serving.latency.target import Target, compare
-from serving.layout import find_version, read_log_spec
+from serving.layout import find_version
 from serving.loader import Servable
 
 Progress = Callable[[str], None]

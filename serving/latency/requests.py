@@ -13,8 +13,8 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
 from common.errors import InputError
-from serving.export import ASSETS, GOLDEN
-from serving.layout import read_log_spec
+from serving.assets import GoldenRows, read_log_spec
+from serving.layout import Asset, asset_path
 from serving.loader import Servable
 from transforms.log.ingest import to_examples
 from transforms.log.raw_arrays import raw_arrays
@@ -122,7 +122,7 @@ def read_rows(version: pathlib.Path, servable: Servable, log: pathlib.Path | Non
     if missing:
         raise InputError(f"{version}: has no signature {missing[0]}; the benchmark takes models that ctrpipe exports")
     if log is None:
-        return Rows(servable, spec, _golden_rows(version / ASSETS / GOLDEN, spec))
+        return Rows(servable, spec, _golden_rows(asset_path(version, Asset.GOLDEN), spec))
     batches: list[pa.RecordBatch] = []
     for batch in LogReader(spec, labels=False).read(find_files([str(log)])[0]):
         batches.append(batch.rows.slice(0, most - sum(found.num_rows for found in batches)))
@@ -136,8 +136,8 @@ def read_rows(version: pathlib.Path, servable: Servable, log: pathlib.Path | Non
 
 def _golden_rows(path: pathlib.Path, spec: LogSpec) -> pa.RecordBatch:
     try:
-        with np.load(path) as golden:
-            columns = {name: golden[f"raw.{name}"] for name in spec.feature_columns}
+        raw = GoldenRows.load(path).raw
+        columns = {name: raw[name] for name in spec.feature_columns}
     except (OSError, KeyError, ValueError) as error:
         raise InputError(f"{path}: no rows travel with this model; give --data") from error
     arrays = {

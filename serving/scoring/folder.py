@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from common.errors import InputError
 from common.files import write_text
+from serving.layout import model_files
 from transforms.log.readers import Range
 
 # Readers of a folder of Parquet files pass over names that begin with an underscore.
@@ -79,9 +80,8 @@ def states(files: list[str], version: pathlib.Path) -> dict[str, tuple[int, int]
     Raises:
         InputError: a file cannot be seen.
     """
-    model = [version / "saved_model.pb", *(version / "variables").glob("*"), *(version / "assets.extra").glob("*")]
     found = {}
-    for path in [*files, *sorted(map(str, model))]:
+    for path in [*files, *map(str, model_files(version))]:
         try:
             status = os.stat(path)
         except OSError as error:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.errors import InputError, one_line
-from serving.layout import read_log_spec
+from serving.assets import read_log_spec
 from serving.loader import Servable
 from transforms.features.packed_files import INPUTS
 from transforms.log.raw_arrays import raw_arrays

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from common.processes import Workers, cores
-from serving.layout import find_version, read_log_spec
+from serving.assets import read_log_spec
+from serving.layout import find_version
 from serving.scoring.folder import Folder, Part, Plan, score_columns
 from serving.scoring.part import BINS, Counts, score_part
 from serving.scoring.rows import Scorer

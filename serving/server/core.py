@@ -11,6 +11,7 @@ import time
 from tensorflow_serving.config import model_server_config_pb2
 
 from common.errors import InputError
+from serving.layout import Asset, asset_path
 from serving.loader import Servable
 from serving.server import model_config
 from serving.server.batching import Batching, BatchingServable
@@ -21,13 +22,12 @@ from serving.server.options import ServerOptions
 from serving.server.served import ServedVersion
 from serving.server.session_options import session_config
 from serving.server.versions import Version, VersionManager, Workers
-from serving.server.warmup import FILE, replay_warmup
+from serving.server.warmup import replay_warmup
 
 log = logging.getLogger(__name__)
 
 __all__ = ["ServedVersion", "ServerCore"]
 
-_MLMD_UUID = pathlib.Path("assets.extra") / "mlmd_uuid"
 # How long a thread may keep the interpreter while others wait. At Python's 5 ms, the Python that builds a graph makes a
 # request wait for it each time that it comes back from TensorFlow.
 _SWITCH_SECONDS = 0.0005
@@ -244,13 +244,13 @@ class ServerCore:
         except Exception:
             servable.close()
             raise
-        uuid = path / _MLMD_UUID
+        uuid = asset_path(path, Asset.MLMD_UUID)
         if uuid.is_file():
             self.metrics.set_mlmd(name, number, uuid.read_text(errors="replace").strip())
         return servable
 
     def _warm_up(self, version: ServedVersion, path: pathlib.Path) -> None:
-        if not (path / FILE).exists():
+        if not asset_path(path, Asset.WARMUP).exists():
             return
         began, status, records = time.perf_counter(), "OK", 0
         try:

@@ -8,13 +8,13 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
+from serving.layout import Asset, asset_path
 from serving.server import grpc_answers
 from serving.server.errors import ServingError, bad_request, from_tensorflow
 from serving.server.served import ServedVersion
 
 log = logging.getLogger(__name__)
 
-FILE = pathlib.Path("assets.extra") / "tf_serving_warmup_requests"
 MAX_RECORDS = 1000
 
 
@@ -34,7 +34,7 @@ def replay_warmup(version: ServedVersion, path: pathlib.Path, iterations: int = 
     Raises:
         ServingError: a record cannot be read or answered, or there are over 1000 (W2).
     """
-    file = path / FILE
+    file = asset_path(path, Asset.WARMUP)
     if not file.exists():
         return 0
     done = 0

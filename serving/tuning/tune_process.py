@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from common.errors import InputError
+from serving.layout import Asset, asset_path
 
 SWITCH_SECONDS = 0.0005  # as in the server: how long a thread keeps the interpreter while others wait
 
@@ -94,9 +95,9 @@ def recorded_rows(version: pathlib.Path, signature: str) -> Mapping[str, np.ndar
     """
     import tensorflow as tf
 
-    from serving.server.warmup import FILE, read_records
+    from serving.server.warmup import read_records
 
-    file = version / FILE
+    file = asset_path(version, Asset.WARMUP)
     found: list[dict[str, np.ndarray]] = []
     for record in read_records(file) if file.exists() else []:
         request = record.predict_log.request

@@ -41,10 +41,10 @@ def test_the_result_has_the_promised_layout(done, version):
 
 
 def test_every_way_to_a_probability_gives_the_same(done, version):
+    from serving.assets import read_log_spec
     from serving.check import check_servable
     from serving.client import RestClient
     from serving.client.predict_rows import predict_rows
-    from serving.export import read_assets
     from serving.loader import Servable
     from serving.server import ServerOptions, running_server
     from transforms.log.ingest import to_examples
@@ -59,7 +59,7 @@ def test_every_way_to_a_probability_gives_the_same(done, version):
     rows[2][2] = rows[2][4] = "-3"
     rows[3][22] = "é ☃"
     log.write_text("\n".join("\t".join(row) for row in rows) + "\n")
-    spec, _ = read_assets(version)
+    spec = read_log_spec(version)
     [batch] = LogReader(spec).read(str(log))
     servable = Servable(version)
     raw = servable.run("serving_raw", raw_arrays(batch.rows, spec))["ctr"]

@@ -83,10 +83,10 @@ def test_the_version_says_what_its_text_is(done):
 
 
 def test_raw_strings_to_the_server_give_what_keras_gave(done):
+    from serving.assets import read_log_spec
     from serving.check import check_servable
     from serving.client import RestClient
     from serving.client.predict_rows import predict_rows
-    from serving.export import read_assets
     from serving.loader import Servable
     from serving.server import ServerOptions, running_server
     from transforms.log.raw_arrays import raw_arrays
@@ -105,7 +105,7 @@ def test_raw_strings_to_the_server_give_what_keras_gave(done):
         rows[5][5:] = rows[4][5:]  # the same texts in another row
         rows[6][5] = rows[4][5]
         odd.write_text("\n".join("\t".join(row) for row in rows) + "\n")
-        spec, _ = read_assets(version)
+        spec = read_log_spec(version)
         [batch] = LogReader(spec).read(str(odd))
         servable = Servable(version)
         raw = raw_arrays(batch.rows, spec)

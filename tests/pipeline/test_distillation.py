@@ -10,7 +10,7 @@ from pipeline.config import Model, Training
 from pipeline.training.data import packed_reader
 from pipeline.training.distillation import soften_labels
 from pipeline.training.train import train
-from serving.export import read_assets
+from serving.assets import read_feature_map
 from serving.loader import Servable
 from tests.serving.packed_servable import SPEC, rows, save
 from transforms.features.packed_files import PackedWriter
@@ -44,7 +44,7 @@ def log(teacher, tmp_path_factory):
 @pytest.mark.parametrize("weight", [0.25, 1.0])
 def test_labels_are_mixed_and_rows_stay(teacher, log, tmp_path, weight):
     pattern, packed, labels, predicted = log
-    fields = read_assets(teacher)[1]
+    fields = read_feature_map(teacher)
     written = soften_labels([pattern], fields, teacher.parent, weight, tmp_path)
     [(inputs, found)] = packed_reader([written], fields, 5000)
     np.testing.assert_allclose(found, (1 - weight) * labels + weight * predicted, atol=1e-6)
@@ -53,20 +53,20 @@ def test_labels_are_mixed_and_rows_stay(teacher, log, tmp_path, weight):
 
 
 def test_what_is_there_is_not_written_again(teacher, log, tmp_path):
-    fields = read_assets(teacher)[1]
+    fields = read_feature_map(teacher)
     written = soften_labels([log[0]], fields, teacher, 0.5, tmp_path)
     assert soften_labels([log[0]], fields, tmp_path / "absent", 0.5, tmp_path) == written
 
 
 def test_a_teacher_of_other_features_is_refused(teacher, log, tmp_path):
-    other = dataclasses.replace(read_assets(teacher)[1], tasks=("ctr", "sale"))
+    other = dataclasses.replace(read_feature_map(teacher), tasks=("ctr", "sale"))
     with pytest.raises(InputError, match="distillation.teacher: .* was trained on other features"):
         soften_labels([log[0]], other, teacher, 0.5, tmp_path)
 
 
 def test_a_pupil_comes_nearer_to_its_teacher_than_by_the_labels(teacher, log, tmp_path):
     pattern, packed, _, predicted = log
-    fields = read_assets(teacher)[1]
+    fields = read_feature_map(teacher)
     model = Model(name="mlp", embedding_dim=4, hidden_units=[16], embedding_stddev=0.3)
 
     def distance(**changes) -> float:

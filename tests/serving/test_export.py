@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from serving.assets import read_log_spec
 from serving.check import check_servable
-from serving.export import read_assets
 from serving.loader import Servable
 from tests.serving.packed_servable import SPEC, rows, save
 from transforms.log.raw_arrays import raw_arrays
@@ -26,7 +26,7 @@ def with_positions(*columns: str) -> LogSpec:
 def test_a_fixed_position_holds_for_every_request(position, tmp_path):
     version = save(tmp_path, with_positions(*position), position)
     assert check_servable(version) < 1e-6
-    spec, _ = read_assets(version)
+    spec = read_log_spec(version)
     servable = Servable(version)
     try:
         raw = raw_arrays(rows(50, 7), spec)

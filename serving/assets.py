@@ -1,0 +1,85 @@
+"""What travels with a version, read and written: the log's and the tensors' description, and the golden rows."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+
+from common.errors import InputError
+from models.feature_map import FeatureMap
+from serving.layout import Asset, asset_path
+from transforms.log.spec import LogSpec
+
+Arrays = Mapping[str, npt.NDArray[np.generic]]
+
+
+def read_log_spec(version: pathlib.Path) -> LogSpec:
+    """Returns the description of the raw log that travels with a version.
+
+    Raises:
+        InputError: it is absent or damaged.
+    """
+    path = asset_path(version, Asset.LOG_SPEC)
+    try:
+        return LogSpec.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); ctrpipe exports it with a model") from error
+    except pydantic.ValidationError as error:
+        raise InputError(f"{path}: damaged; push the model again") from error
+
+
+def read_feature_map(version: pathlib.Path) -> FeatureMap:
+    """Returns the description of the packed tensors that travels with a version."""
+    return FeatureMap.load(asset_path(version, Asset.FEATURE_MAP))
+
+
+@dataclasses.dataclass(frozen=True)
+class GoldenRows:
+    """A few rows of the log, and what Keras answers to them: what the exported graph has to answer.
+
+    Attributes:
+        raw: By column its values [N]: float32, or bytes as objects.
+        packed: By name the packed tensors of the same rows [N, ...].
+        probabilities: Keras's answers, float32 [N, tasks].
+        candidates: Its answers to the rows as candidates for the text of the first one, [N, tasks]; None where the
+            model does not share a text between candidates.
+        tolerance: How far the exported graph's probabilities may be from these.
+    """
+
+    raw: Arrays
+    packed: Arrays
+    probabilities: npt.NDArray[np.float32]
+    candidates: npt.NDArray[np.float32] | None
+    tolerance: float
+
+    def save(self, path: pathlib.Path) -> None:
+        """Writes one .npz file, without pickled objects."""
+        arrays = {f"raw.{name}": np.asarray(values.tolist()) for name, values in self.raw.items()}
+        arrays |= {f"packed.{name}": np.asarray(values) for name, values in self.packed.items()}
+        arrays |= {"probabilities": self.probabilities, "tolerance": np.array(self.tolerance)}
+        if self.candidates is not None:
+            arrays["candidates"] = self.candidates
+        np.savez(path, **arrays)  # type: ignore[arg-type]  # numpy's stub takes the arrays for its flag allow_pickle
+
+    @classmethod
+    def load(cls, path: pathlib.Path) -> "GoldenRows":
+        """Reads what `save` wrote.
+
+        Raises:
+            OSError, KeyError, ValueError: the file is absent or damaged.
+        """
+        with np.load(path) as file:
+            return cls(
+                {name.removeprefix("raw."): _raw(file[name]) for name in file.files if name.startswith("raw.")},
+                {name.removeprefix("packed."): file[name] for name in file.files if name.startswith("packed.")},
+                file["probabilities"],
+                file["candidates"] if "candidates" in file else None,
+                float(file["tolerance"]),
+            )
+
+
+def _raw(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    return values.astype(object if values.dtype.kind == "S" else np.float32)
