@@ -32,7 +32,7 @@ def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool
             with RestClient(f"{addresses.rest}/v1/models/{config.serving.model_name}") as client:
                 answers = list(predict_rows(client, log, 5, model))
         for row in answers:
-            print(f"  row {row.line}: click probability {row.probability:.4f}")
+            print(f"  line {row.line}: click probability {row.probability:.4f}")
     print_summary(output, config, _best_possible(generated.truth_path, log, metrics["examples"]))
     print("Next:")
     print(f"  .venv/bin/ctrpipe serve --model_base_path {model} --model_name ctr --rest_api_port 8501")

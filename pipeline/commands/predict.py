@@ -39,7 +39,7 @@ def predict(
     timeout: float,
     verbose: bool,
 ) -> None:
-    """Send raw rows to a server and print their probabilities, one line each: row, tab, probability.
+    """Send raw rows to a server and print, one a line: its line in the file (of Parquet, its row), tab, probability.
 
     With --verbose the label (- where none was asked) and the version follow.
     """
@@ -54,7 +54,7 @@ def predict(
             click.echo(f"{row.line}\t{row.probability:.6f}{answered}")
             printed += 1
     if rejects:
-        first = f"row {rejects[0].line}: {rejects[0].reason}"
+        first = f"line {rejects[0].line}: {rejects[0].reason}"
         click.echo(f"{len(rejects)} malformed rows were passed over, the first is {first}", err=True)
     if not printed:
         raise InputError(f"{file}: no good row in it; check --input and the log's format")

@@ -24,7 +24,7 @@ def score(
 ) -> None:
     """Score a raw log, labelled or not: on this machine, or as a Beam job with --beam-arg.
 
-    Writes Parquet with file, row (0-based line), ctr, a column for each further task, and model_version: one row per
+    Writes Parquet with file, line (from 1), ctr, a column for each further task, and model_version: one row per
     line of the input. A malformed line has no ctr; it is also in OUTPUT/_dead_letter. OUTPUT/_summary.json has the
     counts, the rate, a histogram of the scores and, column by column, how far the log is from that of training.
     After an interruption the same command goes on.

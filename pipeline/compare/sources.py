@@ -60,14 +60,14 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
     try:
         table = pa.concat_tables([pa.parquet.read_table(path) for path in sorted(folder.glob("part-*.parquet"))])
         scores = {task: table[column] for task, column in columns.items()}
-        table = table.select(["file", "row"])
+        table = table.select(["file", "line"])
     except (pa.ArrowException, OSError, LookupError) as error:
         reason = one_line(error, 100)
         raise InputError(f"{folder}: no scoring of a log with these labels ({reason})") from error
     valid = pc.is_valid(next(iter(scores.values())))
     table = table.filter(valid)
     names = pc.unique(table["file"]).to_pylist()
-    files, lines = table["file"].to_numpy(), table["row"].to_numpy()
+    files, lines = table["file"].to_numpy(), table["line"].to_numpy()
     rows = pa.concat_tables([_lines_of(name, lines[files == name], config) for name in names])
     return ScoredRows(
         hashlib.sha256(repr(names).encode() + lines.tobytes()).hexdigest()[:16],

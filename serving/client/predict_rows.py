@@ -21,7 +21,10 @@ BATCH = 1000
 
 
 class PredictedRow(NamedTuple):
-    """A row's 0-based line, the probability of the primary task, and which label and version gave it, where known."""
+    """A row's line, the probability of the primary task, and which label and version gave it, where known.
+
+    Lines count from 1, as in `transforms.log.readers.Reject`.
+    """
 
     line: int
     probability: float

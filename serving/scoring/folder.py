@@ -20,7 +20,7 @@ UNFINISHED = "_unfinished"
 SUMMARY = "_summary.json"
 SAMPLE = "sample"
 _PLAN, _LOCK = "plan.json", "lock"
-_RESERVED = ("file", "row", "ctr", "model_version")
+_RESERVED = ("file", "line", "ctr", "model_version")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -129,12 +129,12 @@ def _write(
             if rejects:
                 with open(fresh / "part.jsonl", "a") as letters:
                     for reject in rejects:
-                        letter = {"file": part.range.path, "row": reject.line}
+                        letter = {"file": part.range.path, "line": reject.line}
                         letters.write(json.dumps(letter | {"reason": reject.reason, "text": reject.text}) + "\n")
             if sample_rate:
                 _draw(rows, sample_rate, random, sample)
             counts.add(_count(scores, len(rejects)))
-            progress(f"{part.range.path}: {part.range.line + counts.rows:,} lines scored")
+            progress(f"{part.range.path}: {part.range.line - 1 + counts.rows:,} lines scored")
     (fresh / "part.json").write_text(json.dumps(dataclasses.asdict(counts)))
 
 
@@ -163,7 +163,7 @@ def _ahead(blocks: Iterator[list[LogBatch]]) -> Generator[list[LogBatch], None, 
 def _schema(tasks: list[str]) -> pa.Schema:
     text = pa.dictionary(pa.int32(), pa.string())
     scores = [(column, pa.float32()) for column in score_columns(tasks).values()]
-    return pa.schema([("file", text), ("row", pa.int64()), *scores, ("model_version", text)])
+    return pa.schema([("file", text), ("line", pa.int64()), *scores, ("model_version", text)])
 
 
 def _table(batches: list[LogBatch], scores: dict[str, np.ndarray], schema: pa.Schema, scorer: Scorer) -> pa.Table:
@@ -172,7 +172,7 @@ def _table(batches: list[LogBatch], scores: dict[str, np.ndarray], schema: pa.Sc
     rejected = np.array([reject.line for batch in batches for reject in batch.rejects], np.int64)
     order = np.argsort(np.concatenate([lines, rejected]), kind="stable")
     rows = np.concatenate([lines, rejected])[order]
-    columns = {"file": _repeated(batches[0].path, len(rows)), "row": pa.array(rows)}
+    columns = {"file": _repeated(batches[0].path, len(rows)), "line": pa.array(rows)}
     for task, column in score_columns(scorer.tasks).items():
         values = np.concatenate([scores[task], np.zeros(len(rejected), np.float32)])[order]
         columns[column] = pa.array(values, mask=order >= len(lines))

@@ -196,7 +196,7 @@ def test_values_of_rows(log):
 def test_a_share_of_the_bad_log_is_refused_and_no_other_row(tmp_path):
     raw, bad = raw_log(tmp_path, 3000), bad_log(tmp_path, 3000, 0.1)
     pairs = list(zip(raw.read_bytes().splitlines(), bad.read_bytes().splitlines(), strict=True))
-    spoilt = [number for number, (before, after) in enumerate(pairs) if before != after]
+    spoilt = [number for number, (before, after) in enumerate(pairs, 1) if before != after]
     assert 240 < len(spoilt) < 360
     spec = RunConfig.model_validate(config(TOP, None)).log_spec
     rejects = [reject for batch in LogReader(spec).read(str(bad)) for reject in batch.rejects]

@@ -66,10 +66,10 @@ def test_malformed_rows_are_kept_with_file_line_and_reason(folder, name):
     found = run(folder, name)
     total = 2 * len(GOOD) + len(MALFORMED)
     one_line(*found, f"{name}: {len(MALFORMED)} of {total} rows are malformed, above data.max_bad_row_rate 0.01")
-    assert f"the first is line {len(GOOD)} (from 0): {MALFORMED[0][1]}" in found[1]
+    assert f"the first is line {len(GOOD) + 1}: {MALFORMED[0][1]}" in found[1]
     letters = [json.loads(line) for line in open(folder / "out" / "dead_letter" / "rejects.jsonl", encoding="utf-8")]
     assert [(letter["line"], letter["reason"]) for letter in letters] == [
-        (len(GOOD) + number, reason) for number, (_, reason) in enumerate(MALFORMED)
+        (len(GOOD) + number, reason) for number, (_, reason) in enumerate(MALFORMED, 1)
     ]
     assert {letter["file"] for letter in letters} == {str(folder / name)}
     assert nothing_was_made(folder)
@@ -98,7 +98,7 @@ def test_a_file_that_disagrees_with_the_configuration(folder):
     header[0] = "label,n,c,c"
     one_line(*run(folder, header, format="csv", header=True), "the header names c twice")
     one_line(*run(folder, GOOD, format="parquet"), "not a readable Parquet file")
-    one_line(*run(folder, ["label\tn\tc", *GOOD[:50]]), "the first is line 0 (from 0): n: 'n' is not a number")
+    one_line(*run(folder, ["label\tn\tc", *GOOD[:50]]), "the first is line 1: n: 'n' is not a number")
     one_line(*run(folder, [line.replace("\t", ",") for line in GOOD]), "expected 3 columns, found 1")
 
 

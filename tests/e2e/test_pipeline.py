@@ -92,11 +92,11 @@ def test_scoring_keeps_every_line(done, version):
     code, output = call("score", "--model", version, "--input", done / "unlabelled.tsv", "--output", done / "scores")
     assert code == 0 and "50 rows in, 49 scored, 1 malformed" in output
     table = pyarrow.parquet.read_table(done / "scores" / "part-00000-of-00001.parquet")
-    assert table["row"].to_pylist() == list(range(50))
+    assert table["line"].to_pylist() == list(range(1, 51))
     assert [row for row, ctr in enumerate(table["ctr"].to_pylist()) if ctr is None] == [7]
     assert set(table["model_version"].to_pylist()) == {version.name}
     letter = json.loads((done / "scores" / "_dead_letter" / "part-00000-of-00001.jsonl").read_text())
-    assert letter["row"] == 7
+    assert letter["line"] == 8
     code, output = call("score", "--model", version, "--input", done / "unlabelled.tsv", "--output", done / "scores")
     assert code == 2 and "holds the result of a finished scoring" in output
 

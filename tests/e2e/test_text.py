@@ -136,7 +136,7 @@ def test_texts_that_are_no_utf8_are_dead_letters(folder, tmp_path):
 
     spec = load_config(config_of(folder, MODELS["text_only"])).log_spec
     [batch] = LogReader(spec).read(str(tmp_path / "log.tsv"))
-    assert [(reject.line, reject.reason) for reject in batch.rejects] == [(7, "search query: invalid UTF-8")]
+    assert [(reject.line, reject.reason) for reject in batch.rejects] == [(8, "search query: invalid UTF-8")]
 
 
 @pytest.mark.parametrize(

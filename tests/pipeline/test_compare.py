@@ -244,7 +244,7 @@ def scorings(tmp_path):
         folder.mkdir()
         (folder / "_summary.json").write_text("{}")
         values = pa.array(scores.astype(np.float32), mask=np.arange(200) == 2)
-        rows = {"file": [str(log)] * 200, "row": np.arange(200), "ctr": values}
+        rows = {"file": [str(log)] * 200, "line": 1 + np.arange(200), "ctr": values}
         for part, start in enumerate((0, 120)):
             table = pa.table(rows).slice(start, 120 - 40 * part)
             pa.parquet.write_table(table, folder / f"part-{part:05d}.parquet")

@@ -45,7 +45,7 @@ def printed(output: str) -> list[tuple[int, float]]:
 
 
 def expected(count: int) -> list[tuple[int, float]]:
-    return [(row, pytest.approx(probability(*ROWS[row]), abs=1e-6)) for row in range(count)]
+    return [(row + 1, pytest.approx(probability(*ROWS[row]), abs=1e-6)) for row in range(count)]
 
 
 def test_the_format_comes_from_the_server_the_model_or_the_configuration(url, model, log, tmp_path):
@@ -67,8 +67,8 @@ def test_malformed_rows_are_passed_over_and_said(url, log):
     lines = LOG.splitlines()
     log.write_text("\n".join(["bad", *lines[:2], "1\tx\ty", *lines[2:], "worse"]))
     code, output = predict(url, "--input", log, "--rows", 3)
-    assert code == 0 and [row for row, _ in printed(output)] == [1, 2, 4]
-    assert "2 malformed rows were passed over, the first is row 0: expected 3 columns, found 1" in output
+    assert code == 0 and [row for row, _ in printed(output)] == [2, 3, 5]
+    assert "2 malformed rows were passed over, the first is line 1: expected 3 columns, found 1" in output
     log.write_text("bad\nworse\n")
     one_line(*predict(url, "--input", log), "no good row in it")
 
@@ -79,7 +79,7 @@ def test_many_rows_travel_in_several_requests(url, log, monkeypatch):
     log.write_text("".join(f"1\t{row}\t\n" for row in range(50)))
     code, output = predict(url, "--input", log, "--rows", 40)
     assert code == 0
-    assert printed(output) == [(row, pytest.approx(probability(row, ""), abs=1e-6)) for row in range(40)]
+    assert printed(output) == [(row + 1, pytest.approx(probability(row, ""), abs=1e-6)) for row in range(40)]
 
 
 def test_what_cannot_be_used_is_one_line(url, model, log, tmp_path):
@@ -149,14 +149,14 @@ def test_a_model_without_the_signature_gets_the_hint(log):
 def test_rows_travel_as_the_log_has_them(model, log):
     with rest_server((200, '{"outputs": [0.25, 0.5]}')) as (address, posts):
         code, output = predict(address, "--input", log, "--rows", 2, "--model", model)
-    assert code == 0 and printed(output) == [(0, 0.25), (1, 0.5)]
+    assert code == 0 and printed(output) == [(1, 0.25), (2, 0.5)]
     assert posts[0].body["signature_name"] == "serving_raw"
     assert posts[0].body["inputs"]["c"] == ["a", "bé"] and str(posts[0].body["inputs"]["n"]) == "[5.0, nan]"
 
 
 def test_verbose_says_which_version_answered(url, log):
     code, output = predict(url, "--input", log, "--rows", 1, "--verbose")
-    assert code == 0 and output.split() == ["0", f"{probability(*ROWS[0]):.6f}", "-", "7"]
+    assert code == 0 and output.split() == ["1", f"{probability(*ROWS[0]):.6f}", "-", "7"]
     one_line(*predict(url, "--input", log, "--label", "canary"), "Unrecognized servable version label: canary")
 
 
@@ -171,7 +171,9 @@ def test_rows_are_divided_between_labels_and_stay_with_their_user(model, log):
         options = ["--input", log, "--rows", 200, "--model", model, "--label-weights", "stable=50,canary=50"]
         code, output = predict(address, *options, "--key", "c", "--verbose")
     rows = [line.split("\t") for line in output.splitlines()]
-    assert code == 0 and [(int(row), float(value)) for row, value, *_ in rows] == [(n, n / 1000) for n in range(200)]
+    assert code == 0 and [(int(row), float(value)) for row, value, *_ in rows] == [
+        (n + 1, n / 1000) for n in range(200)
+    ]
     split = LabelSplit.parse("stable=50,canary=50")
     assert [label for _, _, label, _ in rows] == [split.choose(f"user{row % 20}") for row in range(200)]
     assert {label for _, _, label, _ in rows} == {"stable", "canary"} and len(posts) == 2
@@ -182,7 +184,7 @@ def test_over_grpc(model, log):
     with grpc_server(servicer) as address:
         options = ["--grpc", address, "--input", log, "--rows", 2, "--model", model]
         code, output = call("predict", *options, "--label", "canary", "--verbose")
-        assert code == 0 and output.splitlines() == ["0\t0.250000\tcanary\t7", "1\t0.500000\tcanary\t7"]
+        assert code == 0 and output.splitlines() == ["1\t0.250000\tcanary\t7", "2\t0.500000\tcanary\t7"]
         assert call("predict", *options, "--model_name", "other")[0] == 0
     first, second = servicer.requests
     assert (first.model_spec.name, first.model_spec.version_label) == ("ctr", "canary")

@@ -53,7 +53,7 @@ def names(output: pathlib.Path) -> list[str]:
 @pytest.mark.parametrize("kind", ["tsv", "csv", "parquet"])
 def test_each_kind_of_log_labelled_or_not(models, tmp_path, kind, labelled):
     log = tmp_path / f"log.{kind}"
-    first_line = 0
+    first_line = 1
     if kind == "parquet":
         columns = {"n": [row[1] for row in ROWS], "c": [row[2] for row in ROWS]}
         columns |= {"label": [row[0] for row in ROWS]} if labelled else {}
@@ -62,14 +62,14 @@ def test_each_kind_of_log_labelled_or_not(models, tmp_path, kind, labelled):
         names = ["c", "more", "n"] + ["label"] * labelled
         rows = [[c, "x", "" if n is None else str(n)] + [str(label)] * labelled for label, n, c in ROWS]
         log.write_text("".join(",".join(row) + "\n" for row in [names, *rows]))
-        first_line = 1
+        first_line = 2
     else:
         log.write_text(text(labelled=labelled))
     result = score(models / kind, [str(log)], tmp_path / "out")
     assert (result.rows, result.scored, result.rejected, result.model_version) == (5, 5, 0, "3")
     found = read(tmp_path / "out")
     assert [row["ctr"] for row in found] == pytest.approx(EXPECTED, abs=1e-6)
-    assert [row["row"] for row in found] == list(range(first_line, first_line + 5))
+    assert [row["line"] for row in found] == list(range(first_line, first_line + 5))
     assert {(row["file"], row["model_version"]) for row in found} == {(str(log), "3")}
 
 
@@ -92,8 +92,8 @@ def test_several_files_by_glob_and_gzip_keep_every_row_in_order(models, tmp_path
     assert (result.rows, result.scored, result.rejected) == (300, 300, 0)
     assert result.parts == len(list((tmp_path / "out").glob("part-*"))) == 4  # b.tsv is two
     found = read(tmp_path / "out")
-    order = [("a.tsv.gz", row) for row in range(179)] + [("b.tsv", row) for row in range(120)] + [("c.txt", 0)]
-    assert [(pathlib.Path(row["file"]).name, row["row"]) for row in found] == order
+    order = [("a.tsv.gz", 1 + row) for row in range(179)] + [("b.tsv", 1 + row) for row in range(120)] + [("c.txt", 1)]
+    assert [(pathlib.Path(row["file"]).name, row["line"]) for row in found] == order
     expected = [probability(number, c) for _, number, c in lines[120:299] + lines[:120] + lines[299:]]
     assert [row["ctr"] for row in found] == pytest.approx(expected, abs=1e-6)
 
@@ -166,16 +166,16 @@ def test_malformed_lines_keep_their_place_without_a_score(models, tmp_path):
     result = score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out")
     assert (result.rows, result.scored, result.rejected) == (10, 5, 5)
     found = read(tmp_path / "out")
-    assert [row["row"] for row in found] == list(range(10))
-    assert [row["row"] for row in found if row["ctr"] is None] == [1, 2, 3, 4, 9]
+    assert [row["line"] for row in found] == list(range(1, 11))
+    assert [row["line"] for row in found if row["ctr"] is None] == [2, 3, 4, 5, 10]
     assert [row["ctr"] for row in found if row["ctr"] is not None] == pytest.approx(EXPECTED, abs=1e-6)
     letters = [json.loads(line) for line in open(tmp_path / "out" / "_dead_letter" / "part-00000-of-00001.jsonl")]
-    assert [(letter["row"], letter["reason"]) for letter in letters] == [
-        (1, "expected 2 columns, found 1"),
-        (2, "n: 'x' is not a number"),
-        (3, "the line is empty"),
-        (4, "c: invalid UTF-8"),
-        (9, "expected 2 columns, found 3"),
+    assert [(letter["line"], letter["reason"]) for letter in letters] == [
+        (2, "expected 2 columns, found 1"),
+        (3, "n: 'x' is not a number"),
+        (4, "the line is empty"),
+        (5, "c: invalid UTF-8"),
+        (10, "expected 2 columns, found 3"),
     ]
     assert {letter["file"] for letter in letters} == {str(tmp_path / "log.tsv")}
 
@@ -278,8 +278,8 @@ def test_a_stopped_scoring_goes_on_where_it_was(models, tmp_path, number):
     assert "3,000,010 rows in, 3,000,010 scored, 0 malformed" in printed
     assert (tmp_path / "out" / done.name).stat().st_mtime_ns == written
     table = pyarrow.parquet.read_table(sorted((tmp_path / "out").glob("part-*")))
-    rows = [np.arange(5), np.arange(5), np.arange(3_000_000)]
-    assert np.array_equal(table["row"].to_numpy(), np.concatenate(rows))
+    rows = [1 + np.arange(5), 1 + np.arange(5), 1 + np.arange(3_000_000)]
+    assert np.array_equal(table["line"].to_numpy(), np.concatenate(rows))
     assert table["file"].value_counts().field("counts").to_pylist() == [5, 5, 3_000_000]
     assert table["ctr"].null_count == 0
     assert not (tmp_path / "out" / "_unfinished").exists()
@@ -345,7 +345,7 @@ def test_a_scoring_that_was_stopped_while_it_moved_its_parts_only_moves_the_othe
     monkeypatch.setattr(score_module, "score_part", None)  # nothing is scored again
     result = score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out")
     assert (result.parts, result.parts_before, result.rows, result.rejected) == (3, 3, 100, 1)
-    assert [row["row"] for row in read(tmp_path / "out")] == list(range(100))
+    assert [row["line"] for row in read(tmp_path / "out")] == list(range(1, 101))
     assert "_dead_letter/part-00002-of-00003.jsonl" in names(tmp_path / "out")
 
 
@@ -367,7 +367,7 @@ def test_lines_between_two_parts_are_not_lost(models, tmp_path, monkeypatch, sma
         return [first, *(dataclasses.replace(part, line=part.line + 1) for part in others)]
 
     monkeypatch.setattr(score_module, "plan", shifted)
-    with pytest.raises(RuntimeError, match="rows of the lines 0 to"):
+    with pytest.raises(RuntimeError, match="rows of the lines 1 to"):
         score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out")
     assert not list((tmp_path / "out").glob("part-*"))
 

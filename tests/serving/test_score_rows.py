@@ -84,7 +84,7 @@ def test_each_task_has_a_column_of_the_file(version, tmp_path, monkeypatch):
     result = score(version, [str(tmp_path / "log.tsv")], tmp_path / "out")
     assert result.parts > 1 and (result.scored, result.rejected) == (300, 0)
     table = pyarrow.parquet.read_table(sorted((tmp_path / "out").glob("part-*")))
-    assert table.schema.names == ["file", "row", "ctr", "cvr", "model_version"]
+    assert table.schema.names == ["file", "line", "ctr", "cvr", "model_version"]
     expected = by_raw(version, batch)
     for task in ("ctr", "cvr"):
         np.testing.assert_allclose(table[task].to_numpy(), expected[task], atol=1e-6)

@@ -160,10 +160,11 @@ def test_truth_is_calibrated_and_gives_the_returned_scores(
     labels = rows.iloc[:, 0 if log_format == "criteo" else 1].astype(int).to_numpy()
     truth = read_truth(result)
     assert [(name, str(dtype)) for name, dtype in truth.dtypes.items()] == [
-        ("row", "int64"),
+        ("line", "int64"),
         ("probability", "float64"),
     ]
-    assert (truth["row"] == np.arange(ROWS)).all()
+    first = 1 if log_format == "criteo" else 2  # behind a header
+    assert (truth["line"] == first + np.arange(ROWS)).all()
     probability = truth["probability"].to_numpy()
     assert result.rows == ROWS
     assert result.positives == labels.sum()

@@ -198,7 +198,7 @@ def test_dead_letters_are_the_first_ones_in_log_order(tmp_path, monkeypatch):
     text = [line if row % 10 else f"bad {row}" for row, line in enumerate(lines(200))]
     assert run(tmp_path, text, spec(max_bad_row_rate=0.2)).rejected == 20
     assert [(letter["line"], letter["text"]) for letter in letters(tmp_path)] == [
-        (row, f"bad {row}") for row in range(0, 50, 10)
+        (row + 1, f"bad {row}") for row in range(0, 50, 10)
     ]
 
 
@@ -220,7 +220,7 @@ def test_malformed_rows_go_to_the_dead_letters(tmp_path):
     [letter] = letters(tmp_path)
     assert letter == {
         "file": str(tmp_path / "log.tsv"),
-        "line": 100,
+        "line": 101,
         "reason": "n: 'x' is not a number",
         "text": "1\tx\ty\t14102100",
     }
@@ -231,13 +231,11 @@ def test_malformed_rows_go_to_the_dead_letters(tmp_path):
 def test_a_hopeless_log_is_not_read_to_its_end(tmp_path, monkeypatch, workers):
     in_many_ranges(monkeypatch, 200)
     text, said = ["bad"] * 1000 + lines(30_000), []  # so many parts that a starved judge is in time
-    with pytest.raises(
-        InputError, match=r"log.tsv: \d+ of the first \d+ rows are malformed.*the first is line 0 \(from 0\):"
-    ):
+    with pytest.raises(InputError, match=r"log.tsv: \d+ of the first \d+ rows are malformed.*the first is line 1: "):
         run(tmp_path, text, spec(max_bad_row_rate=0.01), workers=workers, progress=said.append)
     read, all_parts = re.fullmatch(r"([\d,]+) of ([\d,]+) parts of the log read", said[-1]).groups()
     assert int(read) < int(all_parts.replace(",", "")) / 2
-    assert letters(tmp_path)[0]["line"] == 0 and not list(tmp_path.rglob("*.parquet*"))
+    assert letters(tmp_path)[0]["line"] == 1 and not list(tmp_path.rglob("*.parquet*"))
 
 
 def test_a_log_that_begins_badly_is_read_to_its_end(tmp_path, monkeypatch):
@@ -247,7 +245,7 @@ def test_a_log_that_begins_badly_is_read_to_its_end(tmp_path, monkeypatch):
 
 
 def test_too_many_malformed_rows_stop_the_run(tmp_path):
-    with pytest.raises(InputError, match=r"2 of 102 rows are malformed.*line 100 "):
+    with pytest.raises(InputError, match=r"2 of 102 rows are malformed.*line 101: "):
         run(tmp_path, [*lines(), "bad", "bad"])
     assert len((tmp_path / "dead" / "rejects.jsonl").read_text().splitlines()) == 2
 

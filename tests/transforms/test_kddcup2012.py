@@ -171,7 +171,7 @@ def test_with_folds_a_training_line_does_not_see_its_fold(folder, tmp_path):
     lines = lines_with_users(folder)
     rows = read_log(prepare(folder, tmp_path, options)).iloc[np.searchsorted(line_of_rows(lines), np.arange(LINES))]
     rows, part = rows.reset_index(drop=True), rows["part"].tolist()
-    fold = (_draws(options.seed, "fold", np.arange(LINES)) * 3).astype(int)
+    fold = (_draws(options.seed, "fold", 1 + np.arange(LINES)) * 3).astype(int)
     assert np.bincount(fold).min() > 0.28 * LINES
     for row in range(0, LINES, 100):
         held_out = set(np.flatnonzero(fold == fold[row])) if part[row] == "1_train" else set()
@@ -328,7 +328,7 @@ def test_malformed_lines_are_dead_letters_and_the_rest_is_as_without_them(folder
     reasons = {**GARBAGE, "\\xff\t1\t5\t1\t1\t1\t1\t1\t1\t1\t1\t1": "click: invalid UTF-8"}
     found = letters(tmp_path / "log")
     assert [(letter["line"], letter["text"], letter["reason"]) for letter in found] == [
-        (LINES + index, text, reason) for index, (text, reason) in enumerate(reasons.items())
+        (LINES + index, text, reason) for index, (text, reason) in enumerate(reasons.items(), 1)
     ]
     assert {letter["file"] for letter in found} == {str(files / "training.txt")}
     assert made.rejected["training.txt"] == len(reasons) == sum(made.reasons.values())

@@ -56,7 +56,7 @@ def write(tmp_path, content, name="log.tsv"):
     return path
 
 
-ROWS = [(0, 5.0, b"a", 1.0), (1, -2.0, None, 0.0), (2, None, b"b", 1.0)]
+ROWS = [(1, 5.0, b"a", 1.0), (2, -2.0, None, 0.0), (3, None, b"b", 1.0)]
 
 
 @pytest.mark.parametrize("name", ["log.tsv", "log.tsv.gz"])
@@ -71,8 +71,8 @@ def test_the_size_of_a_range_changes_nothing(tmp_path, monkeypatch, size):
     whole = read(write(tmp_path, content))
     monkeypatch.setattr(lines, "CHUNK_BYTES", size)
     assert read(write(tmp_path, content)) == whole
-    assert [reject.line for reject in whole[1]] == [9]
-    assert [row[0] for row in whole[0]] == [*range(9), 10, 11, 12]
+    assert [reject.line for reject in whole[1]] == [10]
+    assert [row[0] for row in whole[0]] == [*range(1, 10), 11, 12, 13]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_the_size_of_a_range_changes_nothing(tmp_path, monkeypatch, size):
 )
 def test_a_malformed_row_is_kept_with_its_line_and_reason(tmp_path, line, reason):
     rows, rejects = read(write(tmp_path, GOOD + line + b"\n" + GOOD))
-    assert [(reject.line, reject.reason) for reject in rejects] == [(3, reason)]
+    assert [(reject.line, reject.reason) for reject in rejects] == [(4, reason)]
     assert rows == ROWS + [(number + 4, *values) for number, *values in ROWS]
 
 
@@ -116,8 +116,8 @@ def test_a_broken_quote_costs_its_own_line_only(tmp_path, lines, reasons):
     good = GOOD.replace(b"\t", b",")
     count = lines.count(b"\n")
     rows, rejects = read(write(tmp_path, good + lines + good), spec(format="csv"))
-    assert [(reject.line, reject.reason) for reject in rejects] == list(enumerate(reasons, 3))
-    assert rows[:3] == ROWS and [row[0] for row in rows[-3:]] == [3 + count, 4 + count, 5 + count]
+    assert [(reject.line, reject.reason) for reject in rejects] == list(enumerate(reasons, 4))
+    assert rows[:3] == ROWS and [row[0] for row in rows[-3:]] == [4 + count, 5 + count, 6 + count]
     assert len(rows) == 6 + count - len(reasons)
 
 
@@ -133,7 +133,7 @@ def test_quotes_of_csv_are_those_of_a_csv_reader(tmp_path):
 def test_a_file_without_a_good_row_is_rejected_line_by_line(tmp_path, content):
     rows, rejects = read(write(tmp_path, content))
     assert not rows
-    assert [reject.line for reject in rejects] == list(range(len(content.rstrip(b"\n").split(b"\n"))))
+    assert [reject.line for reject in rejects] == list(range(1, 1 + len(content.rstrip(b"\n").split(b"\n"))))
 
 
 def split_csv(line: bytes) -> list[bytes] | None:
@@ -190,7 +190,7 @@ def slowly(content: bytes, is_csv: bool):
     """As `read`, line by line."""
     rows, rejects = [], []
     found = content.split(b"\n")
-    for number, line in enumerate(found if found[-1] else found[:-1]):
+    for number, line in enumerate(found if found[-1] else found[:-1], 1):
         line = line.removesuffix(b"\r")
         result = read_line(line, is_csv)
         if isinstance(result, str):
@@ -286,7 +286,7 @@ def test_ranges_of_a_file_cut_no_line_and_number_their_lines(tmp_path, monkeypat
     assert len(ranges) == max(1, len(content) // (size + 7)) or abs(len(ranges) - len(content) / size) < 3
     end = 0
     for part in ranges:
-        assert part.start == end and content[: part.start].count(b"\n") == part.line
+        assert part.start == end and content[: part.start].count(b"\n") + 1 == part.line
         end = part.start + part.length
         assert content[end - 1 : end] == b"\n" or end == len(content)
         assert part.length >= size or end == len(content)
@@ -307,7 +307,7 @@ def test_a_header_is_read_once_and_its_line_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "RANGE_BYTES", 100)
     parts = read_ranges(path, log)
     assert len(parts) == 5
-    assert joined(parts) == ([(line, 2.5, b"a", 1.0) for line in range(1, 51)], [])
+    assert joined(parts) == ([(line, 2.5, b"a", 1.0) for line in range(2, 52)], [])
 
 
 def test_a_gzip_file_is_one_range(tmp_path, monkeypatch):
@@ -316,7 +316,7 @@ def test_a_gzip_file_is_one_range(tmp_path, monkeypatch):
         path = write(tmp_path, header + GOOD * 100, "log.tsv.gz")
         assert len(plan([str(path)], log)) == 1
         assert joined(read_ranges(path, log)) == read(path, log)
-        assert read(path, log)[0][-1] == (300 - (not header), None, b"b", 1.0)
+        assert read(path, log)[0][-1] == (300 + bool(header), None, b"b", 1.0)
 
 
 def test_row_groups_of_parquet_are_ranges(tmp_path, monkeypatch):
@@ -324,7 +324,7 @@ def test_row_groups_of_parquet_are_ranges(tmp_path, monkeypatch):
     path, log = tmp_path / "log.parquet", spec(format="parquet", columns=[])
     pa.parquet.write_table(table, path, row_group_size=100)
     whole = read(path, log)
-    assert whole[0][998:] == [(998, 998.0, b"v998", 0.0), (999, float(2**60), b"v999", 1.0)]
+    assert whole[0][998:] == [(999, 998.0, b"v998", 0.0), (1000, float(2**60), b"v999", 1.0)]
     monkeypatch.setattr(readers, "RANGE_BYTES", pa.parquet.read_metadata(path).row_group(0).total_byte_size * 2)
     parts = read_ranges(path, log)
     assert 5 <= len(parts) <= 7 and [len(rows) % 100 for rows, _ in parts] == [0] * len(parts)
@@ -353,7 +353,7 @@ def test_a_file_that_is_cut_short_after_it_was_planned_is_refused(tmp_path, monk
 
 def test_header_decides_the_order_of_columns(tmp_path):
     path = write(tmp_path, b'c,extra,label,n\n"a,b",x,1,2.5\n', "log.csv")
-    assert read(path, spec(format="csv", header=True)) == ([(1, 2.5, b"a,b", 1.0)], [])
+    assert read(path, spec(format="csv", header=True)) == ([(2, 2.5, b"a,b", 1.0)], [])
 
 
 def test_a_header_that_lacks_a_column_is_refused(tmp_path):
@@ -381,7 +381,7 @@ def test_parquet_values_are_those_of_text(tmp_path):
     table = pa.table({"label": pa.array([True, False]), "n": pa.array([5, None]), "c": pa.array(["", "é"])})
     pa.parquet.write_table(table, tmp_path / "log.parquet")
     rows, rejects = read(tmp_path / "log.parquet", spec(format="parquet", columns=[]))
-    assert rows == [(0, 5.0, None, 1.0), (1, None, "é".encode(), 0.0)] and not rejects
+    assert rows == [(1, 5.0, None, 1.0), (2, None, "é".encode(), 0.0)] and not rejects
 
 
 def test_nan_in_parquet_is_a_missing_number_and_a_bad_value_a_reject(tmp_path):
@@ -389,8 +389,8 @@ def test_nan_in_parquet_is_a_missing_number_and_a_bad_value_a_reject(tmp_path):
     table = pa.table({"label": pa.array([1.0, 0.0, 1.0, 2.0]), "n": numbers, "c": pa.array(["a", "b", "c", "d"])})
     pa.parquet.write_table(table, tmp_path / "log.parquet")
     rows, rejects = read(tmp_path / "log.parquet", spec(format="parquet", columns=[]))
-    assert rows == [(0, 1.5, b"a", 1.0), (1, None, b"b", 0.0)]
-    reasons = [(2, "n: 'inf' is not a number"), (3, "label: the label must be 0 or 1, found '2'")]
+    assert rows == [(1, 1.5, b"a", 1.0), (2, None, b"b", 0.0)]
+    reasons = [(3, "n: 'inf' is not a number"), (4, "label: the label must be 0 or 1, found '2'")]
     assert [(reject.line, reject.reason) for reject in rejects] == reasons
 
 
@@ -430,7 +430,7 @@ def test_a_malformed_first_line_does_not_hide_that_labels_are_absent(tmp_path):
     unlabelled = b"bad\n" + b"".join(line.split(b"\t", 1)[1] for line in GOOD.splitlines(True)) + b"\n"
     rows, rejects = read(write(tmp_path, unlabelled), labels=False)
     assert rows == [(row[0] + 1, *row[1:3]) for row in ROWS]
-    assert [(r.line, r.reason) for r in rejects] == [(0, "expected 2 columns, found 1"), (4, "the line is empty")]
+    assert [(r.line, r.reason) for r in rejects] == [(1, "expected 2 columns, found 1"), (5, "the line is empty")]
 
 
 @pytest.mark.parametrize("name", ["empty.tsv", "empty.tsv.gz"])

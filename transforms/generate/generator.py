@@ -19,7 +19,7 @@ from transforms.generate.writer import block_table, open_log, write_options
 
 # Up to this many rows `best_auc` is exact; of a longer log it is that of the first rows (standard error about 0.0003).
 AUC_ROWS = 4_000_000
-TRUTH_SCHEMA = pa.schema([("row", pa.int64()), ("probability", pa.float64())])
+TRUTH_SCHEMA = pa.schema([("line", pa.int64()), ("probability", pa.float64())])
 # No block of a log has these numbers: the rows that fix the bias are none of the log's, and the same for all seeds.
 _CALIBRATION = range((1 << 32) - 4, 1 << 32)
 
@@ -137,8 +137,8 @@ def _write(
             table = block_table(spec, block, labels, seed)
             csv_writer = csv_writer or pyarrow.csv.CSVWriter(log, table.schema, write_options=write_options(spec))
             csv_writer.write_table(table)
-            numbers = np.arange(start, start + block.rows)
-            truth.write_table(pa.table([numbers, probabilities], schema=TRUTH_SCHEMA))
+            lines = np.arange(start, start + block.rows) + (2 if spec.header else 1)
+            truth.write_table(pa.table([lines, probabilities], schema=TRUTH_SCHEMA))
             score.add(labels, probabilities)
             if progress is not None:
                 progress(start + block.rows)

@@ -280,7 +280,7 @@ def _write_lines(
             clicked = (block.uniform < probabilities[lines]).astype(np.int8)
             clicks = np.bincount(lines, clicked, len(probabilities)).astype(np.int64)
             _write_csv(file, [_lines_table(world, block, clicks)])
-            numbers = np.arange(start, start + len(probabilities))
+            numbers = np.arange(start, start + len(probabilities)) + 1
             truth.write_table(pa.table([numbers, probabilities], schema=TRUTH_SCHEMA))
             score.add(clicked, probabilities[lines])
             if progress is not None:

@@ -41,7 +41,7 @@ class ReadLines:
         folder: Where to write.
         users: The folder of the users' table, and its bits.
         seed, test, validation, folds: As Options has them.
-        most_lines: Lines from this one on are not read; None: all.
+        most_lines: Only so many lines are read; None: all.
     """
 
     folder: pathlib.Path
@@ -82,19 +82,19 @@ def _array(values: np.ndarray | pa.ChunkedArray) -> pa.Array:
 
 
 def _first(rows: Rows, most: int | None) -> Rows:
-    """Those before a line."""
+    """Those of the first lines."""
     if most is None:
         return rows
-    kept = int(np.searchsorted(rows.lines, most))
-    rejects = [reject for reject in rows.rejects if reject.line < most]
+    kept = int(np.searchsorted(rows.lines, most, side="right"))
+    rejects = [reject for reject in rows.rejects if reject.line <= most]
     return Rows(rows.columns.slice(0, kept), rows.lines[:kept], rejects)
 
 
 def _draws(seed: int, purpose: str, lines: np.ndarray) -> np.ndarray:
-    """float64 [N] in [0, 1)."""
+    """float64 [N] in [0, 1), by the lines' numbers from 0."""
     key = splitmix64(np.array([seed], np.uint64) ^ np.uint64(zlib.crc32(purpose.encode()) << 32))
     with np.errstate(over="ignore"):
-        return (splitmix64(splitmix64(lines) + key) >> np.uint64(11)) * 2.0**-53
+        return (splitmix64(splitmix64(lines - 1) + key) >> np.uint64(11)) * 2.0**-53
 
 
 def _count(table: pa.Table, tally: Tally, letters: list[str], folds: int) -> Counted:

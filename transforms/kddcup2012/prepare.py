@@ -236,7 +236,7 @@ class _Steps:
 
     def _lines(self) -> list[Counted]:
         options, training, public = self.options, self.files.training, self.files.public_test
-        parts = [part for part in self._reads(training) if part.range.line < (options.most_lines or 1 << 62)]
+        parts = [part for part in self._reads(training) if part.range.line <= (options.most_lines or 1 << 62)]
         users = self.scratch / "user", self._bits(self.files.user)
         shares = options.seed, options.test, options.validation, options.folds
         read = ReadLines(self._folder("lines"), users, *shares, options.most_lines)

@@ -37,7 +37,7 @@ class Rows:
     """uint64 columns, null = missing, and `tokens` as large_string.
 
     Attributes:
-        lines: int64 [rows], 0-based in the file.
+        lines: int64 [rows], from 1 in the file.
         rejects: The malformed lines that lay between them.
     """
 
@@ -67,7 +67,7 @@ class Tally:
         self.rejected += len(rejects)
         self.reasons.update(_kind(reject.reason) for reject in rejects)
         if rejects and not self.first:
-            self.first = f"{path}: line {rejects[0].line + 1}: {rejects[0].reason}"
+            self.first = f"{path}: line {rejects[0].line}: {rejects[0].reason}"
         letters = ({"file": path, "line": r.line, "reason": r.reason, "text": r.text} for r in kept)
         return [json.dumps(letter) + "\n" for letter in letters]
 

@@ -58,7 +58,7 @@ def _single(folder: pathlib.Path, path: str, bucket: int, bits: int) -> tuple[pa
     rejects = []
     for row in np.flatnonzero(~is_first).tolist():
         values = [rows[name][row].as_py() for name in names]
-        reason = f"the id comes again, found first in line {lines[firsts[row]] + 1}"
+        reason = f"the id comes again, found first in line {lines[firsts[row]]}"
         text = "\t".join("" if value is None else str(value) for value in values)
         rejects.append(Reject(int(lines[row]), reason, text))
     tally = Tally()

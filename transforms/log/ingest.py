@@ -24,7 +24,7 @@ from transforms.log.spec import LogSpec, Split
 
 SPLITS = ("train", "validation", "test")
 DEAD_LETTERS_KEPT = 100_000
-HOPELESS = 2.0
+EARLY_STOP_FACTOR = 2.0  # times data.max_bad_row_rate: so many malformed rows stop the reading before its end
 SCRATCH = ".unfinished"
 _NOT_SPLIT = "log"
 _SHOWN_VALUE = re.compile(r" '.*' ", re.DOTALL)
@@ -62,7 +62,7 @@ def ingest(
         seed: Seed of `split.by: hash`.
         split_folders: An existing folder per name of SPLITS, on one file system, for the payload's parts. What another
             ingestion left in them is removed.
-        dead_letter: Folder for `rejects.jsonl`, one object per malformed row: file, line, reason, text.
+        dead_letter: Folder for `rejects.jsonl`, one object per malformed row: file, line (from 1), reason, text.
         workers: Who reads the ranges; all of them must see the files and the folders.
         progress: Told how many ranges are read.
         begun: What of this log is read already.
@@ -79,10 +79,10 @@ def ingest(
         ranges, before = begun.ranges, begun.parsed
 
         def judge(read: list[Parsed]) -> None:
-            _stop_if_hopeless(ranges, before + read, spec.data.max_bad_row_rate, dead_letter)
+            _stop_early(spec, ranges, before + read, dead_letter)
 
         for count in range(1, len(before) + 1):
-            _stop_if_hopeless(ranges, before[:count], spec.data.max_bad_row_rate, dead_letter)
+            _stop_early(spec, ranges, before[:count], dead_letter)
         work, items = begin(spec, files, seed, ranges, scratch)
         found = before + workers.map(
             work,
@@ -91,7 +91,7 @@ def ingest(
             progress=lambda done: progress(f"{len(before) + done:,} of {len(items):,} parts of the log read"),
             judge=judge,
         )
-        rejected, reasons = _bury(ranges, found, spec.data.max_bad_row_rate, dead_letter)
+        rejected, reasons = _write_dead_letters(spec, ranges, found, dead_letter)
         if begun.placed is None:
             place(spec, found, split_folders)
         else:
@@ -214,14 +214,14 @@ def _divided(split: Split, batch: LogBatch, file: int, seed: int) -> Iterator[tu
         places = late.to_numpy(zero_copy_only=False) + last.to_numpy(zero_copy_only=False)
     else:
         test_from = 1 - split.test
-        draws = _uniform(seed, file, batch.lines)
+        draws = _uniform(seed, file, batch.lines - 1)
         places = np.searchsorted([test_from - split.validation, test_from], draws, side="right")
     for index, name in enumerate(SPLITS):
         yield name, batch.rows.filter(pa.array(places == index))
 
 
 def _uniform(seed: int, file: int, lines: np.ndarray) -> np.ndarray:
-    """Splitmix64 of the seed, the file's number and the line's, as float64 in [0, 1)."""
+    """Splitmix64 of the seed, and of the file's number and the line's, both from 0: float64 [N] in [0, 1)."""
     with np.errstate(over="ignore"):
         state = np.zeros(1, np.uint64)
         for number in (np.array([seed]), np.array([file]), lines):
@@ -238,8 +238,8 @@ def _mixed(z: np.ndarray) -> np.ndarray:
 # The whole log -------------------------------------------------------------------------------------------------------
 
 
-def _bury(
-    ranges: Sequence[Range], found: Sequence[Parsed], max_rate: float, dead_letter: pathlib.Path
+def _write_dead_letters(
+    spec: LogSpec, ranges: Sequence[Range], found: Sequence[Parsed], dead_letter: pathlib.Path
 ) -> tuple[int, dict[str, int]]:
     """Writes the dead letters of the ranges that are read; how many malformed rows there are, and of which kinds.
 
@@ -252,19 +252,18 @@ def _bury(
         letters.writelines(itertools.islice(kept, DEAD_LETTERS_KEPT))
     rejected, lines = sum(parsed.rejected for parsed in found), sum(parsed.lines for parsed in found)
     reasons = sum((parsed.reasons for parsed in found), Counter[str]())
+    max_rate = spec.data.max_bad_row_rate
     if rejected > max_rate * lines:
         part, reject = next((part, p.first) for part, p in zip(ranges, found, strict=False) if p.first)
         rows = f"{lines}" if len(found) == len(ranges) else f"the first {lines}"
         raise InputError(
             f"{part.path}: {rejected} of {rows} rows are malformed, above data.max_bad_row_rate {max_rate}; "
-            f"the first is line {reject.line} (from 0): {reject.reason}; all are in {dead_letter}"
+            f"the first is {spec.line_or_row} {reject.line}: {reject.reason}; all are in {dead_letter}"
         )
     return rejected, dict(reasons)
 
 
-def _stop_if_hopeless(
-    ranges: Sequence[Range], found: Sequence[Parsed], max_rate: float, dead_letter: pathlib.Path
-) -> None:
+def _stop_early(spec: LogSpec, ranges: Sequence[Range], found: Sequence[Parsed], dead_letter: pathlib.Path) -> None:
     """Judges a log by its first ranges, with a margin, because how many lines there are is not known before the end.
 
     Raises:
@@ -272,8 +271,9 @@ def _stop_if_hopeless(
     """
     lines = sum(parsed.lines for parsed in found)
     share = sum(part.size for part in ranges[: len(found)]) / sum(part.size for part in ranges)
-    if sum(parsed.rejected for parsed in found) > HOPELESS * max_rate * lines / share and len(found) < len(ranges):
-        _bury(ranges, found, max_rate, dead_letter)
+    limit = EARLY_STOP_FACTOR * spec.data.max_bad_row_rate * lines / share
+    if sum(parsed.rejected for parsed in found) > limit and len(found) < len(ranges):
+        _write_dead_letters(spec, ranges, found, dead_letter)
 
 
 def _lines(path: pathlib.Path) -> Iterator[str]:

@@ -44,7 +44,7 @@ class Range:
         columns: The file's columns, in order.
         start: The first byte of its text, after a header; of Parquet, the first row group.
         length: How many bytes or row groups; None: up to the file's end, wherever that is.
-        line: The 0-based line in the file that comes first (row of Parquet).
+        line: The number of its first line in the file, from 1, a header included; of Parquet, of its first row.
         size: How many bytes of text or Parquet it is, about.
     """
 
@@ -58,9 +58,10 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Reject:
-    """A malformed row: its 0-based line in the file, what is wrong with it, and the line itself.
+    """A malformed row: its line's number in the file, what is wrong with it, and the line itself.
 
-    A row of Parquet is shown as its values with tabs between them.
+    Lines count from 1, a header included, as in an editor. Parquet has no lines: `line` is the row's number, from 1,
+    and `text` its values with tabs between them.
     """
 
     line: int
@@ -74,7 +75,7 @@ class LogBatch:
 
     Attributes:
         rows: numeric columns and labels as float32, all others as binary; null = missing.
-        lines: int64 [rows], each row's 0-based line in the file (row number for Parquet).
+        lines: int64 [rows], the number of each row's line in the file, as in Reject.
         rejects: the malformed rows that lay between them.
     """
 
@@ -207,7 +208,7 @@ class LogReader:
             raise _empty(path)
         length = size - len(header) if is_plain else None
         text = length or size * _GZIP_FACTOR
-        return Range(path, tuple(columns), len(header), length, header.count(b"\n"), text)
+        return Range(path, tuple(columns), len(header), length, 1 + header.count(b"\n"), text)
 
     def _columns_of_file(self, path: str, chunk: bytes) -> tuple[list[str], bytes]:
         """The file's column names, and the bytes of its header line (none without header)."""
@@ -272,7 +273,7 @@ class LogReader:
         try:
             table, wrong = self._to_table(lines.without(list(faults)), len(kept), columns)
         except pa.ArrowInvalid as error:
-            place = f"lines {first_line + 1} to {first_line + len(lines)}"
+            place = f"lines {first_line} to {first_line + len(lines) - 1}"
             raise InputError(f"{path}: {place} cannot be read ({one_line(error, 200)})") from error
         faults.update((int(kept[row]), reason) for row, reason in wrong.items())
         kept = np.delete(kept, list(wrong))
@@ -327,7 +328,7 @@ class LogReader:
         if not sum(group.num_rows for group in groups):
             raise _empty(path)
         ranges: list[Range] = []
-        start = line = 0
+        start, line = 0, 1
         for index in range(len(groups)):
             rows = sum(before.num_rows for before in groups[start : index + 1])
             size = sum(before.total_byte_size for before in groups[start : index + 1])

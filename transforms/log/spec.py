@@ -250,6 +250,11 @@ class LogSpec(Section):
                 raise ValueError(f"data.columns does not list {listed}, which features, labels or split need")
         return self
 
+    @property
+    def line_or_row(self) -> str:
+        """What a number in a message counts, from 1: lines of a text file, rows of Parquet."""
+        return "row" if self.data.format == "parquet" else "line"
+
     def columns_of(self, *kinds: str) -> list[str]:
         return [column for feature in self.features if feature.kind in kinds for column in feature.columns]
 

@@ -70,5 +70,5 @@ def _write(part: _Part) -> Counts:
             rows += batch.rows.num_rows
             rejected += len(batch.rejects)
             if batch.rejects and not first:
-                first = f"{batch.path}: line {batch.rejects[0].line + 1}: {batch.rejects[0].reason}"
+                first = f"{batch.path}: {part.spec.line_or_row} {batch.rejects[0].line}: {batch.rejects[0].reason}"
     return Counts(rows, rejected, first)
