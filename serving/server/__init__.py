@@ -1,4 +1,8 @@
-"""A local stand-in for tensorflow_model_server. Imports nothing until a name is used: its options are read quickly."""
+"""A local stand-in for tensorflow_model_server.
+
+docs/contract.md lists what it does as TF Serving does; a code in a comment, such as (P16), names an item of that list.
+Nothing is imported until a name is used, so that its options are read quickly.
+"""
 
 import importlib
 from typing import Any

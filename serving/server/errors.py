@@ -1,4 +1,4 @@
-"""TF Serving's status codes (contract section 2): by name inside, as numbers over REST and gRPC."""
+"""TF Serving's status codes: by name inside, as numbers over REST (the table in docs/contract.md) and gRPC."""
 
 import grpc
 import tensorflow as tf

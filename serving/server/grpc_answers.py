@@ -1,4 +1,4 @@
-"""What PredictionService answers, given a loaded version (contract section 10). The warm-up replays the same calls."""
+"""What PredictionService answers, given a loaded version (contract G3-G7, G9). The warm-up replays the same calls."""
 
 from collections.abc import Iterable, Mapping
 

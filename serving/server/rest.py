@@ -1,4 +1,4 @@
-"""TF Serving's REST API (contract sections 1 to 8): routes, and what a request and a response mean."""
+"""TF Serving's REST API (contract R1-R15): routes, and what a request and a response mean."""
 
 import contextlib
 import functools

@@ -1,32 +1,40 @@
-"""The items of TF Serving's contract, by section. A test says in its name which of them it is about."""
+"""The items of docs/contract.md. A test says in its name which of them it is about."""
 
+import pathlib
 import re
+from typing import NamedTuple
 
-ITEMS = {
-    "R": ("routing", 15),
-    "J": ("JSON parsing", 9),
-    "P": ("predict requests", 22),
-    "O": ("predict responses", 10),
-    "C": ("classify and regress", 7),
-    "S": ("model status", 4),
-    "M": ("metadata", 3),
-    "V": ("versions, labels, configuration", 10),
-    "G": ("gRPC", 10),
-    "B": ("batching", 7),
-    "W": ("warm-up", 6),
-    "X": ("monitoring", 4),
-}
-ADVICE = {"W5"}  # to those who record warm-up requests: nothing that a server does
-ALL = [
-    item
-    for letter, (_, count) in ITEMS.items()
-    for item in (f"{letter}{number}" for number in range(1, count + 1))
-    if item not in ADVICE
-]
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "contract.md"
+_ITEM = re.compile(r"- \*\*([A-Z]\d+)\*\* (.+)")
 _NAME = re.compile(r"test_((?:[A-Z]\d+_)+)")
 
 
+class Item(NamedTuple):
+    """A line of the document, under the heading of its section."""
+
+    section: str
+    text: str
+
+    @property
+    def is_advice(self) -> bool:
+        """Whether it asks something of people, so that no test can be about it."""
+        return "without a test" in self.text
+
+
+def read_items() -> dict[str, Item]:
+    """Returns the items by code, in the document's order."""
+    items: dict[str, Item] = {}
+    section = ""
+    for line in DOCUMENT.read_text().splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif match := _ITEM.fullmatch(line):
+            assert match[1] not in items, f"{match[1]} is there twice"
+            items[match[1]] = Item(section, match[2])
+    return items
+
+
 def items_of(test: str) -> list[str]:
-    """The items in a test's name: test_R4_R6_malformed is about R4 and R6."""
-    found = _NAME.match(test)
-    return found[1].strip("_").split("_") if found else []
+    """Returns the codes in a test's name: test_R4_R6_malformed is about R4 and R6."""
+    match = _NAME.match(test)
+    return match[1].strip("_").split("_") if match else []
