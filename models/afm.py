@@ -1,10 +1,13 @@
 """Attentional factorisation machine."""
 
+from typing import Any
+
 import keras
 
 from models.ctr_model import CTRModel, require_one_task
 from models.feature_map import FeatureMap
 from models.layers.attentional_pooling import AttentionalPooling
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -33,16 +36,16 @@ class AFM(CTRModel):
         dropout: float = 0.0,
         l2: float = 0.0,
         use_linear: bool = True,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         require_one_task("afm", feature_map)
         super().__init__(feature_map, use_linear=use_linear, **options)
         self.pooling = AttentionalPooling(attention_units, dropout, l2, name="pooling")
         self.projection = keras.layers.Dense(1, use_bias=False, name="projection")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.projection(self.pooling(rows, training=training))
 
-    def attention_map(self, inputs):
+    def attention_map(self, inputs: Inputs) -> Tensor:
         """The weight of every pair (see layers.pairs), (batch_size, pairs)."""
         return self.pooling(self.rows(inputs), return_attention=True)[1]

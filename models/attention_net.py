@@ -1,6 +1,7 @@
 """Attention-Net: top-k self-attention over the fields, then an MLP."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
@@ -8,6 +9,7 @@ from models.ctr_model import CTRModel, attention_of, require_fields, require_lay
 from models.feature_map import FeatureMap
 from models.layers.top_k_self_attention import TopKSelfAttention
 from models.layers.tower import Tower
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -42,8 +44,8 @@ class AttentionNet(CTRModel):
         activation: str = "relu",
         dropout: float = 0.0,
         l2: float = 0.0,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         require_fields("attention_net", feature_map)
         require_layers(layers)
         if embedding_dim % heads:
@@ -52,11 +54,11 @@ class AttentionNet(CTRModel):
         self.attention = [TopKSelfAttention(heads, top_k, name=f"attention_{index}") for index in range(layers)]
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         for layer in self.attention:
             rows = layer(rows)
         return self.tower(self.flatten(rows, inputs), training=training)
 
-    def attention_maps(self, inputs):
+    def attention_maps(self, inputs: Inputs) -> list[Tensor]:
         """Each layer's attention, (batch_size, heads, fields, fields)."""
         return attention_of(self.attention, self.rows(inputs))

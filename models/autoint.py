@@ -1,6 +1,7 @@
 """AutoInt and AutoInt+."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -9,6 +10,7 @@ from models.ctr_model import CTRModel, attention_of, require_fields, require_lay
 from models.feature_map import FeatureMap
 from models.layers.interacting_layer import InteractingLayer
 from models.layers.tower import Tower
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -48,8 +50,8 @@ class AutoInt(CTRModel):
         activation: str = "relu",
         dropout: float = 0.0,
         l2: float = 0.0,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         require_fields("autoint", feature_map)
         require_layers(layers)
         super().__init__(feature_map, **options)
@@ -60,7 +62,7 @@ class AutoInt(CTRModel):
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
         self.deep = Tower(deep_units, self.tasks, activation, dropout, l2, name="deep") if deep_units else None
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         encoded = rows
         for layer in self.attention:
             encoded = layer(encoded)
@@ -70,6 +72,6 @@ class AutoInt(CTRModel):
             return logits
         return logits + self.deep(self.flatten(rows, inputs), training=training)
 
-    def attention_maps(self, inputs):
+    def attention_maps(self, inputs: Inputs) -> list[Tensor]:
         """Each layer's attention, (batch_size, heads, fields, fields)."""
         return attention_of(self.attention, self.rows(inputs))

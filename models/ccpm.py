@@ -1,6 +1,7 @@
 """Convolutional click prediction model."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -9,6 +10,7 @@ from models.ctr_model import CTRModel, require_fields
 from models.feature_map import FeatureMap
 from models.layers.k_max_convolution import KMaxConvolution
 from models.layers.tower import Tower
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -43,8 +45,8 @@ class CCPM(CTRModel):
         activation: str = "relu",
         dropout: float = 0.0,
         l2: float = 0.0,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         require_fields("ccpm", feature_map)
         if len(filters) != len(widths) or not filters:
             raise ValueError(f"`filters` and `widths` should be as many. Received: filters={filters}, widths={widths}")
@@ -57,7 +59,7 @@ class CCPM(CTRModel):
         ]
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         maps = ops.expand_dims(rows, -1)
         for convolution in self.convolutions:
             maps = convolution(maps)

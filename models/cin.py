@@ -1,12 +1,14 @@
 """The compressed interaction network alone."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
 from models.ctr_model import CTRModel, require_fields
 from models.feature_map import FeatureMap
 from models.layers.cin import CIN as CINLayer
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -35,16 +37,16 @@ class CIN(CTRModel):
         cin_activation: str = "linear",
         rank: int | None = None,
         l2: float = 0.0,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         require_fields("cin", feature_map)
         super().__init__(feature_map, **options)
         self.cin = CINLayer(maps, split_half, cin_activation, rank, l2, name="cin")
         self.logit = keras.layers.Dense(self.tasks, name="logit")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.logit(self.cin(rows))
 
-    def feature_maps(self, inputs):
+    def feature_maps(self, inputs: Inputs) -> list[Tensor]:
         """The feature maps of every layer, (batch_size, H_k, embedding_dim) each."""
         return self.cin(self.rows(inputs), return_maps=True)[1]

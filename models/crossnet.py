@@ -1,10 +1,13 @@
 """The cross network of DCN alone."""
 
+from typing import Any
+
 import keras
 
 from models.ctr_model import CTRModel, require_layers
 from models.feature_map import FeatureMap
 from models.layers.vector_cross import VectorCross
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -21,7 +24,7 @@ class CrossNet(CTRModel):
         Wang et al., "Deep & Cross Network for Ad Click Predictions", 2017, section 2.2.
     """
 
-    def __init__(self, feature_map: FeatureMap, *, layers: int = 3, use_bias: bool = True, **options):
+    def __init__(self, feature_map: FeatureMap, *, layers: int = 3, use_bias: bool = True, **options: Any) -> None:
         require_layers(layers)
         super().__init__(feature_map, **options)
         self.crosses = [VectorCross(use_bias, name=f"cross_{index}") for index in range(layers)]
@@ -34,5 +37,5 @@ class CrossNet(CTRModel):
             x = layer(x0, x)
         return x
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.logit(self.cross(rows, inputs))

@@ -1,7 +1,8 @@
-"""What all models share: packed tensors in, logits out, and an embedding that a trainer can take over."""
+"""The base class of all models: packed tensors in, logits out."""
 
 import inspect
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Self
 
 import keras
 import numpy as np
@@ -10,45 +11,70 @@ from keras import ops
 from models.feature_map import FeatureMap
 from models.layers.dense_embedding import DenseEmbedding
 from models.layers.field_embedding import FieldEmbedding
+from models.layers.tree_ensemble import TreeEnsemble
+from models.tensors import Inputs, Tensor
+
+if TYPE_CHECKING:
+    from models.text.text_model import TextModel
 
 
 class CTRModel(keras.Model):
-    """table -> rows [N, F, d] -> interaction -> logits [N, tasks].
+    """Base class: embeds the ids of all fields, lets a subclass combine them, and returns logits.
 
-    `call` joins `rows` and `interact`. A subclass defines `interact`; its constructor names its own hyperparameters,
-    and those of these whose default it changes, and passes the others on.
+    `logits = interact(rows(inputs), inputs) + linear part`. A subclass defines `interact` and gives its last layer one
+    of the names `logit`, `tower` and `head`; its constructor has an argument for each of its own hyperparameters, and
+    passes `**options` on to this one. docs/how-to/add-a-model.md leads through it.
 
     Args:
-        feature_map: The description of the packed tensors.
-        embedding_dim: d, or 0 for a model without embeddings.
-        embedding_stddev: Standard deviation of the initial embeddings.
-        embedding_l2: λ on the embeddings that a row touches (see FieldEmbedding).
-        embedding_dropout: Rate of dropout on the embeddings, before the interaction.
-        use_linear: Adds a weight per id and per dense feature (a logistic regression) to the logits.
-        linear_l2: λ on the linear part's weights that a row touches.
-        linear_rate: Factor on the linear part. Its weights start from zero, so that with Adam it multiplies their
-            learning rate: a wide part wants larger steps than a deep one, which is why Wide&Deep trains it with an
-            optimizer of its own.
+        feature_map: FeatureMap. The fields, dense features, tasks and text that the packed tensors hold.
+        embedding_dim: int. Width d of an embedding; 0 for a model without embeddings. Defaults to 16.
+        embedding_stddev: float. Standard deviation of the initial embeddings. Defaults to 0.001.
+        embedding_l2: float. λ of the penalty on the embeddings that a row touches (see FieldEmbedding). Defaults to 0.
+        embedding_dropout: float. Rate of dropout on the embeddings, before the interaction. Defaults to 0.
+        use_linear: bool. Adds a weight per id and per dense feature (a logistic regression) to the logits. Defaults to
+            False.
+        linear_l2: float. λ of the penalty on the linear part's weights that a row touches. Defaults to 0.
+        linear_rate: float. Factor on the linear part. Its weights start from zero, so with Adam the factor multiplies
+            their learning rate: a wide part needs larger steps than a deep one, which is why Wide & Deep trains it with
+            an optimizer of its own. Defaults to 1.
+        name: str. Name of the Keras model.
+
+    Example:
+        >>> class SumOfEmbeddings(CTRModel):
+        ...     def interact(self, rows, inputs, training=None):
+        ...         return ops.sum(rows, axis=(1, 2))[:, None]
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = SumOfEmbeddings(feature_map, embedding_dim=4, use_linear=True)
+        >>> keras.ops.shape(model({"ids": keras.ops.array([[3, 105], [7, 110]])}))  # (batch_size, tasks)
+        (2, 1)
     """
 
-    # Whether dense features become rows x_d v_d beside the fields, as in a factorisation machine. Otherwise they join
-    # the flattened rows as they are.
-    embeds_dense = False
+    # Whether dense features become rows x_d v_d beside the fields, as in a factorisation machine. Otherwise `flatten`
+    # appends them to the embeddings as they are.
+    embeds_dense: bool = False
     # Whether the data must have a text.
-    needs_text = False
-    # Whether the text is read apart from the features, so that rows may share it: tokens of one row beside many.
-    shares_text = False
-    # Whether padding behind a text changes the result.
-    counts_padding = False
-    # Whether the linear part is a part of the logit, as in all models but one.
-    adds_linear = True
-    # The models whose trained weights this one starts from (see `take_weights`), by their registry names.
+    needs_text: bool = False
+    # Whether the model accepts one text, tokens (1, T), for all rows of a batch.
+    shares_text: bool = False
+    # Whether padding after a text changes the logits.
+    counts_padding: bool = False
+    # Whether the linear part is added to the logits. FNN feeds it to its MLP instead.
+    adds_linear: bool = True
+    # Registry names of the models that are trained first, and whose weights this one then takes (see `take_weights`).
     pretraining: tuple[str, ...] = ()
 
-    def __new__(cls, *args, **hyperparameters):
-        model = super().__new__(cls, *args, **hyperparameters)
-        named = {key: value for key, value in hyperparameters.items() if key != "feature_map"}
-        object.__setattr__(model, "_hyperparameters", named)
+    # The last layer, whose bias is added to every row's logits: a subclass assigns one of the three. `logit` is a Dense
+    # layer, `tower` and `head` are a Tower.
+    logit: Any = None
+    tower: Any = None
+    head: Any = None
+    # Boosted trees that are learned after the network, from what `boost` returns; None for a model without trees.
+    trees: TreeEnsemble | None = None
+
+    def __new__(cls, *args: Any, **hyperparameters: Any) -> Self:
+        model: Self = super().__new__(cls, *args, **hyperparameters)
+        given = {key: value for key, value in hyperparameters.items() if key != "feature_map"}
+        object.__setattr__(model, "_hyperparameters", given)
         return model
 
     def __init__(
@@ -63,7 +89,7 @@ class CTRModel(keras.Model):
         linear_l2: float = 0.0,
         linear_rate: float = 1.0,
         name: str | None = None,
-    ):
+    ) -> None:
         super().__init__(name=name)
         self.feature_map = feature_map
         self.tasks = len(feature_map.tasks)
@@ -80,10 +106,13 @@ class CTRModel(keras.Model):
             if self.adds_linear:
                 self.linear_dense = keras.layers.Dense(self.tasks, kernel_initializer="zeros", name="linear_dense")
 
-    def rows(self, inputs, training=None, gathered=None):
-        """ids (batch_size, slots) -> (batch_size, fields, embedding_dim); None for a model without embeddings.
+    def rows(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor | None:
+        """Returns the embeddings, (batch_size, fields, embedding_dim); None for a model without embeddings.
 
-        Where the model embeds dense features, their rows follow the fields'.
+        Where the model embeds dense features, their rows follow those of the fields.
+
+        Args:
+            inputs, training, gathered: See `call`.
         """
         parts = [] if self.table is None else [self.table(inputs["ids"], gathered=(gathered or {}).get("embedding"))]
         if self.dense_table is not None:
@@ -93,26 +122,33 @@ class CTRModel(keras.Model):
         rows = ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
         return self.embedding_drop(rows, training=training) if self.embedding_drop else rows
 
-    def interact(self, rows, inputs, training=None):
-        """The interaction of the rows: logits (batch_size, tasks). A subclass's own part."""
-        raise NotImplementedError
-
-    def call(self, inputs, training=None, gathered=None):
-        """Packed tensors -> logits float32 (batch_size, tasks).
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
+        """Returns the logits without the linear part, (batch_size, tasks). Every subclass defines it.
 
         Args:
-            inputs: `ids` int32 (batch_size, slots) and `dense` float32 (batch_size, features), where there are any;
-                `tokens` and `segments` int32 (batch_size, T), or (1, T) where `shares_text`: the text of all rows.
+            rows: What `rows` returns.
+            inputs, training: See `call`.
+        """
+        raise NotImplementedError
+
+    def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
+        """Returns the logits, float32 (batch_size, tasks).
+
+        Args:
+            inputs: The packed tensors: `ids` int32 (batch_size, slots) and `dense` float32 (batch_size, features),
+                where the data has any; `tokens` and `segments` int32 (batch_size, T), or (1, T) for one text of all
+                rows where `shares_text`.
             training: Whether dropout is on.
-            gathered: Rows of the tables that the caller has gathered itself, (batch_size, slots, width) by the name of
-                the layer: see FieldEmbedding.
+            gathered: Embedding rows that the caller has looked up already, (batch_size, slots, width), by the name of
+                the embedding layer: see FieldEmbedding.
         """
         rows = self.rows(inputs, training, gathered)
         logits = ops.cast(self.interact(rows, inputs, training=training), "float32")
         return logits + self.linear_logits(inputs, gathered) if self.linear_dense is not None else logits
 
-    def linear_logits(self, inputs, gathered=None):
-        """The linear part's logits, float32 (batch_size, tasks)."""
+    def linear_logits(self, inputs: Inputs, gathered: Inputs | None = None) -> Tensor:
+        """Returns the linear part of the logits, float32 (batch_size, tasks)."""
+        assert self.linear_dense is not None
         batch = batch_size(inputs)
         dense = inputs["dense"] if "dense" in inputs else ops.zeros((batch, 1))
         logits = ops.cast(self.linear_dense(dense), "float32")
@@ -122,36 +158,44 @@ class CTRModel(keras.Model):
         return self.linear_rate * logits
 
     def tables(self) -> list[FieldEmbedding]:
-        """The layers whose weights grow with the vocabulary."""
+        """Returns the embedding layers: their weights grow with the vocabulary."""
         return [table for table in (self.table, self.linear) if table is not None]
 
+    @property
+    def text_model(self) -> "TextModel | None":
+        """The model whose `encoder` and `pooler` read the text: itself or one inside it; None where no text is read."""
+        return None
+
     def encoder_weights(self) -> list[keras.Variable]:
-        """The trainable weights that a text's checkpoint gives."""
+        """Returns the trainable weights that come from a text's checkpoint."""
         return []
 
-    def flatten(self, rows, inputs):
-        """Embeddings and dense features side by side, (batch_size, width)."""
+    def flatten(self, rows: Tensor | None, inputs: Inputs) -> Tensor:
+        """Returns embeddings and dense features side by side, (batch_size, width)."""
         parts = [] if rows is None else [ops.reshape(rows, (-1, rows.shape[1] * rows.shape[2]))]
         if "dense" in inputs and not self.embeds_dense:
             parts.append(ops.cast(inputs["dense"], parts[0].dtype if parts else "float32"))
         return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
     def output_biases(self) -> list[keras.Variable]:
-        """Weights that are added to the logits of every row, side by side (tasks,); of a model that is built.
+        """Returns the biases that are added to every row's logits; one behind the other they are (tasks,).
+
+        The model must be built. A subclass whose last layer is none of `logit`, `tower` and `head` overrides this.
 
         Raises:
-            ValueError: the model has none.
+            ValueError: the model has no such bias.
         """
-        if self.linear_dense is not None:
-            return [self.linear_dense.bias]
-        for name in ("logit", "tower", "head"):
-            layer = getattr(self, name, None)
+        towers = [tower.logits for tower in (self.tower, self.head) if tower is not None]
+        for layer in (self.linear_dense, self.logit, *towers):
             if layer is not None:
-                return [getattr(layer, "logits", layer).bias]
+                return [layer.bias]
         raise ValueError(f"{type(self).__name__} has no bias of its own without `use_linear=True`")
 
     def start_at(self, rates: np.ndarray) -> None:
-        """Makes the output's bias the log-odds of `rates`, (tasks,): what is learned is then learned from there.
+        """Sets the output's biases to the log-odds of the base rates, so that learning starts from there.
+
+        Args:
+            rates: Mean label of each task, (tasks,).
 
         Raises:
             ValueError: the model has no such bias.
@@ -164,49 +208,61 @@ class CTRModel(keras.Model):
         for bias, values in zip(biases, np.split(log_odds, len(biases)), strict=True):
             bias.assign(values)
 
+    def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
+        """Returns the layers that `take_weights` copies from and to, by a name that both models give them."""
+        return {"embedding": self.table, "linear": self.linear, "dense_embedding": self.dense_table}
+
     def take_weights(self, pretrained: "CTRModel") -> None:
-        """Starts from a trained model that `pretraining` names: the weights that both have."""
-        for mine, theirs in ((self.table, pretrained.table), (self.linear, pretrained.linear)):
-            if mine is not None and theirs is not None:
-                mine.table.assign(theirs.table)
-        if self.dense_table is not None:
-            self.dense_table.vectors.assign(pretrained.dense_table.vectors)
+        """Copies the weights of the layers that both models share, to start from a trained model of `pretraining`."""
+        shared = pretrained.shared_layers()
+        for name, layer in self.shared_layers().items():
+            trained = shared.get(name)
+            if layer is not None and trained is not None:
+                for weight, value in zip(layer.weights, trained.weights, strict=True):
+                    weight.assign(value)
+
+    def boost(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """Returns what `trees` are learned from: values float32 (batch_size, features) and logits (batch_size, 1).
+
+        The trees split on the values and start from the logits. Only a model with `trees` defines it.
+        """
+        raise NotImplementedError
 
     def fold(self) -> None:
-        """Computes in advance what depends on weights alone: for a model that is trained no further."""
+        """Precomputes what depends on weights alone. Called on a model that is exported and not trained any more."""
 
     def get_config(self) -> dict[str, Any]:
         return {"feature_map": self.feature_map.to_json(), **self._hyperparameters}
 
-    def build_from_config(self, config):
+    def build_from_config(self, config: dict[str, Any]) -> None:
         # From shapes alone Keras would try ids of type float, fail, and load a .keras file without its weights.
         self(empty_row(self.feature_map))
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
         return cls(**{**config, "feature_map": FeatureMap.from_json(config["feature_map"])})
 
     @classmethod
     def options(cls) -> dict[str, Any]:
-        """The hyperparameters and their defaults."""
-        found: dict[str, Any] = {}
+        """Returns the hyperparameters and their defaults: those of the constructor and of those it passes on to."""
+        defaults: dict[str, Any] = {}
         for owner in cls.__mro__:
-            parameters = inspect.signature(owner.__init__).parameters.values()
+            parameters = inspect.signature(vars(owner).get("__init__", object.__init__)).parameters.values()
             for parameter in parameters:
                 if parameter.default is not parameter.empty and parameter.name != "name":
-                    found.setdefault(parameter.name, parameter.default)
+                    defaults.setdefault(parameter.name, parameter.default)
             if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
                 break
-        return found
+        return defaults
 
 
-def batch_size(inputs):
-    """The number of rows of packed tensors, whichever of them there are."""
+def batch_size(inputs: Inputs) -> Tensor:
+    """Returns the number of rows of packed tensors."""
     return ops.shape(next(inputs[name] for name in ("ids", "dense", "tokens") if name in inputs))[0]
 
 
 def empty_row(feature_map: FeatureMap) -> dict[str, np.ndarray]:
-    """One row of packed tensors, all zero: it builds a model."""
+    """Returns one row of packed tensors, all zero. A model that is called with it is built."""
     inputs: dict[str, np.ndarray] = {}
     if feature_map.fields:
         inputs["ids"] = np.zeros((1, feature_map.total_slots), np.int32)
@@ -217,8 +273,8 @@ def empty_row(feature_map: FeatureMap) -> dict[str, np.ndarray]:
     return inputs
 
 
-def attention_of(layers, rows) -> list:
-    """The attention of layers that follow each other, (batch_size, heads, queries, tokens) each."""
+def attention_of(layers: Iterable[keras.layers.Layer], rows: Tensor) -> list[Tensor]:
+    """Returns the attention of each of consecutive layers, (batch_size, heads, queries, tokens)."""
     maps = []
     for layer in layers:
         rows, attention = layer(rows, return_attention=True)

@@ -1,6 +1,7 @@
 """Deep & Cross network, first version."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -9,6 +10,7 @@ from models.ctr_model import CTRModel, require_layers
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
 from models.layers.vector_cross import VectorCross
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -37,15 +39,15 @@ class DCN(CTRModel):
         activation: str = "relu",
         dropout: float = 0.0,
         l2: float = 0.0,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         require_layers(layers)
         super().__init__(feature_map, **options)
         self.crosses = [VectorCross(name=f"cross_{index}") for index in range(layers)]
         self.tower = Tower(hidden_units, None, activation, dropout, l2, name="tower")
         self.logit = keras.layers.Dense(self.tasks, name="logit")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         x0 = x = self.flatten(rows, inputs)
         for layer in self.crosses:
             x = layer(x0, x)

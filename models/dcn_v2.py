@@ -1,6 +1,7 @@
 """Deep & Cross network, second version."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -9,6 +10,7 @@ from keras_rs.layers import FeatureCross
 from models.ctr_model import CTRModel, require_layers
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -41,8 +43,8 @@ class DCNv2(CTRModel):
         activation: str = "relu",
         dropout: float = 0.0,
         l2: float = 0.0,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         require_layers(layers)
         if structure not in ("parallel", "stacked"):
             raise ValueError(f"`structure` should be 'parallel' or 'stacked'. Received: structure={structure!r}")
@@ -56,7 +58,7 @@ class DCNv2(CTRModel):
         self.tower = Tower(hidden_units, None, activation, dropout, l2, name="tower") if hidden_units else None
         self.logit = keras.layers.Dense(self.tasks, name="logit")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         x0 = x = self.flatten(rows, inputs)
         for layer in self.crosses:
             x = layer(x0, x)

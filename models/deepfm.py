@@ -1,6 +1,7 @@
 """DeepFM."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -9,6 +10,7 @@ from models.ctr_model import CTRModel, require_one_task
 from models.feature_map import FeatureMap
 from models.layers.factorization_machine import FactorizationMachine
 from models.layers.tower import Tower
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -39,13 +41,13 @@ class DeepFM(CTRModel):
         dropout: float = 0.0,
         l2: float = 0.0,
         use_linear: bool = True,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         require_one_task("deepfm", feature_map)
         super().__init__(feature_map, use_linear=use_linear, **options)
         self.factorization_machine = FactorizationMachine(name="factorization_machine")
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         deep = self.tower(self.flatten(rows, inputs), training=training)
         return self.factorization_machine(rows) + ops.cast(deep, "float32")

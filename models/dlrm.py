@@ -1,6 +1,7 @@
 """Deep learning recommendation model."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -9,6 +10,7 @@ from keras_rs.layers import DotInteraction
 from models.ctr_model import CTRModel, require_fields
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -40,8 +42,8 @@ class DLRM(CTRModel):
         dropout: float = 0.0,
         l2: float = 0.0,
         embedding_dim: int = 16,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         require_fields("dlrm", feature_map)
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         self.bottom = None
@@ -50,7 +52,7 @@ class DLRM(CTRModel):
         self.dot = DotInteraction(name="dot")
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         vectors = [rows[:, field] for field in range(rows.shape[1])]
         bottom = [self.bottom(inputs["dense"], training=training)] if self.bottom is not None else []
         return self.tower(ops.concatenate([*bottom, self.dot([*bottom, *vectors])], axis=1), training=training)

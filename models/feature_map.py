@@ -15,6 +15,8 @@ The packed tensors that a feature map describes:
 import dataclasses
 import json
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 PADDING_ID = 0
 RESERVED_IDS = 2  # unknown and missing, ahead of every field's vocabulary
@@ -117,23 +119,29 @@ class FeatureMap:
     @classmethod
     def from_sizes(
         cls,
-        fields: list[tuple[str, str, int, int, str]],
+        fields: Sequence[tuple[Any, ...]],
         dense: tuple[str, ...] = (),
         tasks: tuple[str, ...] = ("ctr",),
         text: Text | None = None,
     ) -> "FeatureMap":
-        """Lays the fields one behind the other.
+        """Returns the feature map of these fields, their ids one behind the other.
 
         Args:
-            fields: ``(name, kind, vocabulary size without the reserved ids, slots, role)`` in slot order.
+            fields: ``(name, kind, vocabulary size without the reserved ids, slots, role)`` in slot order; slots (1) and
+                role (``"feature"``) may be left out.
             dense: Names of the dense features.
             tasks: Names of the labels; the first is the primary one.
             text: The text part, if there is one.
+
+        Example:
+            >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("tags", "multivalent", 50, 3)])
+            >>> [(field.name, field.offset, field.size, field.slots) for field in feature_map.fields]
+            [('site', 1, 102, 1), ('tags', 103, 52, 3)]
         """
         laid, offset = [], 1
-        for name, kind, vocabulary_size, slots, role in fields:
+        for name, kind, vocabulary_size, *rest in fields:
             size = vocabulary_size + RESERVED_IDS
-            laid.append(Field(name, kind, size, offset, slots, role))
+            laid.append(Field(name, kind, size, offset, *rest))
             offset += size
         return cls(tuple(laid), tuple(dense), tuple(tasks), text)
 
@@ -172,5 +180,5 @@ class FeatureMap:
         return cls.from_json(path.read_text())
 
 
-def _text(value: dict) -> Text:
+def _text(value: dict[str, Any]) -> Text:
     return Text(**{**value, "number_ids": tuple(value["number_ids"])})

@@ -1,10 +1,13 @@
 """Field-aware factorisation machine."""
 
+from typing import Any
+
 import keras
 
 from models.ctr_model import CTRModel, require_one_task
 from models.feature_map import FeatureMap
 from models.layers.field_aware_interaction import FieldAwareInteraction
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -25,11 +28,13 @@ class FFM(CTRModel):
 
     embeds_dense = True
 
-    def __init__(self, feature_map: FeatureMap, *, embedding_dim: int = 4, use_linear: bool = True, **options):
+    def __init__(
+        self, feature_map: FeatureMap, *, embedding_dim: int = 4, use_linear: bool = True, **options: Any
+    ) -> None:
         require_one_task("ffm", feature_map)
         width = embedding_dim * (len(feature_map.fields) + len(feature_map.dense))
         super().__init__(feature_map, embedding_dim=width, use_linear=use_linear, **options)
         self.interaction = FieldAwareInteraction(name="interaction")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.interaction(rows)

@@ -1,10 +1,13 @@
 """Factorisation machine."""
 
+from typing import Any
+
 import keras
 
 from models.ctr_model import CTRModel, require_one_task
 from models.feature_map import FeatureMap
 from models.layers.factorization_machine import FactorizationMachine
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -22,10 +25,10 @@ class FM(CTRModel):
 
     embeds_dense = True
 
-    def __init__(self, feature_map: FeatureMap, *, use_linear: bool = True, **options):
+    def __init__(self, feature_map: FeatureMap, *, use_linear: bool = True, **options: Any) -> None:
         require_one_task("fm", feature_map)
         super().__init__(feature_map, use_linear=use_linear, **options)
         self.factorization_machine = FactorizationMachine(name="factorization_machine")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.factorization_machine(rows)

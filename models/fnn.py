@@ -1,6 +1,7 @@
 """Factorisation-machine supported neural network."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -9,6 +10,7 @@ from models.ctr_model import CTRModel, require_one_task
 from models.feature_map import FeatureMap
 from models.layers.dense_embedding import DenseEmbedding
 from models.layers.tower import Tower
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -42,14 +44,14 @@ class FNN(CTRModel):
         dropout: float = 0.0,
         l2: float = 0.0,
         use_linear: bool = True,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         require_one_task("fnn", feature_map)
         super().__init__(feature_map, use_linear=use_linear, **options)
         self.dense_weights = DenseEmbedding(1, 0.0, name="dense_weights") if use_linear and feature_map.dense else None
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
-    def call(self, inputs, training=None, gathered=None):
+    def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
         parts = [self.flatten(self.rows(inputs, training, gathered), inputs)]
         if self.linear is not None:
             weights = self.linear(inputs["ids"], gathered=(gathered or {}).get("linear"))

@@ -1,5 +1,7 @@
 """Hiformer."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -25,7 +27,9 @@ class Hiformer(TokenTransformer):
 
     projection = "composite"
 
-    def __init__(self, feature_map: FeatureMap, *, qk_rank: int | None = 128, v_rank: int | None = 1024, **options):
+    def __init__(
+        self, feature_map: FeatureMap, *, qk_rank: int | None = 128, v_rank: int | None = 1024, **options: Any
+    ) -> None:
         self._ranks = {"qk_rank": qk_rank, "v_rank": v_rank}
         super().__init__(feature_map, **options)
 

@@ -1,6 +1,7 @@
 """Losses on logits."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -14,7 +15,7 @@ class BinaryCrossEntropy(keras.losses.Loss):
         task_weights: Weight of each task in the mean over tasks; equal by default.
     """
 
-    def __init__(self, task_weights: Sequence[float] | None = None, name="binary_cross_entropy", **kwargs):
+    def __init__(self, task_weights: Sequence[float] | None = None, name="binary_cross_entropy", **kwargs: Any) -> None:
         super().__init__(name=name, **kwargs)
         if task_weights and not (min(task_weights) >= 0 < sum(task_weights)):
             raise ValueError(f"`task_weights` should be non-negative, one positive. Received: {task_weights}")
@@ -27,5 +28,5 @@ class BinaryCrossEntropy(keras.losses.Loss):
         weights = ops.convert_to_tensor(self.task_weights, losses.dtype)
         return ops.sum(losses * weights, axis=-1) / sum(self.task_weights)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "task_weights": self.task_weights}

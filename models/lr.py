@@ -5,6 +5,7 @@ from keras import ops
 
 from models.ctr_model import CTRModel, batch_size
 from models.feature_map import FeatureMap
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -22,5 +23,5 @@ class LR(CTRModel):
             feature_map, embedding_dim=0, use_linear=True, linear_l2=l2, linear_rate=linear_rate, name=name
         )
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         return ops.zeros((batch_size(inputs), self.tasks))

@@ -1,12 +1,14 @@
 """The vanilla MLP on concatenated embeddings."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -30,10 +32,10 @@ class MLP(CTRModel):
         activation: str = "relu",
         dropout: float = 0.0,
         l2: float = 0.0,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         super().__init__(feature_map, **options)
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.tower(self.flatten(rows, inputs), training=training)

@@ -1,6 +1,7 @@
 """Product-based neural network."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -11,6 +12,7 @@ from models.layers.inner_product import InnerProduct
 from models.layers.kernel_product import KernelProduct
 from models.layers.outer_product import OuterProduct
 from models.layers.tower import Tower
+from models.tensors import Inputs, Tensor
 
 _PRODUCTS = {"inner": InnerProduct, "outer": OuterProduct, "kernel": KernelProduct}
 
@@ -43,8 +45,8 @@ class PNN(CTRModel):
         activation: str = "relu",
         dropout: float = 0.0,
         l2: float = 0.0,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         require_fields("pnn", feature_map)
         if not products or set(products) - set(_PRODUCTS):
             raise ValueError(f"`products` should be some of {sorted(_PRODUCTS)}. Received: products={products}")
@@ -52,6 +54,6 @@ class PNN(CTRModel):
         self.products = [_PRODUCTS[product](name=product) for product in products]
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         parts = [self.flatten(rows, inputs), *[product(rows) for product in self.products]]
         return self.tower(ops.concatenate(parts, axis=1), training=training)

@@ -1,12 +1,18 @@
-"""Models by name."""
+"""Models by name: those of this package, and a user's own as `package.module:Class`."""
 
 import dataclasses
 import difflib
 import importlib
 import inspect
-from typing import Any
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from models.feature_map import FeatureMap
+
+if TYPE_CHECKING:
+    from models.ctr_model import CTRModel
 
 _MODELS = {
     "lr": ("models.lr", "LR", "-"),
@@ -53,8 +59,15 @@ _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
 
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
-    """A model of the registry: its name, where it comes from, what it is, its options with their defaults, and whether
-    it reads a text."""
+    """A model of the registry, for listings.
+
+    Args:
+        name: The name that a configuration gives as `model.name`.
+        paper: Where the model comes from.
+        description: The first line of its docstring.
+        options: Its hyperparameters and their defaults.
+        needs_text: Whether the data must have a text.
+    """
 
     name: str
     paper: str
@@ -63,8 +76,18 @@ class ModelInfo:
     needs_text: bool
 
 
-def create(name: str, feature_map: FeatureMap, **hyperparameters: Any):
-    """A model for the data that `feature_map` describes.
+def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRModel":
+    """Returns a new model for the data that `feature_map` describes.
+
+    Args:
+        name: A name of the registry, or `package.module:Class`.
+        feature_map: The description of the packed tensors.
+        **hyperparameters: Options of the model; those not given have their defaults.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> create("deepfm", feature_map, embedding_dim=4, hidden_units=[8]).name
+        'deep_fm'
 
     Raises:
         ValueError: no such model, no such hyperparameter, or an impossible value.
@@ -74,46 +97,89 @@ def create(name: str, feature_map: FeatureMap, **hyperparameters: Any):
 
 
 def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
-    """Raises ValueError when the model or one of the hyperparameters does not exist."""
+    """Raises ValueError where the model or one of the hyperparameters does not exist, or a value has the wrong type."""
     options = model_class(name).options()
     for key, value in hyperparameters.items():
         if key not in options:
             raise ValueError(f"{name} has no hyperparameter {_suggest(key, options)}")
-        if not _fits(value, options[key]) and not (key in _OPTIONAL and _fits(value, 1) | (value is None)):
+        optional = key in _OPTIONAL and (value is None or _fits(value, 1))
+        if not optional and not _fits(value, options[key]):
             raise ValueError(f"{name}: {key} should be like its default {options[key]!r}. Received: {value!r}")
 
 
 def _fits(value: Any, default: Any) -> bool:
+    """Whether a value has the type of a default; an int fits where a float is the default."""
     if isinstance(default, bool | str):
         return isinstance(value, type(default))
     if isinstance(default, int):
         return isinstance(value, int) and not isinstance(value, bool)
     if isinstance(default, float):
         return isinstance(value, int | float) and not isinstance(value, bool)
-    kind = str if default and isinstance(default[0], str) else int
-    return isinstance(value, list | tuple) and all(isinstance(item, kind) for item in value)
+    if isinstance(default, list | tuple):
+        item_default = default[0] if default else 1
+        return isinstance(value, list | tuple) and all(_fits(item, item_default) for item in value)
+    return True  # a default such as None does not tell the type
 
 
 def available() -> tuple[ModelInfo, ...]:
-    """All models, by name."""
-    found = []
+    """Returns all models of the registry, ordered by name."""
+    models = []
     for name, (_, _, paper) in sorted(_MODELS.items()):
         model = model_class(name)
-        found.append(
-            ModelInfo(name, paper, str(inspect.getdoc(model)).splitlines()[0], model.options(), model.needs_text)
-        )
-    return tuple(found)
+        description = str(inspect.getdoc(model)).splitlines()[0]
+        models.append(ModelInfo(name, paper, description, model.options(), model.needs_text))
+    return tuple(models)
 
 
-def model_class(name: str):
-    """The class of a model; ValueError where there is none of that name."""
+def model_class(name: str) -> type["CTRModel"]:
+    """Returns the class of a model.
+
+    Args:
+        name: A name of the registry; or `package.module:Class`, where the module is installed or lies in the working
+            directory.
+
+    Raises:
+        ValueError: no such model, or what the name leads to is no CTRModel.
+    """
+    if ":" in name:
+        return _own_class(name)
     if name not in _MODELS:
         raise ValueError(f"There is no model {_suggest(name, _MODELS)}")
     module, attribute, _ = _MODELS[name]
-    return getattr(importlib.import_module(module), attribute)
+    model: type[CTRModel] = getattr(importlib.import_module(module), attribute)
+    return model
 
 
-def _suggest(name: str, known) -> str:
+def source_of(name: str) -> str:
+    """Returns the source text of the module of a user's own model; "" for a model of the registry.
+
+    Raises:
+        ValueError: see `model_class`.
+    """
+    return inspect.getsource(sys.modules[model_class(name).__module__]) if ":" in name else ""
+
+
+def _own_class(name: str) -> type["CTRModel"]:
+    from models.ctr_model import CTRModel
+
+    module_name, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # behind everything else, so that a file of the user's hides no library
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever the user's module raises
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        where = f"its module should be installed or lie in the working directory {os.getcwd()}"
+        raise ValueError(f"The model '{name}' cannot be imported ({reason}); {where}") from error
+    own = getattr(module, attribute, None)
+    if own is None:
+        raise ValueError(f"The model '{name}' does not exist: {module.__file__} has no class '{attribute}'")
+    if not (isinstance(own, type) and issubclass(own, CTRModel)):
+        raise ValueError(f"The model '{name}' should be a subclass of models.ctr_model.CTRModel. Received: {own!r}")
+    return own
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), 1)
     hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(sorted(known))}"
     return f"'{name}'; {hint}"

@@ -1,6 +1,7 @@
 """What the Transformer, Transformer+PE, HeteroAtt and Hiformer share: tokens in, task tokens out."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -9,6 +10,7 @@ from models.ctr_model import CTRModel, attention_of, batch_size, require_layers
 from models.feature_map import FeatureMap
 from models.layers.encoder_layer import EncoderLayer
 from models.layers.tower import Tower
+from models.tensors import Inputs, Shape, Tensor
 
 
 class TokenTransformer(CTRModel):
@@ -51,8 +53,8 @@ class TokenTransformer(CTRModel):
         prune: bool = True,
         dropout: float = 0.0,
         l2: float = 0.0,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         require_layers(layers)
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         self.dim = embedding_dim
@@ -77,11 +79,11 @@ class TokenTransformer(CTRModel):
         """The encoder layers' ranks, where they have any."""
         return {}
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         initializer = keras.initializers.RandomNormal(stddev=0.02)
         self.task_tokens = self.add_weight(name="task_tokens", shape=(self.tasks, self.dim), initializer=initializer)
 
-    def tokens(self, rows, inputs, training=None):
+    def tokens(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         """Fields, dense tokens, task tokens: (batch_size, L, embedding_dim)."""
         parts = [] if rows is None else [rows]
         if self.dense_mlp is not None:
@@ -91,7 +93,7 @@ class TokenTransformer(CTRModel):
         tasks = ops.broadcast_to(ops.cast(self.task_tokens, parts[0].dtype), shape)
         return ops.concatenate([*parts, tasks], axis=1)
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         tokens = self.tokens(rows, inputs, training)
         for layer in self.encoder:
             tokens = layer(tokens, training=training)
@@ -99,9 +101,11 @@ class TokenTransformer(CTRModel):
         logits = [tower(tasks[:, index], training=training) for index, tower in enumerate(self.towers)]
         return ops.concatenate(logits, axis=1)
 
-    def output_biases(self):
-        return [tower.logits.bias for tower in self.towers]
+    def output_biases(self) -> list[keras.Variable]:
+        if self.linear_dense is not None:
+            return super().output_biases()
+        return [tower.logits.bias for tower in self.towers if tower.logits is not None]
 
-    def attention_maps(self, inputs):
+    def attention_maps(self, inputs: Inputs) -> list[Tensor]:
         """Each layer's attention, (batch_size, heads, queries, L); task tokens are the last."""
         return attention_of(self.encoder, self.tokens(self.rows(inputs), inputs))

@@ -2,6 +2,7 @@
 
 import keras
 
+from models.tensors import Inputs, Shape, Tensor
 from models.transformer import Transformer
 
 
@@ -17,14 +18,14 @@ class TransformerPE(Transformer):
         Gui et al., "Hiformer", 2023, section 4.1.3.
     """
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         super().build(input_shape)
         count = len(self.feature_map.fields) + self.dense_tokens
         initializer = keras.initializers.RandomNormal(stddev=0.02)
         encoding = self.add_weight(name="feature_encoding", shape=(count, self.dim), initializer=initializer)
         self.feature_encoding = encoding
 
-    def tokens(self, rows, inputs, training=None):
+    def tokens(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         tokens = super().tokens(rows, inputs, training)
         encoding = keras.ops.pad(keras.ops.convert_to_tensor(self.feature_encoding), ((0, self.tasks), (0, 0)))
         return tokens + keras.ops.cast(encoding, tokens.dtype)

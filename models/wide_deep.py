@@ -1,5 +1,7 @@
 """Wide & Deep."""
 
+from typing import Any
+
 import keras
 
 from models.feature_map import FeatureMap
@@ -21,5 +23,5 @@ class WideDeep(MLP):
         Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016, equation 3.
     """
 
-    def __init__(self, feature_map: FeatureMap, *, use_linear: bool = True, **options):
+    def __init__(self, feature_map: FeatureMap, *, use_linear: bool = True, **options: Any) -> None:
         super().__init__(feature_map, use_linear=use_linear, **options)

@@ -1,12 +1,14 @@
 """xDeepFM."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
 from models.cin import CIN
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
+from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -35,14 +37,14 @@ class XDeepFM(CIN):
         dropout: float = 0.0,
         l2: float = 0.0,
         use_linear: bool = True,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         super().__init__(feature_map, use_linear=use_linear, l2=l2, **options)
         self.tower = None
         if hidden_units:
             self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         explicit = super().interact(rows, inputs, training)
         if self.tower is None:
             return explicit

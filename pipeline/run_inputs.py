@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
+from models.registry import source_of
 from pipeline.config import Model, Monitoring, RunConfig
 from pipeline.fingerprints import code_version, describe_file, fingerprint, fingerprint_files
 from serving.layout import Asset, asset_path, versions
@@ -29,7 +30,7 @@ class RunInputs:
     def training_fingerprint(self, config: RunConfig, model: Model) -> str:
         """The same for two runs that would train the same model: gates, slices and names have no part in it."""
         parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.code_version)
-        return fingerprint(*parts, self.checkpoints)
+        return fingerprint(*parts, self.checkpoints, *filter(None, [source_of(model.name)]))
 
     def transform_version(self, config: RunConfig) -> str:
         """The same for two runs whose code, and whose tokenizer, transform alike."""

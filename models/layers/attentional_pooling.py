@@ -1,9 +1,12 @@
 """Pairwise interactions weighted by an attention network (AFM)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from models.layers.pairs import pair_indices
+from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -19,7 +22,7 @@ class AttentionalPooling(keras.layers.Layer):
         Xiao et al., "Attentional Factorization Machines", 2017, equations 4 to 6.
     """
 
-    def __init__(self, units: int = 16, dropout: float = 0.0, l2: float = 0.0, **kwargs):
+    def __init__(self, units: int = 16, dropout: float = 0.0, l2: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if units < 1:
             raise ValueError(f"`units` should be positive. Received: units={units}")
@@ -32,11 +35,11 @@ class AttentionalPooling(keras.layers.Layer):
         self.score = keras.layers.Dense(1, use_bias=False, dtype=policy)
         self.drop = keras.layers.Dropout(dropout, dtype=policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.hidden.build((None, None, input_shape[2]))
         self.score.build((None, None, self.units))
 
-    def call(self, inputs, training=None, return_attention=False):
+    def call(self, inputs: Tensor, training: bool | None = None, return_attention: bool = False) -> Tensor:
         """(batch_size, fields, dim) -> (batch_size, dim), and with return_attention (batch_size, pairs)."""
         first, second = pair_indices(inputs.shape[1])
         products = ops.take(inputs, first, axis=1) * ops.take(inputs, second, axis=1)
@@ -46,10 +49,10 @@ class AttentionalPooling(keras.layers.Layer):
         pooled = self.drop(pooled, training=training)
         return (pooled, attention[:, :, 0]) if return_attention else pooled
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], input_shape[2])
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         config.update(units=self.units, dropout=self.dropout, l2=self.l2)
         return config

@@ -1,10 +1,13 @@
 """The compressed interaction network of xDeepFM."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
+
+from models.tensors import Shape
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -34,8 +37,8 @@ class CIN(keras.layers.Layer):
         activation: str = "linear",
         rank: int | None = None,
         l2: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if not maps or min(maps) < 1:
             raise ValueError(f"`maps` should be positive numbers, one a layer. Received: maps={maps}")
@@ -55,7 +58,7 @@ class CIN(keras.layers.Layer):
         """Width of the output."""
         return sum(self.maps) if not self.split_half else sum(count // 2 for count in self.maps[:-1]) + self.maps[-1]
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         fields, before = input_shape[1], input_shape[1]
         products = fields * max(fields, *self.maps)
         self._block_rows = max(1, _block_bytes() // (4 * products * input_shape[2]))
@@ -126,11 +129,11 @@ class CIN(keras.layers.Layer):
             return _symmetric(x0, weight[0])
         return _compress(x, x0, weight[0])
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], self.output_maps)
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         config.update(maps=self.maps, split_half=self.split_half, activation=self.activation, rank=self.rank)
         config.update(l2=self.l2)
         return config

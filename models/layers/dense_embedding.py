@@ -1,7 +1,11 @@
 """Dense features as rows that interact like embeddings."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -16,28 +20,28 @@ class DenseEmbedding(keras.layers.Layer):
         Rendle, "Factorization Machines", 2010, equation 1.
     """
 
-    def __init__(self, dim: int, stddev: float = 0.001, **kwargs):
+    def __init__(self, dim: int, stddev: float = 0.001, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if dim < 1:
             raise ValueError(f"`dim` should be positive. Received: dim={dim}")
         self.dim = dim
         self.stddev = stddev
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.vectors = self.add_weight(
             name="vectors",
             shape=(input_shape[1], self.dim),
             initializer=keras.initializers.RandomNormal(stddev=self.stddev),
         )
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         """(batch_size, features) -> (batch_size, features, dim)."""
         return ops.expand_dims(inputs, -1) * self.vectors
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape, self.dim)
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         config.update(dim=self.dim, stddev=self.stddev)
         return config

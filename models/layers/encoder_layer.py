@@ -1,7 +1,11 @@
 """One encoder layer of the Transformer, HeteroAtt and Hiformer: they differ in how tokens are projected."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from models.tensors import Shape, Tensor
 
 PROJECTIONS = ("shared", "feature", "composite")
 
@@ -41,8 +45,8 @@ class EncoderLayer(keras.layers.Layer):
         v_rank: int | None = None,
         queries: int | None = None,
         dropout: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if projection not in PROJECTIONS:
             raise ValueError(f"`projection` should be one of {PROJECTIONS}. Received: projection={projection!r}")
@@ -66,7 +70,7 @@ class EncoderLayer(keras.layers.Layer):
         self.norm_attention = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
         self.norm_ffn = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.tokens, self.dim = input_shape[1], input_shape[2]
         self.outputs = min(self.queries or self.tokens, self.tokens)
         for name, width, rank in (
@@ -111,7 +115,7 @@ class EncoderLayer(keras.layers.Layer):
         limit = (6 / (fan_in + fan_out)) ** 0.5
         return self.add_weight(name=name, shape=shape, initializer=keras.initializers.RandomUniform(-limit, limit))
 
-    def call(self, inputs, training=None, return_attention=False):
+    def call(self, inputs: Tensor, training: bool | None = None, return_attention: bool = False) -> Tensor:
         """(batch_size, tokens, dim) -> (batch_size, queries or tokens, dim).
 
         With return_attention also the attention, float32 (batch_size, heads, queries or tokens, tokens).
@@ -137,7 +141,7 @@ class EncoderLayer(keras.layers.Layer):
             projected = self._per_token(tokens, getattr(self, f"{name}_kernel"))
             return ops.transpose(ops.reshape(projected, (-1, count, self.heads, width)), (0, 2, 1, 3))
         flat = ops.reshape(everything, (-1, self.tokens * self.dim))
-        if hasattr(self, f"{name}_kernel"):
+        if (self.v_rank if name == "value" else self.qk_rank) is None:
             projected = ops.matmul(flat, getattr(self, f"{name}_kernel"))
         else:
             right = getattr(self, f"{name}_right")
@@ -158,11 +162,11 @@ class EncoderLayer(keras.layers.Layer):
         left = ops.transpose(ops.reshape(self.value_left, (everything, self.heads, self.v_rank)), (1, 0, 2))
         return ops.matmul(left, self.value_right)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], min(self.queries or input_shape[1], input_shape[1]), input_shape[2])
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         names = ("projection", "heads", "key_dim", "value_dim", "ffn_dim", "qk_rank", "v_rank", "queries", "dropout")
         config.update({name: getattr(self, name) for name in names})
         return config

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from models.tensors import Tensor
+
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FactorizationMachine(keras.layers.Layer):
@@ -12,12 +14,12 @@ class FactorizationMachine(keras.layers.Layer):
         Rendle, "Factorization Machines", 2010, lemma 3.1.
     """
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         """(batch_size, fields, dim) -> (batch_size, 1)."""
         inputs = ops.cast(inputs, "float32")  # the difference of two large numbers
         square_of_sum = ops.square(ops.sum(inputs, axis=1))
         sum_of_squares = ops.sum(ops.square(inputs), axis=1)
         return 0.5 * ops.sum(square_of_sum - sum_of_squares, axis=1, keepdims=True)
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs: Tensor) -> Tensor:
         return keras.KerasTensor((inputs.shape[0], 1), "float32")

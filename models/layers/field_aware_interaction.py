@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from models.tensors import Tensor
+
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FieldAwareInteraction(keras.layers.Layer):
@@ -15,7 +17,7 @@ class FieldAwareInteraction(keras.layers.Layer):
         Juan et al., "Field-aware Factorization Machines for CTR Prediction", 2016, equation 4.
     """
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         """(batch_size, fields, fields * dim), e_i^(j) at [:, i, j * dim:(j + 1) * dim] -> (batch_size, 1)."""
         fields = inputs.shape[1]
         vectors = ops.reshape(inputs, (-1, fields, fields, inputs.shape[2] // fields))
@@ -34,5 +36,5 @@ class FieldAwareInteraction(keras.layers.Layer):
 
         return ops.expand_dims(interact(vectors), -1)
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs: Tensor) -> Tensor:
         return keras.KerasTensor((inputs.shape[0], 1), "float32")

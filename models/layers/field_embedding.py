@@ -1,9 +1,12 @@
 """One embedding table and one gather for all fields."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from models.feature_map import FeatureMap
+from models.tensors import Shape
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -23,7 +26,9 @@ class FieldEmbedding(keras.layers.Layer):
         >>> FieldEmbedding(feature_map, dim=16)(ids)  # int32 (batch_size, slots) -> (batch_size, fields, dim)
     """
 
-    def __init__(self, feature_map: FeatureMap, dim: int, stddev: float = 0.001, l2: float = 0.0, **kwargs):
+    def __init__(
+        self, feature_map: FeatureMap, dim: int, stddev: float = 0.001, l2: float = 0.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         if dim < 1:
             raise ValueError(f"`dim` should be positive. Received: dim={dim}")
@@ -34,7 +39,7 @@ class FieldEmbedding(keras.layers.Layer):
         self.stddev = stddev
         self.l2 = l2
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.table = self.add_weight(
             name="table",
             shape=(_even(self.feature_map.total_ids), self.dim),
@@ -65,11 +70,11 @@ class FieldEmbedding(keras.layers.Layer):
             self.add_loss(0.5 * self.l2 * ops.mean(squares))
         return rows
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], len(self.feature_map.fields), self.dim)
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         config.update(feature_map=self.feature_map.to_json(), dim=self.dim, stddev=self.stddev, l2=self.l2)
         return config
 

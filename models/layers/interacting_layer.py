@@ -1,7 +1,11 @@
 """AutoInt's interacting layer."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -19,7 +23,9 @@ class InteractingLayer(keras.layers.Layer):
         equations 5 to 8.
     """
 
-    def __init__(self, dim: int, heads: int = 2, use_residual: bool = True, scaled: bool = False, **kwargs):
+    def __init__(
+        self, dim: int, heads: int = 2, use_residual: bool = True, scaled: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         if heads < 1 or dim % heads:
             raise ValueError(f"`heads` should be positive and divide dim {dim}. Received: heads={heads}")
@@ -28,12 +34,12 @@ class InteractingLayer(keras.layers.Layer):
         self.use_residual = use_residual
         self.scaled = scaled
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         for name in ("query", "key", "value") + (("residual",) if self.use_residual else ()):
             weight = self.add_weight(name=name, shape=(input_shape[2], self.dim), initializer="glorot_uniform")
             setattr(self, name, weight)
 
-    def call(self, inputs, return_attention=False):
+    def call(self, inputs: Tensor, return_attention: bool = False) -> Tensor:
         """(batch_size, fields, width) -> (batch_size, fields, dim); the attention is (batch_size, heads, fields,
         fields)."""
         fields, width = inputs.shape[1], self.dim // self.heads
@@ -50,10 +56,10 @@ class InteractingLayer(keras.layers.Layer):
         outputs = ops.relu(mixed + parts[3] if self.use_residual else mixed)
         return (outputs, attention) if return_attention else outputs
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], input_shape[1], self.dim)
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         config.update(dim=self.dim, heads=self.heads, use_residual=self.use_residual, scaled=self.scaled)
         return config

@@ -1,8 +1,12 @@
 """CCPM's layer: a convolution along the fields, then the k largest values, in their order."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
+
+from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -21,7 +25,7 @@ class KMaxConvolution(keras.layers.Layer):
         Liu et al., "A Convolutional Click Prediction Model", 2015, sections 3.2 and 3.3.
     """
 
-    def __init__(self, filters: int, width: int, keep: int, **kwargs):
+    def __init__(self, filters: int, width: int, keep: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         for name, value in (("filters", filters), ("width", width), ("keep", keep)):
             if value < 1:
@@ -30,7 +34,7 @@ class KMaxConvolution(keras.layers.Layer):
         self.width = width
         self.keep = keep
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         _, fields, _, channels = input_shape
         limit = (6 / (self.width * (channels + self.filters))) ** 0.5
         self.kernel = self.add_weight(
@@ -45,7 +49,7 @@ class KMaxConvolution(keras.layers.Layer):
         # Which part of the kernel joins each pair of fields; the part behind the last one is zero.
         self._part = np.where(inside, offset, self.width).astype(np.int32)
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         """(batch_size, fields, dim, channels) -> (batch_size, min(keep, fields), dim, filters)."""
         _, fields, dim, channels = inputs.shape
         padded = ops.pad(self.kernel, ((0, 1), (0, 0), (0, 0)))
@@ -61,10 +65,10 @@ class KMaxConvolution(keras.layers.Layer):
         maps = ops.reshape(ops.tanh(maps), (-1, dim, self.filters, keep))
         return ops.transpose(maps, (0, 3, 1, 2))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], min(self.keep, input_shape[1]), input_shape[2], self.filters)
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         config.update(filters=self.filters, width=self.width, keep=self.keep)
         return config

@@ -1,10 +1,13 @@
 """Features written as numbers in a text, as NumBERT reads them."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from models.feature_map import NUMBER_TOKENS, FeatureMap, Text
+from models.tensors import Tensor
 
 TOKENS_PER_FEATURE = 4
 _SIGNIFICANT = 100  # a significand has two digits, so that it is one token
@@ -30,7 +33,7 @@ class NumberTokens(keras.layers.Layer):
         Wang et al., "BERT4CTR", 2023, section 3.2.1; Zhang et al., "Do Language Embeddings Capture Scales?", 2020.
     """
 
-    def __init__(self, feature_map: FeatureMap, **kwargs):
+    def __init__(self, feature_map: FeatureMap, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         features = [field for field in feature_map.fields if field.role == "feature"]
         multivalent = [field.name for field in feature_map.fields if field.slots > 1]
@@ -67,10 +70,10 @@ class NumberTokens(keras.layers.Layer):
         words = [ops.take(self.numbers, significand, axis=0), mark, ops.take(self.numbers, exponent, axis=0), separator]
         return ops.reshape(ops.stack(words, axis=2), (-1, self.length))
 
-    def compute_output_spec(self, ids):
+    def compute_output_spec(self, ids: Tensor) -> Tensor:
         return keras.KerasTensor((ids.shape[0], self.length), "int32")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "feature_map": self.feature_map.to_json()}
 
     @classmethod

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from models.tensors import Shape, Tensor
+
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class OuterProduct(keras.layers.Layer):
@@ -12,11 +14,11 @@ class OuterProduct(keras.layers.Layer):
         Qu et al., "Product-based Neural Networks", 2016, equation 11.
     """
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         """(batch_size, fields, dim) -> (batch_size, dim * dim)."""
         total = ops.sum(inputs, axis=1)
         outer = ops.expand_dims(total, 2) * ops.expand_dims(total, 1)
         return ops.reshape(outer, (-1, inputs.shape[2] ** 2))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], input_shape[2] ** 2)

@@ -1,7 +1,11 @@
 """The encoder of BERT and RoBERTa: the states of every layer."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from models.tensors import Shape, Tensor
 
 # HuggingFace's names of `hidden_act`. Its "gelu" is the exact one.
 _ACTIVATIONS = {
@@ -32,7 +36,9 @@ class FeedForward(keras.layers.Layer):
         dropout: Rate on the output of W2.
     """
 
-    def __init__(self, ffn_dim: int, activation: str = "gelu", epsilon: float = 1e-12, dropout: float = 0.0, **kwargs):
+    def __init__(
+        self, ffn_dim: int, activation: str = "gelu", epsilon: float = 1e-12, dropout: float = 0.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.ffn_dim = ffn_dim
         self.activation = activation
@@ -43,19 +49,19 @@ class FeedForward(keras.layers.Layer):
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
         self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         width = input_shape[-1]
         self.narrow = keras.layers.Dense(width, dtype=self.dtype_policy, name="narrow")
         self.widen.build(input_shape)
         self.narrow.build((*input_shape[:-1], self.ffn_dim))
         self.norm.build(input_shape)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         hidden = self.narrow(self.act(self.widen(inputs)))
         return self.norm(inputs + self.drop(hidden, training=training))
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         names = ("ffn_dim", "activation", "epsilon", "dropout")
         config.update({name: getattr(self, name) for name in names})
         return config
@@ -73,7 +79,7 @@ class SelfAttention(keras.layers.Layer):
     Weights: `qkv` holds the projections of queries, keys and values side by side, (width, 3 width).
     """
 
-    def __init__(self, heads: int, epsilon: float = 1e-12, dropout: float = 0.0, **kwargs):
+    def __init__(self, heads: int, epsilon: float = 1e-12, dropout: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.heads = heads
         self.epsilon = epsilon
@@ -81,7 +87,7 @@ class SelfAttention(keras.layers.Layer):
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
         self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         width = input_shape[-1]
         if width % self.heads:
             raise ValueError(f"`heads` should divide the width. Received: heads={self.heads}, width={width}")
@@ -104,8 +110,8 @@ class SelfAttention(keras.layers.Layer):
         mixed = self.out(ops.reshape(mixed, (-1, length, width)))
         return self.norm(inputs + self.drop(mixed, training=training))
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         config.update(heads=self.heads, epsilon=self.epsilon, dropout=self.dropout)
         return config
 
@@ -146,8 +152,8 @@ class TextEncoder(keras.layers.Layer):
         activation: str = "gelu",
         epsilon: float = 1e-12,
         dropout: float = 0.1,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         sizes = {"vocabulary_size": vocabulary_size, "layers": layers, "width": width, "heads": heads}
         for name, size in (sizes | {"ffn_dim": ffn_dim, "positions": positions, "segments": segments}).items():
@@ -166,7 +172,7 @@ class TextEncoder(keras.layers.Layer):
         self.epsilon = epsilon
         self.dropout = dropout
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         # Here, so that the precision can be changed until there are weights.
         policy, rate = self.dtype_policy, self.dropout
         self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=policy, name="embedding_norm")
@@ -237,8 +243,8 @@ class TextEncoder(keras.layers.Layer):
             for dense in (attention.qkv, attention.out, feed_forward.widen, feed_forward.narrow):
                 dense.quantize(mode, config=config)
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         names = ("vocabulary_size", "layers", "width", "heads", "ffn_dim", "positions", "segments", "padding_id")
         names += ("first_position", "activation", "epsilon", "dropout")
         config.update({name: getattr(self, name) for name in names})

@@ -1,7 +1,11 @@
 """Self-attention over fields with at most k partners per field (Attention-Net)."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -22,7 +26,7 @@ class TopKSelfAttention(keras.layers.Layer):
         "Learning Representations of Categorical Feature Combinations via Self-Attention", sections 3.1 and 3.2.
     """
 
-    def __init__(self, heads: int = 4, top_k: int | None = 5, **kwargs):
+    def __init__(self, heads: int = 4, top_k: int | None = 5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if heads < 1:
             raise ValueError(f"`heads` should be positive. Received: heads={heads}")
@@ -31,7 +35,7 @@ class TopKSelfAttention(keras.layers.Layer):
         self.heads = heads
         self.top_k = top_k
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.fields, self.dim = input_shape[1], input_shape[2]
         if self.dim % self.heads:
             raise ValueError(f"`heads` should divide the width {self.dim}. Received: heads={self.heads}")
@@ -39,7 +43,7 @@ class TopKSelfAttention(keras.layers.Layer):
         for name in ("query", "key", "value", "ffn_in", "ffn_out"):
             setattr(self, name, self.add_weight(name=name, shape=shape, initializer="glorot_uniform"))
 
-    def call(self, inputs, return_attention=False):
+    def call(self, inputs: Tensor, return_attention: bool = False) -> Tensor:
         """(batch_size, fields, dim) -> the same, and with return_attention (batch_size, heads, fields, fields)."""
         # One projection for Q, K and V: three small products cost more than one.
         qkv = ops.concatenate([self.query, self.key, self.value], axis=1)
@@ -61,10 +65,10 @@ class TopKSelfAttention(keras.layers.Layer):
         kth = ops.stop_gradient(ops.top_k(scores, self.top_k, sorted=True)[0][..., -1:])
         return ops.where(scores >= kth, scores, -1e30)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         config.update(heads=self.heads, top_k=self.top_k)
         return config

@@ -1,8 +1,11 @@
 """The MLP that most models end in."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
+
+from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -24,8 +27,8 @@ class Tower(keras.layers.Layer):
         activation: str = "relu",
         dropout: float = 0.0,
         l2: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if not hidden_units and outputs is None:
             raise ValueError("`hidden_units` should not be empty where there are no logits. Received: hidden_units=()")
@@ -44,7 +47,7 @@ class Tower(keras.layers.Layer):
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy) if dropout else None
         self.logits = None if outputs is None else dense(outputs, None)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         width = input_shape[-1]
         for layer in self.hidden:
             layer.build((None, width))
@@ -52,7 +55,7 @@ class Tower(keras.layers.Layer):
         if self.logits is not None:
             self.logits.build((None, width))
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """(batch_size, width) -> (batch_size, outputs or the last hidden width)."""
         for layer in self.hidden:
             inputs = layer(inputs)
@@ -60,11 +63,11 @@ class Tower(keras.layers.Layer):
                 inputs = self.drop(inputs, training=training)
         return inputs if self.logits is None else self.logits(inputs)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], self.hidden_units[-1] if self.outputs is None else self.outputs)
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         names = ("hidden_units", "outputs", "activation", "dropout", "l2")
         config.update({name: getattr(self, name) for name in names})
         return config

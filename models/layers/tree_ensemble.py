@@ -1,8 +1,12 @@
 """Boosted decision trees whose splits were learned elsewhere."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
+
+from models.tensors import Shape
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -17,7 +21,7 @@ class TreeEnsemble(keras.layers.Layer):
         depth: The longest way from a root to a leaf.
     """
 
-    def __init__(self, trees: int = 100, leaves: int = 31, depth: int = 6, **kwargs):
+    def __init__(self, trees: int = 100, leaves: int = 31, depth: int = 6, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         for name, size in {"trees": trees, "leaves": leaves, "depth": depth}.items():
             if size < 1:
@@ -27,7 +31,7 @@ class TreeEnsemble(keras.layers.Layer):
         self.depth = depth
         self.nodes = 2 * leaves - 1
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         kinds = {"feature": "int32", "threshold": "float32", "left": "int32", "right": "int32", "value": "float32"}
         for name, dtype in kinds.items():
             weight = self.add_weight(
@@ -63,8 +67,8 @@ class TreeEnsemble(keras.layers.Layer):
             node = ops.where(goes_left, ops.take(left, at, axis=0), ops.take(right, at, axis=0))
         return ops.sum(ops.take(value, node + first, axis=0), axis=1, keepdims=True)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], 1)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "trees": self.trees, "leaves": self.leaves, "depth": self.depth}

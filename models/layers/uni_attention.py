@@ -1,5 +1,7 @@
 """Uni-attention: non-textual tokens attend to the text, which never attends to them."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -22,7 +24,7 @@ class UniAttention(keras.layers.Layer):
         Wang et al., "BERT4CTR", 2023, section 3.2.3 and appendix A.4.
     """
 
-    def __init__(self, attention_dim: int = 64, **kwargs):
+    def __init__(self, attention_dim: int = 64, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if attention_dim < 1:
             raise ValueError(f"`attention_dim` should be positive. Received: attention_dim={attention_dim}")
@@ -75,7 +77,7 @@ class UniAttention(keras.layers.Layer):
         )
         return (outputs, attention) if return_attention else outputs
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "attention_dim": self.attention_dim}
 
 
@@ -102,8 +104,8 @@ class UniAttentionLayer(keras.layers.Layer):
         activation: str = "gelu",
         epsilon: float = 1e-12,
         dropout: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.attention_dim = attention_dim
         self.ffn_dim = ffn_dim
@@ -126,8 +128,8 @@ class UniAttentionLayer(keras.layers.Layer):
         attended = self.drop(self.attention(queries, states, mask), training=training)
         return self.feed_forward(self.norm(queries + attended), training=training)
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         names = ("attention_dim", "ffn_dim", "activation", "epsilon", "dropout")
         config.update({name: getattr(self, name) for name in names})
         return config

@@ -1,5 +1,7 @@
 """The cross layer of DCN's first version."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -15,7 +17,7 @@ class VectorCross(keras.layers.Layer):
         Wang et al., "Deep & Cross Network for Ad Click Predictions", 2017, equation 3.
     """
 
-    def __init__(self, use_bias: bool = True, **kwargs):
+    def __init__(self, use_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.use_bias = use_bias
 
@@ -33,7 +35,7 @@ class VectorCross(keras.layers.Layer):
     def compute_output_shape(self, x0_shape, x_shape=None):
         return x0_shape
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
         config.update(use_bias=self.use_bias)
         return config

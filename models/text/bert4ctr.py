@@ -1,6 +1,7 @@
 """Features that attend to the text in every layer of the encoder."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -8,6 +9,7 @@ from keras import ops
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
 from models.layers.uni_attention import UniAttentionLayer
+from models.tensors import Inputs, Tensor
 from models.text.text_model import TextModel, feature_rows
 
 
@@ -45,8 +47,8 @@ class BERT4CTR(TextModel):
         attention_dim: int = 64,
         hidden_units: Sequence[int] = (256,),
         dropout: float = 0.0,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         if feature_tokens < 1:
             raise ValueError(f"`feature_tokens` should be positive. Received: feature_tokens={feature_tokens}")
         super().__init__(feature_map, **options)
@@ -56,7 +58,7 @@ class BERT4CTR(TextModel):
         self.uni_attention = uni_attention_layers(self.encoder, attention_dim, token_ffn)
         self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         features = self.reduce(feature_rows(rows, inputs, self.feature_map))
         tokens = ops.reshape(features, (-1, self.feature_tokens, self.token_dim))
         states = self.states(inputs, training)

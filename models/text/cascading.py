@@ -12,6 +12,7 @@ from models.feature_map import FeatureMap
 from models.layers.field_embedding import FieldEmbedding
 from models.layers.tree_ensemble import TreeEnsemble
 from models.mlp import MLP
+from models.tensors import Inputs, Shape, Tensor
 from models.text.text_only import TextOnly
 from models.wide_deep import WideDeep
 
@@ -33,7 +34,7 @@ class Cascading(CTRModel):
     pretraining = ("text_only",)
     downstream_class: type[CTRModel]
 
-    def __init__(self, feature_map: FeatureMap, *, name: str | None = None, **options):
+    def __init__(self, feature_map: FeatureMap, *, name: str | None = None, **options: Any) -> None:
         super().__init__(feature_map, embedding_dim=0, name=name)
         of_text = {key: options.pop(key) for key in list(options) if key.startswith("encoder_")}
         self.text = TextOnly(feature_map, name="text", **of_text)
@@ -41,7 +42,7 @@ class Cascading(CTRModel):
         described = dataclasses.replace(feature_map, dense=feature_map.dense + scores, text=None)
         self.downstream = self.downstream_class(described, name="downstream", **options)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         # Layers that come to be when the text is built would be trainable, whatever was said before.
         self.text(empty_row(self.feature_map))
         self.text.trainable = False
@@ -57,7 +58,7 @@ class Cascading(CTRModel):
         dense = ops.concatenate([inputs["dense"], scores], axis=1) if "dense" in inputs else scores
         return {**inputs, "dense": dense}
 
-    def call(self, inputs, training=None, gathered=None):
+    def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
         return self.downstream(self.with_score(inputs), training=training, gathered=gathered)
 
     def tables(self) -> list[FieldEmbedding]:
@@ -66,9 +67,13 @@ class Cascading(CTRModel):
     def start_at(self, rates) -> None:
         self.downstream.start_at(rates)
 
-    def take_weights(self, pretrained: CTRModel) -> None:
-        for name in ("encoder", "pooler", "head"):  # of its score; the position is a feature of the other model
-            getattr(self.text, name).set_weights(getattr(pretrained, name).get_weights())
+    @property
+    def text_model(self) -> TextOnly:
+        return self.text
+
+    def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
+        # Not the text model's embedding, which is of the position: here the position is a feature of the other model.
+        return {"encoder": self.text.encoder, "pooler": self.text.pooler, "head": self.text.head}
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -121,8 +126,11 @@ class CascadingNNGBDT(Cascading):
     """
 
     downstream_class = MLP
+    trees: TreeEnsemble
 
-    def __init__(self, feature_map: FeatureMap, *, trees: int = 100, leaves: int = 31, depth: int = 6, **options):
+    def __init__(
+        self, feature_map: FeatureMap, *, trees: int = 100, leaves: int = 31, depth: int = 6, **options: Any
+    ) -> None:
         require_one_task("cascading_nn_gbdt", feature_map)
         multivalent = [field.name for field in feature_map.fields if field.slots > 1]
         if multivalent:
@@ -140,7 +148,7 @@ class CascadingNNGBDT(Cascading):
         scored = self.with_score(inputs)
         return self._values(scored), self.downstream(scored, training=False)
 
-    def call(self, inputs, training=None, gathered=None):
+    def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
         scored = self.with_score(inputs)
         logits = self.downstream(scored, training=training, gathered=gathered)
         return logits + self.trees(self._values(scored))

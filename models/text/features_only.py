@@ -1,13 +1,15 @@
 """The features of BERT4CTR alone."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
-from models.text.text_model import feature_rows, position_rows, position_term, take_layers
+from models.tensors import Inputs, Tensor
+from models.text.text_model import feature_rows, position_rows, position_term
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -34,16 +36,16 @@ class FeaturesOnly(CTRModel):
         token_dim: int = 512,
         hidden_units: Sequence[int] = (256,),
         dropout: float = 0.0,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         self.reduce = keras.layers.Dense(token_dim, activation="relu", name="reduce")
         self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
         self.position = position_term(feature_map, self.tasks)
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         logits = self.tower(self.reduce(feature_rows(rows, inputs, self.feature_map)), training=training)
         return logits if self.position is None else logits + self.position(position_rows(rows, self.feature_map))
 
-    def take_weights(self, pretrained: CTRModel) -> None:
-        take_layers(self, pretrained)
+    def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
+        return {"embedding": self.table, "reduce": self.reduce}

@@ -1,6 +1,7 @@
 """The warm-up of a text encoder: words that are hidden are to be guessed."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,6 +9,7 @@ from keras import ops
 
 from models.feature_map import Text
 from models.layers.text_encoder import TextEncoder, activation_of
+from models.tensors import Shape, Tensor
 
 _HIDDEN, _REPLACED = 0.8, 0.1  # of the chosen tokens; the others stay as they are
 
@@ -23,17 +25,17 @@ class MaskedLanguageModel(keras.Model):
         Devlin et al., "BERT", 2019, section 3.1.
     """
 
-    def __init__(self, encoder: dict, **kwargs):
+    def __init__(self, encoder: dict, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.encoder = TextEncoder.from_config({**encoder, "name": "encoder"})
         self.dense = keras.layers.Dense(self.encoder.width, name="dense")
         self.norm = keras.layers.LayerNormalization(epsilon=self.encoder.epsilon, name="norm")
         self.act = activation_of(self.encoder.activation)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         self.bias = self.add_weight(name="bias", shape=(self.encoder.vocabulary_size,), initializer="zeros")
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """`tokens`, `segments` int32 (batch_size, T), `positions` int32 (batch_size, K) -> (batch_size, K, words)."""
         states = self.encoder(inputs["tokens"], inputs["segments"], training=training)[-1]
         chosen = ops.take_along_axis(states, inputs["positions"][:, :, None], axis=1)
@@ -41,7 +43,7 @@ class MaskedLanguageModel(keras.Model):
         table = ops.cast(self.encoder.token_table, hidden.dtype)
         return ops.cast(ops.matmul(hidden, ops.transpose(table)), "float32") + self.bias
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "encoder": self.encoder.get_config()}
 
 

@@ -1,6 +1,7 @@
 """Features written as numbers into the text."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -8,6 +9,7 @@ from keras import ops
 from models.feature_map import FeatureMap
 from models.layers.number_tokens import NumberTokens, new_tokens
 from models.layers.tower import Tower
+from models.tensors import Inputs, Tensor
 from models.text.bert4ctr import attend, uni_attention_layers
 from models.text.text_model import TextModel
 
@@ -28,7 +30,7 @@ class NumBERT(TextModel):
     counts_padding = True  # the numbers' positions follow it
     shares_text = False
 
-    def __init__(self, feature_map: FeatureMap, *, embedding_dim: int = 1, **options):
+    def __init__(self, feature_map: FeatureMap, *, embedding_dim: int = 1, **options: Any) -> None:
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         if self.position is None:
             self.table = None  # features are read as numbers
@@ -45,7 +47,7 @@ class NumBERT(TextModel):
         segments = ops.concatenate([inputs["segments"], ops.ones_like(numbers)], axis=1)
         return self.encoder(tokens, segments, training=training)
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         pooled = self.pooled(self.states(inputs, training), training)
         return self.head(pooled) + self.position_logits(rows)
 
@@ -81,8 +83,8 @@ class NumBERTUniAttention(TextModel):
         hidden_units: Sequence[int] = (256,),
         dropout: float = 0.0,
         embedding_dim: int = 1,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         if self.position is None:
             self.table = None  # features are read as numbers
@@ -96,7 +98,7 @@ class NumBERTUniAttention(TextModel):
     def extra_tokens(cls, feature_map: FeatureMap) -> int:
         return new_tokens(feature_map.text)
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         numbers = self.numbers(feature_ids(inputs["ids"], self.feature_map))
         states = self.states(inputs, training)
         mask = self.encoder.mask(inputs["tokens"])

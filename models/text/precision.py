@@ -21,10 +21,11 @@ def in_precision(model: CTRModel, precision: str) -> CTRModel:
     """
     if precision not in PRECISIONS:
         raise ValueError(f"`precision` should be one of {PRECISIONS}. Received: precision={precision!r}")
-    if precision == "float32" or not model.needs_text:
+    copy: CTRModel = type(model).from_config(model.get_config())
+    reader = copy.text_model
+    if precision == "float32" or reader is None:
         return model
-    copy = type(model).from_config(model.get_config())
-    encoder = (copy if hasattr(copy, "encoder") else copy.text).encoder
+    encoder = reader.encoder
     if precision == "bfloat16":
         encoder.dtype_policy = "bfloat16"
     copy(empty_row(model.feature_map))

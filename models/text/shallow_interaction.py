@@ -1,6 +1,7 @@
 """Text and features that meet in the last layer."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -8,6 +9,7 @@ from keras import ops
 from models.feature_map import FeatureMap
 from models.layers.text_encoder import FeedForward
 from models.layers.tower import Tower
+from models.tensors import Inputs, Tensor
 from models.text.text_model import TextModel, feature_rows
 
 
@@ -35,8 +37,8 @@ class ShallowInteraction1(TextModel):
         token_dim: int = 512,
         hidden_units: Sequence[int] = (256,),
         dropout: float = 0.0,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         super().__init__(feature_map, **options)
         self.reduce = keras.layers.Dense(token_dim, activation="relu", name="reduce")
         self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
@@ -45,7 +47,7 @@ class ShallowInteraction1(TextModel):
         """What becomes of the features' vector before it meets the text."""
         return features
 
-    def interact(self, rows, inputs, training=None):
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         features = self.deepen(self.reduce(feature_rows(rows, inputs, self.feature_map)), training)
         pooled = self.pooled_of_rows(self.states(inputs, training), inputs, training)
         logits = self.tower(ops.concatenate([features, pooled], axis=1), training=training)
@@ -65,7 +67,7 @@ class ShallowInteractionN(ShallowInteraction1):
         Wang et al., "BERT4CTR", 2023, section 4.1.3.
     """
 
-    def __init__(self, feature_map: FeatureMap, *, token_ffn: int = 2048, **options):
+    def __init__(self, feature_map: FeatureMap, *, token_ffn: int = 2048, **options: Any) -> None:
         super().__init__(feature_map, **options)
         encoder = self.encoder
         self.layers_of_features = [

@@ -1,14 +1,15 @@
 """What the models with a text share: the encoder, its pooled state, the non-textual token, the position."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
 from models.ctr_model import CTRModel, batch_size
 from models.feature_map import FeatureMap
 from models.layers.text_encoder import TextEncoder
-
-# What a model takes over from one that was trained before it, where both have it.
-_SHARED = ("encoder", "pooler", "table", "reduce")
+from models.layers.uni_attention import UniAttentionLayer
 
 
 class TextModel(CTRModel):
@@ -31,6 +32,10 @@ class TextModel(CTRModel):
 
     needs_text = True
     shares_text = True
+    # The features' first layer, a Dense layer that models of BERT4CTR's family share; None where there is none.
+    reduce: Any = None
+    # One layer for each layer of the encoder; empty for a model whose features do not attend to the text.
+    uni_attention: Sequence[UniAttentionLayer] = ()
 
     def __init__(
         self,
@@ -47,8 +52,8 @@ class TextModel(CTRModel):
         encoder_epsilon: float = 1e-12,
         encoder_dropout: float = 0.1,
         embedding_dim: int = 32,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         if feature_map.text is None:
             raise ValueError(f"{type(self).__name__} needs a text; the data has none")
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
@@ -92,23 +97,19 @@ class TextModel(CTRModel):
         """The position's term of the logits; 0 where no field is a position."""
         return 0.0 if self.position is None else self.position(position_rows(rows, self.feature_map))
 
-    def encoder_weights(self):
+    @property
+    def text_model(self) -> "TextModel":
+        return self
+
+    def encoder_weights(self) -> list[keras.Variable]:
         return [*self.encoder.trainable_variables, *self.pooler.trainable_variables]
 
-    def take_weights(self, pretrained: CTRModel) -> None:
-        take_layers(self, pretrained)
+    def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
+        return {"encoder": self.encoder, "pooler": self.pooler, "embedding": self.table, "reduce": self.reduce}
 
     def fold(self) -> None:
-        for layer in getattr(self, "uni_attention", ()):
+        for layer in self.uni_attention:
             layer.attention.fold()
-
-
-def take_layers(model: CTRModel, pretrained: CTRModel) -> None:
-    """Copies the weights of the layers that both models have."""
-    for name in _SHARED:
-        mine, theirs = getattr(model, name, None), getattr(pretrained, name, None)
-        if mine is not None and theirs is not None:
-            mine.set_weights(theirs.get_weights())
 
 
 def of_rows(of_text, inputs):

@@ -55,12 +55,12 @@ def load_encoder(network: Any, model: Model) -> None:
     Raises:
         InputError: they cannot be read, or are of another shape.
     """
-    if not network.needs_text or model.encoder in (None, RANDOM):
+    reader = network.text_model
+    if reader is None or model.encoder in (None, RANDOM):
         return
     from models.text.checkpoint import load_weights
 
-    holder = network if hasattr(network, "encoder") else network.text
     try:
-        load_weights(pathlib.Path(str(model.encoder)), holder.encoder, holder.pooler, model.encoder_words)
+        load_weights(pathlib.Path(str(model.encoder)), reader.encoder, reader.pooler, model.encoder_words)
     except ValueError as error:
         raise InputError(str(error)) from error

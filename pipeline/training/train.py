@@ -199,7 +199,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
         checkpoint.restore_best()
     if training.precision != "float32":
         learner = _in_float32(task, learner)
-    if hasattr(learner.network, "boost") and learner.is_chief:
+    if learner.network.trees is not None and learner.is_chief:
         with_trees = _boost(task, learner)
         if progress.best is not None and not training.refit:
             progress.evaluations[progress.best] |= with_trees
@@ -253,7 +253,7 @@ def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, rep
     stages: Mapping[str, Stage] = {name: stage for name, stage in task.training.stages.items()}
     named = [name for name in network.pretraining if not stages.get(name, Stage()).skip]
     language = stages.get(masked_language_model.NAME)
-    if language and not language.skip and "text_only" not in named and hasattr(network, "encoder"):
+    if language and not language.skip and "text_only" not in named and network.text_model is network:
         if learner.is_chief:
             _learn_language(task, network.encoder, language, work, report)
         learner.load_weights(learner.from_chief(learner.weights()))

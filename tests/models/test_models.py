@@ -46,9 +46,18 @@ def test_a_base_rate_moves_every_logit_by_its_log_odds(name):
     np.testing.assert_allclose(np.asarray(model(inputs)) - before, np.log(0.03 / 0.97), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["lr", "wide_deep", "dcn_v2", "hiformer"])
-def test_tasks_have_base_rates_of_their_own(name):
-    options = {**SMALL[name], "linear_rate": 4.0} if name == "wide_deep" else SMALL[name]
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("lr", {}),
+        ("wide_deep", {"linear_rate": 4.0}),
+        ("dcn_v2", {}),
+        ("hiformer", {}),
+        ("hiformer", {"use_linear": True, "linear_rate": 4.0}),
+    ],
+)
+def test_tasks_have_base_rates_of_their_own(name, changes):
+    options = {**SMALL[name], **changes}
     model, inputs = create(name, dataclasses.replace(feature_map(), tasks=("ctr", "buy")), **options), batch_of(name)
     before = np.asarray(model(inputs))
     model.start_at(np.array([0.25, 0.0]))  # no row has the second label: far away, but not infinitely

@@ -1,0 +1,105 @@
+"""A model of a user's own, named `module:Class`: found, checked, trained and served like those of the registry."""
+
+import json
+import re
+import textwrap
+
+import numpy as np
+import pytest
+
+from models.registry import check_hyperparameters, create, model_class, source_of
+from tests.models.small_models import batch, feature_map
+
+SOURCE = """
+    from keras import ops
+    from models.ctr_model import CTRModel
+
+    class Sum(CTRModel):
+        '''The sum of all embeddings.'''
+
+        def __init__(self, feature_map, *, factor: float = 1.0, power: float | None = None, **options):
+            super().__init__(feature_map, **options)
+            self.factor = factor
+
+        def interact(self, rows, inputs, training=None):
+            return self.factor * ops.sum(rows, axis=(1, 2))[:, None]
+
+    class NotAModel:
+        pass
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A name for a module, which is written into the working directory."""
+    name = f"own_{re.sub('[^a-z0-9]', '_', tmp_path.name.lower())}"
+    (tmp_path / f"{name}.py").write_text(textwrap.dedent(SOURCE))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))  # so that the path is taken out again
+    return name
+
+
+def test_an_own_model_in_the_working_directory_is_made_and_computes(own):
+    model = create(f"{own}:Sum", feature_map(), embedding_dim=3, embedding_stddev=0.5, factor=2, power=0.5)
+    inputs = batch()
+    logits = np.asarray(model(inputs))
+    rows = np.asarray(model.table.table)[inputs["ids"]] * (inputs["ids"] > 0)[:, :, None]
+    np.testing.assert_allclose(logits[:, 0], 2 * rows.sum(axis=(1, 2)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("{own}:Missing", r"The model '{own}:Missing' does not exist: /.*/{own}.py has no class 'Missing'"),
+        (
+            "{own}:NotAModel",
+            r"The model '{own}:NotAModel' should be a subclass of models.ctr_model.CTRModel. Rec",
+        ),
+        ("{own}_:Sum", r"The model '{own}_:Sum' cannot be imported \(ModuleNotFoundError: .*; its module should be"),
+        (":Sum", r"The model ':Sum' cannot be imported \(ValueError: Empty module name\)"),
+        ("{own}:", "The model '{own}:' does not exist"),
+    ],
+)
+def test_an_own_model_that_cannot_be_found_is_one_line(own, name, message):
+    with pytest.raises(ValueError, match="^" + message.format(own=own)) as raised:
+        model_class(name.format(own=own))
+    assert "\n" not in str(raised.value)
+
+
+def test_an_own_module_that_cannot_be_read_is_one_line(own, tmp_path):
+    (tmp_path / f"{own}_broken.py").write_text("def call(:\n")
+    with pytest.raises(ValueError, match=r"cannot be imported \(SyntaxError: .*line 1\)") as raised:
+        model_class(f"{own}_broken:Sum")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"factors": 2}, "has no hyperparameter 'factors'; did you mean 'factor'"),
+        ({"factor": "large"}, "factor should be like its default 1.0. Received: 'large'"),
+    ],
+)
+def test_an_own_models_options_are_checked(own, options, message):
+    with pytest.raises(ValueError, match=message):
+        check_hyperparameters(f"{own}:Sum", **options)
+
+
+def test_only_an_own_models_source_is_part_of_a_trainings_fingerprint(own, tmp_path):
+    assert source_of(f"{own}:Sum") == (tmp_path / f"{own}.py").read_text()
+    assert source_of("deepfm") == ""
+
+
+def test_an_own_model_is_trained_exported_and_served(own, tmp_path):
+    from pipeline.sample_export import make_export
+    from serving.loader import Servable
+
+    version = make_export(f"{own}:Sum", tmp_path / "served", rows=2000, embedding_dim=2, factor=0.0)
+    assert json.loads((version / "assets.extra" / "training.json").read_text())["model"]["name"] == f"{own}:Sum"
+    servable = Servable(version)
+    try:
+        packed = {name: np.ones((2, 39), np.int32) for name in servable.signatures["serving_packed"].inputs}
+        [click_rate] = servable.run("serving_packed", packed).values()
+    finally:
+        servable.close()
+    np.testing.assert_array_equal(click_rate, [0.5, 0.5])  # of the logit 0
