@@ -1,4 +1,4 @@
-"""One analyzer for all columns gives what TensorFlow Transform's own analyzers give, column by column."""
+"""The summary of the training rows gives what TensorFlow Transform's own analyzers give, column by column."""
 
 import gzip
 import pathlib
@@ -60,10 +60,8 @@ def learned(spec: LogSpec, rows: Rows, folder: pathlib.Path) -> Learned:
     counter = LogCounter.of_log(spec)
     for start in range(0, len(rows["click"]), 100):
         counter.add({name: array(rows[name][start : start + 100]) for name in counter.columns})
-    found = Learned(counter.summary(), folder / "learned")
-    found.folder.mkdir()
-    found.write(spec)
-    return found
+    (folder / "learned").mkdir()
+    return Learned(spec, counter.summary(), folder / "learned")
 
 
 def array(values: list) -> pa.Array:
@@ -72,12 +70,13 @@ def array(values: list) -> pa.Array:
     return pa.array([value.encode() or None for value in values], pa.binary())
 
 
-def ours_beside_stock(spec: LogSpec, rows: Rows, known: Learned | None, folder: pathlib.Path):
+def ours_beside_stock(spec: LogSpec, rows: Rows, folder: pathlib.Path):
     """What our function and TFT's own analyzers make of the rows, in one transform graph."""
+    known = learned(spec, rows, folder)
     types = {name: tf.float32 if isinstance(values[0], float) else tf.string for name, values in rows.items()}
 
     def preprocess(inputs):
-        outputs = preprocessing_fn(inputs, {"spec": spec.model_dump_json(), "learned": known})
+        outputs = preprocessing_fn(inputs, known)
         for column in spec.vocabulary_columns:
             feature = spec.feature_by_column[column]
             values = inputs[column]
@@ -104,12 +103,10 @@ def ours_beside_stock(spec: LogSpec, rows: Rows, known: Learned | None, folder: 
     return output, {name: value.numpy() for name, value in output.transform_features_layer()(columns).items()}
 
 
-@pytest.fixture(scope="module", params=["counts what TFT analyses", "is told"])
-def done(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("fused")
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
     rows = generated_rows()
-    known = learned(SPEC, rows, folder) if request.param == "is told" else None
-    return rows, *ours_beside_stock(SPEC, rows, known, folder)
+    return rows, *ours_beside_stock(SPEC, rows, tmp_path_factory.mktemp("fused"))
 
 
 def assert_same_vocabularies_and_ids(spec: LogSpec, rows: Rows, output: tft.TFTransformOutput, found) -> None:
@@ -161,7 +158,7 @@ def test_an_empty_vocabulary_is_a_file_that_loads_and_an_error_that_names_the_co
     features = [{"kind": "categorical", "columns": [name], "min_count": n} for name, n in (("site", 1), ("empty", 1))]
     data = {"columns": list(rows), "labels": {"ctr": "click"}}
     spec = LogSpec.model_validate({"data": data, "features": features})
-    output, found = ours_beside_stock(spec, rows, None, tmp_path)
+    output, found = ours_beside_stock(spec, rows, tmp_path)
     assert output.vocabulary_by_name("vocabulary_empty") == output.vocabulary_by_name("stock_vocabulary_empty")
     assert found["ids"][:, 0].tolist() == [1 + MISSING] * 5 + [1 + RESERVED_IDS]
     assert len(set(found["ids"][:, 1])) == 1
@@ -184,6 +181,6 @@ def test_real_rows_give_tfts_vocabularies(real_data, tmp_path):
     ]
     data = {"columns": ["click", *chosen], "labels": {"ctr": "click"}}
     spec = LogSpec.model_validate({"data": data, "features": features})
-    output, found = ours_beside_stock(spec, rows, learned(spec, rows, tmp_path), tmp_path)
+    output, found = ours_beside_stock(spec, rows, tmp_path)
     assert_same_vocabularies_and_ids(spec, rows, output, found)
     assert output.vocabulary_size_by_name("vocabulary_C3") == 500

@@ -219,14 +219,12 @@ class LogCounter:
         self._numbers = {column: _NumberCounter(with_sketch) for column, with_sketch in sketched.items()}
 
     @classmethod
-    def of_log(cls, spec: LogSpec, capacity: int | None = None, columns: Collection[str] | None = None) -> "LogCounter":
-        """For what the log's transforms need, or that of some columns."""
-        vocabularies = [name for name in spec.vocabulary_columns if columns is None or name in columns]
-        measured = [name for name in spec.measured_columns if columns is None or name in columns]
-        features = spec.feature_by_column
+    def of_log(cls, spec: LogSpec, capacity: int | None = None) -> "LogCounter":
+        """Returns a counter of what the log's transforms need."""
+        vocabularies, features = spec.vocabulary_columns, spec.feature_by_column
         return cls(
             {name: getattr(features[name], "separator", None) for name in vocabularies},
-            {name: name in spec.quantile_columns for name in measured},
+            {name: name in spec.quantile_columns for name in spec.measured_columns},
             capacity or spec.data.max_distinct_values,
             [name for name in vocabularies if getattr(features[name], "rank_by", None) == "tf_idf"],
         )

@@ -10,7 +10,7 @@ import tensorflow_transform as tft
 
 from common.errors import InputError
 from models.feature_map import RESERVED_IDS, FeatureMap
-from transforms.features.learned import EMPTY_VOCABULARY, Learned, numbers, vocabulary_files, vocabulary_name
+from transforms.features.learned import EMPTY_VOCABULARY, Learned, vocabulary_name
 from transforms.log.spec import Categorical, LogSpec, Multivalent, Numeric, Text
 from transforms.text.tokenize import text_map, tokenize
 
@@ -26,33 +26,31 @@ MIN_MAX_BUCKETS = 101
 _TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
 
 
-def preprocessing_fn(inputs: dict[str, tf.Tensor], custom_config: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """TFX Transform's entry point.
+def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor]:
+    """The function that TensorFlow Transform traces: the graph of training and of serving.
 
     Args:
         inputs: [N] tensors, float32 with NaN or string with "" where a value is missing.
-        custom_config: `spec` is the LogSpec as JSON; `learned` what the training rows have taught, without which the
-            rows that TFT analyses are summarized.
+        learned: What the training rows have taught, and the description of the log.
 
     Returns:
         `ids` int64 [N, S], `dense` float32 [N, D] where there are dense features, `tokens` and `segments` int64 [N, T]
         where there is a text, `label` float32 [N, tasks].
     """
-    spec = LogSpec.model_validate_json(custom_config["spec"])
-    outputs = pack(inputs, spec, custom_config.get("learned"))
-    outputs["label"] = tf.stack([tf.reshape(inputs[name], [-1]) for name in spec.label_columns], axis=1)
+    outputs = _pack(inputs, learned)
+    labels = [tf.reshape(inputs[name], [-1]) for name in learned.spec.label_columns]
+    outputs["label"] = tf.stack(labels, axis=1)
     return outputs
 
 
-def pack(inputs: dict[str, tf.Tensor], spec: LogSpec, learned: Learned | None = None) -> dict[str, tf.Tensor]:
-    """The features of `preprocessing_fn`, without the label."""
-    analyzed = numbers(inputs, spec, learned)
-    files = vocabulary_files(inputs, spec, learned)
+def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor]:
+    """Returns the features of `preprocessing_fn`, without the label."""
+    analyzed, files = learned.numbers(), learned.write_vocabularies()
     fields: list[_Fields] = []
     dense: list[tf.Tensor] = []
     outputs: dict[str, tf.Tensor] = {}
     # The columns of a feature go through the graph together: a request waits for operations, not for numbers.
-    for feature in spec.features:
+    for feature in learned.spec.features:
         columns = [tf.reshape(inputs[column], [-1]) for column in feature.columns]
         figures = [analyzed[column] for column in feature.columns if column in analyzed]
         assets = [files[column] for column in feature.columns if column in files]

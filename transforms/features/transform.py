@@ -79,11 +79,8 @@ def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Pa
     for part in (GRAPH, METADATA):
         shutil.rmtree(folder / part, ignore_errors=True)
     with tempfile.TemporaryDirectory() as scratch:
-        learned = Learned(summary, pathlib.Path(scratch))
-        learned.write(spec)
-        preprocess = functools.partial(
-            preprocessing_fn, custom_config={"spec": spec.model_dump_json(), "learned": learned}
-        )
+        learned = Learned(spec, summary, pathlib.Path(scratch))
+        preprocess = functools.partial(preprocessing_fn, learned=learned)
         analyze_in_place(preprocess, False, features, types, str(folder))
 
 
