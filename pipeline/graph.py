@@ -102,7 +102,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple:
 
 
 def _workers(config: RunConfig, output: pathlib.Path) -> str:
-    return config.crew(output / "tfx").to_json()
+    return config.workers_for(output / "tfx").to_json()
 
 
 def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:

@@ -34,7 +34,7 @@ def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> lis
         return list(paths)
     place = output / PREPARED
     announce(f"Joining the files of {folders[0]}")
-    made = join(pathlib.Path(folders[0]), place, Options(seed=config.seed), config.crew(scratch=place))
+    made = join(pathlib.Path(folders[0]), place, Options(seed=config.seed), config.workers_for(scratch=place))
     rejected = sum(made.rejected.values())
     announce(f"{made.rows:,} rows of {made.lines:,} lines; {rejected:,} malformed lines are in {place / 'dead_letter'}")
     return [made.log]

@@ -49,7 +49,7 @@ def finish(
     announce("Metrics on the test rows")
     test = payload_files(examples / "Split-test")
     evaluation = artifacts.folder("GatedEvaluator", "evaluation")
-    workers = config.crew(output / "tfx")
+    workers = config.workers_for(output / "tfx")
     rows = rows_of(fingerprint_files(data), config)
     metrics, scored, others = evaluate(evaluation, baseline, test, config.log_spec, config.evaluation, rows, workers)
     if tail := metrics["tail"]:

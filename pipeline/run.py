@@ -49,9 +49,9 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
 
     Only a folder's first run is sure to read the log; in another, the cache may have what it makes of it.
     """
-    crew = config.crew()
-    processes = min(crew.most or cores(), cores())
-    if crew.beam_args or processes == 1 or sum(map(os.path.getsize, files)) <= RANGE_BYTES:
+    workers = config.workers_for()
+    processes = min(workers.most or cores(), cores())
+    if workers.beam_args or processes == 1 or sum(map(os.path.getsize, files)) <= RANGE_BYTES:
         yield
         return
     # This process and the one that gets ready take a core each.

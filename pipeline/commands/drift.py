@@ -42,7 +42,7 @@ def drift(
     loaded = load_config(config, settings)
     if output:
         check_output(output)
-    workers = loaded.crew()
+    workers = loaded.workers_for()
     limits, rows = loaded.monitoring, loaded.statistics.max_rows
     found = compare_logs(loaded.log_spec, list(data), list(against), kind, limits, rows, loaded.seed, workers)
     for comparison in found["comparisons"]:

@@ -12,7 +12,7 @@ from tfx.types.standard_artifacts import Examples
 from common.processes import Workers
 from common.progress import now_and_then
 from transforms.log.ingest import SPLITS, ingest
-from transforms.log.read_ahead import taken
+from transforms.log.read_ahead import handed_over
 from transforms.log.spec import LogSpec
 
 
@@ -33,10 +33,11 @@ def LogExampleGen(
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
     log = LogSpec.model_validate_json(spec)
-    crew = Workers.from_json(workers)
     paths = json.loads(files)
-    with taken(log, paths, seed) as begun:
-        result = ingest(log, paths, seed, folders, pathlib.Path(dead_letter), crew, now_and_then(), begun)
+    with handed_over(log, paths, seed) as partial:
+        result = ingest(
+            log, paths, seed, folders, pathlib.Path(dead_letter), Workers.from_json(workers), now_and_then(), partial
+        )
     examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_PARQUET)
     examples.set_string_custom_property("data_fingerprint", data_fingerprint)
     (pathlib.Path(examples.uri) / "counts.json").write_text(result.to_json())

@@ -24,8 +24,9 @@ def LogStatisticsGen(
 ):
     """`max_rows`: of a split of more rows, a sample of so many; `workers`: see Workers.from_json."""
     splits = artifact_utils.decode_split_names(examples.split_names)
-    crew = Workers.from_json(workers)
-    rates = write_statistics(pathlib.Path(examples.uri), pathlib.Path(statistics.uri), splits, max_rows, seed, crew)
+    log_workers = Workers.from_json(workers)
+    folders = pathlib.Path(examples.uri), pathlib.Path(statistics.uri)
+    rates = write_statistics(*folders, splits, max_rows, seed, log_workers)
     statistics.split_names = examples.split_names
     statistics.span = examples.span
     statistics.set_string_custom_property(RATES, json.dumps(rates))

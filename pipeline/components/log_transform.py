@@ -30,15 +30,15 @@ def LogTransform(
     code_version: Parameter[str],
 ):
     """`spec`: LogSpec as JSON; `workers`: see Workers.from_json; `code_version`: another one, another cache entry."""
-    log, crew = LogSpec.model_validate_json(spec), Workers.from_json(workers)
+    log, log_workers = LogSpec.model_validate_json(spec), Workers.from_json(workers)
     names = artifact_utils.decode_split_names(examples.split_names)
     source, target = pathlib.Path(examples.uri), pathlib.Path(transformed_examples.uri)
     graph = pathlib.Path(transform_graph.uri)
     train = payload_files(source / "Split-train")
-    analyze(log, train, graph, crew, announce)
+    analyze(log, train, graph, log_workers, announce)
     rate = json.loads(statistics.get_string_custom_property(RATES))["train"]
     keep_statistics(Sampled(read_statistics(pathlib.Path(statistics.uri), "train"), rate), payload_rows(train), graph)
     splits = {name: (source / f"Split-{name}", target / f"Split-{name}") for name in names}
-    transform(log, graph, splits, seed, crew, now_and_then())
+    transform(log, graph, splits, seed, log_workers, now_and_then())
     rest()  # what follows trains
     transformed_examples.split_names = examples.split_names

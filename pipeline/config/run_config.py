@@ -275,7 +275,7 @@ class RunConfig(LogSpec):
             raise ValueError(f"serving.position: no column of the role position: {', '.join(unknown)}")
         return self
 
-    def crew(self, scratch: pathlib.Path | None = None) -> Workers:
+    def workers_for(self, scratch: pathlib.Path | None = None) -> Workers:
         """Who works on the parts of the log; `scratch` is a folder that Beam's workers see as well."""
         return Workers(self.workers, tuple(self.beam_args), scratch)
 

@@ -112,7 +112,7 @@ def describe_test(config: RunConfig, log: TransformedLog) -> ScoredRows:
     if rare is None:
         return scored
     test, train = (payload_files(log.payload / f"Split-{split}") for split in ("test", "train"))
-    tail = tail_rows(test, train, rare.columns, rare.max_count, config.crew(log.payload.parent))
+    tail = tail_rows(test, train, rare.columns, rare.max_count, config.workers_for(log.payload.parent))
     announce(f"Tail: {tail.sum():,} of {len(tail):,} test rows, {' x '.join(rare.columns)}")
     return dataclasses.replace(scored, tail=tail, tail_of=rare.model_dump())
 

@@ -21,7 +21,7 @@ from serving.server.metrics import Metrics
 from serving.server.options import ServerOptions
 from serving.server.served import ServedVersion
 from serving.server.session_options import session_config
-from serving.server.versions import Version, VersionManager, Workers
+from serving.server.versions import LoadExecutors, Version, VersionManager
 from serving.server.warmup import replay_warmup
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class ServerCore:
         except ServingError as error:
             raise InputError(f"{options.model_config_file or options.model_base_path}: {error.message}") from error
         self._reloading = threading.Lock()
-        self._workers = Workers(
+        self._executors = LoadExecutors(
             concurrent.futures.ThreadPoolExecutor(max(options.num_load_threads, 1), "load"),
             concurrent.futures.ThreadPoolExecutor(max(options.num_unload_threads, 1), "unload"),
             options.max_num_load_retries,
@@ -98,8 +98,8 @@ class ServerCore:
             thread.join()
         for manager in self._models.values():
             manager.stop()
-        self._workers.load.shutdown(cancel_futures=True)
-        self._workers.unload.shutdown()
+        self._executors.load.shutdown(cancel_futures=True)
+        self._executors.unload.shutdown()
         self._batching.close()
 
     # Requests ---------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class ServerCore:
         def load(number: int, path: pathlib.Path) -> Servable | BatchingServable:
             return self._load(name, number, path)
 
-        return VersionManager(name, base, load, self._workers)
+        return VersionManager(name, base, load, self._executors)
 
     def _new_labels(
         self, config: model_server_config_pb2.ModelServerConfig, old: dict[str, dict[str, int]]

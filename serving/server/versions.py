@@ -50,7 +50,7 @@ class Version:
 
 
 @dataclasses.dataclass(frozen=True)
-class Workers:
+class LoadExecutors:
     """Where versions load and unload, and how often and after how many seconds a load is tried again (V5)."""
 
     load: concurrent.futures.Executor
@@ -90,7 +90,7 @@ class VersionManager:
         name: The model's name.
         base_path: Where its versions lie.
         load: (number, folder) -> the servable, warmed up; what it raises is the version's error.
-        workers: Where that runs.
+        executors: Where that runs.
 
     Attributes:
         base_path: Where its versions lie.
@@ -102,13 +102,13 @@ class VersionManager:
         name: str,
         base_path: pathlib.Path,
         load: Callable[[int, pathlib.Path], Servable | BatchingServable],
-        workers: Workers,
+        executors: LoadExecutors,
     ):
         self.name = name
         self.base_path = base_path
         self.policy = Policy()
         self._load_servable = load
-        self._workers = workers
+        self._executors = executors
         self._versions: dict[int, Version] = {}
         self._available: dict[int, Version] = {}
         self._lock = threading.Condition()
@@ -133,7 +133,7 @@ class VersionManager:
         with self._lock:
             version.users -= 1
             if version.users == 0 and version.state == "UNLOADING":
-                self._workers.unload.submit(self._close, version)
+                self._executors.unload.submit(self._close, version)
 
     # What is wanted ---------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class VersionManager:
         for version in wanted:
             if version.state == "START" and not self._stopped:
                 version.state = "LOADING"
-                started.append(self._workers.load.submit(self._load, version))
+                started.append(self._executors.load.submit(self._load, version))
         return started
 
     # Loading and unloading --------------------------------------------------------------------------------------------
@@ -210,18 +210,18 @@ class VersionManager:
         log.error("Loading servable {name: %s version: %d} failed: %s", self.name, version.number, error.message)
         with self._lock:
             version.tries += 1
-            if version.tries > self._workers.retries or not version.wanted:
+            if version.tries > self._executors.retries or not version.wanted:
                 version.state = "END"
                 version.error_code, version.error_message = error.code, error.message or ""
                 return
-        retry = threading.Timer(max(self._workers.retry_seconds, 0), self._retry, [version, error])
+        retry = threading.Timer(max(self._executors.retry_seconds, 0), self._retry, [version, error])
         retry.daemon = True
         retry.start()
 
     def _retry(self, version: Version, error: ServingError) -> None:
         with self._lock:
             if version.wanted and not self._stopped:
-                self._workers.load.submit(self._load, version)
+                self._executors.load.submit(self._load, version)
             else:
                 version.state = "END"
                 version.error_code, version.error_message = error.code, error.message or ""
@@ -230,7 +230,7 @@ class VersionManager:
         version.state = "UNLOADING"
         del self._available[version.number]
         if version.users == 0:
-            self._workers.unload.submit(self._close, version)
+            self._executors.unload.submit(self._close, version)
 
     def _close(self, version: Version) -> None:
         if version.servable is not None:

@@ -285,4 +285,4 @@ def test_the_command_line_hands_arguments_for_beam_on(monkeypatch, tmp_path):
     told = [f"--beam-arg={argument}" for argument in arguments]
     assert call("run", tmp_path / "config.yaml", "--data", "log.tsv", "--output", tmp_path / "out", *told)[0] == 0
     [config] = configurations
-    assert config.beam_args == arguments and config.crew(tmp_path).beam_args == tuple(arguments)
+    assert config.beam_args == arguments and config.workers_for(tmp_path).beam_args == tuple(arguments)

@@ -102,7 +102,7 @@ def test_a_users_mistake_within_a_step_is_one_line_and_others_keep_their_traceba
         "data_fingerprint": "f",
         "seed": 0,
         "dead_letter": str(tmp_path / "dead_letter"),
-        "workers": config.crew().to_json(),
+        "workers": config.workers_for().to_json(),
     }
     reader = "pipeline.components.log_example_gen.LogExampleGen_Executor"
     examples = "examples=tfx.types.standard_artifacts.Examples"

@@ -122,20 +122,20 @@ folder = pathlib.Path(sys.argv[1])
 features = [{"kind": "numeric", "columns": ["n"]}]
 values = {"name": "x", "data": {"columns": ["label", "n"], "labels": {"ctr": "label"}}, "features": features}
 
-def begun(**options):
+def started(**options):
     global warmed
     warmed = []
     config = RunConfig.model_validate(values | {"model": {"name": "lr"}} | options)
     with run.working_ahead(config, [str(folder / "log.tsv")], folder / "out"):
-        return [read_ahead._current is not None, len(warmed)]
+        return [len(read_ahead._waiting) > 0, len(warmed)]
 
-found = [begun(), begun(workers=1), begun(beam_args=["--x"])]
+found = [started(), started(workers=1), started(beam_args=["--x"])]
 (folder / "out" / "tfx").mkdir(parents=True)
 (folder / "out" / "tfx" / "metadata.sqlite").touch()
-found.append(begun())
+found.append(started())
 (folder / "out" / "tfx" / "metadata.sqlite").unlink()
 run.RANGE_BYTES = 1000
-found.append(begun())
+found.append(started())
 print(json.dumps(found))
 """
 

@@ -21,7 +21,7 @@ from transforms.log import readers
 from common.errors import InputError
 from transforms.log.ingest import SPLITS, ingest
 from common.processes import Workers
-from transforms.log.read_ahead import ReadAhead, reading_ahead, taken
+from transforms.log.read_ahead import ReadAhead, handed_over, reading_ahead
 from transforms.log.spec import LogSpec
 
 readers.RANGE_BYTES = 500
@@ -32,12 +32,12 @@ def log(**split):
     data = {"columns": ["label", "n", "c"], "labels": {"ctr": "label"}, "split": split, "max_bad_row_rate": 0.1}
     return LogSpec.model_validate({"data": data, "features": features})
 
-def ingested(name, spec, begun=None):
+def ingested(name, spec, partial=None):
     folders = {split: here / name / split for split in SPLITS}
     for folder in folders.values():
         folder.mkdir(parents=True)
     try:
-        said = ingest(spec, [path], 1, folders, here / "dead", Workers(processes=1), begun=begun).to_json()
+        said = ingest(spec, [path], 1, folders, here / "dead", Workers(processes=1), partial=partial).to_json()
     except InputError as error:
         said = str(error)
     found = {}
@@ -84,12 +84,12 @@ def test_what_is_read_ahead_is_what_would_be_read_in_time(start, split):
 spec = log({split})
 with ReadAhead(spec, [path], 1, here / "not" / "there", 2) as ahead:
     all_read(ahead)
-    begun = ahead.take(spec, [path], 1)
-    parts = [len(begun.ranges), len(begun.parsed), begun.placed is not None]
-    whole = ingested("whole", spec, begun)
+    partial = ahead.take()
+    parts = [len(partial.ranges), len(partial.results), partial.placed is not None]
+    whole = ingested("whole", spec, partial)
 with ReadAhead(spec, [path], 1, here / "not" / "there", 1) as ahead:
-    begun = ahead.take(spec, [path], 1)
-    some = [len(begun.parsed) < len(begun.ranges), begun.placed is None, ingested("some", spec, begun)]
+    partial = ahead.take()
+    some = [len(partial.results) < len(partial.ranges), partial.placed is None, ingested("some", spec, partial)]
 print(json.dumps([parts, whole, some, ingested("none", spec), left()]))
 """
     parts, whole, (cut, not_placed, some), none, left = answer(start(code))
@@ -105,7 +105,7 @@ def test_too_many_malformed_rows_are_said_as_ever(start):
 spec = log()
 with ReadAhead(spec, [path], 1, here / "x", 2) as ahead:
     all_read(ahead)
-    whole = ingested("whole", spec, ahead.take(spec, [path], 1))
+    whole = ingested("whole", spec, ahead.take())
 print(json.dumps([whole, ingested("none", spec), left()]))
 """
     whole, none, left = answer(start(code, bad=3))
@@ -118,20 +118,32 @@ def test_another_log_or_a_changed_one_is_not_taken(start):
 spec, found = log(), []
 with reading_ahead(spec, [path], 1, here / "x", 1):
     for wanted in ((log(by="hash"), [path], 1), (spec, [path, path], 1), (spec, [path], 2)):
-        with ReadAhead(spec, [path], 1, here / "x", 1) as ahead:
-            found.append(ahead.take(*wanted))
+        with handed_over(*wanted) as partial:
+            found.append(partial)
     os.utime(path, (1, 1))
-    with taken(spec, [path], 1) as begun:
-        found.append(begun)
+    with handed_over(spec, [path], 1) as partial:
+        found.append(partial)
 with reading_ahead(spec, [path], 1, here / "x", 1):
     os.rename(path, path + ".moved")
-    with taken(spec, [path], 1) as begun:
-        found.append(begun)
-with taken(spec, [path], 1) as begun:
-    found.append(begun)
+    with handed_over(spec, [path], 1) as partial:
+        found.append(partial)
+with handed_over(spec, [path], 1) as partial:
+    found.append(partial)
 print(json.dumps([found, left()]))
 """
     assert answer(start(code)) == [[None] * 6, []]
+
+
+def test_what_is_read_ahead_is_handed_over_once(start):
+    code = """
+spec, found = log(), []
+with reading_ahead(spec, [path], 1, here / "x", 1):
+    for _ in range(2):
+        with handed_over(LogSpec.model_validate_json(spec.model_dump_json()), [path], 1) as partial:
+            found.append(partial is not None and len(partial.ranges) > 30)
+print(json.dumps([found, left()]))
+"""
+    assert answer(start(code)) == [[True, False], []]
 
 
 def test_a_file_that_cannot_be_read_is_the_users_mistake_when_it_is_asked_for(start):
@@ -139,7 +151,7 @@ def test_a_file_that_cannot_be_read_is_the_users_mistake_when_it_is_asked_for(st
 open(path, "w").close()
 with ReadAhead(log(), [path], 1, here / "x", 1) as ahead:
     try:
-        ahead.take(log(), [path], 1)
+        ahead.take()
     except InputError as error:
         said = str(error)
 print(json.dumps([said, left()]))

@@ -119,7 +119,7 @@ def _arguments(saved_model: pathlib.Path) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Part:
+class _PartToPack:
     """A part of the payload, where its packed rows go, and the seed of their order (None: that of the log)."""
 
     source: pathlib.Path
@@ -149,7 +149,7 @@ def transform(
     Returns:
         Rows by split.
     """
-    parts: list[_Part] = []
+    parts: list[_PartToPack] = []
     rows: dict[str, int] = {}
     for name, (source, target) in splits.items():
         target.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ def transform(
         rows[name] = payload_rows(files)
         for index, file in enumerate(files):
             part = target / f"packed-{index:05d}-of-{len(files):05d}.parquet"
-            parts.append(_Part(file, part, (seed, index) if name == "train" else None))
+            parts.append(_PartToPack(file, part, (seed, index) if name == "train" else None))
     done = workers.map(
         _TransformPart(spec.model_dump_json(), graph),
         parts,
@@ -175,7 +175,7 @@ class _TransformPart:
     spec: str
     graph: pathlib.Path
 
-    def __call__(self, part: _Part) -> int:
+    def __call__(self, part: _PartToPack) -> int:
         spec = LogSpec.model_validate_json(self.spec)
         if spec.text:
             load_text_operations()

@@ -6,7 +6,7 @@ import numpy as np
 
 from transforms.generate.click_model import HiddenModel, sigmoid
 from transforms.generate.columns import Column
-from transforms.generate.formats import LogSpec
+from transforms.generate.formats import LogLayout
 
 BLOCK_ROWS = 1 << 15
 
@@ -41,7 +41,7 @@ def _draw_uint16(bits: np.random.PCG64, keys: list[str], rows: int) -> dict[str,
     return {key: draws[i, :rows] for i, key in enumerate(keys)}
 
 
-def draw_block(spec: LogSpec, seed: np.random.SeedSequence, start: int, rows: int) -> Block:
+def draw_block(spec: LogLayout, seed: np.random.SeedSequence, start: int, rows: int) -> Block:
     """The first `rows` rows of the block that `seed` describes; `rows` is at most `BLOCK_ROWS`."""
     bits = np.random.PCG64(seed)
     uniform = (bits.random_raw(BLOCK_ROWS)[:rows] >> np.uint64(11)) * 2.0**-53

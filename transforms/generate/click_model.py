@@ -9,7 +9,7 @@ import numpy as np
 from common.errors import InputError
 from common.hashing import hash_values
 from transforms.generate.columns import Column, Integer, code_shares
-from transforms.generate.formats import LogSpec
+from transforms.generate.formats import LogLayout
 
 Interactions = Literal["both", "pairs", "triples", "none"]
 
@@ -95,7 +95,7 @@ class HiddenModel:
         InputError: a term names a column that the format does not have.
     """
 
-    def __init__(self, spec: LogSpec, model: ClickModel) -> None:
+    def __init__(self, spec: LogLayout, model: ClickModel) -> None:
         by_name = {column.name: column for column in spec.columns}
         total_weight = np.sqrt(sum(column.main_weight**2 for column in spec.columns))
         self.main: dict[str, np.ndarray] = {}
@@ -124,7 +124,7 @@ class HiddenModel:
         return logits
 
 
-def _terms(spec: LogSpec, model: ClickModel) -> list[Term]:
+def _terms(spec: LogLayout, model: ClickModel) -> list[Term]:
     planted: list[tuple[tuple[tuple[str, ...], ...], float]] = []
     if model.interactions in ("both", "pairs"):
         planted.append((spec.pairs if model.pairs is None else model.pairs, model.pair_strength))

@@ -6,7 +6,7 @@ from transforms.generate.columns import Categorical, Column, Integer
 
 
 @dataclasses.dataclass(frozen=True)
-class LogSpec:
+class LogLayout:
     """One layout: its columns in file order (without label, id and time) and where the click model plants effects.
 
     The pair and triple columns can be split into two halves of equal mass (no value holds more than half the rows)
@@ -27,7 +27,7 @@ class LogSpec:
     texts: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-CRITEO = LogSpec(
+CRITEO = LogLayout(
     name="criteo",
     columns=(
         Integer("I1", 0.447, "ads", zero=0.81, log_mean=0.9, log_std=1.3, maximum=600),
@@ -77,7 +77,7 @@ CRITEO = LogSpec(
     header="",
 )
 
-AVAZU = LogSpec(
+AVAZU = LogLayout(
     name="avazu",
     columns=(
         Categorical(
@@ -131,7 +131,7 @@ def _words(name: str, words: str, missing: float = 0.0) -> Categorical:
 
 
 # Words act by themselves, a word of the title with the shop's category, and a word of the query with one of the title.
-TEXT = LogSpec(
+TEXT = LogLayout(
     name="text",
     columns=(
         Integer("age", 0.1, zero=0.0, log_mean=3.5, log_std=0.4, maximum=90),
@@ -155,6 +155,6 @@ TEXT = LogSpec(
 FORMATS = {spec.name: spec for spec in (CRITEO, AVAZU, TEXT)}
 
 
-def words_of(spec: LogSpec) -> tuple[str, ...]:
+def words_of(spec: LogLayout) -> tuple[str, ...]:
     """The words of a layout's texts, each once."""
     return tuple(dict.fromkeys(word for column in spec.columns for word in getattr(column, "words", ())))

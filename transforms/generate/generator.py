@@ -14,7 +14,7 @@ from common.errors import InputError
 from common.files import atomic_path
 from transforms.generate.blocks import BLOCK_ROWS, draw_block, draw_labels
 from transforms.generate.click_model import ClickModel, HiddenModel, solve_bias
-from transforms.generate.formats import FORMATS, LogSpec
+from transforms.generate.formats import FORMATS, LogLayout
 from transforms.generate.writer import block_table, open_log, write_options
 
 # Up to this many rows `best_auc` is exact; of a longer log it is that of the first rows (standard error about 0.0003).
@@ -85,7 +85,7 @@ def generate(
     return GenerateResult(rows, score.positives, score.auc(), score.loss / rows, output, truth_path)
 
 
-def _check(log_format: str, rows: int, seed: int, output: pathlib.Path) -> LogSpec:
+def _check(log_format: str, rows: int, seed: int, output: pathlib.Path) -> LogLayout:
     if log_format not in FORMATS:
         raise InputError(f"unknown log format {log_format!r}: use one of {', '.join(FORMATS)}")
     check_whole(rows=(rows, 1), seed=(seed, 0))
@@ -107,7 +107,7 @@ def check_whole(**numbers: tuple[int, int]) -> None:
             raise InputError(f"{name} should be a whole number of at least {least}. Received: {value!r}")
 
 
-def intercept(spec: LogSpec, hidden: HiddenModel, model: ClickModel) -> float:
+def intercept(spec: LogLayout, hidden: HiddenModel, model: ClickModel) -> float:
     """The bias that makes the expected click-through rate that of the model, the same for all seeds."""
     sequences = (np.random.SeedSequence(0, spawn_key=(number,)) for number in _CALIBRATION)
     logits = [hidden.logits(draw_block(spec, sequence, 0, BLOCK_ROWS).codes) for sequence in sequences]
@@ -115,7 +115,7 @@ def intercept(spec: LogSpec, hidden: HiddenModel, model: ClickModel) -> float:
 
 
 def _write(
-    spec: LogSpec,
+    spec: LogLayout,
     hidden: HiddenModel,
     bias: float,
     rows: int,

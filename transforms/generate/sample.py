@@ -6,7 +6,7 @@ import numpy as np
 
 from transforms.generate.blocks import BLOCK_ROWS, draw_block, draw_labels
 from transforms.generate.click_model import ClickModel, HiddenModel
-from transforms.generate.formats import LogSpec
+from transforms.generate.formats import LogLayout
 from transforms.generate.generator import intercept
 
 
@@ -27,7 +27,7 @@ class Sample:
     probabilities: np.ndarray
 
 
-def sample(spec: LogSpec, model: ClickModel, rows: int, seed: int) -> Sample:
+def sample(spec: LogLayout, model: ClickModel, rows: int, seed: int) -> Sample:
     """The rows that `generate` writes for the same arguments."""
     hidden = HiddenModel(spec, model)
     bias = intercept(spec, hidden, model)

@@ -14,14 +14,14 @@ import pyarrow.csv
 from common.hashing import hash_values, hex_tokens, splitmix64
 from transforms.generate.blocks import Block
 from transforms.generate.columns import Categorical, Column
-from transforms.generate.formats import LogSpec
+from transforms.generate.formats import LogLayout
 
 _FIRST_HOUR = np.datetime64("2014-10-21T00", "h")
 # Level 6 makes the log an eighth smaller and takes longer than the rest of the run together.
 _GZIP_LEVEL = 1
 
 
-def block_table(spec: LogSpec, block: Block, labels: np.ndarray, seed: int) -> pa.Table:
+def block_table(spec: LogLayout, block: Block, labels: np.ndarray, seed: int) -> pa.Table:
     """The rows as the file shows them, in file order; missing values are null."""
     columns: list[pa.Array] = [pa.array(labels)]
     if spec.with_id_and_hour:
@@ -70,7 +70,7 @@ def _hours(hours: np.ndarray) -> pa.Array:
     return texts.take(pa.array(inverse))
 
 
-def write_options(spec: LogSpec) -> pyarrow.csv.WriteOptions:
+def write_options(spec: LogLayout) -> pyarrow.csv.WriteOptions:
     return pyarrow.csv.WriteOptions(
         include_header=False, delimiter=spec.delimiter, quoting_style="none", batch_size=4096
     )

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from common.hashing import splitmix64
 from transforms.kddcup2012.layout import COLUMNS, USER_COLUMNS
-from transforms.kddcup2012.read import Part, Rows, Tally, read_part
+from transforms.kddcup2012.read import Rows, TablePart, Tally, read_part
 from transforms.kddcup2012.tables import Lookup, bucket_name, map_arrow, mixed, numbers, present_in, write_arrow
 
 TRAIN, VALIDATION, TEST, PUBLIC = range(4)
@@ -52,7 +52,7 @@ class ReadLines:
     folds: int
     most_lines: int | None
 
-    def __call__(self, part: Part) -> Counted:
+    def __call__(self, part: TablePart) -> Counted:
         users = Lookup(*self.users)
         tally, letters, batches = Tally(), [], []
         for rows in read_part(part):

@@ -23,7 +23,7 @@ from transforms.kddcup2012.history import CountLines, MergeCounts, Total, parts_
 from transforms.kddcup2012.join import Join, Joined, place
 from transforms.kddcup2012.layout import PARTS, PUBLIC_TEST, TOKEN_TABLES, Files, Table, find_tables
 from transforms.kddcup2012.lines import PUBLIC, TRAIN, Counted, ReadLines
-from transforms.kddcup2012.read import Part, Tally, ranges_of
+from transforms.kddcup2012.read import TablePart, Tally, ranges_of
 from transforms.kddcup2012.tables import bits_for
 from transforms.kddcup2012.tokens import (
     Bucket,
@@ -192,7 +192,7 @@ class _Steps:
             progress=lambda done: self._progress(f"{what}: {done:,} of {len(items):,} parts"),
         )
 
-    def _reads(self, table: Table, first: int = 0) -> list[Part]:
+    def _reads(self, table: Table, first: int = 0) -> list[TablePart]:
         return ranges_of(table, self._workers, first)
 
     def _folder(self, *names: str) -> pathlib.Path:

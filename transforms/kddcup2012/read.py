@@ -24,7 +24,7 @@ _NO_LABEL = "none"  # a log must name one; these files are read without
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class TablePart:
     """A range of a file, and its number among all ranges of its stage."""
 
     table: Table
@@ -85,7 +85,7 @@ def _kind(reason: str) -> str:
     return reason.split(", found")[0].split(" '")[0]
 
 
-def ranges_of(table: Table, workers: Workers, first: int = 0) -> list[Part]:
+def ranges_of(table: Table, workers: Workers, first: int = 0) -> list[TablePart]:
     """What parts of a file can be read by themselves, numbered from `first`.
 
     Raises:
@@ -94,10 +94,10 @@ def ranges_of(table: Table, workers: Workers, first: int = 0) -> list[Part]:
     found = plan([str(table.path)], _spec(table), labels=False, workers=workers)
     if not table.header:
         found = [dataclasses.replace(part, columns=table.columns) for part in found]
-    return [Part(table, number, part) for number, part in enumerate(found, first)]
+    return [TablePart(table, number, part) for number, part in enumerate(found, first)]
 
 
-def read_part(part: Part) -> Iterator[Rows]:
+def read_part(part: TablePart) -> Iterator[Rows]:
     """The rows of a range, in order.
 
     Raises:

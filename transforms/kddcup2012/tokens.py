@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from transforms.kddcup2012.layout import WEIGHTS
-from transforms.kddcup2012.read import Part, Tally, read_part
+from transforms.kddcup2012.read import TablePart, Tally, read_part
 from transforms.kddcup2012.tables import (
     KEY,
     Lookup,
@@ -35,7 +35,7 @@ class ReadTable:
 
     folder: pathlib.Path
 
-    def __call__(self, part: Part) -> tuple[Tally, list[str]]:
+    def __call__(self, part: TablePart) -> tuple[Tally, list[str]]:
         tally, letters, tables = Tally(), [], []
         place = self.folder / part.table.columns[0] / _PARTS
         for rows in read_part(part):

@@ -26,7 +26,7 @@ SPLITS = ("train", "validation", "test")
 DEAD_LETTERS_KEPT = 100_000
 EARLY_STOP_FACTOR = 2.0  # times data.max_bad_row_rate: so many malformed rows stop the reading before its end
 SCRATCH = ".unfinished"
-_NOT_SPLIT = "log"
+_UNSPLIT = "log"
 _SHOWN_VALUE = re.compile(r" '.*' ", re.DOTALL)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -52,7 +52,7 @@ def ingest(
     dead_letter: pathlib.Path,
     workers: Workers,
     progress: Callable[[str], None] = lambda text: None,
-    begun: "Begun | None" = None,
+    partial: "PartialIngest | None" = None,
 ) -> IngestResult:
     """Reads the log once, in independent ranges: what it makes is the same whoever reads them.
 
@@ -65,7 +65,7 @@ def ingest(
         dead_letter: Folder for `rejects.jsonl`, one object per malformed row: file, line (from 1), reason, text.
         workers: Who reads the ranges; all of them must see the files and the folders.
         progress: Told how many ranges are read.
-        begun: What of this log is read already.
+        partial: What of this log is read already.
 
     Raises:
         InputError: a file cannot be read, too many rows are malformed, a split is empty, the labels of the training
@@ -75,29 +75,29 @@ def ingest(
     _clear(scratch, split_folders)
     scratch.mkdir()
     try:
-        begun = begun or Begun(plan(files, spec, workers=workers), [])
-        ranges, before = begun.ranges, begun.parsed
+        partial = partial or PartialIngest(plan(files, spec, workers=workers), [])
+        ranges, before = partial.ranges, partial.results
 
-        def judge(read: list[Parsed]) -> None:
+        def judge(read: list[IngestedRange]) -> None:
             _stop_early(spec, ranges, before + read, dead_letter)
 
         for count in range(1, len(before) + 1):
             _stop_early(spec, ranges, before[:count], dead_letter)
-        work, items = begin(spec, files, seed, ranges, scratch)
-        found = before + workers.map(
+        work, items = range_work(spec, files, seed, ranges, scratch)
+        results = before + workers.map(
             work,
             items[len(before) :],
             sum(part.size for part in ranges[len(before) :]) / BYTES_PER_SECOND,
             progress=lambda done: progress(f"{len(before) + done:,} of {len(items):,} parts of the log read"),
             judge=judge,
         )
-        rejected, reasons = _write_dead_letters(spec, ranges, found, dead_letter)
-        if begun.placed is None:
-            place(spec, found, split_folders)
+        rejected, reasons = _write_dead_letters(spec, ranges, results, dead_letter)
+        if partial.placed is None:
+            place(spec, results, split_folders)
         else:
-            _move(begun.placed, split_folders)
+            _move(partial.placed, split_folders)
         result = _count(spec, split_folders, rejected, reasons)
-        lines = sum(part.lines for part in found)
+        lines = sum(each.lines for each in results)
         if sum(result.rows.values()) + rejected != lines:
             raise RuntimeError(f"{result.rows} rows and {rejected} malformed ones of {lines} lines")
         _check_splits(result, _present(spec, split_folders["train"]), spec.label_columns[0])
@@ -118,24 +118,27 @@ def _clear(scratch: pathlib.Path, split_folders: Mapping[str, pathlib.Path]) -> 
 # One range -----------------------------------------------------------------------------------------------------------
 
 
-def begin(
-    spec: LogSpec, files: Sequence[str], seed: int, ranges: Sequence[Range], scratch: pathlib.Path
-) -> "tuple[Callable[[Item], Parsed], list[Item]]":
-    """What reads a range of a log into a folder, and what it is given for each of them, in order."""
-    items = [Item(number, files.index(part.path), part) for number, part in enumerate(ranges)]
-    return _Work(spec, seed, scratch), items
-
-
 @dataclasses.dataclass(frozen=True)
-class Item:
+class NumberedRange:
+    """A range with its number in the log and that of its file, both from 0."""
+
     number: int
     file: int
     part: Range
 
 
 @dataclasses.dataclass(frozen=True)
-class Parsed:
-    """What became of a range: parts of payload per split, or of the log where the splits are not known yet."""
+class IngestedRange:
+    """What became of a range: counts, dead letters, and parts of payload.
+
+    Attributes:
+        lines: How many lines were read, malformed ones included.
+        rejected: How many of them are malformed.
+        reasons: How many are, by reason.
+        first: The first malformed one.
+        letters: The file of the dead letters.
+        parts: The parts of payload per split, or of the log where the splits are not known yet (`split.by: order`).
+    """
 
     lines: int
     rejected: int
@@ -146,29 +149,37 @@ class Parsed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Begun:
-    """What has been done of an ingestion.
+class PartialIngest:
+    """What is done of an ingestion.
 
     Attributes:
         ranges: Those of the log.
-        parsed: What became of the first ones.
+        results: What became of the first ones.
         placed: The folders of the splits, where all ranges are read and their parts are in them already.
     """
 
     ranges: list[Range]
-    parsed: list[Parsed]
+    results: list[IngestedRange]
     placed: dict[str, pathlib.Path] | None = None
 
 
+def range_work(
+    spec: LogSpec, files: Sequence[str], seed: int, ranges: Sequence[Range], scratch: pathlib.Path
+) -> tuple[Callable[[NumberedRange], IngestedRange], list[NumberedRange]]:
+    """Returns the function that reads a range of a log into the scratch folder, and its arguments, one a range."""
+    items = [NumberedRange(number, files.index(part.path), part) for number, part in enumerate(ranges)]
+    return _IngestRange(spec, seed, scratch), items
+
+
 @dataclasses.dataclass(frozen=True)
-class _Work:
+class _IngestRange:
     """Reads a range and writes it below the scratch folder, each time to another place: a runner may try twice."""
 
     spec: LogSpec
     seed: int
     scratch: pathlib.Path
 
-    def __call__(self, item: Item) -> Parsed:
+    def __call__(self, item: NumberedRange) -> IngestedRange:
         folder = self.scratch / f"{item.number:06d}-{uuid.uuid4()}"
         folder.mkdir()
         split = self.spec.data.split
@@ -179,7 +190,7 @@ class _Work:
         with contextlib.ExitStack() as stack:
             letters = stack.enter_context(open(folder / "rejects.jsonl", "w"))
             writers: dict[str, PayloadWriter] = {}
-            for name in [_NOT_SPLIT] if split.by == "order" else SPLITS:
+            for name in [_UNSPLIT] if split.by == "order" else SPLITS:
                 (folder / name).mkdir()
                 writers[name] = stack.enter_context(PayloadWriter(folder / name, f"{item.number:06d}", schema))
             for batch in LogReader(self.spec).read_range(item.part):
@@ -191,7 +202,7 @@ class _Work:
                 rejected += len(batch.rejects)
                 lines += len(batch.lines) + len(batch.rejects)
         parts = {name: writer.parts for name, writer in writers.items()}
-        return Parsed(lines, rejected, reasons, first, folder / "rejects.jsonl", parts)
+        return IngestedRange(lines, rejected, reasons, first, folder / "rejects.jsonl", parts)
 
 
 def _kind(reject: Reject) -> str:
@@ -205,7 +216,7 @@ def _letter(path: str, reject: Reject) -> str:
 
 def _divided(split: Split, batch: LogBatch, file: int, seed: int) -> Iterator[tuple[str, pa.RecordBatch]]:
     if split.by == "order":
-        yield _NOT_SPLIT, batch.rows
+        yield _UNSPLIT, batch.rows
         return
     if split.by == "time":
         values = batch.rows[str(split.column)].cast(pa.string())
@@ -239,7 +250,7 @@ def _mixed(z: np.ndarray) -> np.ndarray:
 
 
 def _write_dead_letters(
-    spec: LogSpec, ranges: Sequence[Range], found: Sequence[Parsed], dead_letter: pathlib.Path
+    spec: LogSpec, ranges: Sequence[Range], results: Sequence[IngestedRange], dead_letter: pathlib.Path
 ) -> tuple[int, dict[str, int]]:
     """Writes the dead letters of the ranges that are read; how many malformed rows there are, and of which kinds.
 
@@ -248,14 +259,14 @@ def _write_dead_letters(
     """
     dead_letter.mkdir(parents=True, exist_ok=True)
     with open(dead_letter / "rejects.jsonl", "w") as letters:
-        kept = itertools.chain.from_iterable(_lines(parsed.letters) for parsed in found if parsed.rejected)
+        kept = itertools.chain.from_iterable(_lines(result.letters) for result in results if result.rejected)
         letters.writelines(itertools.islice(kept, DEAD_LETTERS_KEPT))
-    rejected, lines = sum(parsed.rejected for parsed in found), sum(parsed.lines for parsed in found)
-    reasons = sum((parsed.reasons for parsed in found), Counter[str]())
+    rejected, lines = sum(result.rejected for result in results), sum(result.lines for result in results)
+    reasons = sum((result.reasons for result in results), Counter[str]())
     max_rate = spec.data.max_bad_row_rate
     if rejected > max_rate * lines:
-        part, reject = next((part, p.first) for part, p in zip(ranges, found, strict=False) if p.first)
-        rows = f"{lines}" if len(found) == len(ranges) else f"the first {lines}"
+        part, reject = next((part, p.first) for part, p in zip(ranges, results, strict=False) if p.first)
+        rows = f"{lines}" if len(results) == len(ranges) else f"the first {lines}"
         raise InputError(
             f"{part.path}: {rejected} of {rows} rows are malformed, above data.max_bad_row_rate {max_rate}; "
             f"the first is {spec.line_or_row} {reject.line}: {reject.reason}; all are in {dead_letter}"
@@ -263,17 +274,19 @@ def _write_dead_letters(
     return rejected, dict(reasons)
 
 
-def _stop_early(spec: LogSpec, ranges: Sequence[Range], found: Sequence[Parsed], dead_letter: pathlib.Path) -> None:
+def _stop_early(
+    spec: LogSpec, ranges: Sequence[Range], results: Sequence[IngestedRange], dead_letter: pathlib.Path
+) -> None:
     """Judges a log by its first ranges, with a margin, because how many lines there are is not known before the end.
 
     Raises:
         InputError: twice as many rows are malformed as the whole log may have, about.
     """
-    lines = sum(parsed.lines for parsed in found)
-    share = sum(part.size for part in ranges[: len(found)]) / sum(part.size for part in ranges)
+    lines = sum(result.lines for result in results)
+    share = sum(part.size for part in ranges[: len(results)]) / sum(part.size for part in ranges)
     limit = EARLY_STOP_FACTOR * spec.data.max_bad_row_rate * lines / share
-    if sum(parsed.rejected for parsed in found) > limit and len(found) < len(ranges):
-        _write_dead_letters(spec, ranges, found, dead_letter)
+    if sum(result.rejected for result in results) > limit and len(results) < len(ranges):
+        _write_dead_letters(spec, ranges, results, dead_letter)
 
 
 def _lines(path: pathlib.Path) -> Iterator[str]:
@@ -287,12 +300,12 @@ def _move(placed: Mapping[str, pathlib.Path], split_folders: Mapping[str, pathli
             part.replace(split_folders[name] / part.name)
 
 
-def place(spec: LogSpec, found: Sequence[Parsed], split_folders: Mapping[str, pathlib.Path]) -> None:
+def place(spec: LogSpec, results: Sequence[IngestedRange], split_folders: Mapping[str, pathlib.Path]) -> None:
     """Moves the parts of all ranges to their splits; one that belongs to several is divided."""
     for name, folder in split_folders.items():
-        for part in (part for parsed in found for part in parsed.parts.get(name, [])):
+        for part in (part for result in results for part in result.parts.get(name, [])):
             part.replace(folder / part.name)
-    parts = [part for parsed in found for part in parsed.parts.get(_NOT_SPLIT, [])]
+    parts = [part for result in results for part in result.parts.get(_UNSPLIT, [])]
     counts = [payload_rows([part]) for part in parts]
     split, total = spec.data.split, sum(counts)
     # Round to a row count, so that 0.2 of 60,000 rows is 12,000 and not 11,999 by a rounding error.

@@ -23,7 +23,7 @@ class Counts:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Part:
+class _RangeToWrite:
     spec: LogSpec
     range: Range
     labels: bool
@@ -47,7 +47,7 @@ def write_whole_log(
         InputError: a file cannot be read, or too many rows are malformed.
     """
     ranges = plan(list(files), spec, labels, workers)
-    todo = [_Part(spec, part, labels, folder, number) for number, part in enumerate(ranges)]
+    todo = [_RangeToWrite(spec, part, labels, folder, number) for number, part in enumerate(ranges)]
     found = workers.map(_write, todo, sum(part.size for part in ranges) / BYTES_PER_SECOND)
     rows, rejected = sum(counts.rows for counts in found), sum(counts.rejected for counts in found)
     first = next((counts.first for counts in found if counts.first), "")
@@ -59,7 +59,7 @@ def write_whole_log(
     return Counts(rows, rejected, first)
 
 
-def _write(part: _Part) -> Counts:
+def _write(part: _RangeToWrite) -> Counts:
     schema = payload_schema(part.spec)
     names = part.spec.feature_columns + (part.spec.label_columns if part.labels else [])
     rows = rejected = 0
