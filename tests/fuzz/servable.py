@@ -5,7 +5,7 @@ import pathlib
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from serving.server.warmup import FILE
+from serving.layout import Asset, asset_path
 from tests.fuzz.server import NAME
 
 __all__ = ["NAME", "record_warmup", "save"]
@@ -76,7 +76,7 @@ def record_warmup(version: pathlib.Path, input_name: str = "x", rows: int = 10) 
     request.CopyFrom(predict_pb2.PredictRequest())
     request.model_spec.name = NAME
     request.inputs[input_name].CopyFrom(tf.make_tensor_proto([1.0] * rows, tf.float32))
-    file = version / FILE
+    file = asset_path(version, Asset.WARMUP)
     file.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(file)) as writer:
         writer.write(log.SerializeToString())
