@@ -3,11 +3,12 @@
 import asyncio
 import concurrent.futures
 import dataclasses
+import enum
 import logging
 from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import httptools
 import uvicorn
@@ -124,6 +125,52 @@ def uvicorn_server(server: HttpServer) -> uvicorn.Server:
     )
 
 
+class _State(enum.Enum):
+    """What a connection does with the bytes that arrive."""
+
+    IDLE = enum.auto()  # waits for a request
+    HEADERS = enum.auto()  # reads a request's first line and its headers
+    BODY = enum.auto()  # reads a request's body
+    REFUSED = enum.auto()  # ignores them: what came was no request, and the answer that says so is the last one
+    ENDING = enum.auto()  # ignores them: the current request is the last one
+    LINGERING = enum.auto()  # ignores them while the client reads the refusal
+
+
+# Names of the module: reading an enum's attribute takes 60 ns, and a request would read five.
+_IDLE, _HEADERS, _BODY, _REFUSED, _ENDING, _LINGERING = _State
+_IGNORING = (_REFUSED, _ENDING, _LINGERING)
+
+
+class _ArrivingRequest:
+    """A request of which some bytes have arrived.
+
+    Attributes:
+        target: Its URL.
+        headers: By name in lower case.
+        header_bytes: Of the URL and of the headers that have arrived whole.
+        line_bytes: Of the line that has not.
+        body_bytes: Of its body.
+        foreign_bytes: Of a body that the parser leaves to us, how many have not arrived.
+    """
+
+    __slots__ = ("_parts", "body_bytes", "foreign_bytes", "header_bytes", "headers", "line_bytes", "target")
+
+    def __init__(self) -> None:
+        self.target = b""
+        self.headers: dict[bytes, bytes] = {}
+        self.header_bytes = self.line_bytes = self.body_bytes = self.foreign_bytes = 0
+        self._parts: list[bytes] = []
+
+    def add_body(self, part: bytes) -> None:
+        self._parts.append(part)
+        self.body_bytes += len(part)
+
+    def complete(self, method: bytes, keep_alive: bool) -> Request:
+        """Returns the whole request."""
+        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        return Request(method.decode("ascii"), _path(self.target), self.headers, body, keep_alive)
+
+
 class HttpProtocol(asyncio.Protocol):
     """A connection. Its requests are answered one after the other, in their order.
 
@@ -141,29 +188,19 @@ class HttpProtocol(asyncio.Protocol):
         self._loop: asyncio.AbstractEventLoop = _loop or asyncio.get_event_loop()
         self._limits = self._server.limits
         self._parser = httptools.HttpRequestParser(self)
-        self._transport: asyncio.Transport = None  # type: ignore[assignment]
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]  # until connection_made
+        self._state = _IDLE
+        self._arriving = _ArrivingRequest()
         self._waiting: deque[Request | Response] = deque()
         self._current: Request | None = None
-        self._closing = False  # after the current responses
-        self._ignoring = False  # what still arrives
-        self._refused = self._lingering = False
-        self._left = 0  # bytes of a body that the parser leaves to us
-        self._paused_since: float | None = None
+        self._paused_since: float | None = None  # since when the client does not take what it asked for
         self._since = 0.0  # when the connection became idle, or its request began
-        self._in_headers = self._in_body = False
         self._body_in_data = 0  # of the latest request in what arrived last
-        self._clear()
-
-    def _clear(self) -> None:
-        self._target = b""
-        self._headers: dict[bytes, bytes] = {}
-        self._parts: list[bytes] = []
-        self._header_bytes = self._line_bytes = self._body_bytes = 0
 
     # Of the transport ------------------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
         self._since = self._loop.time()
         self._uvicorn_connections.add(self)
         self._server.connections.add(self)
@@ -172,7 +209,7 @@ class HttpProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._uvicorn_connections.discard(self)
         self._server.connections.discard(self)
-        self._closing = self._ignoring = True
+        self._state = _ENDING
         self._waiting.clear()
         if self._current:
             self._current.abandoned = True
@@ -187,91 +224,95 @@ class HttpProtocol(asyncio.Protocol):
         self._next()
 
     def data_received(self, data: bytes) -> None:
-        if self._ignoring:
+        if self._state in _IGNORING:
             return
-        if self._left:
-            return self._take_rest(data)
+        if self._arriving.foreign_bytes:
+            return self._take_foreign(data)
         self._body_in_data = 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._take_rest(data[upgrade.args[0] :])
+            self._take_foreign(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self._refuse(HTTPStatus.BAD_REQUEST, "Malformed HTTP request")
-        if self._in_headers:
-            self._count_unfinished_line(data)
-            if self._header_bytes + self._line_bytes > MAX_HEADER_BYTES:
-                self._refuse_headers()
+        if self._state is _HEADERS:
+            self._check_unfinished_line(data)
 
-    def _count_unfinished_line(self, data: bytes) -> None:
-        """The parser says nothing of a line until it ends. Before it may be the body of the request before."""
+    def _check_unfinished_line(self, data: bytes) -> None:
+        """Refuses headers that are too long. The parser says nothing of a line until it ends; what comes before the
+        line may be the body of the request before."""
+        arriving = self._arriving
         start = data.rfind(b"\n") + 1
         began = max(0, len(data) - start - self._body_in_data)
-        self._line_bytes = began if start or self._body_in_data else self._line_bytes + began
+        arriving.line_bytes = began if start or self._body_in_data else arriving.line_bytes + began
+        if arriving.header_bytes + arriving.line_bytes > MAX_HEADER_BYTES:
+            self._refuse_headers()
 
-    def _take_rest(self, data: bytes) -> None:
-        """The body of a request that offers another protocol, after which the parser stops; only HTTP/1.1 is spoken."""
-        taken = data[: self._left]
-        self._left -= len(taken)
-        self.on_body(taken)
-        if not self._left:
+    def _take_foreign(self, data: bytes) -> None:
+        """Reads the body of a request that offers another protocol, after which the parser stops: only HTTP/1.1 is
+        spoken."""
+        if self._state in _IGNORING:
+            return
+        arriving = self._arriving
+        part = data[: arriving.foreign_bytes]
+        arriving.foreign_bytes -= len(part)
+        self.on_body(part)
+        if not arriving.foreign_bytes:
             self._complete(keep_alive=False)
 
     # Of the parser ---------------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self._clear()
-        self._in_headers = True
+        if self._state in _IGNORING:
+            return
+        self._state = _HEADERS
         if not self._current:
             self._since = self._loop.time()
 
     def on_url(self, url: bytes) -> None:
-        self._target += url
-        self._header_bytes += len(url)
+        arriving = self._arriving
+        arriving.target += url
+        arriving.header_bytes += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.lower()] = value
-        self._header_bytes += len(name) + len(value)
+        arriving = self._arriving
+        arriving.headers[name.lower()] = value
+        arriving.header_bytes += len(name) + len(value)
 
     def on_headers_complete(self) -> None:
-        self._in_headers, self._in_body = False, True
+        if self._state in _IGNORING:
+            return
+        self._state = _BODY
         self._body_in_data = 0
-        if self._header_bytes > MAX_HEADER_BYTES:
+        if self._arriving.header_bytes > MAX_HEADER_BYTES:
             return self._refuse_headers()
-        length = self._headers.get(b"content-length", b"")
+        headers = self._arriving.headers
+        length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > self._limits.max_request_bytes:
             return self._refuse_body()
-        if self._headers.get(b"expect", b"").lower() == b"100-continue" and not (self._current or self._waiting):
+        if headers.get(b"expect", b"").lower() == b"100-continue" and not (self._current or self._waiting):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        if self._ignoring:
+        if self._state in _IGNORING:
             return
-        self._parts.append(body)
-        self._body_bytes += len(body)
+        self._arriving.add_body(body)
         self._body_in_data += len(body)
-        if self._body_bytes > self._limits.max_request_bytes:
+        if self._arriving.body_bytes > self._limits.max_request_bytes:
             self._refuse_body()
 
     def on_message_complete(self) -> None:
         if self._parser.should_upgrade():
-            self._left = int(self._headers.get(b"content-length", b"0"))
+            self._arriving.foreign_bytes = int(self._arriving.headers.get(b"content-length", b"0"))
         else:
             self._complete(self._parser.should_keep_alive())
 
     def _complete(self, keep_alive: bool) -> None:
-        self._in_body = False
-        if self._ignoring:
+        if self._state in _IGNORING:
             return
-        request = Request(
-            self._parser.get_method().decode("ascii"),
-            _path(self._target),
-            self._headers,
-            self._parts[0] if len(self._parts) == 1 else b"".join(self._parts),
-            keep_alive,
-        )
-        self._clear()
-        self._waiting.append(request)
+        self._state = _IDLE
+        self._waiting.append(self._arriving.complete(self._parser.get_method(), keep_alive))
+        self._arriving = _ArrivingRequest()
         if len(self._waiting) > MAX_PIPELINED and self._transport.is_reading():
             self._transport.pause_reading()
         self._next()
@@ -309,7 +350,7 @@ class HttpProtocol(asyncio.Protocol):
         server.pool.submit(self._work, request, timer)
 
     def _work(self, request: Request, timer: asyncio.TimerHandle) -> None:
-        """In a thread."""
+        """Answers the request; runs in a thread of the pool."""
         response = None if request.abandoned else self._server.answer(request, False)
         try:
             self._loop.call_soon_threadsafe(self._done, request, response, timer)
@@ -335,12 +376,14 @@ class HttpProtocol(asyncio.Protocol):
         self._send(response, request)
 
     def _send(self, response: Response, request: Request | None) -> None:
+        """Sends the answer to a request, or to what never became one."""
         if self._transport.is_closing():
             return
-        keep_alive = request is not None and request.keep_alive and not self._closing
+        keep_alive = request is not None and request.keep_alive and self._state is not _ENDING
         if not keep_alive:
-            self._closing = self._ignoring = True
             self._waiting.clear()
+            if self._state is not _REFUSED:
+                self._state = _ENDING
         head = b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%sConnection: %s\r\n\r\n" % (
             response.status,
             _PHRASES.get(response.status, b"Unknown"),
@@ -355,9 +398,8 @@ class HttpProtocol(asyncio.Protocol):
 
     def _refuse(self, status: int, message: str) -> None:
         """Answers what never becomes a request, once those before it are answered, and ends the connection."""
-        if not self._ignoring:
-            self._ignoring = self._refused = True
-            self._in_headers = self._in_body = False
+        if self._state not in _IGNORING:
+            self._state = _REFUSED
             self._waiting.append(self._server.refuse(status, message))
             self._next()
 
@@ -373,11 +415,12 @@ class HttpProtocol(asyncio.Protocol):
         )
 
     def _close_if_done(self) -> None:
-        if not self._closing or self._current or self._waiting or self._transport.is_closing():
+        """Closes a connection that reads no more, once everything is answered."""
+        if self._state not in _IGNORING or self._current or self._waiting or self._transport.is_closing():
             return
-        if self._refused and not self._lingering and self._transport.can_write_eof():
+        if self._state is _REFUSED and self._transport.can_write_eof():
             # A client that is still sending would lose the answer to a reset: let it read first.
-            self._lingering = True
+            self._state = _LINGERING
             self._transport.write_eof()
             self._loop.call_later(_LINGER_SECONDS, self._transport.close)
         else:
@@ -389,17 +432,17 @@ class HttpProtocol(asyncio.Protocol):
         if self._paused_since is not None:
             if now - self._paused_since > limits.idle_timeout:
                 self._transport.abort()
-        elif self._current or self._ignoring:
+        elif self._current or self._state in _IGNORING:
             return
-        elif self._in_headers or self._in_body:
-            if waited > (limits.headers_timeout if self._in_headers else limits.body_timeout):
-                self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time")
-        elif waited > limits.idle_timeout:
-            self._transport.close()
+        elif self._state is _IDLE:
+            if waited > limits.idle_timeout:
+                self._transport.close()
+        elif waited > (limits.headers_timeout if self._state is _HEADERS else limits.body_timeout):
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time")
 
     def shutdown(self) -> None:
         """uvicorn stops: what is running is answered first."""
-        self._closing = True
+        self._state = _ENDING
         if not self._current:
             self._transport.close()
 
