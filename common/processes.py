@@ -1,4 +1,16 @@
-"""One function over many parts of a log: in this process, in a pool of processes, or on a Beam runner."""
+"""Every way to start a process, and one function over many parts of a log.
+
+| what | for |
+|---|---|
+| `Workers.map` | a function over parts: here, in a pool of processes, or on a Beam runner |
+| `preload` | makes the pools' processes start at once |
+| `forked_pool`, `end_pool` | copies of this process, while it has no threads yet |
+| `run_in_new_process` | one call whose memory, threads and settings must not stay in this process |
+| `child_process` | a process that talks over a pipe until it is not needed |
+| `start_command`, `stop_command` | another program |
+
+Ctrl-C reaches this process alone, which then ends the others. All but commands end when this one does, even by kill -9.
+"""
 
 import concurrent.futures
 import contextlib
@@ -13,17 +25,19 @@ import pathlib
 import pickle
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
 
 from common.errors import InputError
 from common.files import write_bytes
 
-WARM_SECONDS = 0.5  # what a copy of a warm process takes to start and to be fast
-_warm = False
-_resting: dict[int, concurrent.futures.ProcessPoolExecutor] = {}  # by size
+PRELOADED_START_SECONDS = 0.5  # what a copy of a preloaded process takes to start and to reach its speed
+_preloaded = False
+_idle_pools: dict[int, concurrent.futures.ProcessPoolExecutor] = {}  # by size
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -31,14 +45,14 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True)
 class Workers:
-    """Where parts of a log are worked on.
+    """Who works on the parts of a log: processes of this machine, or a Beam runner.
 
     Args:
-        most: As many processes on this machine at most as are worth their start; None: as it has cores.
+        most: The most processes to start, where they are worth their start; None: one a core.
         beam_args: Arguments for Beam; where there are any, Beam runs the work, on the runner that they name. Its
             workers must see the same files as this process.
         scratch: Folder that Beam's workers see as well, for their results; None: a temporary one of this machine.
-        processes: Exactly so many processes, worth their start or not.
+        processes: Exactly so many processes, worth their start or not; 1 works in this process.
     """
 
     most: int | None = None
@@ -47,11 +61,13 @@ class Workers:
     processes: int | None = None
 
     def to_json(self) -> str:
+        """Returns it as a TFX component's parameter, see `from_json`."""
         scratch = str(self.scratch) if self.scratch else None
         return json.dumps({**dataclasses.asdict(self), "scratch": scratch})
 
     @classmethod
     def from_json(cls, text: str) -> "Workers":
+        """Returns what `to_json` wrote."""
         values = json.loads(text)
         scratch = pathlib.Path(values["scratch"]) if values["scratch"] else None
         return cls(values["most"], tuple(values["beam_args"]), scratch, values["processes"])
@@ -65,14 +81,14 @@ class Workers:
         progress: Callable[[int], None] = lambda done: None,
         judge: Callable[[list[Result]], None] = lambda results: None,
     ) -> list[Result]:
-        """The function's result for each item, in the order of the items.
+        """Returns the function's result for each item, in their order.
 
         Args:
             function: Pickles, as do items and results; writes what is large to files.
             items: The parts.
             seconds: What all of them take in one process, about. Decides how many processes pay.
-            start_seconds: What a new process takes before its first item, where `warm` was not called.
-            progress: Told how many items are done.
+            start_seconds: What a new process takes before its first item, where `preload` was not called.
+            progress: Called with the number of items that are done.
             judge: Given the results so far, those of the first items, after each of them; it may raise InputError to
                 end the work. Not asked where Beam runs it, which hands back all of them at the end.
 
@@ -82,8 +98,8 @@ class Workers:
         if self.beam_args:
             return _by_beam(function, items, self.beam_args, self.scratch)
         most = self.most or cores()
-        start_seconds = WARM_SECONDS if _warm else start_seconds
-        processes = min(len(items), self.processes or _paying(min(len(items), most), seconds, start_seconds))
+        start_seconds = PRELOADED_START_SECONDS if _preloaded else start_seconds
+        processes = min(len(items), self.processes or _worth_starting(min(len(items), most), seconds, start_seconds))
         if processes <= 1:
             results = []
             for item in items:
@@ -91,56 +107,107 @@ class Workers:
                 progress(len(results))
                 judge(results)
             return results
-        # Copies of a warm process start as they are needed, and stay: there may be more of them than there is work now.
-        size = most if _warm and self.processes is None else processes
+        # Copies of a preloaded process start as they are needed, and stay: there may be more of them than work now.
+        size = most if _preloaded and self.processes is None else processes
         return _by_pool(function, items, size, progress, judge)
 
 
-def warm(module: str) -> None:
-    """Starts a process that imports a module; all later processes are copies of it, and start at once.
+def preload(module: str) -> None:
+    """Starts a process that imports a module; the processes of later pools are copies of it, and start at once.
 
     Returns while it imports. The module must start no thread, which a copy would lack.
     """
-    global _warm
+    global _preloaded
     multiprocessing.forkserver.set_forkserver_preload([module])
     multiprocessing.resource_tracker.ensure_running()  # it lifts the block where it starts
-    with _deaf_to_interrupts():
+    with _interrupts_blocked():
         multiprocessing.forkserver.ensure_running()
-    _warm = True
+    _preloaded = True
 
 
-def copies(processes: int, folder: pathlib.Path) -> concurrent.futures.ProcessPoolExecutor:
-    """Copies of this process, made now: it must not have started a thread yet that they would lack. See `end`.
+def forked_pool(processes: int, folder: pathlib.Path) -> concurrent.futures.ProcessPoolExecutor:
+    """Returns a pool of copies of this process, made now; end it with `end_pool`.
+
+    This process must not have started a thread yet, which the copies would lack.
 
     Args:
         processes: How many.
         folder: What they write; they remove it where this process is killed.
     """
     context = multiprocessing.get_context("fork")
-    pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_obey_parent, initargs=(folder,))
-    with _deaf_to_interrupts():
+    pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_follow_parent, initargs=(folder,))
+    with _interrupts_blocked():
         pool.submit(os.getpid)  # a pool makes its processes for its first task
     return pool
 
 
-def elsewhere(function: Callable[..., Result], *arguments: object) -> Result:
-    """What the function returns, from a new process, which leaves nothing behind in this one.
+def end_pool(pool: concurrent.futures.ProcessPoolExecutor) -> None:
+    """Ends a pool's processes at once, whatever they do."""
+    for process in list((pool._processes or {}).values()):
+        process.terminate()
+    pool.shutdown(wait=True, cancel_futures=True)
+
+
+def run_in_new_process(function: Callable[..., Result], *arguments: object) -> Result:
+    """Returns what the function returns in a new process, of which nothing stays in this one.
 
     Raises:
         InputError: as the function raised it.
     """
-    pool = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_obey_parent)
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(1, context, initializer=_follow_parent)
     try:
-        with _deaf_to_interrupts():
+        with _interrupts_blocked():
             future = pool.submit(function, *arguments)
         return future.result()
     finally:
-        end(pool)
+        end_pool(pool)
 
 
 @contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """What is blocked here stays blocked in new processes: Ctrl-C is for this one, which then ends the others."""
+def child_process(function: Callable[..., None], *arguments: object) -> Iterator[Connection]:
+    """Runs `function(*arguments, connection)` in a new process, which is ended with the block.
+
+    Yields:
+        This side of the connection.
+    """
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_run_child, args=(function, arguments, theirs), daemon=True)
+    with _interrupts_blocked():
+        process.start()
+    theirs.close()
+    try:
+        yield ours
+    finally:
+        ours.close()
+        process.terminate()
+        process.join()
+
+
+def _run_child(function: Callable[..., None], arguments: tuple[object, ...], connection: Connection) -> None:
+    _follow_parent()
+    function(*arguments, connection)
+
+
+def start_command(command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
+    """Starts a program in a session of its own: Ctrl-C in the terminal does not reach it. `options` as of Popen."""
+    return subprocess.Popen(command, start_new_session=True, **options)
+
+
+def stop_command(process: "subprocess.Popen[Any]", seconds: float) -> None:
+    """Asks a program to end, and kills it where it has not within so many seconds."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Blocks SIGINT here and, for good, in the processes that start meanwhile: they would die with a traceback."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -148,20 +215,13 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def end(pool: concurrent.futures.ProcessPoolExecutor) -> None:
-    """Ends a pool's processes, whatever they do."""
-    for process in list((pool._processes or {}).values()):
-        process.terminate()
-    pool.shutdown(wait=True, cancel_futures=True)
-
-
 def cores() -> int:
-    """The cores that this process may use."""
+    """Returns how many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-def _paying(most: int, seconds: float, start_seconds: float) -> int:
-    """All that there may be where that ends earlier than one process, which need not start, would."""
+def _worth_starting(most: int, seconds: float, start_seconds: float) -> int:
+    """Returns how many processes end the work first: `most` where that beats one, which need not start."""
     return most if most > 1 and start_seconds + seconds / most < seconds else 1
 
 
@@ -186,36 +246,36 @@ def _by_pool(
 
 @contextlib.contextmanager
 def _pool(processes: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
-    """At most so many processes; copies of a warm one stay for the next work, see `rest`."""
-    pool = _resting.pop(processes, None)
+    """Yields a pool of at most so many processes; copies of a preloaded one stay, see `end_idle_pools`."""
+    pool = _idle_pools.pop(processes, None)
     if pool is None:
         # Never forked from here: this process may have loaded TensorFlow, whose threads a fork does not copy.
-        context = multiprocessing.get_context("forkserver" if _warm else "spawn")
-        pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_obey_parent)
+        context = multiprocessing.get_context("forkserver" if _preloaded else "spawn")
+        pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_follow_parent)
     try:
         yield pool
     except BaseException:
-        end(pool)
+        end_pool(pool)
         raise
-    if _warm:
-        _resting[processes] = pool
+    if _preloaded:
+        _idle_pools[processes] = pool
     else:
         pool.shutdown()
 
 
-def rest() -> None:
-    """Ends the processes that have stayed: there will be no work for a while."""
-    while _resting:
-        _resting.popitem()[1].shutdown()
+def end_idle_pools() -> None:
+    """Ends the processes that wait for the next `Workers.map`."""
+    while _idle_pools:
+        _idle_pools.popitem()[1].shutdown()
 
 
-def _obey_parent(folder: pathlib.Path | None = None) -> None:
-    """Leaves Ctrl-C to the parent, and ends when it has ended, however; removes a folder then."""
+def _follow_parent(folder: pathlib.Path | None = None) -> None:
+    """Ignores Ctrl-C, which is the parent's, and ends this process when the parent has ended; removes a folder then."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(folder,), daemon=True).start()
 
 
-def _end_with_parent(folder: pathlib.Path | None) -> None:
+def _exit_with_parent(folder: pathlib.Path | None) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
@@ -246,12 +306,12 @@ def _by_beam(
 
 @dataclasses.dataclass(frozen=True)
 class _ToFile:
-    """Calls the function for an item and leaves in files what becomes of it: a runner need hand nothing back.
+    """Calls the function for an item and writes its result, or its InputError, to a file.
 
-    Many give a job's error as text only, in which a user's mistake is hard to find.
+    A runner need hand nothing back: many give a job's error as text only, in which a user's mistake is hard to find.
     """
 
-    function: Callable
+    function: Callable[[Any], Any]
     folder: pathlib.Path
 
     @property

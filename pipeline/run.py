@@ -11,7 +11,7 @@ from typing import Any
 
 from common.errors import InputError, one_line
 from common.libraries import importing, load_tensorflow, tfx_does_without
-from common.processes import cores, warm
+from common.processes import cores, preload
 from common.progress import announce
 from models.feature_map import FeatureMap
 from pipeline.config import RunConfig
@@ -62,7 +62,7 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
             seed, near = config.data.split.seed(config.seed), (output / METADATA).parent
             with contextlib.suppress(OSError):  # what is wrong with the folder is said in time
                 stack.enter_context(reading_ahead(config.log_spec, absolute(files), seed, near, readers))
-        warm("pipeline.worker_modules")
+        preload("pipeline.worker_modules")
         yield
 
 

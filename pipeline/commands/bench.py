@@ -80,12 +80,13 @@ def latency(
     from serving.latency.run import measure_latency
 
     if not models:
-        from common.processes import elsewhere
+        from common.processes import run_in_new_process
         from pipeline.sample_export import LOG
 
         def export(name: str) -> pathlib.Path:
             announce(f"no --model: exporting {name}, trained for a few steps")
-            return elsewhere(_export, name, output / "exports")  # after it, calls here would take twice as long
+            # In a process of its own: after an export in this one, calls here would take twice as long.
+            return run_in_new_process(_export, name, output / "exports")
 
         models = tuple(export(name) for name in (EXPORTED[:1] if quick else EXPORTED))
         baseline = baseline or (export(BASELINE) if settings.papers else None)

@@ -8,7 +8,7 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, ExampleStatistics, TransformGraph
 
-from common.processes import Workers, rest
+from common.processes import Workers, end_idle_pools
 from common.progress import announce, now_and_then
 from pipeline.components.log_statistics_gen import RATES
 from pipeline.monitoring.scored_drift import keep_statistics
@@ -40,5 +40,5 @@ def LogTransform(
     keep_statistics(Sampled(read_statistics(pathlib.Path(statistics.uri), "train"), rate), payload_rows(train), graph)
     splits = {name: (source / f"Split-{name}", target / f"Split-{name}") for name in names}
     transform(log, graph, splits, seed, log_workers, now_and_then())
-    rest()  # what follows trains
+    end_idle_pools()  # what follows trains
     transformed_examples.split_names = examples.split_names

@@ -3,12 +3,11 @@
 import contextlib
 import gc
 import itertools
-import multiprocessing
-import signal
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from common.processes import child_process
 from serving.latency.load import Endpoint, Load, poisson, soon
 from serving.latency.sample import Sample, together
 
@@ -24,26 +23,14 @@ class Generators(contextlib.AbstractContextManager):
     """
 
     def __init__(self, count: int, seed: int = 1):
-        context = multiprocessing.get_context("spawn")
         self._seeds = itertools.count(seed)
-        self._pipes: list[Connection] = []
-        self._processes = []
-        for _ in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs,), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
+        self._stack = contextlib.ExitStack()
+        self._pipes: list[Connection] = [self._stack.enter_context(child_process(_work)) for _ in range(count)]
         for pipe in self._pipes:
             self._answer(pipe, PATIENCE)
 
     def __exit__(self, *error: object) -> None:
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
-            process.terminate()
-            process.join()
+        self._stack.close()
 
     def closed(
         self, endpoint: Endpoint, bodies: Sequence[bytes], clients: int, warm_up: float, seconds: float
@@ -93,7 +80,6 @@ class Generators(contextlib.AbstractContextManager):
 
 def _work(pipe: Connection) -> None:
     """A generator's life: loads in, samples out, until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started it
     from serving.latency.drive import drive  # loads what it sends with: here, before the first load
 
     gc.disable()

@@ -4,27 +4,19 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import multiprocessing
-import signal
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
+from common.processes import child_process
 from serving.latency.load import Endpoint
 
 
 @contextlib.contextmanager
 def responder(protocol: str) -> Iterator[Endpoint]:
     """A server in a process of its own, on a free port; answers of no bytes, see `sized`."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(protocol, theirs), daemon=True)
-    process.start()
-    try:
-        yield sized(Endpoint(protocol, f"127.0.0.1:{ours.recv()}", ""), 0)
-    finally:
-        process.terminate()
-        process.join()
+    with child_process(_serve, protocol) as connection:
+        yield sized(Endpoint(protocol, f"127.0.0.1:{connection.recv()}", ""), 0)
 
 
 def sized(endpoint: Endpoint, length: int) -> Endpoint:
@@ -33,7 +25,6 @@ def sized(endpoint: Endpoint, length: int) -> Endpoint:
 
 
 def _serve(protocol: str, pipe: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     import uvloop
 
     uvloop.run({"rest": _serve_rest, "grpc": _serve_grpc}[protocol](pipe))

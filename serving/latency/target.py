@@ -19,6 +19,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
 from common.errors import InputError, one_line
+from common.processes import start_command, stop_command
 from serving.latency.grpc_load import OPTIONS
 from serving.latency.load import Endpoint
 from serving.latency.requests import GRPC_PATH, KINDS
@@ -118,20 +119,12 @@ def started(command: Sequence[str], base_path: pathlib.Path, flags: Sequence[str
     ]
     target = Target(f"127.0.0.1:{rest}", f"/v1/models/{LOCAL_NAME}", LOCAL_NAME, f"127.0.0.1:{rpc}", tuple(flags))
     with tempfile.TemporaryFile("w+") as said:
-        # In a session of its own: Ctrl-C is for the benchmark, which then stops the server.
-        process = subprocess.Popen(
-            [*command, *own, *flags], stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
-        )
+        process = start_command([*command, *own, *flags], stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         try:
             _wait(target, process, said)
             yield target
         finally:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            stop_command(process, STOP_SECONDS)
 
 
 def _free_port() -> int:

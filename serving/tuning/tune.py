@@ -1,9 +1,7 @@
 """Finds the threads and the batching with which a model answers most on this machine, by measuring."""
 
-import concurrent.futures
 import dataclasses
 import math
-import multiprocessing
 import pathlib
 import statistics
 from collections.abc import Callable, Iterator
@@ -11,7 +9,7 @@ from typing import Any
 
 from common.errors import InputError
 from common.files import write_json, write_text
-from common.processes import cores
+from common.processes import cores, run_in_new_process
 from serving.tuning.tune_process import Load, Measured, Setting, measure
 
 FLAGS, ENVIRONMENT, BATCHING, SESSION, REPORT = (
@@ -85,12 +83,9 @@ def tune(
 
 
 def _measure(trials: list[Trial], version: pathlib.Path, signature: str, loads, seconds, rounds, say) -> None:
-    spawn = multiprocessing.get_context("spawn")
     for number in range(rounds):
         for trial in trials if number % 2 == 0 else trials[::-1]:  # what slows down in time slows all alike
-            with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
-                found = pool.submit(measure, trial.setting, str(version), signature, loads, seconds).result()
-            trial.rounds.append(found)
+            trial.rounds.append(run_in_new_process(measure, trial.setting, str(version), signature, loads, seconds))
             say(f"{describe(trial.setting)}: round {number + 1} of {rounds}")
 
 

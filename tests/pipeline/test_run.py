@@ -116,7 +116,7 @@ import json, pathlib, sys
 from pipeline import run
 from pipeline.config import RunConfig
 from transforms.log import read_ahead
-run.RANGE_BYTES, run.cores, run.warm = 10, lambda: 4, lambda module: warmed.append(module)
+run.RANGE_BYTES, run.cores, run.preload = 10, lambda: 4, lambda module: warmed.append(module)
 folder = pathlib.Path(sys.argv[1])
 (folder / "log.tsv").write_text("0\\t1\\n1\\t2\\n" * 10)
 features = [{"kind": "numeric", "columns": ["n"]}]

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 
-from common.processes import copies, end
+from common.processes import end_pool, forked_pool
 from transforms.log.ingest import SPLITS, IngestedRange, PartialIngest, place, range_work
 from transforms.log.readers import Range, plan
 from transforms.log.spec import LogSpec
@@ -74,7 +74,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         path = near.resolve()
         existing = next(folder for folder in (path, *path.parents) if folder.is_dir())
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix=".reading-", dir=existing))
-        self._pool = copies(processes, self._folder)
+        self._pool = forked_pool(processes, self._folder)
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._reading = self._thread.submit(self._read)
         self._placed = self._thread.submit(self._place)
@@ -114,7 +114,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         return PartialIngest(ranges, results, placed)
 
     def __exit__(self, *error: object) -> None:
-        end(self._pool)
+        end_pool(self._pool)
         self._thread.shutdown(cancel_futures=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -1,3 +1,5 @@
+"""Processes, and one function over many parts of a log."""
+
 import functools
 import os
 import pathlib
@@ -9,7 +11,7 @@ import time
 import pytest
 
 from common.errors import InputError
-from common.processes import Workers, cores, elsewhere
+from common.processes import Workers, child_process, cores, run_in_new_process, start_command, stop_command
 
 BEAM = ("--direct_num_workers=1",)
 PLACES = {"one process": Workers(processes=1), "two processes": Workers(processes=2), "beam": Workers(beam_args=BEAM)}
@@ -35,9 +37,9 @@ def test_results_come_in_the_order_of_the_items(place):
 
 
 def test_work_elsewhere_has_a_process_of_its_own_that_hands_back_result_or_mistake():
-    assert elsewhere(process_id, 0) not in (os.getpid(), elsewhere(process_id, 0))
+    assert run_in_new_process(process_id, 0) not in (os.getpid(), run_in_new_process(process_id, 0))
     with pytest.raises(InputError, match="^part 1: broken; write it again$"):
-        elsewhere(refuse, 1, 1)
+        run_in_new_process(refuse, 1, 1)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -61,7 +63,7 @@ def test_progress_counts_the_items_that_are_done():
 SCRIPT = """
 import os, sys, time
 from common.errors import InputError
-from common.processes import Workers, rest, warm
+from common.processes import Workers, end_idle_pools, preload
 
 def imported(_number):
     return "colorsys" in sys.modules
@@ -95,7 +97,7 @@ def start(tmp_path):
 
 
 def test_only_copies_of_a_warm_process_have_what_it_imported(start):
-    assert start("warm('colorsys'); print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == (
+    assert start("preload('colorsys'); print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == (
         "[True, True]\n"
     )
     assert start("print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == "[False, False]\n"
@@ -103,26 +105,26 @@ def test_only_copies_of_a_warm_process_have_what_it_imported(start):
 
 def test_copies_of_a_warm_process_stay_for_the_next_work_until_there_is_none_for_a_while(start):
     ids = "sorted(Workers(processes=2).map(process_id, [1, 2], 0))"
-    said, _ = start(f"warm('colorsys'); a, b = {ids}, {ids}; rest(); print(a == b, a == {ids})").communicate()
+    said, _ = start(
+        f"preload('colorsys'); a, b = {ids}, {ids}; end_idle_pools(); print(a == b, a == {ids})"
+    ).communicate()
     assert said == "True False\n"
     said, _ = start(f"a, b = {ids}, {ids}; print(set(a) & set(b))").communicate()
     assert said == "set()\n"
 
 
 def test_work_after_a_mistake_has_new_copies(start):
-    code = (
-        "warm('colorsys'); w = Workers(processes=2)\n    try: w.map(refuse, [1, 2], 0)\n    except InputError: print("
-    )
-    said, _ = start(f"{code}w.map(imported, [1, 2], 0))").communicate()
+    mistake = "try: w.map(refuse, [1, 2], 0)\n    except InputError: print(w.map(imported, [1, 2], 0))"
+    said, _ = start(f"preload('colorsys'); w = Workers(processes=2)\n    {mistake}").communicate()
     assert said == "[True, True]\n"
 
 
 def test_a_mistake_in_a_copy_is_raised_as_it_was(start):
-    _, said = start("warm('colorsys'); Workers(processes=2).map(refuse, [3], 0)").communicate()
+    _, said = start("preload('colorsys'); Workers(processes=2).map(refuse, [3], 0)").communicate()
     assert said.endswith("InputError: part 3: broken; write it again\n")
 
 
-@pytest.mark.parametrize("warm", ["", "warm('colorsys'); "])
+@pytest.mark.parametrize("warm", ["", "preload('colorsys'); "])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nobody_outlives_the_process_that_is_stopped(start, warm, number):
     process = start(f"{warm}Workers(processes=2).map(report_and_sleep, [1, 2], 0)")
@@ -136,3 +138,29 @@ def test_nobody_outlives_the_process_that_is_stopped(start, warm, number):
         time.sleep(0.05)
     if number == signal.SIGINT:
         assert process.stderr.read().count("Traceback") == 1  # that of the process itself
+
+
+def echo(prefix, connection):
+    connection.send(os.getpid())
+    while True:
+        connection.send(f"{prefix} {connection.recv()}")
+
+
+def test_a_child_talks_until_the_block_ends():
+    with child_process(echo, "heard") as connection:
+        child = connection.recv()
+        connection.send("this")
+        assert connection.recv() == "heard this"
+        assert child != os.getpid() and pathlib.Path(f"/proc/{child}").exists()
+    assert not pathlib.Path(f"/proc/{child}").exists()
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_a_command_that_does_not_end_is_killed(ignores):
+    trap = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " if ignores else ""
+    code = f"{trap}import time; print(flush=True); time.sleep(60)"
+    process = start_command([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert os.getsid(process.pid) == process.pid != os.getsid(0)
+    process.stdout.readline()
+    stop_command(process, 0.2 if ignores else 30)
+    assert process.returncode == (-signal.SIGKILL if ignores else -signal.SIGTERM)
