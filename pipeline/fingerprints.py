@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-import pathlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -12,18 +11,6 @@ from typing import Any
 import pydantic
 
 from common.errors import InputError
-
-CODE_FOLDERS = ("common", "models", "transforms", "serving", "pipeline")
-
-
-def code_version() -> str:
-    """A hash of the project's code, so that changed code is never served from the cache."""
-    root = pathlib.Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    for folder in CODE_FOLDERS:
-        for path in sorted((root / folder).rglob("*.py")):
-            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def fingerprint(*values: Any) -> str:

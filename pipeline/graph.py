@@ -2,17 +2,17 @@
 
 import json
 import pathlib
+from collections.abc import Callable
 
-import tensorflow_model_analysis as tfma
-from tensorflow_model_analysis.proto import config_pb2
-from tfx.components import BulkInferrer, ExampleValidator, Trainer
+from tfx.components import BulkInferrer, ExampleValidator
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
+from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
-from tfx.proto import bulk_inferrer_pb2, pusher_pb2, trainer_pb2
-from tfx.utils import proto_utils
+from tfx.proto import bulk_inferrer_pb2, pusher_pb2
 
 from common.errors import InputError
+from pipeline.code_version import stage_version
 from pipeline.components.atomic_pusher import AtomicPusher
 from pipeline.components.drift_check import DriftCheck, DriftGate
 from pipeline.components.examples_for_inference import ExamplesForInference
@@ -20,55 +20,14 @@ from pipeline.components.gated_evaluator import GatedEvaluator
 from pipeline.components.last_blessed_model import LastBlessedModel
 from pipeline.components.log_example_gen import LogExampleGen
 from pipeline.components.log_statistics_gen import LogStatisticsGen
+from pipeline.components.log_trainer import LogTrainer
 from pipeline.components.log_transform import LogTransform
 from pipeline.components.serving_check import ServingCheck
-from pipeline.config import Bounds, Model, RunConfig
-from pipeline.evaluation.tail import TAIL
+from pipeline.config import Model, RunConfig
+from pipeline.evaluation.scored_rows import rows_of
 from pipeline.fingerprints import fingerprint
 from pipeline.run_inputs import RunInputs
 from transforms.log.schema import raw_schema
-
-
-def eval_config(config: RunConfig) -> tfma.EvalConfig:
-    """TFMA's configuration of the gates."""
-    gates = config.gates
-    higher, lower = tfma.MetricDirection.HIGHER_IS_BETTER, tfma.MetricDirection.LOWER_IS_BETTER
-    auc = gates.auc or Bounds(min=0.0)  # always holds; without any threshold TFMA would bless nothing
-    metrics = [
-        _metric("ExactAUC", auc, gates.max_drop.get("auc"), higher),
-        _metric("ExactLogLoss", gates.log_loss, gates.max_drop.get("log_loss"), lower),
-        _metric("ExactRIG", None, None, higher),
-        _metric("ExactCalibration", gates.calibration, None, lower),
-        _metric("RowCount", None, None, higher),
-    ]
-    task, label = next(iter(config.data.labels.items()))
-    slices = [*config.evaluation.slices, *([TAIL] if config.evaluation.tail else [])]
-    return tfma.EvalConfig(
-        model_specs=[tfma.ModelSpec(label_key=label, prediction_key=task)],
-        slicing_specs=[tfma.SlicingSpec()] + [tfma.SlicingSpec(feature_keys=[column]) for column in slices],
-        metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
-    )
-
-
-def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int) -> tfma.MetricConfig:
-    threshold = tfma.MetricThreshold()
-    if bounds:
-        value = threshold.value_threshold
-        if bounds.min is not None:
-            value.lower_bound.value = bounds.min
-        if bounds.max is not None:
-            value.upper_bound.value = bounds.max
-    if drop is not None:
-        change = threshold.change_threshold
-        change.direction = direction
-        change.absolute.value = -drop if direction == tfma.MetricDirection.HIGHER_IS_BETTER else drop
-    # A plain threshold would hold for every slice, also for one of a single row, whose AUC is 0.
-    overall = config_pb2.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec()], threshold=threshold)
-    return tfma.MetricConfig(
-        class_name=name,
-        module="pipeline.evaluation.click_metrics",
-        per_slice_thresholds=[overall] if bounds or drop is not None else [],
-    )
 
 
 def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple:
@@ -78,20 +37,23 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple:
     examples = LogExampleGen(
         spec=config.log_spec.model_dump_json(),
         files=json.dumps(inputs.files),
-        data_fingerprint=fingerprint(inputs.data_fingerprint, inputs.code_version),
+        data_fingerprint=inputs.data_fingerprint,
         seed=config.data.split.seed(config.seed),
         dead_letter=str(output / "dead_letter"),
         workers=workers,
+        code_version=_code_of(LogExampleGen),
     )
     statistics = LogStatisticsGen(
-        examples=examples.outputs["examples"], max_rows=config.statistics.max_rows, seed=0, workers=workers
+        examples=examples.outputs["examples"],
+        max_rows=config.statistics.max_rows,
+        seed=0,
+        workers=workers,
+        code_version=_code_of(LogStatisticsGen),
     )
     schema = ImportSchemaGen(schema_file=str(_write_schema(config, output)))
     validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
     transform = LogTransform(
         examples=examples.outputs["examples"],
-        # The model carries them to where it scores, to see how far a log is from its training rows.
-        statistics=statistics.outputs["statistics"],
         spec=config.log_spec.model_dump_json(),
         # Of the packed rows' order and of missing_rate; training shuffles by a seed of its own besides.
         seed=0,
@@ -99,6 +61,11 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple:
         code_version=inputs.transform_version(config),
     )
     return examples, statistics, schema, validator, transform
+
+
+def _code_of(component: Callable[..., BaseComponent]) -> str:
+    """Returns the hash of the code that a component of our own runs."""
+    return stage_version(component.__module__)
 
 
 def _workers(config: RunConfig, output: pathlib.Path) -> str:
@@ -115,7 +82,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     output = inputs.output
     push_folder = output / "models" / config.serving.model_name
     nodes = list(_data_nodes(config, inputs))
-    examples, statistics, schema, _, transform = nodes
+    examples, statistics, *_, transform = nodes
     drift = None
     if inputs.monitoring.previous or inputs.monitoring.serving:
         drift = DriftCheck(
@@ -127,48 +94,50 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
             max_rows=config.statistics.max_rows,
             seed=0,
             workers=_workers(config, output),
+            code_version=_code_of(DriftCheck),
         )
         nodes.append(drift)
 
-    def add_trainer(model: Model) -> Trainer:
+    def make_trainer(model: Model) -> BaseComponent:
         training_fingerprint = inputs.training_fingerprint(config, model)
-        return Trainer(
-            run_fn="pipeline.components.trainer_module.run_fn",
+        return LogTrainer(
             examples=transform.outputs["transformed_examples"],
             transform_graph=transform.outputs["transform_graph"],
-            schema=schema.outputs["schema"],
-            train_args=trainer_pb2.TrainArgs(splits=["train"]),
-            eval_args=trainer_pb2.EvalArgs(splits=["validation"]),
-            custom_config={
-                # What training reads and nothing else: whatever stands here is part of the cache's key.
-                "spec": config.log_spec.model_dump_json(),
-                "model": model.model_dump_json(),
-                "training": config.training.model_dump_json(),
-                "seed": config.seed,
-                "warmup_requests": config.serving.warmup_requests,
-                "position": config.serving.position,
-                "encoder_precision": config.serving.encoder_precision,
-                "work": str(output / "tfx" / "training" / f"{model.name}-{training_fingerprint}"),
-                "files": list(inputs.files),
-                "code_version": inputs.code_version,
-                "training_fingerprint": training_fingerprint,
-            },
+            statistics=statistics.outputs["statistics"],
+            # What training and export read and nothing else: whatever stands here is part of the cache's key.
+            spec=config.log_spec.model_dump_json(),
+            settings=model.model_dump_json(),
+            training=config.training.model_dump_json(),
+            seed=config.seed,
+            warmup_requests=config.serving.warmup_requests,
+            position=json.dumps(config.serving.position),
+            encoder_precision=config.serving.encoder_precision,
+            work=str(output / "tfx" / "training" / f"{model.name}-{training_fingerprint}"),
+            file=inputs.files[0] if inputs.files else "",
+            training_fingerprint=training_fingerprint,
+            code_version=_code_of(LogTrainer),
         )
 
-    trainer = add_trainer(config.model)
+    trainer = make_trainer(config.model).with_id("Trainer")
     nodes.append(trainer)
+    baseline = {}
     if config.evaluation.baseline:
-        nodes.append(add_trainer(config.evaluation.baseline).with_id("Trainer.baseline"))
-    check = ServingCheck(model=trainer.outputs["model"], code_version=inputs.code_version)
+        beside = make_trainer(config.evaluation.baseline).with_id("Trainer.baseline")
+        nodes.append(beside)
+        baseline = {"baseline": beside.outputs["model"]}
+    check = ServingCheck(model=trainer.outputs["model"], code_version=_code_of(ServingCheck))
     last = LastBlessedModel(push_folder=str(push_folder), version=inputs.baseline_version)
     evaluator = GatedEvaluator(
         examples=examples.outputs["examples"],
         model=trainer.outputs["model"],
-        baseline_model=last.outputs["model"],
-        eval_config=proto_utils.proto_to_json(eval_config(config)),
-        tail=config.evaluation.tail.model_dump_json() if config.evaluation.tail else "",
-        example_split="test",
+        last_blessed=last.outputs["model"],
+        spec=config.log_spec.model_dump_json(),
+        gates=config.gates.model_dump_json(),
+        settings=config.evaluation.model_dump_json(),
+        rows=rows_of(inputs.data_fingerprint, config),
         workers=_workers(config, output),
+        code_version=_code_of(GatedEvaluator),
+        **baseline,
     )
     infra_blessing = check.outputs["blessing"]
     if drift and inputs.monitoring.block:
@@ -190,7 +159,9 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
                 "serving.bulk_inferrer: TFX's BulkInferrer does not run on Beam's DaskRunner; leave it out, and use "
                 "ctrpipe score, or choose another runner"
             )
-        rows = ExamplesForInference(payload=examples.outputs["examples"], split="test")
+        rows = ExamplesForInference(
+            payload=examples.outputs["examples"], split="test", code_version=_code_of(ExamplesForInference)
+        )
         nodes.append(rows)
         nodes.append(
             BulkInferrer(

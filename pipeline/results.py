@@ -1,4 +1,4 @@
-"""What a run leaves for people: metrics.json, report_data/ and report.html."""
+"""What a run leaves for people: metrics.json, report_data/ and report.html, all from the run's artifacts."""
 
 import datetime
 import hashlib
@@ -12,14 +12,15 @@ import yaml
 
 from common.files import atomic_folder, write_json
 from common.progress import announce
+from pipeline.components import SERVABLE
 from pipeline.config import RunConfig
-from pipeline.fingerprints import fingerprint_files
+from pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
 from serving.layout import Asset, asset_path
 
 VERSIONS_SHOWN = ("tensorflow", "keras", "tfx", "tensorflow-transform", "apache-beam", "numpy", "pyarrow")
 
 
-class FoundArtifacts(Protocol):
+class RunArtifacts(Protocol):
     """The output artifacts of a run, as pipeline.artifacts.Artifacts finds them."""
 
     def folder(self, node: str, output: str) -> pathlib.Path: ...
@@ -28,33 +29,27 @@ class FoundArtifacts(Protocol):
 
 
 def finish(
-    config: RunConfig, data: list[dict[str, Any]], code: str, output: pathlib.Path, artifacts: FoundArtifacts
+    config: RunConfig, data: list[dict[str, Any]], code: str, output: pathlib.Path, artifacts: RunArtifacts
 ) -> dict[str, Any]:
-    """Writes metrics.json, report_data/ and report.html from the artifacts of the newest execution of each node."""
-    from pipeline.components.log_statistics_gen import RATES
-    from pipeline.evaluation.evaluate import evaluate
-    from pipeline.evaluation.gates import read_gates
-    from pipeline.evaluation.scored_rows import rows_of, write_scored
-    from pipeline.monitoring.drift import drift_gate
-    from pipeline.monitoring.statistics import summarise_statistics
-    from pipeline.report.report import write_report
-    from transforms.log.payload import payload_files
+    """Writes metrics.json, report_data/ and report.html. Needs no model: GatedEvaluator has asked them.
 
-    examples = artifacts.folder("LogExampleGen", "examples")
-    model = artifacts.folder("Trainer", "model") / "Format-Serving"
-    baseline = None
-    if config.evaluation.baseline:
-        folder = artifacts.folder("Trainer.baseline", "model") / "Format-Serving"
-        baseline = (config.evaluation.baseline.name, folder)
-    announce("Metrics on the test rows")
-    test = payload_files(examples / "Split-test")
+    Args:
+        config: The run's configuration.
+        data: The log's files, as `describe_file` describes them.
+        code: The hash of the code.
+        output: The run's folder.
+        artifacts: Those of the newest execution of each node.
+
+    Returns:
+        The contents of metrics.json.
+    """
+    from pipeline.monitoring.drift import drift_gate
+    from pipeline.report.report import write_report
+
     evaluation = artifacts.folder("GatedEvaluator", "evaluation")
-    workers = config.workers_for(output / "tfx")
-    rows = rows_of(fingerprint_files(data), config)
-    metrics, scored, others = evaluate(evaluation, baseline, test, config.log_spec, config.evaluation, rows, workers)
+    metrics, gates = read_metrics(evaluation), read_gate_table(evaluation)
     if tail := metrics["tail"]:
         announce(f"Tail: {tail['examples']:,} of {metrics['examples']:,} test rows, {' x '.join(tail['columns'])}")
-    gates = read_gates(evaluation, config.gates)
     metrics["blessed"] = (artifacts.folder("GatedEvaluator", "blessing") / "BLESSED").exists()
     metrics["drift_breached"] = None
     drift = None
@@ -66,35 +61,45 @@ def finish(
             metrics["blessed"] = metrics["blessed"] and not drift["breached"]
     pushed = artifacts.property("AtomicPusher", "pushed_model", "pushed_version") if metrics["blessed"] else None
     metrics["model_version"] = pushed
+    model = artifacts.folder("Trainer", "model") / SERVABLE
     with atomic_folder(output / "report_data") as unfinished:
-        write_scored(unfinished / "predictions.parquet", scored, others)
+        shutil.copy(evaluation / SCORED, unfinished / "predictions.parquet")
+        shutil.copy(asset_path(model, Asset.HISTORY), unfinished / "history.json")
         write_json(unfinished / "gates.json", gates)
         if drift:
             write_json(unfinished / "drift.json", drift)
-        shutil.copy(asset_path(model, Asset.HISTORY), unfinished / "history.json")
-        counts = json.loads((examples / "counts.json").read_text())
-        statistics = artifacts.folder("LogStatisticsGen", "statistics")
-        anomalies = artifacts.folder("ExampleValidator", "anomalies")
-        rates = json.loads(str(artifacts.property("LogStatisticsGen", "statistics", RATES)))
-        write_json(
-            unfinished / "statistics.json", summarise_statistics(statistics, anomalies, counts, config.log_spec, rates)
-        )
-        (unfinished / "config.yaml").write_text(_as_yaml(config))
-        lineage = {
-            "config_hash": hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16],
-            "code_version": code,
-            "data": data,
-            "schema": str(artifacts.folder("ImportSchemaGen", "schema")),
-            "transform_graph": str(artifacts.folder("LogTransform", "transform_graph")),
-            "model": str(artifacts.folder("Trainer", "model")),
-            "versions": {name: importlib.metadata.version(name) for name in VERSIONS_SHOWN},
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        }
-        write_json(unfinished / "lineage.json", lineage)
+        write_json(unfinished / "statistics.json", _statistics(config, artifacts))
+        write_json(unfinished / "lineage.json", _lineage(config, data, code, artifacts))
+        settings = config.model_dump(mode="json", exclude_none=True)
+        (unfinished / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
         write_json(output / "metrics.json", metrics)
     write_report(output)
     return metrics
 
 
-def _as_yaml(config: RunConfig) -> str:
-    return yaml.safe_dump(config.model_dump(mode="json", exclude_none=True), sort_keys=False)
+def _statistics(config: RunConfig, artifacts: RunArtifacts) -> dict[str, Any]:
+    """Returns what the report shows of the log."""
+    from pipeline.components.log_statistics_gen import RATES
+    from pipeline.monitoring.statistics import summarise_statistics
+
+    return summarise_statistics(
+        artifacts.folder("LogStatisticsGen", "statistics"),
+        artifacts.folder("ExampleValidator", "anomalies"),
+        json.loads((artifacts.folder("LogExampleGen", "examples") / "counts.json").read_text()),
+        config.log_spec,
+        json.loads(str(artifacts.property("LogStatisticsGen", "statistics", RATES))),
+    )
+
+
+def _lineage(config: RunConfig, data: list[dict[str, Any]], code: str, artifacts: RunArtifacts) -> dict[str, Any]:
+    """Returns what the run is made from."""
+    return {
+        "config_hash": hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16],
+        "code_version": code,
+        "data": data,
+        "schema": str(artifacts.folder("ImportSchemaGen", "schema")),
+        "transform_graph": str(artifacts.folder("LogTransform", "transform_graph")),
+        "model": str(artifacts.folder("Trainer", "model")),
+        "versions": {name: importlib.metadata.version(name) for name in VERSIONS_SHOWN},
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }

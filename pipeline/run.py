@@ -14,6 +14,7 @@ from common.libraries import importing, load_tensorflow, tfx_does_without
 from common.processes import cores, preload
 from common.progress import announce
 from models.feature_map import FeatureMap
+from pipeline.code_version import code_version
 from pipeline.config import RunConfig
 from pipeline.fingerprints import describe_file, described
 from pipeline.results import finish
@@ -69,17 +70,15 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
 def _run_pipeline(config: RunConfig, files: list[str], monitored: dict[str, Any], output: pathlib.Path) -> dict:
     announce("Loading TFX")
     with importing(*tfx_does_without(config.beam_args)), described(files) as description:
-        from tfx.orchestration.local.local_dag_runner import LocalDagRunner
-
         from pipeline.artifacts import Artifacts
         from pipeline.graph import create_pipeline
+        from pipeline.local_runner import run_pipeline
 
     data = description.result()
     inputs = complete(config, run_inputs(config, files, data, output), monitored)
-    with _announced_stages():
-        LocalDagRunner().run(create_pipeline(config, inputs))
+    run_pipeline(create_pipeline(config, inputs))
     artifacts = Artifacts(output / METADATA, config.name)
-    return finish(config, data, inputs.code_version, output, artifacts)
+    return finish(config, data, code_version(), output, artifacts)
 
 
 def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[RunInputs, list[dict[str, Any]]]:
@@ -125,15 +124,14 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
         announce("Loading TFX")
         with importing(*tfx_does_without(config.beam_args)), described(found) as description:
             import tensorflow_transform as tft
-            from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
             from pipeline.artifacts import Artifacts
             from pipeline.graph import create_data_pipeline
+            from pipeline.local_runner import run_pipeline
             from transforms.features.preprocessing import feature_map
 
         inputs = run_inputs(config, found, description.result(), output.resolve())
-        with _announced_stages():
-            LocalDagRunner().run(create_data_pipeline(config, inputs))
+        run_pipeline(create_data_pipeline(config, inputs))
     artifacts = Artifacts(inputs.output / METADATA, config.name)
     examples = artifacts.folder("LogTransform", "transformed_examples")
     train, validation, test = ([str(examples / f"Split-{split}" / "*")] for split in ("train", "validation", "test"))
@@ -164,23 +162,3 @@ def _check_model(config: RunConfig) -> None:
         from transforms.text.tokenize import read_tokenizer
 
         read_tokenizer(config.text.encoder)
-
-
-@contextlib.contextmanager
-def _announced_stages():
-    """A line as each component starts or is found in the cache; TFX has no hook for it but its log."""
-    from tfx.orchestration.portable.launcher import Launcher
-
-    original = Launcher._prepare_execution
-
-    def prepare(self):
-        prepared = original(self)
-        name = self._pipeline_node.node_info.id
-        announce(f"{name} ..." if prepared.is_execution_needed else f"{name}: from cache")
-        return prepared
-
-    Launcher._prepare_execution = prepare
-    try:
-        yield
-    finally:
-        Launcher._prepare_execution = original

@@ -5,8 +5,9 @@ import pathlib
 from typing import Any
 
 from models.registry import source_of
+from pipeline.code_version import TRAINING, stage_version
 from pipeline.config import Model, Monitoring, RunConfig
-from pipeline.fingerprints import code_version, describe_file, fingerprint, fingerprint_files
+from pipeline.fingerprints import describe_file, fingerprint, fingerprint_files
 from serving.layout import Asset, asset_path, versions
 from transforms.log.readers import find_files
 from transforms.text.checkpoint import checkpoint_fingerprint
@@ -20,7 +21,6 @@ class RunInputs:
 
     files: tuple[str, ...]
     data_fingerprint: str
-    code_version: str
     output: pathlib.Path
     baseline_version: str  # the version to beat, "" where there is none
     monitoring: Monitoring = Monitoring()  # the configuration's, its logs as absolute paths
@@ -29,13 +29,14 @@ class RunInputs:
 
     def training_fingerprint(self, config: RunConfig, model: Model) -> str:
         """The same for two runs that would train the same model: gates, slices and names have no part in it."""
-        parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.code_version)
-        return fingerprint(*parts, self.checkpoints, *filter(None, [source_of(model.name)]))
+        parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.checkpoints)
+        return fingerprint(*parts, stage_version(*TRAINING), *filter(None, [source_of(model.name)]))
 
     def transform_version(self, config: RunConfig) -> str:
         """The same for two runs whose code, and whose tokenizer, transform alike."""
+        code = stage_version("pipeline.components.log_transform")
         tokenizer = self.checkpoints.get(config.text.encoder) if config.text else None
-        return fingerprint(self.code_version, tokenizer) if tokenizer else self.code_version
+        return fingerprint(code, tokenizer) if tokenizer else code
 
 
 def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> RunInputs:
@@ -45,7 +46,6 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
     return RunInputs(
         tuple(absolute(files)),
         fingerprint_files(data),
-        code_version(),
         output,
         baseline_version="",
         checkpoints=checkpoints,

@@ -1,17 +1,16 @@
 """The training rows beside yesterday's log and the log of what was served (see pipeline.monitoring.drift)."""
 
-import json
 import pathlib
 
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatistics, InfraBlessing
 
+from common.files import write_json
 from common.processes import Workers
-from pipeline.components.log_statistics_gen import RATES
+from pipeline.components.log_statistics_gen import train_statistics
 from pipeline.config import Monitoring
 from pipeline.monitoring.drift import compare_training_rows
-from pipeline.monitoring.statistics import Sampled, read_statistics
 from transforms.log.spec import LogSpec
 
 FILE = "drift.json"
@@ -28,12 +27,25 @@ def DriftCheck(
     max_rows: Parameter[int],
     seed: Parameter[int],
     workers: Parameter[str],
+    code_version: Parameter[str],
 ):
-    """`spec`, `monitoring`: LogSpec and Monitoring as JSON; `logs_fingerprint`: other logs, other cache entry."""
-    rate = json.loads(statistics.get_string_custom_property(RATES))["train"]
-    found = compare_training_rows(
+    """Compares the training rows with the logs that the configuration names.
+
+    Args:
+        examples: The payload.
+        statistics: Those of its splits.
+        drift: FILE, with the property `breached`.
+        spec: LogSpec as JSON.
+        monitoring: Monitoring as JSON.
+        logs_fingerprint: Makes changed logs another cache entry.
+        max_rows: A log of more rows is compared by a sample of so many.
+        seed: Seed of the sample.
+        workers: See Workers.from_json.
+        code_version: See pipeline.components.
+    """
+    comparison = compare_training_rows(
         pathlib.Path(examples.uri),
-        Sampled(read_statistics(pathlib.Path(statistics.uri), "train"), rate),
+        train_statistics(statistics)[0],
         LogSpec.model_validate_json(spec),
         Monitoring.model_validate_json(monitoring),
         max_rows,
@@ -42,9 +54,9 @@ def DriftCheck(
     )
     folder = pathlib.Path(drift.uri)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).write_text(json.dumps(found, indent=1), encoding="utf-8")
+    write_json(folder / FILE, comparison)
     drift.set_string_custom_property("logs_fingerprint", logs_fingerprint)
-    drift.set_int_custom_property("breached", int(found["breached"]))
+    drift.set_int_custom_property("breached", int(comparison["breached"]))
 
 
 @component
@@ -53,7 +65,7 @@ def DriftGate(
     infra_blessing: InputArtifact[InfraBlessing],
     blessing: OutputArtifact[InfraBlessing],
 ):
-    """`infra_blessing`, except that after a breach there is none: nothing may be pushed then."""
+    """Hands `infra_blessing` on, but withholds it after a breach: nothing may be pushed then."""
     passed = not drift.get_int_custom_property("breached") and infra_blessing.get_int_custom_property("blessed") == 1
     blessing.set_int_custom_property("blessed", int(passed))
     folder = pathlib.Path(blessing.uri)

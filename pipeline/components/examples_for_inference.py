@@ -17,8 +17,9 @@ def ExamplesForInference(
     payload: InputArtifact[Examples],
     examples: OutputArtifact[Examples],
     split: Parameter[str],
+    code_version: Parameter[str],
 ):
-    """`split`: the one whose rows are written, labels included."""
+    """Writes the rows of a split, labels included; `code_version`: see pipeline.components."""
     folder = f"Split-{split}"
     examples.split_names = json.dumps([split])
     write_examples(pathlib.Path(payload.uri) / folder, pathlib.Path(examples.uri) / folder)

@@ -1,63 +1,82 @@
-"""In place of TFX's Evaluator, which reads no Parquet: the same artifacts, by pipeline.evaluation.evaluate."""
+"""In place of TFX's Evaluator, which reads no Parquet: the same artifacts, and the metrics that people read."""
 
 import pathlib
 
-import tensorflow_model_analysis as tfma
 from tfx.components.evaluator import constants
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples, Model, ModelBlessing, ModelEvaluation
-from tfx.utils import proto_utils
 
 from common.processes import Workers
 from common.progress import now_and_then
-from pipeline.config import Tail
-from pipeline.evaluation.evaluate import judge
+from pipeline.components import SERVABLE
+from pipeline.config import Evaluation, Gates
+from pipeline.evaluation.artifact import write_evaluation
+from pipeline.evaluation.evaluate import evaluate
+from pipeline.evaluation.gates import eval_config, read_gates
+from pipeline.evaluation.judge import judge
 from transforms.log.payload import payload_files
+from transforms.log.spec import LogSpec
 
 
 @component
 def GatedEvaluator(
     examples: InputArtifact[Examples],
     model: InputArtifact[Model],
-    baseline_model: InputArtifact[Model],
+    last_blessed: InputArtifact[Model],
     evaluation: OutputArtifact[ModelEvaluation],
     blessing: OutputArtifact[ModelBlessing],
-    eval_config: Parameter[str],
-    tail: Parameter[str],
-    example_split: Parameter[str],
+    spec: Parameter[str],
+    gates: Parameter[str],
+    settings: Parameter[str],
+    rows: Parameter[str],
     workers: Parameter[str],
+    code_version: Parameter[str],
+    baseline: InputArtifact[Model] = None,  # type: ignore[assignment]  # TFX's way to make an input optional
 ):
-    """`eval_config`: tfma.EvalConfig as JSON; `tail`: config.Tail as JSON, or nothing; `example_split`: on whose rows;
-    `workers`: see Workers.from_json.
+    """Evaluates the model on the test rows, and blesses it where it passes the gates.
 
-    A baseline artifact without a model means that there is no baseline.
+    Args:
+        examples: The payload.
+        model: The model that may be pushed.
+        last_blessed: The model to beat; an artifact without a model where there is none.
+        evaluation: What TFMA writes, and what pipeline.evaluation.artifact names.
+        blessing: As TFX's Evaluator writes it.
+        spec: LogSpec as JSON.
+        gates: Gates as JSON.
+        settings: Evaluation as JSON.
+        rows: Which rows these are, see ScoredRows.
+        workers: See Workers.from_json.
+        code_version: See pipeline.components.
+        baseline: The model trained beside, whose metrics are shown and which no gate reads.
     """
-    config = tfma.EvalConfig()
-    proto_utils.json_to_proto(eval_config, config)
-    last_blessed = pathlib.Path(baseline_model.uri) / "Format-Serving"
-    has_baseline = last_blessed.exists()
-    rare = None
-    if tail:
-        rare = (Tail.model_validate_json(tail), payload_files(pathlib.Path(examples.uri) / "Split-train"))
+    log, by = LogSpec.model_validate_json(spec), Evaluation.model_validate_json(settings)
+    bounds = Gates.model_validate_json(gates)
+    payload, folder = pathlib.Path(examples.uri), pathlib.Path(evaluation.uri)
+    test = payload_files(payload / "Split-test")
+    to_beat = pathlib.Path(last_blessed.uri) / SERVABLE
+    has_to_beat = to_beat.exists()
     passed = judge(
-        pathlib.Path(model.uri) / "Format-Serving",
-        last_blessed if has_baseline else None,
-        payload_files(pathlib.Path(examples.uri) / f"Split-{example_split}"),
-        config,
-        pathlib.Path(evaluation.uri),
+        pathlib.Path(model.uri) / SERVABLE,
+        to_beat if has_to_beat else None,
+        test,
+        eval_config(bounds, by, log.data.labels),
+        folder,
         Workers.from_json(workers),
         now_and_then(),
-        rare,
+        (by.tail, payload_files(payload / "Split-train")) if by.tail else None,
+        pathlib.Path(baseline.uri) / SERVABLE if baseline else None,
     )
+    beside = by.baseline.name if by.baseline else None
+    write_evaluation(folder, *evaluate(folder, beside, test, log, by, rows), read_gates(folder, bounds))
     # As TFX's Evaluator does it: this is what Pusher and the lookup of the last blessed model read.
     blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY, model.uri)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)
-    if has_baseline:
-        blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_BASELINE_MODEL_URI_KEY, baseline_model.uri)
-        blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BASELINE_MODEL_ID_KEY, baseline_model.id)
+    if has_to_beat:
+        blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_BASELINE_MODEL_URI_KEY, last_blessed.uri)
+        blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BASELINE_MODEL_ID_KEY, last_blessed.id)
     value = constants.BLESSED_VALUE if passed else constants.NOT_BLESSED_VALUE
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, value)
-    folder = pathlib.Path(blessing.uri)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / (constants.BLESSED_FILE_NAME if passed else constants.NOT_BLESSED_FILE_NAME)).touch()
+    verdict = pathlib.Path(blessing.uri)
+    verdict.mkdir(parents=True, exist_ok=True)
+    (verdict / (constants.BLESSED_FILE_NAME if passed else constants.NOT_BLESSED_FILE_NAME)).touch()

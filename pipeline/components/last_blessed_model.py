@@ -6,6 +6,8 @@ from tfx.dsl.component.experimental.annotations import OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Model
 
+from pipeline.components import SERVABLE
+
 
 @component
 def LastBlessedModel(
@@ -21,6 +23,6 @@ def LastBlessedModel(
     if not version:
         return
     pushed = pathlib.Path(push_folder) / version
-    serving = pathlib.Path(model.uri) / "Format-Serving"
+    serving = pathlib.Path(model.uri) / SERVABLE
     serving.parent.mkdir(parents=True, exist_ok=True)
     serving.symlink_to(pushed.resolve(), target_is_directory=True)

@@ -25,9 +25,20 @@ def LogExampleGen(
     seed: Parameter[int],
     dead_letter: Parameter[str],
     workers: Parameter[str],
+    code_version: Parameter[str],
 ):
-    """`spec`: LogSpec as JSON; `files`: JSON list; `data_fingerprint`: makes changed data another cache entry;
-    `workers`: see Workers.from_json."""
+    """Reads, checks and splits the log.
+
+    Args:
+        examples: The payload, with the property `data_fingerprint`, and counts.json.
+        spec: LogSpec as JSON.
+        files: The log's files in order, as JSON.
+        data_fingerprint: Makes changed data another cache entry.
+        seed: Seed of `split.by: hash`.
+        dead_letter: Folder of the malformed rows.
+        workers: See Workers.from_json.
+        code_version: See pipeline.components.
+    """
     examples.split_names = json.dumps(list(SPLITS))
     folders = {name: pathlib.Path(examples.uri) / f"Split-{name}" for name in SPLITS}
     for folder in folders.values():

@@ -9,9 +9,11 @@ from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, ExampleStatistics
 
 from common.processes import Workers
-from pipeline.monitoring.statistics import write_statistics
+from pipeline.monitoring.statistics import Sampled, read_statistics, write_statistics
+from transforms.log.payload import payload_files, payload_rows
 
-RATES = "sample_rate_by_split"  # the property, JSON, in which StatisticsGen says the same
+RATES = "sample_rate_by_split"  # the artifact's property, JSON, in which StatisticsGen says the same
+ROWS = "rows_by_split"  # another one: how many rows there are
 
 
 @component
@@ -21,12 +23,30 @@ def LogStatisticsGen(
     max_rows: Parameter[int],
     seed: Parameter[int],
     workers: Parameter[str],
+    code_version: Parameter[str],
 ):
-    """`max_rows`: of a split of more rows, a sample of so many; `workers`: see Workers.from_json."""
+    """Computes the statistics of each split.
+
+    Args:
+        examples: The payload.
+        statistics: `FeatureStats.pb` by split, with the properties RATES and ROWS.
+        max_rows: A split of more rows has the statistics of a sample of so many.
+        seed: Seed of the sample.
+        workers: See Workers.from_json.
+        code_version: See pipeline.components.
+    """
     splits = artifact_utils.decode_split_names(examples.split_names)
+    source = pathlib.Path(examples.uri)
     log_workers = Workers.from_json(workers)
-    folders = pathlib.Path(examples.uri), pathlib.Path(statistics.uri)
-    rates = write_statistics(*folders, splits, max_rows, seed, log_workers)
+    rates = write_statistics(source, pathlib.Path(statistics.uri), splits, max_rows, seed, log_workers)
     statistics.split_names = examples.split_names
     statistics.span = examples.span
     statistics.set_string_custom_property(RATES, json.dumps(rates))
+    rows = {split: payload_rows(payload_files(source / f"Split-{split}")) for split in splits}
+    statistics.set_string_custom_property(ROWS, json.dumps(rows))
+
+
+def train_statistics(statistics: ExampleStatistics) -> tuple[Sampled, int]:
+    """Returns the training rows' statistics out of the artifact, and how many training rows there are."""
+    rates, rows = (json.loads(statistics.get_string_custom_property(name)) for name in (RATES, ROWS))
+    return Sampled(read_statistics(pathlib.Path(statistics.uri), "train"), rates["train"]), rows["train"]

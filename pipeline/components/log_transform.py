@@ -1,27 +1,22 @@
 """In place of TFX's Transform: the same transform graph, from columnar parts (see transforms.features.transform)."""
 
-import json
 import pathlib
 
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types import artifact_utils
-from tfx.types.standard_artifacts import Examples, ExampleStatistics, TransformGraph
+from tfx.types.standard_artifacts import Examples, TransformGraph
 
 from common.processes import Workers, end_idle_pools
 from common.progress import announce, now_and_then
-from pipeline.components.log_statistics_gen import RATES
-from pipeline.monitoring.scored_drift import keep_statistics
-from pipeline.monitoring.statistics import Sampled, read_statistics
 from transforms.features.transform import analyze, transform
-from transforms.log.payload import payload_files, payload_rows
+from transforms.log.payload import payload_files
 from transforms.log.spec import LogSpec
 
 
 @component
 def LogTransform(
     examples: InputArtifact[Examples],
-    statistics: InputArtifact[ExampleStatistics],
     transform_graph: OutputArtifact[TransformGraph],
     transformed_examples: OutputArtifact[Examples],
     spec: Parameter[str],
@@ -29,15 +24,22 @@ def LogTransform(
     workers: Parameter[str],
     code_version: Parameter[str],
 ):
-    """`spec`: LogSpec as JSON; `workers`: see Workers.from_json; `code_version`: another one, another cache entry."""
+    """Learns the transforms from the training rows, and packs all splits.
+
+    Args:
+        examples: The payload.
+        transform_graph: What raw columns go through, as a TFT output folder.
+        transformed_examples: The packed rows.
+        spec: LogSpec as JSON.
+        seed: Seed of the packed rows' order, and of `missing_rate`.
+        workers: See Workers.from_json.
+        code_version: See pipeline.components.
+    """
     log, log_workers = LogSpec.model_validate_json(spec), Workers.from_json(workers)
     names = artifact_utils.decode_split_names(examples.split_names)
     source, target = pathlib.Path(examples.uri), pathlib.Path(transformed_examples.uri)
     graph = pathlib.Path(transform_graph.uri)
-    train = payload_files(source / "Split-train")
-    analyze(log, train, graph, log_workers, announce)
-    rate = json.loads(statistics.get_string_custom_property(RATES))["train"]
-    keep_statistics(Sampled(read_statistics(pathlib.Path(statistics.uri), "train"), rate), payload_rows(train), graph)
+    analyze(log, payload_files(source / "Split-train"), graph, log_workers, announce)
     splits = {name: (source / f"Split-{name}", target / f"Split-{name}") for name in names}
     transform(log, graph, splits, seed, log_workers, now_and_then())
     end_idle_pools()  # what follows trains

@@ -6,6 +6,7 @@ from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArti
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import InfraBlessing, Model
 
+from pipeline.components import SERVABLE
 from serving.check import check_servable
 
 
@@ -15,8 +16,11 @@ def ServingCheck(
     blessing: OutputArtifact[InfraBlessing],
     code_version: Parameter[str],
 ):
-    """Raises InputError when the model does not serve: nothing may be pushed then."""
-    check_servable(pathlib.Path(model.uri) / "Format-Serving")
+    """Raises InputError where the model does not serve: nothing may be pushed then.
+
+    `code_version`: see pipeline.components.
+    """
+    check_servable(pathlib.Path(model.uri) / SERVABLE)
     blessing.set_int_custom_property("blessed", 1)
     folder = pathlib.Path(blessing.uri)
     folder.mkdir(parents=True, exist_ok=True)

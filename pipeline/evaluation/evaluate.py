@@ -1,178 +1,42 @@
-"""Exact metrics of an exported model, overall and by slice: for people (metrics.json) and for the gates (TFMA)."""
+"""Computes exact metrics of exported models for people: overall, by task and by slice."""
 
 import pathlib
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet
 import tensorflow_model_analysis as tfma
-from apache_beam.options.pipeline_options import PipelineOptions
-from tensorflow_model_analysis.proto import config_pb2
-from tensorflow_model_analysis.slicer import slicer_lib
 
-from common.errors import InputError
-from common.processes import Workers
 from models.metrics import summarise
-from pipeline.config import Evaluation, Tail
-from pipeline.evaluation.predictions import predict, prediction_column
+from pipeline.config import Evaluation
+from pipeline.evaluation.judge import BESIDE, PREDICTIONS
+from pipeline.evaluation.predictions import prediction_column
 from pipeline.evaluation.scored_rows import ScoredRows
-from pipeline.evaluation.tail import TAIL, TAIL_VALUE, tail_rows
-from transforms.log.payload import PART_ROWS, payload_files, read_payload
+from pipeline.evaluation.tail import TAIL
+from transforms.log.payload import payload_files, read_payload
 from transforms.log.spec import LogSpec
 
 MAX_SLICE_VALUES = 20  # in metrics.json
-MAX_SLICES = 1000  # by one column for TFMA, which takes a millisecond for each
-PREDICTIONS = "predictions"
-
-
-def judge(
-    model: pathlib.Path,
-    last_blessed: pathlib.Path | None,
-    files: Sequence[pathlib.Path],
-    config: config_pb2.EvalConfig,
-    folder: pathlib.Path,
-    workers: Workers,
-    progress: Callable[[str], None] = lambda text: None,
-    tail: tuple[Tail, Sequence[pathlib.Path]] | None = None,
-) -> bool:
-    """Whether a model passes the gates on some rows.
-
-    Args:
-        model: The SavedModel's folder.
-        last_blessed: The model that it must not be worse than; None: bounds on changes do not count.
-        files: The parts of the rows' payload.
-        config: Metrics, slices and thresholds, for one model; the names of its metrics are those of click_metrics.
-        folder: Holds afterwards what TFMA writes of an evaluation (see tfma.load_eval_result), and `predictions`.
-        workers: Who predicts.
-        progress: Told how far the predictions are.
-        tail: What is rare, and the parts of the training rows' payload; the slice's key is TAIL.
-
-    Raises:
-        InputError: the models cannot be compared on these rows.
-    """
-    config = tfma.utils.update_eval_config_with_defaults(config, has_baseline=bool(last_blessed), rubber_stamp=True)
-    tfma.utils.verify_eval_config(config)
-    models = {tfma.CANDIDATE_KEY: model} | ({tfma.BASELINE_KEY: last_blessed} if last_blessed else {})
-    labels = [config.model_specs[0].label_key]
-    slices = [name for spec in config.slicing_specs for name in spec.feature_keys if name != TAIL]
-    predicted = predict(models, files, [*labels, *slices], folder / PREDICTIONS, workers, progress)
-    for spec in config.model_specs:
-        if _prediction_column(spec) not in pa.parquet.read_schema(predicted[0]).names:
-            raise InputError(
-                f"{models[spec.name or tfma.CANDIDATE_KEY]}: this model has no task {spec.prediction_key}; "
-                "choose another --output or serving.model_name, or name the task in data.labels as before"
-            )
-    if tail:
-        rare, train = tail
-        _add_tail(predicted, tail_rows(files, train, rare.columns, rare.max_count, workers))
-    analyse(predicted, config, folder)
-    return tfma.load_validation_result(str(folder)).validation_ok
-
-
-def _add_tail(predicted: Sequence[pathlib.Path], is_tail: np.ndarray) -> None:
-    """Writes the slice's column beside the predictions."""
-    start = 0
-    for path in predicted:
-        rows = pa.parquet.read_table(path)
-        values = [TAIL_VALUE if rare else None for rare in is_tail[start : start + rows.num_rows]]
-        start += rows.num_rows
-        pa.parquet.write_table(rows.append_column(TAIL, pa.array(values, pa.binary())), path, row_group_size=PART_ROWS)
-
-
-def analyse(predicted: Sequence[pathlib.Path], config: config_pb2.EvalConfig, folder: pathlib.Path) -> None:
-    """TFMA on files of predictions, in this process: they are a few bytes a row.
-
-    Slices are made of the MAX_SLICES most frequent values of a column.
-    """
-    columns = [column for spec in config.slicing_specs for column in spec.feature_keys]
-    frequent = {column: _frequent(predicted, column) for column in columns}
-    # Beam's default runner may download a binary of its own; in_memory never does.
-    options = PipelineOptions(["--direct_running_mode=in_memory", "--direct_num_workers=1"])
-    # TFMA's all-in-one transform takes a configuration with a baseline only along with models to load.
-    evaluator = tfma.evaluators.MetricsPlotsAndValidationsEvaluator(config)
-    blocks = tfma.extractors.Extractor(evaluator.run_after, beam.FlatMap(_blocks, config, frequent))
-    with beam.Pipeline(options=options) as pipeline:
-        _ = (
-            pipeline
-            | beam.Create([str(path) for path in predicted])
-            | beam.FlatMap(lambda path: read_payload([pathlib.Path(path)], batch_rows=PART_ROWS))
-            | tfma.BatchedInputsToExtracts()
-            | tfma.ExtractAndEvaluate(extractors=[blocks], evaluators=[evaluator])
-            | tfma.WriteResults(writers=tfma.default_writers(str(folder), eval_config=config))
-        )
-
-
-def _prediction_column(spec: config_pb2.ModelSpec) -> str:
-    return prediction_column(spec.name or tfma.CANDIDATE_KEY, spec.prediction_key)
-
-
-def _frequent(predicted: Sequence[pathlib.Path], column: str) -> pa.Array:
-    """The most frequent values of a column, most frequent first, ties in ascending order."""
-    rows = pa.Table.from_batches(read_payload(predicted, [column])).filter(pc.is_valid(pc.field(column)))
-    counts = rows.group_by(column).aggregate([([], "count_all")])
-    most = counts.sort_by([("count_all", "descending"), (column, "ascending")]).slice(0, MAX_SLICES)
-    return most[column].combine_chunks()
-
-
-def _blocks(
-    extracts: tfma.Extracts, config: config_pb2.EvalConfig, frequent: dict[str, pa.Array]
-) -> Iterator[tfma.Extracts]:
-    """All rows of a slice together, where TFMA's own extractors give each row with the slices that it is in."""
-    rows = extracts[tfma.ARROW_RECORD_BATCH_KEY]
-    label = rows[config.model_specs[0].label_key].to_numpy()
-    predictions = {spec.name: rows[_prediction_column(spec)].to_numpy() for spec in config.model_specs}
-    for spec in config.slicing_specs:
-        for key, chosen in _slices(rows, list(spec.feature_keys), frequent):
-            found = {name: values[chosen] for name, values in predictions.items()}
-            yield {
-                tfma.LABELS_KEY: label[chosen],
-                tfma.PREDICTIONS_KEY: found if len(found) > 1 else found[""],
-                tfma.SLICE_KEY_TYPES_KEY: slicer_lib.slice_keys_to_numpy_array([key]),
-            }
-
-
-def _slices(
-    rows: pa.RecordBatch, columns: list[str], frequent: dict[str, pa.Array]
-) -> Iterator[tuple[tuple, np.ndarray | slice]]:
-    """TFMA's keys of the slices by one column (or of the slice of all rows), and the rows of each; missing: in none."""
-    if not columns:
-        yield (), slice(None)
-        return
-    [column] = columns
-    values = frequent[column]
-    codes = pc.index_in(rows[column], values).fill_null(len(values)).to_numpy()
-    order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], np.arange(len(values) + 1))
-    for code, value in enumerate(values.to_pylist()):
-        if starts[code] < starts[code + 1]:
-            plain = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-            yield ((column, plain),), order[starts[code] : starts[code + 1]]
 
 
 def evaluate(
     judged: pathlib.Path,
-    beside: tuple[str, pathlib.Path] | None,
+    beside: str | None,
     files: Sequence[pathlib.Path],
     spec: LogSpec,
     evaluation: Evaluation,
     rows: str,
-    workers: Workers,
 ) -> tuple[dict[str, Any], ScoredRows, dict[str, np.ndarray]]:
-    """The metrics of the model that `judge` has judged, from the same predictions, and of a model beside it.
+    """Returns the metrics of the models that `judge` had predict: of the one that it judged, and of the one beside.
 
     Args:
         judged: The folder that `judge` wrote.
-        beside: Name and SavedModel of a model that is no part of the gates.
+        beside: Name of the model beside; None where there is none.
         files: The parts of the payload that `judge` had.
         spec: The description of the log.
         evaluation: The slices by which metrics are given.
         rows: Which rows these are, see ScoredRows.
-        workers: Who predicts with the model beside.
 
     Returns:
         The contents of metrics.json except what the gates decide, and what the models answered: the one that was
@@ -194,14 +58,11 @@ def evaluate(
     is_tail = None
     if evaluation.tail:
         is_tail = pa.Table.from_batches(read_payload(predicted, [TAIL]))[TAIL].is_valid().to_numpy()
-        found = summarise(label[is_tail], probabilities[primary][is_tail])
-        metrics["tail"] = {**evaluation.tail.model_dump(), **found}
+        of_tail = summarise(label[is_tail], probabilities[primary][is_tail])
+        metrics["tail"] = {**evaluation.tail.model_dump(), **of_tail}
     if beside:
-        name, path = beside
-        with tempfile.TemporaryDirectory(dir=workers.scratch) as folder:
-            answers = predict({"beside": path}, files, [], pathlib.Path(folder), workers)
-            others["baseline_probability"] = _read_probabilities(answers, "beside", [primary])[primary]
-        metrics["baseline"] = {"name": name, **summarise(label, others["baseline_probability"])}
+        others["baseline_probability"] = _read_probabilities(predicted, BESIDE, [primary])[primary]
+        metrics["baseline"] = {"name": beside, **summarise(label, others["baseline_probability"])}
     by_task = {task: labels[column] for task, column in spec.data.labels.items()}
     tail_of = evaluation.tail.model_dump() if evaluation.tail else None
     return metrics, ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of), others
@@ -215,8 +76,8 @@ def _read_columns(files: Sequence[pathlib.Path], names: list[str]) -> dict[str, 
 def _read_probabilities(predicted: Sequence[pathlib.Path], model: str, tasks: list[str]) -> dict[str, np.ndarray]:
     """By task, float32 [N]."""
     columns = {task: prediction_column(model, task) for task in tasks}
-    found = _read_columns(predicted, list(columns.values()))
-    return {task: found[column] for task, column in columns.items()}
+    values = _read_columns(predicted, list(columns.values()))
+    return {task: values[column] for task, column in columns.items()}
 
 
 def _read_codes(files: Sequence[pathlib.Path], column: str) -> tuple[np.ndarray, np.ndarray]:

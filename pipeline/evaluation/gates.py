@@ -1,17 +1,66 @@
-"""Which gates a model passed, read from TFMA's validation result."""
+"""The gates: what TFMA is told of them, and which of them a model passed."""
 
 import pathlib
 from typing import Any
 
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 
-from pipeline.config import Gates
+from pipeline.config import Bounds, Evaluation, Gates
+from pipeline.evaluation.tail import TAIL
 
 _METRICS = ("auc", "log_loss", "calibration")
 
 
+def eval_config(gates: Gates, evaluation: Evaluation, labels: dict[str, str]) -> tfma.EvalConfig:
+    """Returns TFMA's configuration of metrics, slices and thresholds.
+
+    Args:
+        gates: The thresholds, on all rows.
+        evaluation: The slices.
+        labels: By task its column; the first task is the one that is judged.
+    """
+    higher, lower = tfma.MetricDirection.HIGHER_IS_BETTER, tfma.MetricDirection.LOWER_IS_BETTER
+    auc = gates.auc or Bounds(min=0.0)  # always holds; without any threshold TFMA would bless nothing
+    metrics = [
+        _metric("ExactAUC", auc, gates.max_drop.get("auc"), higher),
+        _metric("ExactLogLoss", gates.log_loss, gates.max_drop.get("log_loss"), lower),
+        _metric("ExactRIG", None, None, higher),
+        _metric("ExactCalibration", gates.calibration, None, lower),
+        _metric("RowCount", None, None, higher),
+    ]
+    task, label = next(iter(labels.items()))
+    slices = [*evaluation.slices, *([TAIL] if evaluation.tail else [])]
+    return tfma.EvalConfig(
+        model_specs=[tfma.ModelSpec(label_key=label, prediction_key=task)],
+        slicing_specs=[tfma.SlicingSpec()] + [tfma.SlicingSpec(feature_keys=[column]) for column in slices],
+        metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
+    )
+
+
+def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int) -> tfma.MetricConfig:
+    threshold = tfma.MetricThreshold()
+    if bounds:
+        value = threshold.value_threshold
+        if bounds.min is not None:
+            value.lower_bound.value = bounds.min
+        if bounds.max is not None:
+            value.upper_bound.value = bounds.max
+    if drop is not None:
+        change = threshold.change_threshold
+        change.direction = direction
+        change.absolute.value = -drop if direction == tfma.MetricDirection.HIGHER_IS_BETTER else drop
+    # A plain threshold would hold for every slice, also for one of a single row, whose AUC is 0.
+    overall = config_pb2.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec()], threshold=threshold)
+    return tfma.MetricConfig(
+        class_name=name,
+        module="pipeline.evaluation.click_metrics",
+        per_slice_thresholds=[overall] if bounds or drop is not None else [],
+    )
+
+
 def read_gates(evaluation: pathlib.Path, gates: Gates) -> list[dict[str, Any]]:
-    """One row per gate: metric, kind (absolute or change), bound, value, passed, reason."""
+    """Returns one row per gate: metric, kind (absolute or change), bound, value, passed, reason."""
     result = tfma.load_eval_result(str(evaluation))
     values = _overall(result)
     changes = _overall(result, "_diff")
@@ -39,8 +88,8 @@ def _row(metric: str, kind: str, bound: str, value: float | None, passed: bool, 
 
 
 def _overall(result: tfma.EvalResult, suffix: str = "") -> dict[str, float]:
-    """TFMA's metrics over all rows; with the suffix `_diff`, how they differ from the model to beat."""
-    found: dict[str, float] = {}
+    """Returns TFMA's metrics over all rows; with the suffix `_diff`, how they differ from the model to beat."""
+    values: dict[str, float] = {}
     for slice_key, by_output in result.slicing_metrics:
         if slice_key:
             continue
@@ -49,5 +98,5 @@ def _overall(result: tfma.EvalResult, suffix: str = "") -> dict[str, float]:
                 for name in _METRICS:
                     value = metrics.get(name + suffix, {})
                     if "doubleValue" in value:
-                        found[name] = value["doubleValue"]
-    return found
+                        values[name] = value["doubleValue"]
+    return values

@@ -87,7 +87,7 @@ class _PredictPart:
         return pa.RecordBatch.from_pydict(columns)
 
 
-@functools.lru_cache(maxsize=2)
+@functools.cache
 def _load(path: pathlib.Path) -> Servable:
     """Loaded once in a process, not for each part."""
     return Servable(path)

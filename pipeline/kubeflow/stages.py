@@ -23,7 +23,6 @@ REPORTED = (
     ("DriftCheck", "drift"),
     ("LogTransform", "transform_graph"),
     ("Trainer", "model"),
-    ("Trainer.baseline", "model"),
     ("GatedEvaluator", "evaluation"),
     ("GatedEvaluator", "blessing"),
     ("AtomicPusher", "pushed_model"),
@@ -55,7 +54,7 @@ def kind(artifact: type) -> str:
 def stages(config: RunConfig) -> list[Stage]:
     """The nodes of a configuration's graph, each after those whose outputs it reads."""
     with tempfile.TemporaryDirectory() as folder:
-        pipeline = create_pipeline(config, RunInputs((), "", "", pathlib.Path(folder), "", config.monitoring))
+        pipeline = create_pipeline(config, RunInputs((), "", pathlib.Path(folder), "", config.monitoring))
     return [
         Stage(
             node.id,

@@ -23,7 +23,7 @@ from kfp.dsl import Artifact
 
 from common.errors import InputError, causes
 from common.exit_codes import BLOCKED, MISTAKE
-from pipeline.fingerprints import code_version
+from pipeline.code_version import code_version
 
 TFX = "tfx"  # the key of an artifact's metadata under which its TFX artifact stands, as JSON
 MAX_ARGUMENTS = 100_000  # bytes; Linux gives a process one argument of 128 KiB at most

@@ -30,6 +30,9 @@ from pipeline.training.data import base_rates, count_rows, input_errors, packed_
 from pipeline.training.learner import Batch, Learner
 from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
 
+# By Keras backend. Each imports its backend, so that only one of them can be imported.
+LEARNERS = {"tensorflow": "pipeline.training.tensorflow_learner", "jax": "pipeline.training.jax_learner"}
+
 
 @dataclasses.dataclass
 class Progress:
@@ -143,7 +146,7 @@ class Task:
 
     def learner(self) -> Learner:
         """A model of this task, untrained."""
-        backend = importlib.import_module(f"pipeline.training.{keras.backend.backend()}_learner")
+        backend = importlib.import_module(LEARNERS[keras.backend.backend()])
         return backend.make_learner(self.model, self.training, self.feature_map, self.seed)
 
     def served_learner(self) -> Learner:

@@ -101,10 +101,13 @@ def test_scoring_keeps_every_line(done, version):
     assert code == 2 and "holds the result of a finished scoring" in output
 
 
-def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, version, capsys):
+def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, version, monkeypatch):
     config, log, out = done / "config.yaml", done / "log.tsv", done / "out"
     before = json.loads((out / "metrics.json").read_text())
-    code, output = call("run", config, "--data", log, "--output", out)
+    with monkeypatch.context() as patched:
+        for loader in ("serving.loader.Servable.__init__", "keras.saving.load_model", "tensorflow.saved_model.load"):
+            patched.setattr(loader, lambda *given, **options: pytest.fail("a model is loaded"))
+        code, output = call("run", config, "--data", log, "--output", out)
     assert code == 0 and "Transform: from cache" in output and "AtomicPusher: from cache" in output
     assert "..." not in output.replace("Next", "")
     assert json.loads((out / "metrics.json").read_text()) == before

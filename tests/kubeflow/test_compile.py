@@ -11,8 +11,8 @@ from kfp import components
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from common.errors import InputError
+from pipeline.code_version import code_version
 from pipeline.config import check_config, load_config, read_yaml
-from pipeline.fingerprints import code_version
 from pipeline.kubeflow.compile import compile_pipeline
 from pipeline.kubeflow.stages import arguments, stages
 from pipeline.kubeflow.step import Task, local_path, prepare
@@ -270,9 +270,9 @@ def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_pa
         return {name: json.loads(text) for name, text in task.parameters.items()}
 
     found = prepared()
-    custom = json.loads(found["trainer"]["exec_properties"]["custom_config"])
-    assert json.loads(custom["model"])["embedding_dim"] == 3 and custom["seed"] == 5
-    assert json.loads(custom["training"])["epochs"] == 7
+    told = found["trainer"]["exec_properties"]
+    assert json.loads(told["settings"])["embedding_dim"] == 3 and told["seed"] == 5
+    assert json.loads(told["training"])["epochs"] == 7
     assert found["report"]["config"]["gates"]["auc"]["min"] == 0.25
     assert found["bulkinferrer"]["beam_args"] and not found["trainer"]["beam_args"]
     with pytest.raises(InputError, match="changes which steps there are"):

@@ -8,8 +8,8 @@ from tfx.dsl.components.base.base_executor import BaseExecutor
 from tfx.types import standard_artifacts
 from tfx.utils import json_utils
 
+from pipeline.code_version import code_version
 from pipeline.config import check_config
-from pipeline.fingerprints import code_version
 from pipeline.kubeflow.step import main
 from tests.e2e.small_run import SHORT_CONFIG, one_line
 
@@ -100,6 +100,7 @@ def test_a_users_mistake_within_a_step_is_one_line_and_others_keep_their_traceba
         "spec": config.log_spec.model_dump_json(),
         "files": json.dumps([str(tmp_path / "log.tsv")]),
         "data_fingerprint": "f",
+        "code_version": "c",
         "seed": 0,
         "dead_letter": str(tmp_path / "dead_letter"),
         "workers": config.workers_for().to_json(),

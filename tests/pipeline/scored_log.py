@@ -6,6 +6,7 @@ import pyarrow as pa
 import tensorflow as tf
 
 from pipeline.config import RunConfig, Tail
+from pipeline.evaluation.gates import eval_config
 from transforms.log.payload import PayloadWriter, payload_schema
 
 
@@ -29,6 +30,11 @@ def config(
         "gates": gates or {},
     }
     return RunConfig.model_validate(values)
+
+
+def gates_of(run: RunConfig):
+    """TFMA's configuration of a run's gates and slices."""
+    return eval_config(run.gates, run.evaluation, run.data.labels)
 
 
 def write(folder: pathlib.Path, run: RunConfig, columns: dict[str, list], parts: int = 1) -> list[pathlib.Path]:

@@ -10,18 +10,19 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tfx.components.pusher import executor as pusher
 from tfx.types import standard_artifacts
-from tfx.utils import proto_utils
 
 from common.errors import InputError
 from common.processes import Workers
 from models import metrics
 from pipeline.components.examples_for_inference import write_examples
 from pipeline.components.gated_evaluator import GatedEvaluator
-from pipeline.config import Evaluation, Tail
-from pipeline.evaluation.evaluate import PREDICTIONS, evaluate, judge
+from pipeline.config import Evaluation, Model, Tail
+from pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
+from pipeline.evaluation.evaluate import evaluate
+from pipeline.evaluation.judge import PREDICTIONS, judge
 from pipeline.evaluation.predictions import predict
+from pipeline.evaluation.scored_rows import read_scored
 from pipeline.evaluation.tail import tail_rows
-from pipeline.graph import eval_config
 from tests.pipeline import scored_log
 from transforms.log.payload import payload_files, read_payload
 
@@ -53,7 +54,7 @@ def judged(tmp_path_factory, log) -> pathlib.Path:
     files = scored_log.write(root / "payload", run, log, parts=3)
     model = scored_log.save(root / "model", {"ctr": "p", "cvr": "q"})
     last = scored_log.save(root / "last", {"ctr": "q"})
-    assert judge(model, last, files, eval_config(run), root / "evaluation", ALONE)
+    assert judge(model, last, files, scored_log.gates_of(run), root / "evaluation", ALONE, beside=last)
     return root
 
 
@@ -101,9 +102,8 @@ def test_tfma_compares_with_the_last_blessed_model_slice_by_slice(judged, log):
 def test_metrics_json_has_all_tasks_and_the_slices_with_their_missing_values(judged, log):
     run = scored_log.config(log, TASKS)
     files = payload_files(judged / "payload")
-    beside = ("lr", judged / "last")
     slices = Evaluation(slices=["site", "hour"])
-    found, scored, others = evaluate(judged / "evaluation", beside, files, run.log_spec, slices, "these", ALONE)
+    found, scored, others = evaluate(judged / "evaluation", "lr", files, run.log_spec, slices, "these")
     click, order = np.array(log["click"]), np.array(log["order"])
     p, q = np.array(log["p"], np.float32), np.array(log["q"], np.float32)
     assert found["tasks"] == {"ctr": metrics.summarise(click, p), "cvr": metrics.summarise(order, q)}
@@ -134,15 +134,15 @@ def test_a_column_without_any_value_gives_no_slice(tmp_path):
     run = scored_log.config({**log, "site": [b""]}, {"ctr": "label"}, ("site",))
     files = scored_log.write(tmp_path / "payload", run, log)
     model = scored_log.save(tmp_path / "model", {"ctr": "p"})
-    assert judge(model, None, files, eval_config(run), tmp_path / "evaluation", ALONE)
+    assert judge(model, None, files, scored_log.gates_of(run), tmp_path / "evaluation", ALONE)
     assert set(tfma.load_eval_result(str(tmp_path / "evaluation")).get_metrics_for_all_slices()) == {()}
 
 
 @pytest.mark.slow
 def test_tfma_slices_by_the_most_frequent_values_only(tmp_path, judged, log, monkeypatch):
-    monkeypatch.setattr("pipeline.evaluation.evaluate.MAX_SLICES", 2)
+    monkeypatch.setattr("pipeline.evaluation.judge.MAX_SLICES", 2)
     run = scored_log.config(log, TASKS, ("site", "hour"))
-    assert judge(judged / "model", None, payload_files(judged / "payload"), eval_config(run), tmp_path, ALONE)
+    assert judge(judged / "model", None, payload_files(judged / "payload"), scored_log.gates_of(run), tmp_path, ALONE)
     values = [value for value in log["site"] if value is not None]
     counts = {value.decode(): values.count(value) for value in set(values)}
     kept = sorted(counts, key=lambda value: (-counts[value], value))[:2]
@@ -157,7 +157,7 @@ def test_only_the_most_frequent_values_of_a_slice_are_shown(tmp_path):
     run = scored_log.config(log, {"ctr": "label"})
     files = scored_log.write(tmp_path / "payload", run, log)
     predict({"candidate": scored_log.save(tmp_path / "model", {"ctr": "p"})}, files, [], tmp_path / PREDICTIONS, ALONE)
-    found, *_ = evaluate(tmp_path, None, files, run.log_spec, Evaluation(slices=["site"]), "", ALONE)
+    found, *_ = evaluate(tmp_path, None, files, run.log_spec, Evaluation(slices=["site"]), "")
     # Those that come twice, then those that come first by name.
     assert list(found["slices"]["site"]) == [f"v{number:02}" for number in [*range(20, 25), *range(15)]]
     assert found["baseline"] is None
@@ -220,7 +220,7 @@ def test_the_tail_has_metrics_of_its_own_for_people_and_in_tfma(tmp_path, judged
     parts = scored_log.write(tmp_path / "train", run, train)
     files = scored_log.write(tmp_path / "test", run, test, parts=2)
     model = scored_log.save(tmp_path / "model", {"ctr": "p"})
-    assert judge(model, None, files, eval_config(run), tmp_path / "judged", ALONE, tail=(tail, parts))
+    assert judge(model, None, files, scored_log.gates_of(run), tmp_path / "judged", ALONE, tail=(tail, parts))
     rare = tail_rows(files, parts, tail.columns, 2, ALONE)
     label, score = np.array(test["click"]), np.array(test["p"], np.float32)
     expected = metrics.summarise(label[rare], score[rare])
@@ -230,7 +230,7 @@ def test_the_tail_has_metrics_of_its_own_for_people_and_in_tfma(tmp_path, judged
     for name in ("auc", "log_loss", "rig", "calibration"):
         assert values[name] == pytest.approx(expected[name], abs=1e-9)
     assert values["example_count"] == expected["examples"]
-    found, scored, _ = evaluate(tmp_path / "judged", None, files, run.log_spec, run.evaluation, "", ALONE)
+    found, scored, _ = evaluate(tmp_path / "judged", None, files, run.log_spec, run.evaluation, "")
     assert found["tail"] == {"columns": ["page", "site"], "max_count": 2, **expected}
     np.testing.assert_array_equal(scored.tail, rare)
 
@@ -255,7 +255,7 @@ def test_a_column_that_the_log_no_longer_has_is_missing_to_an_earlier_model(tmp_
 )
 def test_an_earlier_model_that_cannot_be_compared_is_named(tmp_path, judged, log, answers, inputs, complaint):
     earlier = scored_log.save(tmp_path / "earlier", answers, inputs)
-    files, gates = payload_files(judged / "payload"), eval_config(scored_log.config(log, TASKS))
+    files, gates = payload_files(judged / "payload"), scored_log.gates_of(scored_log.config(log, TASKS))
     with pytest.raises(InputError, match=f"earlier: this model {complaint}"):
         judge(judged / "model", earlier, files, gates, tmp_path / "evaluation", ALONE)
 
@@ -270,7 +270,10 @@ def artifact(kind: type, path: pathlib.Path, id: int = 0):
 
 
 def bless(judged: pathlib.Path, work: pathlib.Path, log: dict[str, list], gates: dict, last: str | None):
-    """The blessing that the component gives to the model."""
+    """The blessing that the component gives to the model, beside which the last one has been trained."""
+    run = scored_log.config(log, TASKS, ("site",), gates)
+    (work / "beside").mkdir()
+    (work / "beside" / "Format-Serving").symlink_to(judged / "last")
     for name in ("model", "last"):
         (work / name).mkdir()
         if name != "last" or last:  # as LastBlessedModel leaves it
@@ -281,13 +284,16 @@ def bless(judged: pathlib.Path, work: pathlib.Path, log: dict[str, list], gates:
     GatedEvaluator.test_call(
         examples=artifact(standard_artifacts.Examples, work / "examples"),
         model=artifact(standard_artifacts.Model, work / "model", 5),
-        baseline_model=artifact(standard_artifacts.Model, work / "last", 6),
+        last_blessed=artifact(standard_artifacts.Model, work / "last", 6),
         evaluation=artifact(standard_artifacts.ModelEvaluation, work / "evaluation"),
         blessing=blessing,
-        eval_config=proto_utils.proto_to_json(eval_config(scored_log.config(log, TASKS, (), gates))),
-        tail="",
-        example_split="test",
+        baseline=artifact(standard_artifacts.Model, work / "beside", 7),
+        spec=run.log_spec.model_dump_json(),
+        gates=run.gates.model_dump_json(),
+        settings=run.evaluation.model_copy(update={"baseline": Model(name="lr")}).model_dump_json(),
+        rows="these",
         workers=ALONE.to_json(),
+        code_version="1",
     )
     return blessing
 
@@ -302,6 +308,22 @@ def test_a_blessing_is_one_that_pusher_accepts(tmp_path, judged, log):
     assert not blessing.has_custom_property("baseline_model")
     assert pusher.Executor().CheckBlessing({"model_blessing": [blessing]})
     assert tfma.load_eval_result(str(tmp_path / "evaluation")).slicing_metrics
+
+
+@pytest.mark.slow
+def test_an_evaluation_holds_all_that_a_report_says_of_the_models(tmp_path, judged, log):
+    bless(judged, tmp_path, log, {"auc": {"min": 0.5}, "max_drop": {}}, None)
+    found = read_metrics(tmp_path / "evaluation")
+    click, p, q = np.array(log["click"]), np.array(log["p"], np.float32), np.array(log["q"], np.float32)
+    news = rows_where(log, "site", b"news")
+    assert found["tasks"]["ctr"] == metrics.summarise(click, p)
+    assert found["slices"]["site"]["news"] == metrics.summarise(click[news], p[news])
+    assert found["baseline"] == {"name": "lr", **metrics.summarise(click, q)}
+    [gate] = read_gate_table(tmp_path / "evaluation")
+    assert gate["bound"] == "at least 0.5" and gate["passed"] and gate["value"] == pytest.approx(found["auc"])
+    scored = read_scored(tmp_path / "evaluation" / SCORED)
+    assert scored.rows == "these"
+    np.testing.assert_array_equal(scored.probabilities["ctr"], p)
 
 
 @pytest.mark.slow

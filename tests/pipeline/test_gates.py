@@ -7,9 +7,8 @@ import pytest
 import tensorflow_model_analysis as tfma
 
 from common.processes import Workers
-from pipeline.evaluation.evaluate import judge
 from pipeline.evaluation.gates import read_gates
-from pipeline.graph import eval_config
+from pipeline.evaluation.judge import judge
 from tests.pipeline import scored_log
 
 pytestmark = pytest.mark.slow
@@ -44,7 +43,7 @@ def decide(folder: pathlib.Path, work: pathlib.Path, model: str, last_blessed: s
     run = scored_log.config(COLUMNS, {"ctr": "label"}, ("site",), gates)
     last = folder / last_blessed if last_blessed else None
     files = list((folder / "payload").iterdir())
-    blessed = judge(folder / model, last, files, eval_config(run), work, Workers(processes=1))
+    blessed = judge(folder / model, last, files, scored_log.gates_of(run), work, Workers(processes=1))
     result = tfma.load_validation_result(str(work))
     failing = [failure.metric_key.name for part in result.metric_validations_per_slice for failure in part.failures]
     assert blessed == result.validation_ok

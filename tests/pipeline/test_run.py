@@ -12,7 +12,6 @@ import pytest
 from common.errors import InputError
 from pipeline import fingerprints, run_inputs
 from pipeline.config import Monitoring
-from pipeline.fingerprints import code_version
 from pipeline.run_folder import check_output, one_run_at_a_time
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -65,21 +64,6 @@ def test_the_version_to_beat_is_the_newest_that_another_training_made(tmp_path):
     (tmp_path / "12").mkdir()  # of somebody else: it does not say what made it
     assert run_inputs.version_to_beat(tmp_path, "mine") == "12"
     assert run_inputs.version_to_beat(tmp_path / "absent", "mine") == ""
-
-
-def test_changed_code_is_another_version(tmp_path, monkeypatch):
-    for folder in fingerprints.CODE_FOLDERS:
-        (tmp_path / folder / "below").mkdir(parents=True)
-        (tmp_path / folder / "below" / "code.py").write_text(folder)
-    monkeypatch.setattr(fingerprints, "__file__", str(tmp_path / "pipeline" / "fingerprints.py"))
-    seen = [code_version()]
-    assert code_version() == seen[0]
-    for folder in fingerprints.CODE_FOLDERS:
-        (tmp_path / folder / "below" / "code.py").write_text("changed")
-        seen.append(code_version())
-        (tmp_path / folder / "below" / "code.py").rename(tmp_path / folder / "code.py")
-        seen.append(code_version())
-    assert len(set(seen)) == len(seen)
 
 
 def test_a_file_is_known_by_its_contents(tmp_path):

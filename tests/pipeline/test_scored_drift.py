@@ -5,11 +5,10 @@ import pathlib
 import numpy as np
 import pyarrow as pa
 import pytest
-import tensorflow_transform as tft
 
 from common.errors import InputError
 from common.processes import Workers
-from pipeline.monitoring.scored_drift import compare_with_training, keep_statistics, kept_statistics
+from pipeline.monitoring.scored_drift import compare_with_training, statistics_assets
 from pipeline.monitoring.statistics import generate_statistics
 from tests.serving.small_servable import spec
 from transforms.log.payload import PayloadWriter, payload_files, payload_schema
@@ -34,12 +33,10 @@ def payload(folder: pathlib.Path, seed: int, shift: float = 0.0, labels: bool = 
 
 @pytest.fixture
 def version(tmp_path) -> pathlib.Path:
-    """A version's folder as far as it is needed, its statistics those of a transform graph."""
+    """A version's folder as far as it is needed, its statistics those of its training rows."""
     train = payload(tmp_path / "train", seed=1, labels=True)
     statistics = generate_statistics({"train": train}, 1000, 0, Workers(processes=1))["train"]
-    (tmp_path / "graph").mkdir()
-    keep_statistics(statistics, ROWS, tmp_path / "graph")
-    files = kept_statistics(tft.TFTransformOutput(str(tmp_path / "graph")))
+    files = statistics_assets(statistics, ROWS)
     assets = tmp_path / "3" / "assets.extra"
     assets.mkdir(parents=True)
     (assets / "log_spec.json").write_text(spec().model_dump_json())
@@ -65,8 +62,6 @@ def test_without_statistics_nothing_is_compared(version, tmp_path):
     assert compare_with_training(version, [], 0, 5) is None
     (version / "assets.extra" / "training_statistics.pb").unlink()
     assert compare_with_training(version, log, ROWS, 0) is None
-    (tmp_path / "old").mkdir()
-    assert kept_statistics(tft.TFTransformOutput(str(tmp_path / "old"))) == {}
 
 
 def test_damaged_counts_are_one_line(version, tmp_path):

@@ -1,0 +1,128 @@
+"""Hashes of the project's code: of all of it, and of what a stage imports.
+
+A stage's cache key holds the hash of what that stage imports: changed code runs again the stages that it is part of,
+and no others. Imports are read from the source, so that nothing has to be imported for it.
+"""
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import pathlib
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).parent.parent
+CODE_FOLDERS = ("common", "models", "transforms", "serving", "pipeline")
+# What trained weights follow from, whatever is exported beside them: the stages before make the rows.
+TRAINING = ("pipeline.training.train", "pipeline.components.log_example_gen", "pipeline.components.log_transform")
+
+
+def code_version() -> str:
+    """Returns a hash of all files of code, byte by byte: equal for two checkouts of the same code."""
+    digest = hashlib.sha256()
+    for folder in CODE_FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def stage_version(*modules: str) -> str:
+    """Returns a hash of the code of some modules and of all project modules that they import.
+
+    It covers syntax trees without docstrings. A changed comment, docstring or line break gives the same hash, because
+    no stage's result depends on one.
+    """
+    digest = hashlib.sha256()
+    for module in sorted(imported(*modules)):
+        digest.update(f"{module} {_parse(ROOT, module).digest}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def imported(*modules: str) -> set[str]:
+    """Returns the modules, and all modules of the project that they import, directly or not.
+
+    An import counts wherever it stands, also inside a function, and so does each string that is exactly a module's
+    name, as in the tables of models/registry.py. The packages that a module lies in count as well, because Python
+    imports them, but the strings in such a package only where the package itself is imported: those of `models` say
+    where its names are, and name every model.
+    """
+    waiting = list(modules)
+    by_name: set[str] = set()
+    packages: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in by_name:
+            continue
+        by_name.add(name)
+        parsed = _parse(ROOT, name)
+        waiting += parsed.imports | parsed.strings
+        for package in set(_packages_of(name)) - packages:
+            packages.add(package)
+            waiting += _parse(ROOT, package).imports
+    return by_name | packages
+
+
+class _Module:
+    """A parsed file.
+
+    Attributes:
+        imports: The project modules that its import statements name.
+        strings: The project modules whose names are strings in it.
+        digest: A hash of its syntax tree without docstrings.
+    """
+
+    def __init__(self, tree: ast.Module, root: pathlib.Path, package: str):
+        self.imports: set[str] = set()
+        self.strings: set[str] = set()
+        for node in ast.walk(tree):
+            _drop_docstring(node)
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                self.imports.update(_imports(node, root, package))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                # A package's name alone, as "serving", is a word like any other.
+                if "." in node.value and _file(root, node.value):
+                    self.strings.add(node.value)
+        self.digest = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
+@functools.cache
+def _parse(root: pathlib.Path, module: str) -> _Module:
+    """Returns the parsed module; each is read once in a process, as Python does it."""
+    path = _file(root, module)
+    if path is None:
+        raise ModuleNotFoundError(f"no module {module} in {root}")
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return _Module(ast.parse(path.read_bytes()), root, package)
+
+
+def _imports(node: ast.Import | ast.ImportFrom, root: pathlib.Path, package: str) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if _file(root, alias.name))
+        return
+    base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+    for alias in node.names:
+        member = f"{base}.{alias.name}"
+        name = member if _file(root, member) else base
+        if _file(root, name):
+            yield name
+
+
+def _drop_docstring(node: ast.AST) -> None:
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        first = node.body[0] if node.body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            del node.body[0]
+
+
+def _packages_of(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _file(root: pathlib.Path, module: str) -> pathlib.Path | None:
+    """Returns the file of a project module; None where there is no such module."""
+    parts = module.split(".")
+    if parts[0] not in CODE_FOLDERS or not all(part.isidentifier() for part in parts):
+        return None
+    place = root.joinpath(*parts)
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)

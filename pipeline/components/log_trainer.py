@@ -1,0 +1,102 @@
+"""In place of TFX's Trainer, which has no input for statistics: they travel with the exported model."""
+
+import json
+import pathlib
+from typing import Any
+
+import pyarrow as pa
+import tensorflow_transform as tft
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
+from tfx.dsl.component.experimental.decorators import component
+from tfx.types.standard_artifacts import Examples, ExampleStatistics, TransformGraph
+from tfx.types.standard_artifacts import Model as ModelArtifact
+
+from common.progress import announce
+from pipeline.components import SERVABLE
+from pipeline.components.log_statistics_gen import train_statistics
+from pipeline.config import Model, Training
+from pipeline.monitoring.scored_drift import statistics_assets
+from pipeline.training.text_encoder import with_encoder
+from pipeline.training.train import train
+from serving.export import export
+from serving.layout import Asset
+from transforms.features.preprocessing import feature_map
+from transforms.log.readers import LogReader
+from transforms.log.spec import LogSpec
+
+
+@component
+def LogTrainer(
+    examples: InputArtifact[Examples],
+    transform_graph: InputArtifact[TransformGraph],
+    statistics: InputArtifact[ExampleStatistics],
+    model: OutputArtifact[ModelArtifact],
+    spec: Parameter[str],
+    settings: Parameter[str],
+    training: Parameter[str],
+    seed: Parameter[int],
+    warmup_requests: Parameter[int],
+    position: Parameter[str],
+    encoder_precision: Parameter[str],
+    work: Parameter[str],
+    file: Parameter[str],
+    training_fingerprint: Parameter[str],
+    code_version: Parameter[str],
+):
+    """Trains on the packed examples and exports.
+
+    Args:
+        examples: The packed examples.
+        transform_graph: What made them; it becomes a part of the export.
+        statistics: Those of the log's splits.
+        model: The export.
+        spec: LogSpec as JSON.
+        settings: Model as JSON.
+        training: Training as JSON.
+        seed: Seed of the training.
+        warmup_requests: How many of the log's first rows travel with the export.
+        position: JSON, by column of the role position the value that it has in every request.
+        encoder_precision: That of a text's encoder as it is served.
+        work: Folder of the checkpoints, the same for every try at the same training.
+        file: The first file of the raw log.
+        training_fingerprint: Travels with the export.
+        code_version: Travels with the export.
+    """
+    log = LogSpec.model_validate_json(spec)
+    transform = tft.TFTransformOutput(transform_graph.uri)
+    fields = feature_map(log, transform)
+    train_files, validation_files = ([f"{examples.uri}/Split-{split}/*"] for split in ("train", "validation"))
+    result = train(
+        with_encoder(Model.model_validate_json(settings), log.text),
+        Training.model_validate_json(training),
+        fields,
+        train_files,
+        validation_files,
+        seed,
+        pathlib.Path(work),
+        _announce_evaluation,
+    )
+    announce("Writing the servable")
+    assets = {
+        Asset.TRAINING: json.dumps({"model": json.loads(settings), "training": json.loads(training)}, indent=1),
+        Asset.HISTORY: json.dumps(result.history, indent=1),
+        Asset.CODE_VERSION: code_version,
+        Asset.TRAINING_FINGERPRINT: training_fingerprint,
+        **statistics_assets(*train_statistics(statistics)),
+    }
+    rows = _first_rows(file, log, warmup_requests)
+    folder = pathlib.Path(model.uri) / SERVABLE
+    export(result.model, transform, log, fields, rows, folder, assets, json.loads(position), encoder_precision)
+
+
+def _announce_evaluation(numbers: dict[str, Any]) -> None:
+    text = f"{numbers['model']}: {numbers['examples']:,} examples, loss {numbers['train_loss']:.4f}"
+    if "validation_auc" in numbers:  # a stage that learns a language has none
+        auc = "-" if numbers["validation_auc"] is None else f"{numbers['validation_auc']:.4f}"
+        text += f", validation AUC {auc}, log loss {numbers['validation_log_loss']:.4f}"
+    announce(text)
+
+
+def _first_rows(file: str, spec: LogSpec, count: int) -> pa.RecordBatch:
+    """Returns the log's first rows: training rows, whatever the split."""
+    return next(LogReader(spec).read(file)).rows.slice(0, count)

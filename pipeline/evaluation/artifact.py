@@ -1,0 +1,37 @@
+"""What an evaluation leaves beside TFMA's files: read by people, and by the report without any model."""
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from common.files import write_json
+from pipeline.evaluation.scored_rows import ScoredRows, write_scored
+
+METRICS = "metrics.json"  # as the run's, except what the gates decide
+GATES = "gates.json"
+SCORED = "scored.parquet"  # see write_scored
+
+
+def write_evaluation(
+    folder: pathlib.Path,
+    metrics: dict[str, Any],
+    scored: ScoredRows,
+    others: dict[str, np.ndarray],
+    gates: list[dict[str, Any]],
+) -> None:
+    """Writes what `evaluate` and `read_gates` return."""
+    write_json(folder / METRICS, metrics)
+    write_json(folder / GATES, gates)
+    write_scored(folder / SCORED, scored, others)
+
+
+def read_metrics(folder: pathlib.Path) -> dict[str, Any]:
+    metrics: dict[str, Any] = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    return metrics
+
+
+def read_gate_table(folder: pathlib.Path) -> list[dict[str, Any]]:
+    gates: list[dict[str, Any]] = json.loads((folder / GATES).read_text(encoding="utf-8"))
+    return gates

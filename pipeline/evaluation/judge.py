@@ -1,0 +1,152 @@
+"""Decides by TFMA whether an exported model passes the gates."""
+
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+import tensorflow_model_analysis as tfma
+from apache_beam.options.pipeline_options import PipelineOptions
+from tensorflow_model_analysis.proto import config_pb2
+from tensorflow_model_analysis.slicer import slicer_lib
+
+from common.errors import InputError
+from common.processes import Workers
+from pipeline.config import Tail
+from pipeline.evaluation.predictions import predict, prediction_column
+from pipeline.evaluation.tail import TAIL, TAIL_VALUE, tail_rows
+from transforms.log.payload import PART_ROWS, read_payload
+
+MAX_SLICES = 1000  # by one column for TFMA, which takes a millisecond for each
+PREDICTIONS = "predictions"  # the folder of what the models answered, below the evaluation's
+BESIDE = "beside"  # the model beside, as prediction_column names it
+
+
+def judge(
+    model: pathlib.Path,
+    last_blessed: pathlib.Path | None,
+    files: Sequence[pathlib.Path],
+    config: config_pb2.EvalConfig,
+    folder: pathlib.Path,
+    workers: Workers,
+    progress: Callable[[str], None] = lambda text: None,
+    tail: tuple[Tail, Sequence[pathlib.Path]] | None = None,
+    beside: pathlib.Path | None = None,
+) -> bool:
+    """Predicts, and returns whether a model passes the gates on some rows.
+
+    Args:
+        model: The SavedModel's folder.
+        last_blessed: The model that it must not be worse than; None: bounds on changes do not count.
+        files: The parts of the rows' payload.
+        config: Metrics, slices and thresholds, for one model; the names of its metrics are those of click_metrics.
+        folder: Holds afterwards what TFMA writes of an evaluation (see tfma.load_eval_result), and `predictions`.
+        workers: Who predicts.
+        progress: Told how far the predictions are.
+        tail: What is rare, and the parts of the training rows' payload; the slice's key is TAIL.
+        beside: The SavedModel's folder of a model that is no part of the gates, and predicts as well.
+
+    Raises:
+        InputError: the models cannot be compared on these rows.
+    """
+    config = tfma.utils.update_eval_config_with_defaults(config, has_baseline=bool(last_blessed), rubber_stamp=True)
+    tfma.utils.verify_eval_config(config)
+    models = {tfma.CANDIDATE_KEY: model} | ({tfma.BASELINE_KEY: last_blessed} if last_blessed else {})
+    labels = [config.model_specs[0].label_key]
+    slices = [name for spec in config.slicing_specs for name in spec.feature_keys if name != TAIL]
+    answering = models | ({BESIDE: beside} if beside else {})
+    predicted = predict(answering, files, [*labels, *slices], folder / PREDICTIONS, workers, progress)
+    for spec in config.model_specs:
+        if _prediction_column(spec) not in pa.parquet.read_schema(predicted[0]).names:
+            raise InputError(
+                f"{models[spec.name or tfma.CANDIDATE_KEY]}: this model has no task {spec.prediction_key}; "
+                "choose another --output or serving.model_name, or name the task in data.labels as before"
+            )
+    if tail:
+        rare, train = tail
+        _add_tail(predicted, tail_rows(files, train, rare.columns, rare.max_count, workers))
+    analyse(predicted, config, folder)
+    return tfma.load_validation_result(str(folder)).validation_ok
+
+
+def _add_tail(predicted: Sequence[pathlib.Path], is_tail: np.ndarray) -> None:
+    """Writes the slice's column beside the predictions."""
+    start = 0
+    for path in predicted:
+        rows = pa.parquet.read_table(path)
+        values = [TAIL_VALUE if rare else None for rare in is_tail[start : start + rows.num_rows]]
+        start += rows.num_rows
+        pa.parquet.write_table(rows.append_column(TAIL, pa.array(values, pa.binary())), path, row_group_size=PART_ROWS)
+
+
+def analyse(predicted: Sequence[pathlib.Path], config: config_pb2.EvalConfig, folder: pathlib.Path) -> None:
+    """TFMA on files of predictions, in this process: they are a few bytes a row.
+
+    Slices are made of the MAX_SLICES most frequent values of a column.
+    """
+    columns = [column for spec in config.slicing_specs for column in spec.feature_keys]
+    frequent = {column: _frequent(predicted, column) for column in columns}
+    # Beam's default runner may download a binary of its own; in_memory never does.
+    options = PipelineOptions(["--direct_running_mode=in_memory", "--direct_num_workers=1"])
+    # TFMA's all-in-one transform takes a configuration with a baseline only along with models to load.
+    evaluator = tfma.evaluators.MetricsPlotsAndValidationsEvaluator(config)
+    blocks = tfma.extractors.Extractor(evaluator.run_after, beam.FlatMap(_blocks, config, frequent))
+    with beam.Pipeline(options=options) as pipeline:
+        _ = (
+            pipeline
+            | beam.Create([str(path) for path in predicted])
+            | beam.FlatMap(lambda path: read_payload([pathlib.Path(path)], batch_rows=PART_ROWS))
+            | tfma.BatchedInputsToExtracts()
+            | tfma.ExtractAndEvaluate(extractors=[blocks], evaluators=[evaluator])
+            | tfma.WriteResults(writers=tfma.default_writers(str(folder), eval_config=config))
+        )
+
+
+def _prediction_column(spec: config_pb2.ModelSpec) -> str:
+    return prediction_column(spec.name or tfma.CANDIDATE_KEY, spec.prediction_key)
+
+
+def _frequent(predicted: Sequence[pathlib.Path], column: str) -> pa.Array:
+    """The most frequent values of a column, most frequent first, ties in ascending order."""
+    rows = pa.Table.from_batches(read_payload(predicted, [column])).filter(pc.is_valid(pc.field(column)))
+    counts = rows.group_by(column).aggregate([([], "count_all")])
+    most = counts.sort_by([("count_all", "descending"), (column, "ascending")]).slice(0, MAX_SLICES)
+    return most[column].combine_chunks()
+
+
+def _blocks(
+    extracts: tfma.Extracts, config: config_pb2.EvalConfig, frequent: dict[str, pa.Array]
+) -> Iterator[tfma.Extracts]:
+    """All rows of a slice together, where TFMA's own extractors give each row with the slices that it is in."""
+    rows = extracts[tfma.ARROW_RECORD_BATCH_KEY]
+    label = rows[config.model_specs[0].label_key].to_numpy()
+    predictions = {spec.name: rows[_prediction_column(spec)].to_numpy() for spec in config.model_specs}
+    for spec in config.slicing_specs:
+        for key, chosen in _slices(rows, list(spec.feature_keys), frequent):
+            found = {name: values[chosen] for name, values in predictions.items()}
+            yield {
+                tfma.LABELS_KEY: label[chosen],
+                tfma.PREDICTIONS_KEY: found if len(found) > 1 else found[""],
+                tfma.SLICE_KEY_TYPES_KEY: slicer_lib.slice_keys_to_numpy_array([key]),
+            }
+
+
+def _slices(
+    rows: pa.RecordBatch, columns: list[str], frequent: dict[str, pa.Array]
+) -> Iterator[tuple[tuple, np.ndarray | slice]]:
+    """TFMA's keys of the slices by one column (or of the slice of all rows), and the rows of each; missing: in none."""
+    if not columns:
+        yield (), slice(None)
+        return
+    [column] = columns
+    values = frequent[column]
+    codes = pc.index_in(rows[column], values).fill_null(len(values)).to_numpy()
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(len(values) + 1))
+    for code, value in enumerate(values.to_pylist()):
+        if starts[code] < starts[code + 1]:
+            plain = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+            yield ((column, plain),), order[starts[code] : starts[code + 1]]

@@ -1,0 +1,180 @@
+"""Which code decides about a stage's result, and so about its place in the cache."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from pipeline import code_version as versions
+from pipeline.code_version import TRAINING, code_version, imported, stage_version
+
+ROOT = pathlib.Path(__file__).parents[2]
+COMPONENTS = {
+    path.stem: f"pipeline.components.{path.stem}"
+    for path in (ROOT / "pipeline" / "components").glob("*.py")
+    if path.stem != "__init__"
+}
+# One stage as the graph runs it on a small log, then the project's modules that Python has imported.
+RUN_A_STAGE = """
+import json, pathlib, sys
+from tfx.types import standard_artifacts as kinds
+from common.processes import Workers
+from transforms.log.spec import LogSpec
+from pipeline.components.log_example_gen import LogExampleGen
+folder, stages = pathlib.Path(sys.argv[1]), sys.argv[2:]
+(folder / "log.tsv").write_text("".join(f"{row % 2}\\t{row}\\t{row % 3}\\n" for row in range(400)))
+features = [{"kind": "numeric", "columns": ["n"]}, {"kind": "categorical", "columns": ["c"], "min_count": 1}]
+data = {"columns": ["label", "n", "c"], "labels": {"ctr": "label"}}
+spec = LogSpec.model_validate({"data": data, "features": features}).model_dump_json()
+
+def artifact(kind, name):
+    made = kind()
+    made.uri = str(folder / name)
+    (folder / name).mkdir()
+    return made
+
+examples, common = artifact(kinds.Examples, "examples"), {"workers": Workers(processes=1).to_json(), "code_version": ""}
+LogExampleGen.test_call(
+    examples=examples, spec=spec, files=json.dumps([str(folder / "log.tsv")]), data_fingerprint="", seed=0,
+    dead_letter=str(folder / "dead"), **common,
+)
+if "log_statistics_gen" in stages:
+    from pipeline.components.log_statistics_gen import LogStatisticsGen
+
+    statistics = artifact(kinds.ExampleStatistics, "statistics")
+    LogStatisticsGen.test_call(examples=examples, statistics=statistics, max_rows=100, seed=0, **common)
+if "log_transform" in stages:
+    from pipeline.components.log_transform import LogTransform
+
+    graph, packed = artifact(kinds.TransformGraph, "graph"), artifact(kinds.Examples, "packed")
+    LogTransform.test_call(
+        examples=examples, transform_graph=graph, transformed_examples=packed, spec=spec, seed=0, **common
+    )
+print(json.dumps([name for name in sys.modules if name.partition(".")[0] in
+      ("common", "models", "transforms", "serving", "pipeline")]))
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Writes a project of some files below a folder, which the versions are then of."""
+
+    def write(files: dict[str, str]) -> None:
+        for name, text in files.items():
+            path = tmp_path / f"{name.replace('.', '/')}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        versions._parse.cache_clear()
+
+    monkeypatch.setattr(versions, "ROOT", tmp_path)
+    yield write
+    versions._parse.cache_clear()
+
+
+def test_changed_code_is_another_version(tmp_path, monkeypatch):
+    for folder in versions.CODE_FOLDERS:
+        (tmp_path / folder / "below").mkdir(parents=True)
+        (tmp_path / folder / "below" / "code.py").write_text(folder)
+    monkeypatch.setattr(versions, "ROOT", tmp_path)
+    seen = [code_version()]
+    assert code_version() == seen[0]
+    for folder in versions.CODE_FOLDERS:
+        (tmp_path / folder / "below" / "code.py").write_text("changed")
+        seen.append(code_version())
+        (tmp_path / folder / "below" / "code.py").rename(tmp_path / folder / "code.py")
+        seen.append(code_version())
+    assert len(set(seen)) == len(seen)
+
+
+def test_imports_count_wherever_they_stand(project):
+    project(
+        {
+            "pipeline.__init__": "",
+            "pipeline.stage": "import os\nimport transforms.plain\nfrom transforms.names import thing\n"
+            "def run():\n    from models import inside\n    import serving.deep.module as m\n"
+            "TABLE = {'a': ('models.table', 'A'), 'b': 'serving', 'c': 'models.no_such'}\n",
+            "pipeline.other": "",
+            "transforms.__init__": "import common.base",
+            "transforms.plain": "from . import sibling",
+            "transforms.sibling": "",
+            "transforms.names": "",
+            "models.__init__": "HOME = {'X': 'models.lazy'}",
+            "models.inside": "",
+            "models.lazy": "",
+            "models.table": "",
+            "serving.__init__": "",
+            "serving.deep.__init__": "",
+            "serving.deep.module": "",
+            "common.__init__": "",
+            "common.base": "",
+        }
+    )
+    assert imported("pipeline.stage") == {
+        *("pipeline", "pipeline.stage", "transforms", "transforms.plain", "transforms.sibling", "transforms.names"),
+        *("models", "models.inside", "models.table", "serving", "serving.deep", "serving.deep.module"),
+        *("common", "common.base"),
+    }
+    project({"pipeline.stage": "from models import X"})
+    assert imported("pipeline.stage") == {"pipeline", "pipeline.stage", "models", "models.lazy"}
+    with pytest.raises(ModuleNotFoundError, match="no module pipeline.absent"):
+        imported("pipeline.absent")
+
+
+def test_a_comment_a_docstring_and_the_layout_change_no_stage_and_code_does(project):
+    code = {"pipeline.__init__": "", "common.base": "def f(x):\n    return x + 1\n"}
+    stage = "from common.base import f\n\nclass A:\n    text = 'a'\n"
+    project({**code, "common.__init__": "", "pipeline.stage": stage, "pipeline.other": "x = 1"})
+    seen = stage_version("pipeline.stage")
+    for text in (
+        '"""Says what it is."""\n' + stage,
+        "# why\n" + stage.replace("class A:", 'class A:\n    """A class."""\n'),
+        stage.replace("'a'", '("a")  # a comment'),
+    ):
+        project({"pipeline.stage": text})
+        assert stage_version("pipeline.stage") == seen
+    project({"pipeline.other": "x = 2"})
+    assert stage_version("pipeline.stage") == seen
+    project({"common.base": "def f(x):\n    return x + 2\n"})
+    assert stage_version("pipeline.stage") != seen
+    project({**code, "pipeline.stage": stage.replace("'a'", "'b'")})
+    assert stage_version("pipeline.stage") != seen
+    project({"pipeline.stage": stage})
+    assert stage_version("pipeline.stage") == seen
+    project({"pipeline.__init__": "x = 1"})
+    assert stage_version("pipeline.stage") != seen
+
+
+def test_no_stage_depends_on_a_command_or_a_report():
+    for name, module in COMPONENTS.items():
+        rooms = {".".join(found.split(".")[:2]) for found in imported(module)}
+        assert not rooms & {"pipeline.commands", "pipeline.cli", "pipeline.report", "pipeline.graph"}, name
+
+
+def test_models_decide_about_training_and_not_about_what_comes_before():
+    before = ("log_example_gen", "log_statistics_gen", "log_transform", "drift_check", "gated_evaluator")
+    for name in before:
+        assert not {"models.deepfm", "models.registry"} & imported(COMPONENTS[name]), name
+    assert {"models.deepfm", "models.text.bert4ctr", "models.layers.cin"} <= imported(*TRAINING)
+    assert {"models.deepfm", "models.text.bert4ctr"} <= imported(COMPONENTS["log_trainer"])
+
+
+def test_the_stages_see_what_they_load_by_name():
+    assert "transforms.log.values" in imported(COMPONENTS["log_example_gen"])
+    assert {"pipeline.training.jax_learner", "pipeline.training.tensorflow_learner"} <= imported(*TRAINING)
+    assert "pipeline.evaluation.click_metrics" in imported(COMPONENTS["gated_evaluator"])
+    # Weights do not depend on how they are exported.
+    assert "serving.export" in imported(COMPONENTS["log_trainer"])
+    assert "pipeline.components.log_trainer" not in imported(*TRAINING)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["log_example_gen", "log_statistics_gen", "log_transform"])
+def test_what_a_stage_imports_when_it_runs_was_found_without_running_it(tmp_path, stage):
+    command = [sys.executable, "-c", RUN_A_STAGE, str(tmp_path), stage]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    known = imported(COMPONENTS["log_example_gen"], COMPONENTS[stage])
+    assert COMPONENTS[stage] in loaded and loaded <= known, loaded - known
