@@ -11,6 +11,7 @@ import numpy as np
 
 from common.libraries import load_text_operations
 from common.processes import Workers, cores
+from common.sessions import load_session
 from transforms.features import analyzers
 from transforms.features.missing import drop_values
 from transforms.features.pack_rows import pack_rows
@@ -92,11 +93,8 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
     """
     import tensorflow as tf
 
-    # A session takes a fifth of the time of tf.saved_model.load, which every process would spend. A GPU's memory is the
-    # training's.
-    session = tf.compat.v1.Session(graph=tf.Graph(), config=tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
-    with session.graph.as_default():
-        signatures = tf.compat.v1.saved_model.load(session, ["serve"], str(folder / GRAPH)).signature_def
+    # A GPU's memory is the training's.
+    session, signatures = load_session(folder / GRAPH, tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
     signature = signatures["serving_default"]
     feeds = [signature.inputs[name].name for name in _arguments(folder / GRAPH)]
     names = [name for name in DTYPES if name in signature.outputs]
