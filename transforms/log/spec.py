@@ -11,19 +11,19 @@ RANDOM = "random"  # an encoder that starts from random weights
 
 
 def expand_names(names: list[str]) -> list[str]:
-    """['label', 'I1..I3'] -> ['label', 'I1', 'I2', 'I3'].
+    """Expands ranges of names: ['label', 'I1..I3'] -> ['label', 'I1', 'I2', 'I3'].
 
     Raises:
         ValueError: a range is empty, or larger than any log.
     """
     expanded: list[str] = []
     for name in names:
-        found = RANGE.match(name)
-        if found:
-            first, last = int(found["first"]), int(found["last"])
+        name_range = RANGE.match(name)
+        if name_range:
+            first, last = int(name_range["first"]), int(name_range["last"])
             if not 0 <= last - first < MAX_RANGE:
                 raise ValueError(f"'{name}' should name 1 to {MAX_RANGE} columns")
-            expanded += [f"{found['prefix']}{number}" for number in range(first, last + 1)]
+            expanded += [f"{name_range['prefix']}{number}" for number in range(first, last + 1)]
         else:
             expanded.append(name)
     return expanded
@@ -80,7 +80,7 @@ class Split(Section):
         return self
 
     def seed(self, seed: int) -> int:
-        """What of a run's seed the splits depend on: only a hash split does, others are the same for all seeds."""
+        """Returns the seed of the splits: the run's for a hash split, 0 for the others, which draw nothing."""
         return seed if self.by == "hash" else 0
 
 
