@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import keras
 import numpy as np
@@ -11,11 +11,16 @@ from keras import ops
 from models.feature_map import FeatureMap
 from models.layers.dense_embedding import DenseEmbedding
 from models.layers.field_embedding import FieldEmbedding
+from models.layers.text_encoder import TextEncoder
 from models.layers.tree_ensemble import TreeEnsemble
 from models.tensors import Inputs, Tensor
 
-if TYPE_CHECKING:
-    from models.text.text_model import TextModel
+
+class TextReader(Protocol):
+    """What reads the text in a model: its encoder, and the layer that pools the encoder's output."""
+
+    encoder: TextEncoder
+    pooler: keras.layers.Layer
 
 
 class CTRModel(keras.Model):
@@ -162,7 +167,7 @@ class CTRModel(keras.Model):
         return [table for table in (self.table, self.linear) if table is not None]
 
     @property
-    def text_model(self) -> "TextModel | None":
+    def text_model(self) -> TextReader | None:
         """The model whose `encoder` and `pooler` read the text: itself or one inside it; None where no text is read."""
         return None
 

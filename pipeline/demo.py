@@ -8,11 +8,11 @@ import pyarrow.parquet
 from common.progress import announce
 from models.metrics import summarise
 from pipeline.config import load_config
+from pipeline.predict_rows import predict_rows
 from pipeline.report.summary import print_summary
 from pipeline.run import run
 from pipeline.run_folder import check_output
 from serving.client import RestClient
-from serving.client.predict_rows import predict_rows
 from serving.server import ServerOptions, running_server
 from transforms.generate import generate
 

@@ -43,7 +43,7 @@ def predict(
 
     With --verbose the label (- where none was asked) and the version follow.
     """
-    from serving.client.predict_rows import predict_rows
+    from pipeline.predict_rows import predict_rows
     from transforms.log.readers import Reject
 
     rejects: list[Reject] = []

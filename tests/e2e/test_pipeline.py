@@ -41,10 +41,10 @@ def test_the_result_has_the_promised_layout(done, version):
 
 
 def test_every_way_to_a_probability_gives_the_same(done, version):
+    from pipeline.predict_rows import predict_rows
     from serving.assets import read_log_spec
     from serving.check import check_servable
     from serving.client import RestClient
-    from serving.client.predict_rows import predict_rows
     from serving.loader import Servable
     from serving.server import ServerOptions, running_server
     from transforms.log.ingest import to_examples

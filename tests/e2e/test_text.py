@@ -83,10 +83,10 @@ def test_the_version_says_what_its_text_is(done):
 
 
 def test_raw_strings_to_the_server_give_what_keras_gave(done):
+    from pipeline.predict_rows import predict_rows
     from serving.assets import read_log_spec
     from serving.check import check_servable
     from serving.client import RestClient
-    from serving.client.predict_rows import predict_rows
     from serving.loader import Servable
     from serving.server import ServerOptions, running_server
     from transforms.log.raw_arrays import raw_arrays

@@ -1,0 +1,81 @@
+"""The rooms of docs/architecture.md are the rooms of the code, and imports go down its floors only."""
+
+import ast
+import functools
+import graphlib
+import pathlib
+import re
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGES = ("common", "models", "transforms", "serving", "pipeline", "ctrpipe", "benchmarks")
+
+
+@functools.cache
+def floors() -> dict[str, int]:
+    """The floor of each room, by its folder, or by its file where that is a room of its own."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", text, re.M)
+    return {room: int(floor) for floor, rooms in rows for room in re.findall(r"`([^`]+)`", rooms)}
+
+
+@functools.cache
+def modules() -> dict[str, pathlib.Path]:
+    """The files of the product and its benchmarks, by the name by which they are imported."""
+    files = (file.relative_to(ROOT) for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    return {".".join(file.with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+
+
+def room(module: str) -> str:
+    """The innermost room of the table that holds the module's file."""
+    file = modules()[module]
+    places = (str(place) for place in (file, *file.parents))
+    return next((place for place in places if place in floors()), f"{file}, in no room of the table")
+
+
+def imports(module: str) -> Iterator[tuple[str, str]]:
+    """The modules of the project that a file imports, anywhere in it, each with the name that it takes."""
+    for node in ast.walk(ast.parse((ROOT / modules()[module]).read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names if alias.name in modules())
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                if whole in modules():
+                    yield whole, ""
+                elif node.module in modules():
+                    yield node.module, alias.name
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_go_down_and_take_nothing_private(package):
+    wrong = []
+    for module in modules():
+        if module.split(".")[0] != package:
+            continue
+        here = room(module)
+        for other, name in imports(module):
+            there = room(other)
+            if here == there:
+                continue
+            if floors().get(here, 0) <= floors().get(there, 99):
+                wrong.append(f"{modules()[module]} imports {other}: {there} is not below {here}")
+            if name.startswith("_") or other.split(".")[-1].startswith("_"):
+                wrong.append(f"{modules()[module]} imports {other} {name}: private to {there}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_files_import_each_other_in_a_circle():
+    sorter = graphlib.TopologicalSorter({name: {other for other, _ in imports(name)} - {name} for name in modules()})
+    sorter.prepare()
+
+
+def test_every_room_of_the_table_is_there_and_holds_code():
+    empty = [place for place in floors() if not any(file.suffix == ".py" for file in _files(ROOT / place))]
+    assert floors() and not empty, f"docs/architecture.md names rooms without code: {', '.join(empty)}"
+
+
+def _files(place: pathlib.Path) -> list[pathlib.Path]:
+    return [place] if place.is_file() else list(place.rglob("*"))
