@@ -9,7 +9,7 @@ export TF_CPP_MIN_LOG_LEVEL := 2
 unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
 check_python = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "ctrpipe needs Python 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
 
-.PHONY: help install demo test-fast test test-all contract fuzz soak lint lock peers clean
+.PHONY: help install demo test-fast test test-all contract fuzz soak lint docs lock peers clean
 help:           ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
 
@@ -26,7 +26,7 @@ install: .venv/.installed  ## .venv with exactly the locked versions, and the co
 	@index="$$($(PIP) config list | sed -n "s/^[^=]*[.]index.url='\(.*\)'$$/\1/p" | tail -1)"; \
 	env $${index:+UV_DEFAULT_INDEX="$$index"} $(BIN)/uv pip install --python $(BIN)/python $(UV_OUTPUT) \
 	    --no-deps --require-hashes --compile-bytecode -r requirements.lock \
-	|| { echo "uv failed; pip installs them, in about 5 minutes ..."; $(PIP) install --no-deps --require-hashes -r requirements.lock; }
+	|| { echo "uv failed; pip installs them, which takes a few minutes ..."; $(PIP) install --no-deps --require-hashes -r requirements.lock; }
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 	@echo "Installed: $(BIN)/ctrpipe"
@@ -34,7 +34,7 @@ install: .venv/.installed  ## .venv with exactly the locked versions, and the co
 demo: install   ## the main job: a generated log, trained, gated, served, asked
 	$(BIN)/ctrpipe demo
 
-pytest := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+pytest := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile
 
 test-fast: install  ## the quick tests, 3 minutes on 4 cores: while you work
 	$(pytest) -m "not slow and not large"
@@ -64,6 +64,10 @@ lint: install   ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
+
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: install   ## the documents as a site that needs no network: build/site/index.html
+	$(BIN)/mkdocs build --strict --quiet
 
 lock: install  ## requirements.lock from requirements.in and overrides.txt; what is locked stays where it still fits
 	$(BIN)/uv pip compile requirements.in --override overrides.txt --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --quiet -o requirements.lock

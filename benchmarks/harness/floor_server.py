@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.line_server import Answer, serve_lines
-from common.sessions import load_session
 from serving.layout import Asset, asset_path
 
 CALLS = ("make_callable", "callable", "frozen", "xla")
@@ -78,7 +77,9 @@ def _session(version: str, session: str):
     from google.protobuf import text_format
 
     config = text_format.Parse(session, tf.compat.v1.ConfigProto())
-    return load_session(pathlib.Path(version), config)
+    found = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    with found.graph.as_default():
+        return found, tf.compat.v1.saved_model.load(found, ["serve"], version)
 
 
 def _tensors(definition: Any) -> tuple[list[str], list[str]]:
@@ -88,15 +89,15 @@ def _tensors(definition: Any) -> tuple[list[str], list[str]]:
 
 def make_callable(version: str, signature: str, session: str) -> Run:
     """Session.make_callable, which is Session.run where there are feeds: the baseline."""
-    found, signatures = _session(version, session)
-    feeds, fetches = _tensors(signatures[signature])
+    found, graph = _session(version, session)
+    feeds, fetches = _tensors(graph.signature_def[signature])
     return found.make_callable(fetches, feeds)
 
 
 def session_callable(version: str, signature: str, session: str) -> Run:
     """C++'s Session::MakeCallable."""
-    found, signatures = _session(version, session)
-    return _cpp_callable(found, *_tensors(signatures[signature]))
+    found, graph = _session(version, session)
+    return _cpp_callable(found, *_tensors(graph.signature_def[signature]))
 
 
 def _cpp_callable(session: Any, feeds: list[str], fetches: list[str]) -> Run:

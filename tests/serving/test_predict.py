@@ -74,7 +74,7 @@ def test_malformed_rows_are_passed_over_and_said(url, log):
 
 
 def test_many_rows_travel_in_several_requests(url, log, monkeypatch):
-    monkeypatch.setattr("serving.client.predict_rows.BATCH", 7)
+    monkeypatch.setattr("pipeline.predict_rows.BATCH", 7)
     monkeypatch.setattr("transforms.log.lines.CHUNK_BYTES", 60)
     log.write_text("".join(f"1\t{row}\t\n" for row in range(50)))
     code, output = predict(url, "--input", log, "--rows", 40)

@@ -2,8 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -118,7 +117,7 @@ class _World:
         self.title_tokens = self._texts("title", titles // _TITLES, len(titles), _TITLE_LENGTH)
 
     def tables(self) -> Iterator[tuple[str, Iterator[pa.Table]]]:
-        """Yields the files that lines refer to, by name, in parts."""
+        """The files that lines refer to, by name, in parts."""
         yield "query.txt", _token_tables(lambda start, stop: self.query_tokens[start:stop], self.queries)
         yield "title.txt", _token_tables(lambda start, stop: self.title_tokens[start:stop], len(self.title_tokens))
 
@@ -140,7 +139,7 @@ class _World:
             yield pa.table({"user": users + 1, "gender": self.gender(users), "age": self.age(users) + 1})
 
     def _texts(self, name: str, owners: np.ndarray, ids: np.ndarray | int, lengths: tuple[int, int]) -> np.ndarray:
-        """Returns tokens of the owners' topics, or of any, int32 [N, longest]; -1 behind the end."""
+        """int32 [N, longest]: tokens of the owners' topics, or of any; -1 behind the end."""
         ids = np.arange(ids) if isinstance(ids, int) else ids
         shortest, longest = lengths
         length = shortest + (_uniform(f"{name}/length", ids) * (longest - shortest + 1)).astype(np.int64)
@@ -163,19 +162,18 @@ class _World:
 
 
 def topic_of(ids: np.ndarray) -> np.ndarray:
-    """Returns the topics of queries, ads or keywords."""
+    """Of queries, ads and keywords."""
     return ids % _TOPICS
 
 
 def _uniform(key: str, ids: np.ndarray) -> np.ndarray:
-    """Returns a number for each id, float64 [N] in [0, 1)."""
+    """float64 [N] in [0, 1)."""
     return (hash_values(f"kddcup2012/{key}", ids) >> np.uint64(11)) * 2.0**-53
 
 
 def _effect(key: str, ids: np.ndarray) -> np.ndarray:
-    """Returns an effect for each id, float64 [N] with mean 0 and variance 1."""
-    effects: np.ndarray = (2 * _uniform(key, ids) - 1) * 3.0**0.5
-    return effects
+    """float64 [N], mean 0 and variance 1."""
+    return (2 * _uniform(key, ids) - 1) * 3.0**0.5
 
 
 def _token_tables(texts: Callable[[int, int], np.ndarray], rows: int) -> Iterator[pa.Table]:
@@ -239,7 +237,7 @@ def _draw(world: _World, sequence: np.random.SeedSequence, rows: int) -> _Block:
 
 
 def _logits(world: _World, model: TextClickModel, block: _Block) -> np.ndarray:
-    """Returns logits without the bias, float64 [N]."""
+    """Without the bias, float64 [N]."""
     query, title = world.query_tokens[block.query], world.title_tokens[block.title]
     is_token = query >= 0
     match = ((query[:, :, None] == title[:, None, :]).any(2) & is_token).sum(1) / is_token.sum(1)
@@ -253,8 +251,7 @@ def _logits(world: _World, model: TextClickModel, block: _Block) -> np.ndarray:
     group = world.gender(users) * _AGES + world.age(users)
     user = 0.5 * _effect("user", users) + 0.6 * _effect("taste", group * _TOPICS + ad_topic)
     features = 0.6 * _effect("ad", block.ad) + np.where(known, user, 0.0)
-    logits: np.ndarray = model.text * text + model.features * features + model.position * (block.position - 1)
-    return logits
+    return model.text * text + model.features * features + model.position * (block.position - 1)
 
 
 def _bias(world: _World, model: TextClickModel) -> float:
@@ -308,7 +305,7 @@ def _lines_table(world: _World, block: _Block, clicks: np.ndarray) -> pa.Table:
     return pa.table([pa.array(values) for values in columns], names=[str(index) for index in range(len(columns))])
 
 
-def _write_csv(file: BinaryIO, tables: Iterable[pa.Table]) -> None:
+def _write_csv(file, tables) -> None:
     writer: pyarrow.csv.CSVWriter | None = None
     for table in tables:
         writer = writer or pyarrow.csv.CSVWriter(file, table.schema, write_options=_OPTIONS)

@@ -7,7 +7,7 @@ from transforms.log.spec import LogSpec
 
 
 def raw_arrays(rows: pa.RecordBatch, spec: LogSpec, labels: bool = False) -> dict[str, np.ndarray]:
-    """Returns [N] arrays by column: float32 with NaN, bytes objects with b"" where a value is missing.
+    """[N] arrays by column, float32 with NaN and bytes objects with b"" where a value is missing.
 
     Args:
         rows: Columns as the reader gives them; binary ones may be dictionary arrays, which is faster.
@@ -23,18 +23,14 @@ def raw_arrays(rows: pa.RecordBatch, spec: LogSpec, labels: bool = False) -> dic
 
 
 def number_array(values: pa.Array) -> np.ndarray:
-    """Returns float32 [N], NaN where a value is missing."""
-    numbers: np.ndarray = values.fill_null(float("nan")).to_numpy(zero_copy_only=False)
-    return numbers.astype(np.float32, copy=False)
+    """float32 [N], NaN where a value is missing."""
+    return values.fill_null(float("nan")).to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
 
 
 def text_array(values: pa.Array) -> np.ndarray:
-    """Returns bytes objects [N], b"" where a value is missing."""
-    texts: np.ndarray
+    """Bytes objects [N], b"" where a value is missing."""
     if not isinstance(values, pa.DictionaryArray):
-        texts = values.fill_null(b"").to_numpy(zero_copy_only=False)
-        return texts
+        return values.fill_null(b"").to_numpy(zero_copy_only=False)
     # One object for each different value, not for each row.
-    texts = np.append(values.dictionary.to_numpy(zero_copy_only=False), b"").astype(object)
-    texts = texts[values.indices.fill_null(len(values.dictionary)).to_numpy()]
-    return texts
+    different = np.append(values.dictionary.to_numpy(zero_copy_only=False), b"").astype(object)
+    return different[values.indices.fill_null(len(values.dictionary)).to_numpy()]

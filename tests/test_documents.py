@@ -1,0 +1,157 @@
+"""Every command that README.md and docs/ show works: it is run on small logs, or parsed where it cannot be run here.
+
+A fenced block of `sh` is run as it stands, page after page, in one folder. An HTML comment before a block may say
+`<!-- not run: why -->`, or `<!-- setup: commands -->`, which come before the block and which a reader does not see.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+import httpx
+import pytest
+import yaml
+
+from pipeline.cli import main
+from pipeline.config import check_config
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(
+    r"(?:<!-- (?P<kind>not run|setup): (?P<note>.*?) -->\n)?^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^ *```$",
+    re.M | re.S,
+)
+# A page's own settings would train for minutes: these train a few steps, and let no gate stop what comes after.
+SMALL = "--set training.epochs=1 --set gates={} --set evaluation.baseline=null"
+
+
+def blocks(page: str, language: str) -> list[tuple[str, str, str]]:
+    """The page's blocks of a language: each as its comment's kind and text, and its own text."""
+    found = BLOCK.finditer((ROOT / page).read_text())
+    return [(b["kind"] or "", b["note"] or "", b["text"]) for b in found if b["language"] == language]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words of each command line of a block, without comments and without variables set before it."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
+
+
+def in_shell(script: str, folder: pathlib.Path) -> None:
+    """Runs the script; a model that a gate blocks, or a log unlike another, is no failure of a document."""
+    environment = os.environ | {"PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode in (0, 1), f"{script}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr, done.stderr
+
+
+@contextlib.contextmanager
+def served(command: str, folder: pathlib.Path) -> Iterator[None]:
+    """Runs a `ctrpipe serve` in the background until the block's end."""
+    port = re.search(r"--rest_api_port[= ](\d+)", command)
+    assert port, f"{command}: a served block names --rest_api_port"
+    binary = pathlib.Path(sys.executable).with_name("ctrpipe")
+    process = subprocess.Popen([binary, *shlex.split(command)[1:]], cwd=folder, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while not _answers(f"http://127.0.0.1:{port[1]}/v1/models/ctr"):
+            assert process.poll() is None and time.monotonic() < deadline, f"{command}: no answer"
+            time.sleep(0.2)
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """Where all pages' commands run: with the project's configurations, a small log, and a run to compare with."""
+    path = tmp_path_factory.mktemp("documents")
+    shutil.copytree(ROOT / "configs", path / "configs")
+    in_shell(
+        "ctrpipe generate --rows 3000 --output train.tsv && ctrpipe generate --rows 200 --seed 7 --output test.tsv",
+        path,
+    )
+    run = "ctrpipe run configs/criteo_{}.yaml --data train.tsv --output runs/{} {}"
+    in_shell(run.format("attention_net", "mine", SMALL) + " && " + run.format("lr", "other", SMALL), path)
+    return path
+
+
+def runnable() -> list[str]:
+    return [page for page in PAGES if any(kind != "not run" for kind, _, _ in blocks(page, "sh"))]
+
+
+@pytest.fixture
+def clean_folder(folder) -> Iterator[pathlib.Path]:
+    """The folder, from which the page's own results go afterwards: several pages show the same command."""
+    before = set(folder.iterdir())
+    yield folder
+    for path in set(folder.iterdir()) - before:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", runnable())
+def test_the_commands_of_a_page_run(page, clean_folder):
+    for kind, note, text in blocks(page, "sh"):
+        if kind == "not run":
+            continue
+        if kind == "setup":
+            in_shell(note, clean_folder)
+        with contextlib.ExitStack() as servers:
+            for line in text.replace("\\\n", " ").splitlines():
+                command = line.split("  #")[0].strip()
+                if command.startswith("ctrpipe serve"):
+                    servers.enter_context(served(command, clean_folder))
+                elif command and not command.startswith(("#", "export PATH")):
+                    trains = re.match(r"ctrpipe (run|sweep) ", command)
+                    in_shell(f"{command} {SMALL}" if trains else command, clean_folder)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_that_are_shown_exist_with_these_options(page):
+    for _, _, text in blocks(page, "sh"):
+        for words in commands(text):
+            while words and ("=" in words[0] or words[0] in ("env", "export")):
+                words = words[1:]
+            if words[:1] == ["ctrpipe"]:
+                _parse(words[1:])
+            elif words[:1] == ["make"]:
+                assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.M), words
+
+
+def _parse(arguments: list[str]) -> None:
+    """Fails where a command or one of its options does not exist."""
+    group: click.Command = main
+    while isinstance(group, click.Group):
+        name, *arguments = arguments
+        command = group.get_command(click.Context(group), name)
+        assert command, f"ctrpipe {name}: no such command"
+        group = command
+    context = click.Context(group, ignore_unknown_options=False, resilient_parsing=True)
+    if group.name != "serve":  # takes TF Serving's flags, which its own tests parse
+        group.make_parser(context).parse_args([word for word in arguments if not word.startswith("$")])
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")])
+def test_configurations_that_are_shown_are_valid(page):
+    shown = [yaml.safe_load(text) for _, _, text in blocks(page, "yaml")]
+    whole = [values for values in shown if "name" in values and "data" in values]
+    for values in whole:
+        check_config(values, (), page)
