@@ -1,6 +1,7 @@
 """`ctrpipe demo`: the whole way on a generated log."""
 
 import pathlib
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet
@@ -38,10 +39,10 @@ def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool
     print(f"  .venv/bin/ctrpipe serve --model_base_path {model} --model_name ctr --rest_api_port 8501")
     print(f"  .venv/bin/ctrpipe score --model {model} --input {log} --output {output}/scores")
     print(f"  .venv/bin/ctrpipe run configs/criteo_attention_net.yaml --data {log} --output runs/mine")
-    return metrics["blessed"]
+    return bool(metrics["blessed"])
 
 
-def _best_possible(truth: pathlib.Path, log: pathlib.Path, test_rows: int) -> dict:
+def _best_possible(truth: pathlib.Path, log: pathlib.Path, test_rows: int) -> dict[str, Any]:
     """The generator's own probabilities on the test rows, which are the log's last."""
     probabilities = pyarrow.parquet.read_table(truth)["probability"].to_numpy()[-test_rows:]
     with open(log, "rb") as file:

@@ -30,7 +30,7 @@ from pipeline.run_inputs import RunInputs
 from transforms.log.schema import raw_schema
 
 
-def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple:
+def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple[BaseComponent, ...]:
     """From the raw log to transformed examples: what every graph begins with."""
     output = inputs.output
     workers = _workers(config, output)
@@ -175,7 +175,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     return _pipeline(config, output, nodes)
 
 
-def _pipeline(config: RunConfig, output: pathlib.Path, nodes: list) -> Pipeline:
+def _pipeline(config: RunConfig, output: pathlib.Path, nodes: list[BaseComponent]) -> Pipeline:
     tfx_folder = output / "tfx"
     return Pipeline(
         pipeline_name=config.name,

@@ -13,8 +13,7 @@ from models.feature_map import RESERVED_IDS, FeatureMap, Text
 from models.registry import ModelInfo, available
 from pipeline.config import Model, RunConfig, load_config
 from pipeline.model_table import REFERENCE, ModelTable
-from pipeline.sweep.measure import count_parameters
-from pipeline.training.network import build_network
+from pipeline.training.network import build_network, count_parameters
 from pipeline.training.text_encoder import with_encoder
 from transforms.features.preprocessing import layout
 from transforms.log.spec import Categorical, Multivalent

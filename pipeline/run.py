@@ -1,7 +1,6 @@
 """`ctrpipe run`: the pipeline on this machine."""
 
 import contextlib
-import dataclasses
 import os
 import pathlib
 import sys
@@ -13,13 +12,13 @@ from common.errors import InputError, one_line
 from common.libraries import importing, load_tensorflow, tfx_does_without
 from common.processes import cores, preload
 from common.progress import announce
-from models.feature_map import FeatureMap
 from pipeline.code_version import code_version
 from pipeline.config import RunConfig
 from pipeline.fingerprints import describe_file, described
 from pipeline.results import finish
 from pipeline.run_folder import METADATA, check_output, one_run_at_a_time
 from pipeline.run_inputs import RunInputs, absolute, complete, find_monitored, run_inputs
+from pipeline.transformed_log import TransformedLog
 from transforms.log.read_ahead import reading_ahead
 from transforms.log.readers import RANGE_BYTES, find_files
 
@@ -67,7 +66,9 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
         yield
 
 
-def _run_pipeline(config: RunConfig, files: list[str], monitored: dict[str, Any], output: pathlib.Path) -> dict:
+def _run_pipeline(
+    config: RunConfig, files: list[str], monitored: dict[str, Any], output: pathlib.Path
+) -> dict[str, Any]:
     announce("Loading TFX")
     with importing(*tfx_does_without(config.beam_args)), described(files) as description:
         from pipeline.artifacts import Artifacts
@@ -97,19 +98,6 @@ def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[
     data = [describe_file(path) for path in found]
     inputs = run_inputs(config, found, data, output.resolve())
     return complete(config, inputs, find_monitored(config.monitoring)), data
-
-
-@dataclasses.dataclass(frozen=True)
-class TransformedLog:
-    """Patterns of the transformed examples of each split, their feature map, and what they are made from: the folder
-    of the checked log's payload (`Split-train` and so on), and the run's inputs."""
-
-    train: list[str]
-    validation: list[str]
-    test: list[str]
-    feature_map: FeatureMap
-    payload: pathlib.Path
-    inputs: RunInputs
 
 
 def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> TransformedLog:

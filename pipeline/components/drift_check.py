@@ -28,7 +28,7 @@ def DriftCheck(
     seed: Parameter[int],
     workers: Parameter[str],
     code_version: Parameter[str],
-):
+) -> None:
     """Compares the training rows with the logs that the configuration names.
 
     Args:
@@ -64,7 +64,7 @@ def DriftGate(
     drift: InputArtifact[ExamplesDiff],
     infra_blessing: InputArtifact[InfraBlessing],
     blessing: OutputArtifact[InfraBlessing],
-):
+) -> None:
     """Hands `infra_blessing` on, but withholds it after a breach: nothing may be pushed then."""
     passed = not drift.get_int_custom_property("breached") and infra_blessing.get_int_custom_property("blessed") == 1
     blessing.set_int_custom_property("blessed", int(passed))

@@ -18,7 +18,7 @@ def ExamplesForInference(
     examples: OutputArtifact[Examples],
     split: Parameter[str],
     code_version: Parameter[str],
-):
+) -> None:
     """Writes the rows of a split, labels included; `code_version`: see pipeline.components."""
     folder = f"Split-{split}"
     examples.split_names = json.dumps([split])

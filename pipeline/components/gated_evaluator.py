@@ -32,8 +32,8 @@ def GatedEvaluator(
     rows: Parameter[str],
     workers: Parameter[str],
     code_version: Parameter[str],
-    baseline: InputArtifact[Model] = None,  # type: ignore[assignment]  # TFX's way to make an input optional
-):
+    baseline: InputArtifact[Model] = None,
+) -> None:
     """Evaluates the model on the test rows, and blesses it where it passes the gates.
 
     Args:

@@ -14,7 +14,7 @@ def LastBlessedModel(
     model: OutputArtifact[Model],
     push_folder: Parameter[str],
     version: Parameter[str],
-):
+) -> None:
     """`version` is the version to beat; the runner names it, so that another one is another cache entry.
 
     Where it is empty, nothing has been pushed yet: the artifact holds no model, and GatedEvaluator compares with

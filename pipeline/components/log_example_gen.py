@@ -26,7 +26,7 @@ def LogExampleGen(
     dead_letter: Parameter[str],
     workers: Parameter[str],
     code_version: Parameter[str],
-):
+) -> None:
     """Reads, checks and splits the log.
 
     Args:

@@ -24,7 +24,7 @@ def LogStatisticsGen(
     seed: Parameter[int],
     workers: Parameter[str],
     code_version: Parameter[str],
-):
+) -> None:
     """Computes the statistics of each split.
 
     Args:

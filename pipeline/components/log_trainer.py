@@ -42,7 +42,7 @@ def LogTrainer(
     file: Parameter[str],
     training_fingerprint: Parameter[str],
     code_version: Parameter[str],
-):
+) -> None:
     """Trains on the packed examples and exports.
 
     Args:

@@ -23,7 +23,7 @@ def LogTransform(
     seed: Parameter[int],
     workers: Parameter[str],
     code_version: Parameter[str],
-):
+) -> None:
     """Learns the transforms from the training rows, and packs all splits.
 
     Args:

@@ -15,7 +15,7 @@ def ServingCheck(
     model: InputArtifact[Model],
     blessing: OutputArtifact[InfraBlessing],
     code_version: Parameter[str],
-):
+) -> None:
     """Raises InputError where the model does not serve: nothing may be pushed then.
 
     `code_version`: see pipeline.components.

@@ -6,6 +6,7 @@ metrics of a model and a slice follow from one count of its distinct predictions
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -50,7 +51,7 @@ def row_count(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> 
     return float(rows.sum())
 
 
-def _computations(value: Callable[[np.ndarray, np.ndarray, np.ndarray], float]) -> Callable:
+def _computations(value: Callable[[np.ndarray, np.ndarray, np.ndarray], float]) -> Callable[..., Any]:
     """What TFMA calls for the computations of a metric. TFMA runs the count once, whatever asks for it."""
 
     def computations(
@@ -58,7 +59,7 @@ def _computations(value: Callable[[np.ndarray, np.ndarray, np.ndarray], float]) 
         eval_config: config_pb2.EvalConfig | None = None,
         model_name: str = "",
         output_name: str = "",
-    ) -> list:
+    ) -> list[Any]:
         counts = metric_types.MetricKey("_clicks", model_name, output_name)  # private: not written
         key = metric_types.MetricKey(name, model_name, output_name)
 
@@ -71,7 +72,8 @@ def _computations(value: Callable[[np.ndarray, np.ndarray, np.ndarray], float]) 
             metric_types.DerivedMetricComputation(keys=[key], result=result),
         ]
 
-    return metric_util.merge_per_key_computations(computations)
+    merged: Callable[..., Any] = metric_util.merge_per_key_computations(computations)
+    return merged
 
 
 class ExactAUC(metric_types.Metric):

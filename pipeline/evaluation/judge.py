@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -69,7 +70,7 @@ def judge(
         rare, train = tail
         _add_tail(predicted, tail_rows(files, train, rare.columns, rare.max_count, workers))
     analyse(predicted, config, folder)
-    return tfma.load_validation_result(str(folder)).validation_ok
+    return bool(tfma.load_validation_result(str(folder)).validation_ok)
 
 
 def _add_tail(predicted: Sequence[pathlib.Path], is_tail: np.ndarray) -> None:
@@ -136,7 +137,7 @@ def _blocks(
 
 def _slices(
     rows: pa.RecordBatch, columns: list[str], frequent: dict[str, pa.Array]
-) -> Iterator[tuple[tuple, np.ndarray | slice]]:
+) -> Iterator[tuple[tuple[tuple[str, Any], ...], np.ndarray | slice]]:
     """TFMA's keys of the slices by one column (or of the slice of all rows), and the rows of each; missing: in none."""
     if not columns:
         yield (), slice(None)

@@ -51,7 +51,8 @@ def tail_rows(
     counts = np.zeros(len(known), np.int64)
     for part in found:
         counts += part
-    return (counts <= max_count)[codes]
+    is_rare: np.ndarray = (counts <= max_count)[codes]
+    return is_rare
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +96,8 @@ class _Combinations:
 
 def _places(column: pa.ChunkedArray, values: pa.Array) -> np.ndarray:
     """Of each value among the different ones, int64 [N]; -1 where it is none of them."""
-    return pc.index_in(column, values).fill_null(-1).to_numpy().astype(np.int64)
+    places: np.ndarray = pc.index_in(column, values).fill_null(-1).to_numpy()
+    return places.astype(np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,4 +121,5 @@ class _Count:
 @functools.lru_cache(maxsize=1)
 def _load(path: pathlib.Path) -> _Combinations:
     """Loaded once in a process, not for each group of parts."""
-    return pickle.loads(path.read_bytes())
+    combinations: _Combinations = pickle.loads(path.read_bytes())
+    return combinations

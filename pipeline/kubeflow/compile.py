@@ -13,7 +13,7 @@ from common.files import write_text
 from pipeline.code_version import code_version
 from pipeline.config import RunConfig
 from pipeline.config.kubeflow import Resources
-from pipeline.kubeflow.stages import PREPARE, REPORT, REPORTED, VERDICT, Stage, key, kind, stages
+from pipeline.kubeflow.nodes import PREPARE, REPORT, REPORTED, VERDICT, Node, graph_nodes, key, kind
 from pipeline.run import check_options
 from transforms.log.spec import RANDOM
 
@@ -45,7 +45,7 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
     check_options(config)
     if config.training.distribution == "multi_worker":
         raise InputError("training.distribution: a step is one pod; several hosts train as kubeflow/training says")
-    nodes = stages(config)
+    nodes = graph_nodes(config)
     names = [PREPARE, *(node.name for node in nodes), REPORT, VERDICT]
     absent = sorted(set(config.kubeflow.resources) - {DEFAULT, *names})
     if absent:
@@ -89,7 +89,7 @@ def _compiled(pipeline: Any) -> str:
         return file.read_text(encoding="utf-8")
 
 
-def _pipeline(config: RunConfig, nodes: list[Stage], folder: str, volumes: bool) -> Any:
+def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) -> Any:
     """kfp's pipeline. Prepare alone sees the parameters: what it hands to the others is what their caches go by."""
     version = code_version()
     rest = config.model_dump(mode="json", exclude={"kubeflow", "model", "training", "seed"})
@@ -98,7 +98,7 @@ def _pipeline(config: RunConfig, nodes: list[Stage], folder: str, volumes: bool)
         made = component(**values).set_display_name(name).set_caching_options(cached)
         return _equip(config, made, name, volumes)
 
-    def run(data: list, output: str, model: str, training: str, seed: int, settings: list):
+    def run(data: list, output: str, model: str, training: str, seed: int, settings: list) -> None:  # type: ignore[type-arg]  # kfp reads them
         prepare = task(
             _component(config, version, PREPARE, parameters=PREPARED, returned=[*(n.name for n in nodes), REPORT]),
             PREPARE,
@@ -154,7 +154,7 @@ def _component(
     config: RunConfig,
     version: str,
     name: str,
-    node: Stage | None = None,
+    node: Node | None = None,
     artifacts: dict[str, str] | None = None,
     parameters: dict[str, str] | None = None,
     returned: list[str] | None = None,

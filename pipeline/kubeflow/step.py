@@ -40,7 +40,8 @@ class Task:
     @property
     def arguments(self) -> dict[str, Any]:
         """The parameters that the step is given."""
-        return self.executor_input.get("inputs", {}).get("parameterValues", {})
+        values: dict[str, Any] = self.executor_input.get("inputs", {}).get("parameterValues", {})
+        return values
 
     @property
     def output_parameters(self) -> set[str]:
@@ -48,7 +49,8 @@ class Task:
 
     @property
     def _outputs(self) -> dict[str, Any]:
-        return self.executor_input["outputs"]
+        outputs: dict[str, Any] = self.executor_input["outputs"]
+        return outputs
 
     def inputs(self) -> dict[str, dict[str, Any]]:
         """The input artifacts by name, as RuntimeArtifact has them."""
@@ -155,7 +157,7 @@ def _without_links(folder: pathlib.Path) -> None:
 def prepare(task: Task) -> None:
     """Resolves the run: what every other step is to do, from the pipeline's parameters."""
     from pipeline.config import check_config
-    from pipeline.kubeflow.stages import REPORT, arguments, key
+    from pipeline.kubeflow.nodes import REPORT, arguments, key
     from pipeline.prepared import joined
     from pipeline.run import resolve
 
@@ -193,7 +195,7 @@ class StepArtifacts:
         return value[name].string_value if name in value else None
 
     def _find(self, node: str, output: str) -> Any:
-        from pipeline.kubeflow.stages import key
+        from pipeline.kubeflow.nodes import key
 
         return self._found[key(node, output)]
 
@@ -202,7 +204,7 @@ def report(task: Task) -> None:
     """What `ctrpipe run` leaves for people, in the output folder and in Kubeflow's pages."""
     from common.libraries import load_tensorflow
     from pipeline.config import RunConfig
-    from pipeline.kubeflow.stages import VERDICT, key
+    from pipeline.kubeflow.nodes import VERDICT, key
     from pipeline.results import finish
 
     load_tensorflow()

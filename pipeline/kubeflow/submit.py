@@ -196,11 +196,11 @@ def start(
         if recurring:
             # One at a time, and none for the past: runs share a folder.
             made = client.create_recurring_run(cron_expression=recurring, max_concurrency=1, no_catchup=True, **common)
-            found = made.recurring_run_id
+            made_id = made.recurring_run_id
         else:
-            found = client.run_pipeline(**common).run_id
+            made_id = client.run_pipeline(**common).run_id
         undo.pop_all()
-        return found
+        return str(made_id)
 
 
 def _upload(client: kfp.Client, host: Host, package: Package, undo: contextlib.ExitStack) -> tuple[str, str]:
@@ -238,8 +238,8 @@ def _experiment(client: kfp.Client, host: Host, name: str, undo: contextlib.Exit
     asked = {"operation": "EQUALS", "key": "display_name", "stringValue": name}
     found = client.list_experiments(filter=json.dumps({"predicates": [asked]}), namespace=host.namespace).experiments
     if found:
-        return found[0].experiment_id
-    made = client.create_experiment(name, namespace=host.namespace).experiment_id
+        return str(found[0].experiment_id)
+    made = str(client.create_experiment(name, namespace=host.namespace).experiment_id)
     undo.callback(_tried, client.delete_experiment, made)
     return made
 
@@ -301,7 +301,7 @@ def follow(
                 if pod and (lines := _log(host, run_id, pod)):
                     say("\n".join([f"{task.display_name}, the end of its log:", *lines]))
                     break
-    return run.state
+    return str(run.state)
 
 
 def _ask(client: kfp.Client, run_id: str, seconds: float) -> Any:

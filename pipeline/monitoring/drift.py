@@ -10,7 +10,8 @@ import numpy as np
 
 from common.processes import Workers
 from pipeline.config import Monitoring
-from pipeline.monitoring.statistics import RANKED_VALUES, Sampled, generate_statistics, tfdv
+from pipeline.monitoring.statistics import RANKED_VALUES, Sampled, generate_statistics
+from pipeline.monitoring.validation import tfdv
 from transforms.log.payload import payload_files, payload_rows
 from transforms.log.readers import find_files
 from transforms.log.schema import raw_schema
@@ -146,7 +147,7 @@ def _distances(kind: str, log: Log, other: Log, spec: LogSpec, thresholds: Mappi
 
 def _severity(column: Mapping[str, Any]) -> float:
     others = [abs(column[name] - column[f"other_{name}"]) for name in ("missing", "known")]
-    return max(column["distance"] or 0.0, *others) / max(column["threshold"], 1e-9)
+    return float(max(column["distance"] or 0.0, *others) / max(column["threshold"], 1e-9))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +217,7 @@ class _Comparison:
         rows = self.logs[index].statistics.datasets[0].num_examples
         if self.sides[index] is None:
             return 1.0
-        return (rows - self._values(index).common_stats.num_non_missing) / rows
+        return float((rows - self._values(index).common_stats.num_non_missing) / rows)
 
     def _moves(self) -> Iterator[dict[str, Any]]:
         """The values, or ranges of numbers, whose share of the rows with a value has changed most."""

@@ -8,7 +8,8 @@ from common.errors import InputError
 from common.processes import Workers
 from pipeline.config import Monitoring
 from pipeline.monitoring.drift import Log, compare
-from pipeline.monitoring.statistics import Sampled, generate_statistics, tfdv
+from pipeline.monitoring.statistics import Sampled, generate_statistics
+from pipeline.monitoring.validation import tfdv
 from serving.assets import read_log_spec
 from serving.layout import Asset, asset_path
 

@@ -9,22 +9,16 @@ import numpy as np
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
-from common.libraries import import_tensorflow
 from common.processes import Workers
+from pipeline.monitoring.validation import (
+    BasicStatsGenerator,
+    CanonicalizeRecordBatch,
+    TopKUniquesSketchStatsGenerator,
+    stats_impl,
+    tfdv,
+)
 from transforms.log.payload import PART_ROWS, ROW_GROUP_ROWS, payload_files, payload_rows, plain, read_payload
 from transforms.log.spec import LogSpec
-
-import_tensorflow()  # a worker's process begins here: without TensorFlow's start-up lines
-import tfx  # noqa: E402, F401  TFDV needs a module that tfx-bsl no longer has; tfx puts a stand-in there
-
-# isort: split
-import tensorflow_data_validation as tfdv  # noqa: E402
-from tensorflow_data_validation.statistics import stats_impl  # noqa: E402
-from tensorflow_data_validation.statistics.generators.basic_stats_generator import BasicStatsGenerator  # noqa: E402
-from tensorflow_data_validation.statistics.generators.top_k_uniques_sketch_stats_generator import (  # noqa: E402
-    TopKUniquesSketchStatsGenerator,
-)
-from tfx_bsl.arrow.table_util import CanonicalizeRecordBatch  # noqa: E402
 
 FILE = "FeatureStats.pb"  # as TFX's components name it
 # Of one process, 40 columns.
@@ -52,8 +46,8 @@ class Sampled:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Part:
-    """Some rows of a split: those of some files, the first of which is number `first` of the split."""
+class _FileGroup:
+    """Neighbouring files of a split, of whose rows a share of `rate` is drawn; `first` is their first row's number."""
 
     files: tuple[pathlib.Path, ...]
     first: int
@@ -87,17 +81,17 @@ def generate_statistics(
     }
 
 
-def _seconds(part: _Part) -> float:
+def _seconds(part: _FileGroup) -> float:
     return payload_rows(part.files) * (part.rate / ROWS_PER_SECOND + 1 / ROWS_READ_PER_SECOND)
 
 
-def _parts(files: Sequence[pathlib.Path], max_rows: int, seed: int) -> list[_Part]:
+def _parts(files: Sequence[pathlib.Path], max_rows: int, seed: int) -> list[_FileGroup]:
     rows = [payload_rows([file]) for file in files]
     rate = min(1.0, max_rows / max(1, sum(rows)))
     # No part keeps more rows in memory than a file has.
     size = max(1, min(-(-len(files) // PARTS), PART_ROWS * len(files) // max(1, min(max_rows, sum(rows)))))
     starts = range(0, len(files), size)
-    return [_Part(tuple(files[start : start + size]), sum(rows[:start]), rate, seed) for start in starts]
+    return [_FileGroup(tuple(files[start : start + size]), sum(rows[:start]), rate, seed) for start in starts]
 
 
 def _generators() -> list[Any]:
@@ -113,7 +107,7 @@ def _generators() -> list[Any]:
     return [basic, values]
 
 
-def _summarise(part: _Part) -> list[Any]:
+def _summarise(part: _FileGroup) -> list[Any]:
     """What TFDV's generators keep of a part; pickles, and merges with that of other parts."""
     generators = _generators()
     kept = [generator.create_accumulator() for generator in generators]
@@ -123,7 +117,7 @@ def _summarise(part: _Part) -> list[Any]:
     return [generator.compact(all_rows) for generator, all_rows in zip(generators, kept, strict=True)]
 
 
-def _sample(part: _Part) -> list[pa.RecordBatch]:
+def _sample(part: _FileGroup) -> list[pa.RecordBatch]:
     """The part's rows that are drawn, in few batches: each costs TFDV 10 ms, however small."""
     if part.rate >= 1:
         return list(read_payload(part.files))
@@ -135,7 +129,8 @@ def _sample(part: _Part) -> list[pa.RecordBatch]:
         rows = batch.filter(pa.array(random.random(batch.num_rows) < part.rate))
         columns = [plain(column) for column in rows.columns]
         drawn.append(pa.RecordBatch.from_arrays(columns, names=rows.schema.names))
-    return pa.Table.from_batches(drawn).combine_chunks().to_batches(ROW_GROUP_ROWS)
+    few: list[pa.RecordBatch] = pa.Table.from_batches(drawn).combine_chunks().to_batches(ROW_GROUP_ROWS)
+    return few
 
 
 def _merge(parts: list[list[Any]]) -> statistics_pb2.DatasetFeatureStatisticsList:

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from typing import Any
 
 import rich.console
 import rich.table
@@ -40,6 +41,6 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     print(f"Report: {output}/report.html")
 
 
-def _cells(metrics: dict) -> list[str]:
+def _cells(metrics: dict[str, Any]) -> list[str]:
     names = ("auc", "log_loss", "rig", "calibration")
     return ["-" if metrics.get(name) is None else f"{metrics[name]:.4f}" for name in names]

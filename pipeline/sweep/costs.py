@@ -8,13 +8,13 @@ import keras
 
 from common.progress import announce
 from pipeline.config import RunConfig
-from pipeline.run import TransformedLog
 from pipeline.sweep.plan import Costs
 from pipeline.training.data import count_rows, packed_batches
 from pipeline.training.learner import Batch, Learner
 from pipeline.training.process import other_workers
 from pipeline.training.text_encoder import with_encoder
 from pipeline.training.train import Task
+from pipeline.transformed_log import TransformedLog
 from serving.latency.papers import BERT4CTR_REPEATS, bert4ctr
 
 TOLD = 5  # repeats between two lines of progress

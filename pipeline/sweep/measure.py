@@ -9,10 +9,11 @@ from typing import Any
 from models.metrics import summarise
 from pipeline.config import Training
 from pipeline.evaluation.scored_rows import ScoredRows
-from pipeline.run import TransformedLog
 from pipeline.training.data import packed_batches, prediction_rows
 from pipeline.training.learner import Learner
+from pipeline.training.network import count_parameters
 from pipeline.training.train import TrainResult
+from pipeline.transformed_log import TransformedLog
 from serving.latency.papers import HIFORMER_BATCHES, HIFORMER_ROWS, batch_seconds
 
 SPEED_STEPS, SPEED_REPEATS = 10, 3
@@ -58,12 +59,6 @@ def _test_metrics(labels: Any, probabilities: Any) -> dict[str, Any]:
     found: dict[str, Any] = summarise(labels, probabilities)
     found["normalised_log_loss"] = None if found["rig"] is None else 1 - found["rig"]
     return found
-
-
-def count_parameters(network: Any) -> tuple[int, int]:
-    """All trainable parameters of a built model, and those of them that lie in embedding tables."""
-    parameters = sum(math.prod(weight.shape) for weight in network.trainable_variables)
-    return parameters, sum(math.prod(table.table.shape) for table in network.tables())
 
 
 def latency_seconds(learner: Learner, log: TransformedLog, test_rows: int) -> float:

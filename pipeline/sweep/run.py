@@ -11,14 +11,16 @@ from typing import Any
 from common.files import write_json
 from common.libraries import load_tensorflow
 from common.progress import announce
+from pipeline.code_version import stage_version
 from pipeline.config import RunConfig
 from pipeline.evaluation.scored_rows import ScoredRows, rows_of, write_scored
 from pipeline.evaluation.tail import tail_rows
 from pipeline.fingerprints import fingerprint
-from pipeline.run import TransformedLog, transform
+from pipeline.run import transform
 from pipeline.run_folder import check_output, one_run_at_a_time
 from pipeline.sweep.plan import Plan, Point, check_models
 from pipeline.sweep.summary import show
+from pipeline.transformed_log import TransformedLog
 from transforms.log.payload import payload_files
 from transforms.log.readers import find_files
 
@@ -61,7 +63,8 @@ def run_sweep(plan: Plan, files: list[str], output: pathlib.Path) -> dict[str, l
 
 def _run(plan: Plan, point: Point, index: int, log: TransformedLog) -> Run:
     config = point.config.model_copy(update={"seed": plan.base.seed + index})
-    key = fingerprint(log.inputs.training_fingerprint(config, config.model), plan.latency, config.evaluation.tail)
+    training = log.inputs.training_fingerprint(config, config.model)
+    key = fingerprint(training, plan.latency, config.evaluation.tail, stage_version("pipeline.sweep.measure"))
     return Run(point, config, f"{config.model.name}-{key}")
 
 
@@ -98,7 +101,8 @@ def _row_costs(plan: Plan, log: TransformedLog, output: pathlib.Path) -> dict[st
 
     points = {point.name: point.config for point in plan.points}
     keys = {name: log.inputs.training_fingerprint(config, config.model) for name, config in points.items()}
-    file = output / "results" / f"costs-{fingerprint(keys, plan.costs)}.json"
+    code = stage_version("pipeline.sweep.costs")
+    file = output / "results" / f"costs-{fingerprint(keys, plan.costs, code)}.json"
     if not file.exists():
         write_json(file, row_costs(points, log, plan.costs))
     found: dict[str, Any] = json.loads(file.read_text())

@@ -79,7 +79,7 @@ def _value(run: dict[str, Any], path: tuple[str, ...]) -> float | None:
         if value is None:  # not asked for
             return None
         value = value[key]
-    return value
+    return None if value is None else float(value)
 
 
 def _spread(values: list[float | None]) -> dict[str, float | None]:
@@ -91,7 +91,8 @@ def _spread(values: list[float | None]) -> dict[str, float | None]:
 
 
 def _best(points: list[dict[str, Any]], monitor: str) -> str | None:
-    means = {point["name"]: point["metrics"][f"validation_{monitor}"]["mean"] for point in points}
+    metric = f"validation_{monitor}"
+    means: dict[str, float | None] = {point["name"]: point["metrics"][metric]["mean"] for point in points}
     known = {name: mean for name, mean in means.items() if mean is not None}
     if not known:
         return None

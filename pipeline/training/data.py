@@ -51,15 +51,18 @@ def packed_batches(
     on_tensorflow, text = keras.backend.backend() == "tensorflow", feature_map.text
     if not (by_length and on_tensorflow and text):
         reader = packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take)
-        return packed_dataset(reader) if on_tensorflow else reader
+        batches: Iterable[Batch] = packed_dataset(reader) if on_tensorflow else reader
+        return batches
     length = functools.partial(_text_lengths, padding_id=text.padding_id)
     reader = packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take, length)
-    return packed_dataset(reader).map(functools.partial(_cut_texts, padding_id=text.padding_id))
+    cut: Iterable[Batch] = packed_dataset(reader).map(functools.partial(_cut_texts, padding_id=text.padding_id))
+    return cut
 
 
 def _text_lengths(rows: Rows, padding_id: int) -> np.ndarray:
     """How many tokens each row's text has, [N]."""
-    return (rows["tokens"] != padding_id).sum(axis=1)
+    lengths: np.ndarray = (rows["tokens"] != padding_id).sum(axis=1)
+    return lengths
 
 
 def _cut_texts(inputs: dict[str, Any], label: Any, padding_id: int) -> Batch:

@@ -74,7 +74,8 @@ def laid_like(value: np.ndarray, present: jax.Array) -> jax.Array:
         value = np.pad(value, [(0, len(present) - len(value)), (0, 0)])
     if value.shape != present.shape:
         raise ValueError(f"Expected an array of shape {present.shape}. Received: {value.shape}")
-    return jax.device_put(value, present.sharding)
+    placed: jax.Array = jax.device_put(value, present.sharding)
+    return placed
 
 
 def _placed(batch: Batch, rows: slice, sharding: NamedSharding | None) -> Batch:
@@ -82,6 +83,7 @@ def _placed(batch: Batch, rows: slice, sharding: NamedSharding | None) -> Batch:
 
     def place(value: Any) -> jax.Array:
         array = value if isinstance(value, jax.Array) else np.asarray(value)
-        return jax.device_put(array[rows] if sharding else array, sharding)
+        placed: jax.Array = jax.device_put(array[rows] if sharding else array, sharding)
+        return placed
 
     return {name: place(value) for name, value in inputs.items()}, place(labels)

@@ -181,16 +181,16 @@ class JaxLearner:
         trainable = values["trainable"]
         rows = sum(len(labels) for _, labels in parts)
 
-        def objective(dense: Arrays, gathered: list[dict[str, jax.Array]]):
+        def objective(dense: Arrays, gathered: list[dict[str, jax.Array]]) -> tuple[Any, tuple[Any, Any]]:
             weights = list(trainable)
             for place, value in zip(self._dense_places, dense, strict=True):
                 weights[place] = value
             loss, penalty = jnp.float32(0), jnp.float32(0)
             fixed = values["fixed"]
             for index, (inputs, labels) in enumerate(parts):
-                found = gathered[index] if self._rows else self._gathered(weights, inputs)
+                touched = gathered[index] if self._rows else self._gathered(weights, inputs)
                 logits, fixed, penalties = self._network.stateless_call(
-                    weights, fixed, inputs, training=True, gathered=found, return_losses=True
+                    weights, fixed, inputs, training=True, gathered=touched, return_losses=True
                 )
                 share = len(labels) / rows
                 loss += share * jnp.mean(self._loss.call(labels, logits))
@@ -201,7 +201,9 @@ class JaxLearner:
         gathered = [self._gathered(trainable, inputs) for inputs, _ in parts] if self._rows else []
         return jax.grad(objective, argnums=(0, 1), has_aux=True)(dense, gathered)
 
-    def _updated(self, values: dict[str, Arrays], by_dense: Arrays, ids, by_row, rate) -> dict[str, Arrays]:
+    def _updated(
+        self, values: dict[str, Arrays], by_dense: Arrays, ids: Any, by_row: dict[str, Any], rate: Any
+    ) -> dict[str, Arrays]:
         """The weights and the optimizers' state after a step with such gradients."""
         trainable, slots, state = (list(values[key]) for key in ("trainable", "slots", "optimizer"))
         step = state[0].astype("float32") + 1
@@ -219,7 +221,9 @@ class JaxLearner:
             )
         return {"trainable": trainable, "optimizer": list(state), "slots": slots}
 
-    def _update_rows(self, table, slots: Arrays, ids, gradients, rate, step) -> tuple[Any, Arrays]:
+    def _update_rows(
+        self, table: Any, slots: Arrays, ids: Any, gradients: Any, rate: Any, step: Any
+    ) -> tuple[Any, Arrays]:
         assert self._rows
         old = tuple(slot.at[ids].get(mode="clip") for slot in slots)
         rows, new = self._rows.update(table.at[ids].get(mode="clip"), old, gradients, rate, step)

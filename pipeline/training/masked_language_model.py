@@ -90,7 +90,9 @@ def _epoch(model: keras.Model, batches: TextBatches, rate: float, seed: int, epo
     return total / max(words, 1.0)
 
 
-def _hide(batch: Batch, text: Text, rate: float, random: np.random.Generator) -> tuple[dict, np.ndarray, np.ndarray]:
+def _hide(
+    batch: Batch, text: Text, rate: float, random: np.random.Generator
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     tokens, segments = (np.asarray(batch[0][name]) for name in ("tokens", "segments"))
     hidden, positions, truth, weights = hide_tokens(tokens, text, rate, random)
     return {"tokens": hidden, "segments": segments, "positions": positions}, truth, weights

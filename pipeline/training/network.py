@@ -1,7 +1,9 @@
 """What both backends need before the first step: the model with its weights, the loss's weights, the schedule."""
 
 import contextlib
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 
@@ -62,3 +64,9 @@ def rate_factors(network: CTRModel, weights: list[keras.Variable], encoder_rate:
     """Of each of the weights, the factor on its learning rate: `training.encoder_rate` for the text encoder's."""
     slow = {id(weight) for weight in network.encoder_weights()}
     return [encoder_rate if id(weight) in slow else 1.0 for weight in weights]
+
+
+def count_parameters(network: Any) -> tuple[int, int]:
+    """Returns the number of trainable parameters of a built model, and those of them that lie in embedding tables."""
+    parameters = sum(math.prod(weight.shape) for weight in network.trainable_variables)
+    return parameters, sum(math.prod(table.table.shape) for table in network.tables())

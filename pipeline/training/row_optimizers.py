@@ -45,7 +45,7 @@ class LazyAdam:
     def slot_widths(self, width: int) -> tuple[int, ...]:
         return width, width
 
-    def update(self, rows, slots, gradients, rate, step):
+    def update(self, rows: Any, slots: tuple[Any, ...], gradients: Any, rate: Any, step: Any) -> tuple[Any, Any]:
         m = BETA_1 * slots[0] + (1 - BETA_1) * gradients
         v = BETA_2 * slots[1] + (1 - BETA_2) * ops.square(gradients)
         corrected = rate * ops.sqrt(1 - ops.power(BETA_2, step)) / (1 - ops.power(BETA_1, step))
@@ -57,7 +57,7 @@ class RowwiseAdagrad:
     def slot_widths(self, width: int) -> tuple[int, ...]:
         return (1,)
 
-    def update(self, rows, slots, gradients, rate, step):
+    def update(self, rows: Any, slots: tuple[Any, ...], gradients: Any, rate: Any, step: Any) -> tuple[Any, Any]:
         total = slots[0] + ops.mean(ops.square(gradients), axis=1, keepdims=True)
         return rows - rate * gradients / (ops.sqrt(total) + ADAGRAD_EPSILON), (total,)
 

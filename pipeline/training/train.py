@@ -147,7 +147,8 @@ class Task:
     def learner(self) -> Learner:
         """A model of this task, untrained."""
         backend = importlib.import_module(LEARNERS[keras.backend.backend()])
-        return backend.make_learner(self.model, self.training, self.feature_map, self.seed)
+        learner: Learner = backend.make_learner(self.model, self.training, self.feature_map, self.seed)
+        return learner
 
     def served_learner(self) -> Learner:
         """The same as it is served, whatever it is trained with: one device, every layer in float32."""

@@ -27,7 +27,8 @@ class WorkerGroup:
         """The sum over the workers, each of which gives floats of the same shape."""
         if self.count == 1 or not values.size:  # TensorFlow 2.21 dies of sending nothing
             return values
-        return self._sum(values.reshape(-1)).numpy().reshape(values.shape)
+        total: np.ndarray = self._sum(values.reshape(-1)).numpy()
+        return total.reshape(values.shape)
 
     def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """See `Learner.from_chief`."""

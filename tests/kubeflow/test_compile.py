@@ -14,7 +14,7 @@ from common.errors import InputError
 from pipeline.code_version import code_version
 from pipeline.config import check_config, load_config, read_yaml
 from pipeline.kubeflow.compile import compile_pipeline
-from pipeline.kubeflow.stages import arguments, stages
+from pipeline.kubeflow.nodes import arguments, graph_nodes
 from pipeline.kubeflow.step import Task, local_path, prepare
 from pipeline.run import resolve
 from tests.e2e.small_run import CONFIG, ROOT, call, one_line
@@ -77,7 +77,7 @@ def test_the_graph_is_that_of_a_run_here(compiled):
     _, _, spec, _ = compiled
     tasks = spec["root"]["dag"]["tasks"]
     by_name = {task["taskInfo"]["name"]: key for key, task in tasks.items()}
-    for stage in stages(config()):
+    for stage in graph_nodes(config()):
         inputs = tasks[by_name[stage.name]].get("inputs", {}).get("artifacts", {})
         sources = {name: found["taskOutputArtifact"] for name, found in inputs.items()}
         assert {name: (found["producerTask"], found["outputArtifactKey"]) for name, found in sources.items()} == {
@@ -248,7 +248,7 @@ def test_arguments_for_beam_reach_every_step_that_beam_may_work_for(resolved, tm
 def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_path):
     log, _ = resolved
     loaded = config()
-    names = {key.replace(".", "_").lower() for key in [*(stage.name for stage in stages(loaded)), "Report"]}
+    names = {key.replace(".", "_").lower() for key in [*(stage.name for stage in graph_nodes(loaded)), "Report"]}
     given = {
         "config": json.dumps(loaded.model_dump(mode="json", exclude={"kubeflow", "model", "training", "seed"})),
         "data": [str(log)],

@@ -264,7 +264,7 @@ def checked(tmp_path):
         with PayloadWriter(folder, "part", payload_schema(SPEC)) as writer:
             for batch in LogReader(SPEC).read(log(tmp_path / "training.tsv", 1)):
                 writer.write(batch.rows)
-    common = {"max_rows": 1000, "seed": 0, "workers": ONE.to_json()}
+    common = {"max_rows": 1000, "seed": 0, "workers": ONE.to_json(), "code_version": ""}
     component(LogStatisticsGen, examples=artifacts["examples"], statistics=artifacts["statistics"], **common)
 
     def check(**monitoring) -> tuple[ExamplesDiff, dict]:

@@ -12,8 +12,9 @@ from tfx.components.example_validator.executor import Executor
 from tfx.types.standard_artifacts import ExampleAnomalies, Examples, ExampleStatistics, Schema
 
 from common.processes import Workers
-from pipeline.components.log_statistics_gen import RATES, LogStatisticsGen
-from pipeline.monitoring.statistics import generate_statistics, summarise_statistics, tfdv
+from pipeline.components.log_statistics_gen import RATES, LogStatisticsGen, train_statistics
+from pipeline.monitoring.statistics import generate_statistics, summarise_statistics
+from pipeline.monitoring.validation import tfdv
 from transforms.log import payload
 from transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from transforms.log.schema import raw_schema
@@ -135,9 +136,11 @@ def test_the_component_writes_what_example_validator_reads(split, tmp_path):
     examples = artifact(Examples, tmp_path, ["train", "test"])
     statistics = artifact(ExampleStatistics, tmp_path / "statistics")
     generate = LogStatisticsGen.EXECUTOR_SPEC.executor_class._FUNCTION
-    generate(examples=examples, statistics=statistics, max_rows=1000, seed=0, workers=ONE.to_json())
+    generate(examples=examples, statistics=statistics, max_rows=1000, seed=0, workers=ONE.to_json(), code_version="")
     assert statistics.split_names == examples.split_names
     assert json.loads(statistics.get_string_custom_property(RATES)) == {"train": 0.2, "test": 1.0}
+    train_rows, rows = train_statistics(statistics)
+    assert train_rows.rate == 0.2 and rows == ROWS
     schema = raw_schema(SPEC)
     next(feature for feature in schema.feature if feature.name == "price").float_domain.max = 4900
     (tmp_path / "schema").mkdir()

@@ -16,13 +16,13 @@ from common.errors import InputError
 from models import metrics
 from pipeline.compare.significance import shards
 from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
-from pipeline.run import TransformedLog
 from pipeline.sweep import run as sweep_run
 from pipeline.sweep.costs import row_costs
 from pipeline.sweep.plan import Costs, make_plan
 from pipeline.sweep.plots import _first_epoch
 from pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
 from pipeline.training.tensorflow_learner import TensorFlowLearner
+from pipeline.transformed_log import TransformedLog
 from serving.latency import papers
 from tests.e2e.small_run import call, one_line
 from tests.pipeline.test_training import MAP

@@ -31,7 +31,7 @@ _KINDS = {standard_artifacts.Examples: "Dataset", standard_artifacts.Model: "Mod
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
+class Node:
     """A node of the graph: its id, the dotted name of its executor, by input the node and the output that it is, and by
     output its TFX class."""
 
@@ -51,12 +51,12 @@ def kind(artifact: type) -> str:
     return _KINDS.get(artifact, "Artifact")
 
 
-def stages(config: RunConfig) -> list[Stage]:
-    """The nodes of a configuration's graph, each after those whose outputs it reads."""
+def graph_nodes(config: RunConfig) -> list[Node]:
+    """Returns the nodes of a configuration's graph, each after those whose outputs it reads."""
     with tempfile.TemporaryDirectory() as folder:
         pipeline = create_pipeline(config, RunInputs((), "", pathlib.Path(folder), "", config.monitoring))
     return [
-        Stage(
+        Node(
             node.id,
             node.executor_spec.class_path,
             {name: (channel.producer_component_id, channel.output_key) for name, channel in node.inputs.items()},
