@@ -34,7 +34,7 @@ install: .venv/.installed  ## .venv with exactly the locked versions, and the co
 demo: install   ## the main job: a generated log, trained, gated, served, asked
 	$(BIN)/ctrpipe demo
 
-pytest := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile
+pytest := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-fast: install  ## the quick tests, 3 minutes on 4 cores: while you work
 	$(pytest) -m "not slow and not large"

@@ -11,7 +11,7 @@ class InputError(Exception):
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what led to it, nearest first; such a chain may be a ring."""
+    """Yields the error and what led to it, nearest first; each once, for such a chain may be a ring."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -17,7 +17,7 @@ def splitmix64(x: np.ndarray) -> np.ndarray:
 
 
 def hash_values(key: str, values: np.ndarray) -> np.ndarray:
-    """uint64 hashes `[N]` of non-negative `values` `[N]` below 2^32, independent between keys."""
+    """Returns uint64 hashes `[N]` of non-negative `values` `[N]` below 2^32, independent between keys."""
     return splitmix64(values.astype(np.uint64) | np.uint64(zlib.crc32(key.encode()) << 32))
 
 
@@ -31,7 +31,7 @@ _HEX4 = _hex_of_16_bits()
 
 
 def hex_tokens(hashes: np.ndarray) -> np.ndarray:
-    """The top 32 bits of uint64 `hashes` `[N]` as 8 lower-case hex digits: uint8 `[N, 8]`, ASCII."""
+    """Returns the top 32 bits of uint64 `hashes` `[N]` as 8 lower-case hex digits: uint8 `[N, 8]`, ASCII."""
     # Half a token per table look-up: formatting numbers one by one would take most of the run.
     tokens = np.empty((len(hashes), 2), np.uint32)
     tokens[:, 0] = _HEX4[hashes >> np.uint64(48)]

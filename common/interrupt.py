@@ -54,13 +54,13 @@ _watch: _Watch | None = None
 
 @contextlib.contextmanager
 def interrupts_kept() -> Iterator[None]:
-    """Ctrl-C leaves this block as KeyboardInterrupt, or by way of `interrupt_heard`, whatever it meets on its way."""
+    """Makes sure that Ctrl-C ends this block by KeyboardInterrupt, or reaches `interrupt_heard`."""
     global _watch
     before, shown = signal.getsignal(signal.SIGINT), sys.unraisablehook
 
-    def ignored(found: "sys.UnraisableHookArgs") -> None:
-        if not issubclass(found.exc_type, KeyboardInterrupt):
-            shown(found)
+    def ignored(unraisable: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            shown(unraisable)
 
     _watch, sys.unraisablehook = _Watch(), ignored
     if before is signal.default_int_handler:  # a shell script's background process ignores it
@@ -75,7 +75,7 @@ def interrupts_kept() -> Iterator[None]:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Handler of a signal that ends what runs: raises KeyboardInterrupt, inside `interrupts_kept` until it is heard.
+    """Raises KeyboardInterrupt: the handler of SIGINT. Inside `interrupts_kept` it is raised until it is heard.
 
     Not inside TensorFlow, whose native code asks Python for something all the time and may end the process where it
     gets an error; and not while a native module initialises itself: then as soon as that has returned.
@@ -95,7 +95,7 @@ def _raise_when_safe(frame: FrameType, event: str, _: object) -> None:
 
 
 def interrupt_heard() -> None:
-    """For who catches KeyboardInterrupt and has something to do yet: this interrupt is not sent again."""
+    """Says that KeyboardInterrupt was caught and the program still has work to do: it is not sent again."""
     global _watch
     if _watch:
         _watch.end()
@@ -103,7 +103,7 @@ def interrupt_heard() -> None:
 
 
 def _is_fragile(frame: FrameType | None) -> bool:
-    """Whether, of what runs, there is TensorFlow or the start of a native module above the project's own code."""
+    """Returns whether TensorFlow, or the start of a native module, runs above the project's own code."""
     while frame and not frame.f_code.co_filename.startswith(_OWN):
         if _TENSORFLOW in frame.f_code.co_filename:
             return True
@@ -115,6 +115,6 @@ def _is_fragile(frame: FrameType | None) -> bool:
 
 
 def _is_ending(thread: int) -> bool:
-    """Whether a thread is cleaning up after KeyboardInterrupt."""
+    """Returns whether a thread is cleaning up after KeyboardInterrupt."""
     handled = sys._current_exceptions().get(thread, (None, None, None))[1]
     return any(isinstance(cause, KeyboardInterrupt) for cause in causes(handled))

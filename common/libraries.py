@@ -53,7 +53,7 @@ def load_text_operations() -> None:
 
 
 def tfx_does_without(beam_args: Sequence[str]) -> tuple[str, ...]:
-    """What TFX need not find while it is imported, for `importing`; Beam may be told to run in the cloud."""
+    """Returns the modules that TFX's import can do without, for `importing`; Beam may have to run in the cloud."""
     return _NOT_NEEDED if beam_args else _NOT_NEEDED + _CLOUD
 
 
@@ -87,7 +87,7 @@ def _is_error(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def _no_stderr() -> Iterator[None]:
-    """File descriptor 2 leads nowhere: native code does not ask Python's sys.stderr."""
+    """Sends file descriptor 2 nowhere: native code does not write to Python's sys.stderr."""
     sys.stderr.flush()
     kept = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -7,13 +7,15 @@ import dataclasses
 import pathlib
 from typing import Any
 
+import keras
+
 from common.errors import InputError, one_line
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, empty_row
 from models.feature_map import RESERVED_IDS, FeatureMap, Text
-from models.registry import ModelInfo, available
-from pipeline.config import Model, RunConfig, load_config
+from models.registry import ModelInfo, available, create
+from pipeline.config import RunConfig, load_config
 from pipeline.model_table import REFERENCE, ModelTable
-from pipeline.training.network import build_network, count_parameters
+from pipeline.training.network import count_parameters
 from pipeline.training.text_encoder import with_encoder
 from transforms.features.preprocessing import layout
 from transforms.log.spec import Categorical, Multivalent
@@ -65,7 +67,7 @@ def _full_vocabularies(path: pathlib.Path, config: RunConfig) -> FeatureMap:
 def _describe(info: ModelInfo, features: FeatureMap, hyperparameters: dict[str, Any]) -> dict[str, Any]:
     parameters = without = None
     try:
-        network = build_network(Model(name=info.name, **hyperparameters), features, seed=0)
+        network = _without_weights(info.name, features, hyperparameters)
     except ValueError as error:
         if hyperparameters:
             raise InputError(f"{info.name}: {one_line(error)}") from error
@@ -75,6 +77,15 @@ def _describe(info: ModelInfo, features: FeatureMap, hyperparameters: dict[str, 
     options = {**info.options, **hyperparameters}
     sizes = {"parameters": parameters, "parameters_without_embeddings": without}
     return {"name": info.name, "paper": info.paper, "description": info.description, "options": options, **sizes}
+
+
+def _without_weights(name: str, features: FeatureMap, hyperparameters: dict[str, Any]) -> CTRModel:
+    """Returns a model that knows its weights' shapes and has none: those of all models together would be 5 GB."""
+    row = empty_row(features)
+    with keras.StatelessScope(initialize_variables=False):
+        network = create(name, features, **hyperparameters)
+        network({key: keras.KerasTensor(value.shape, value.dtype) for key, value in row.items()})
+    return network
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
 from common.errors import InputError
 from common.libraries import load_text_operations
+from common.sessions import load_session
 from serving.layout import SAVED_MODEL
 
 # Each holds a graph of its own; clients choose among the subsets of a signature's outputs.
@@ -61,10 +62,8 @@ class Servable:
         if config is None:
             config = config_pb2.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)
         load_text_operations()
-        self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
-        with self._session.graph.as_default():
-            graph = tf.compat.v1.saved_model.load(self._session, list(tags), str(path))
-        self.signatures: dict[str, meta_graph_pb2.SignatureDef] = dict(graph.signature_def)
+        self.signatures: dict[str, meta_graph_pb2.SignatureDef]
+        self._session, self.signatures = load_session(path, config, tags)
         self.input_types = {
             signature: {name: tf.as_dtype(info.dtype) for name, info in definition.inputs.items()}
             for signature, definition in self.signatures.items()

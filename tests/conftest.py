@@ -13,6 +13,8 @@ import sys
 
 import pytest
 
+pytest_plugins = ["tests.worker_memory"]
+
 # A shell that starts the tests in the background has them ignore Ctrl-C, and their child processes with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -45,8 +47,10 @@ def collected(request) -> list[pytest.Item]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _memory_given_back():
-    """What a file's tests compiled and freed: one process runs hundreds of them, and grew to 4 GB."""
+    """What a file's tests compiled and freed, as far as it can be had back; see worker_memory.py for the rest."""
     yield
+    if "keras" in sys.modules:
+        sys.modules["keras"].utils.clear_session()
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
     gc.collect()

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.line_server import Answer, serve_lines
+from common.sessions import load_session
 from serving.layout import Asset, asset_path
 
 CALLS = ("make_callable", "callable", "frozen", "xla")
@@ -77,9 +78,7 @@ def _session(version: str, session: str):
     from google.protobuf import text_format
 
     config = text_format.Parse(session, tf.compat.v1.ConfigProto())
-    found = tf.compat.v1.Session(graph=tf.Graph(), config=config)
-    with found.graph.as_default():
-        return found, tf.compat.v1.saved_model.load(found, ["serve"], version)
+    return load_session(pathlib.Path(version), config)
 
 
 def _tensors(definition: Any) -> tuple[list[str], list[str]]:
@@ -89,15 +88,15 @@ def _tensors(definition: Any) -> tuple[list[str], list[str]]:
 
 def make_callable(version: str, signature: str, session: str) -> Run:
     """Session.make_callable, which is Session.run where there are feeds: the baseline."""
-    found, graph = _session(version, session)
-    feeds, fetches = _tensors(graph.signature_def[signature])
+    found, signatures = _session(version, session)
+    feeds, fetches = _tensors(signatures[signature])
     return found.make_callable(fetches, feeds)
 
 
 def session_callable(version: str, signature: str, session: str) -> Run:
     """C++'s Session::MakeCallable."""
-    found, graph = _session(version, session)
-    return _cpp_callable(found, *_tensors(graph.signature_def[signature]))
+    found, signatures = _session(version, session)
+    return _cpp_callable(found, *_tensors(signatures[signature]))
 
 
 def _cpp_callable(session: Any, feeds: list[str], fetches: list[str]) -> Run:

@@ -1,37 +1,28 @@
 """A run's configuration: one YAML file, validated."""
 
-from pipeline.config.run_config import (
-    Bounds,
-    Distillation,
-    Evaluation,
-    Gates,
-    MaxDistance,
-    Model,
-    Monitoring,
-    Plateau,
-    RunConfig,
-    Serving,
-    Stage,
-    Statistics,
-    Tail,
-    Training,
-    check_config,
-    load_config,
-    read_yaml,
-)
+from pipeline.config.evaluation import Bounds, Evaluation, Gates, Statistics, Tail
+from pipeline.config.kubeflow import Kubeflow, Resources
+from pipeline.config.load import check_config, load_config, read_yaml
+from pipeline.config.model import Model
+from pipeline.config.monitoring import MaxDistance, Monitoring
+from pipeline.config.run_config import RunConfig
+from pipeline.config.serving import Serving
+from pipeline.config.training import Distillation, FirstStage, Plateau, Training
 
 __all__ = [
     "Bounds",
     "Distillation",
     "Evaluation",
+    "FirstStage",
     "Gates",
+    "Kubeflow",
     "MaxDistance",
     "Model",
     "Monitoring",
     "Plateau",
+    "Resources",
     "RunConfig",
     "Serving",
-    "Stage",
     "Statistics",
     "Tail",
     "Training",

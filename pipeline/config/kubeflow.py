@@ -11,27 +11,41 @@ Folder = Annotated[str, pydantic.Field(pattern=r"^/.*[^/]$")]
 
 
 class Resources(Section):
-    """What one step's container gets: `cpu` (4, 500m), `memory` (16Gi), `accelerators` of the kind `accelerator`
-    (nvidia.com/gpu, google.com/tpu), on a node with the labels `node_selector`."""
+    """What one step's container gets.
+
+    Example:
+        kubeflow: {resources: {Trainer: {cpu: 4, memory: 16Gi, accelerator: nvidia.com/gpu}}}
+    """
 
     model_config = pydantic.ConfigDict(coerce_numbers_to_str=True)
 
-    cpu: str | None = pydantic.Field(None, pattern=r"^([0-9]*[.])?[0-9]+m?$")
-    memory: str | None = pydantic.Field(None, pattern=r"^[0-9]+(E|Ei|P|Pi|T|Ti|G|Gi|M|Mi|K|Ki)?$")
-    accelerator: str | None = pydantic.Field(None, min_length=1)
+    cpu: str | None = pydantic.Field(None, pattern=r"^([0-9]*[.])?[0-9]+m?$", examples=["4", "500m"])
+    """Processors, in cores or thousandths of a core (m), requested and at most; null: as the cluster has it."""
+    memory: str | None = pydantic.Field(None, pattern=r"^[0-9]+(E|Ei|P|Pi|T|Ti|G|Gi|M|Mi|K|Ki)?$", examples=["16Gi"])
+    """Memory, in bytes or with a unit as Gi, requested and at most; null: as the cluster has it."""
+    accelerator: str | None = pydantic.Field(None, min_length=1, examples=["nvidia.com/gpu", "google.com/tpu"])
+    """Kind of accelerator; null: none."""
     accelerators: int = pydantic.Field(1, ge=1)
-    node_selector: dict[str, str] = {}
+    """How many accelerators of that kind."""
+    node_selector: dict[str, str] = pydantic.Field({}, examples=[{"pool": "large"}])
+    """Labels of the nodes on which the step may run."""
 
 
 class Kubeflow(Section):
-    """How the pipeline runs on Kubeflow Pipelines, nothing of what it computes.
+    """How the pipeline runs on Kubeflow Pipelines; nothing here changes what it computes.
 
-    `image` is what kubeflow/Dockerfile builds. `volumes` are PersistentVolumeClaims and where every step sees them;
-    the log, and `output` (by default runs/<name> in the first volume), lie in one of them. `resources` are those of a
-    step by its name, and of every other step by `default`.
+    Example:
+        kubeflow:
+          image: registry.example.com/ctrpipe:1
+          volumes: {ctr-data: /data}
+          resources: {default: {memory: 8Gi}}
     """
 
-    image: str | None = pydantic.Field(None, min_length=1)
-    volumes: dict[Name, Folder] = {}
-    output: Folder | None = None
-    resources: dict[str, Resources] = {}
+    image: str | None = pydantic.Field(None, min_length=1, examples=["registry.example.com/ctrpipe:1"])
+    """The container image that kubeflow/Dockerfile builds, as a registry has it; `ctrpipe compile` needs it."""
+    volumes: dict[Name, Folder] = pydantic.Field({}, examples=[{"ctr-data": "/data"}])
+    """PersistentVolumeClaims, and where every step sees them. The log and `output` lie in one of them."""
+    output: Folder | None = pydantic.Field(None, examples=["/data/runs/mine"])
+    """The run's folder, an absolute path; null: `runs/<name>` in the first volume."""
+    resources: dict[str, Resources] = pydantic.Field({}, examples=[{"default": {"memory": "8Gi"}}])
+    """What a step gets, by its name; `default` is for every step that is not named."""

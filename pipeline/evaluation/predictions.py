@@ -5,16 +5,13 @@ import functools
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-from tensorflow.core.framework import types_pb2
 
-from common.errors import InputError
 from common.processes import Workers
 from serving.loader import Servable
+from serving.scoring.rows import RAW, raw_batches, run_batches
 from transforms.log.payload import PART_ROWS, payload_rows, plain, read_payload
-from transforms.log.raw_arrays import number_array, text_array
 
 # Rows that a model answers at once.
 CHUNK_ROWS = 1 << 13
@@ -82,7 +79,10 @@ class _PredictPart:
     def _predict(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: plain(rows[name]) for name in self.columns}
         for name, path in self.models:
-            for task, probability in _answer(_load(path), rows).items():
+            servable = _load(path)
+            batches = raw_batches(servable, rows, CHUNK_ROWS)
+            tasks = sorted(servable.signatures[RAW].outputs)
+            for task, probability in run_batches(servable, RAW, batches, tasks).items():
                 columns[prediction_column(name, task)] = pa.array(probability, pa.float32())
         return pa.RecordBatch.from_pydict(columns)
 
@@ -91,32 +91,3 @@ class _PredictPart:
 def _load(path: pathlib.Path) -> Servable:
     """Loaded once in a process, not for each part."""
     return Servable(path)
-
-
-def _answer(servable: Servable, rows: pa.RecordBatch) -> dict[str, np.ndarray]:
-    """Probabilities [N] by task."""
-    inputs = _inputs(servable, rows)
-    parts = []
-    for start in range(0, rows.num_rows, CHUNK_ROWS):
-        chunk = {name: values[start : start + CHUNK_ROWS] for name, values in inputs.items()}
-        parts.append(servable.run("serving_raw", chunk))
-    return {task: np.concatenate([part[task] for part in parts]) for task in parts[0]}
-
-
-def _inputs(servable: Servable, rows: pa.RecordBatch) -> dict[str, np.ndarray]:
-    """By the signature, not by the log's description: an earlier model may have been trained on other columns."""
-    arrays = {}
-    for name, tensor in servable.signatures["serving_raw"].inputs.items():
-        is_number = tensor.dtype == types_pb2.DT_FLOAT
-        if name in rows.schema.names:
-            values = rows[name]
-        else:
-            values = pa.nulls(rows.num_rows, pa.float32() if is_number else pa.binary())
-        if is_number != pa.types.is_floating(values.type):
-            kind, other = ("a number", "text") if is_number else ("text", "a number")
-            raise InputError(
-                f"{servable.path}: this model takes the column {name} as {kind}, in the log's description it is "
-                f"{other}; choose another --output or serving.model_name, or describe the column as before"
-            )
-        arrays[name] = number_array(values) if is_number else text_array(values)
-    return arrays

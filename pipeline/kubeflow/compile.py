@@ -11,8 +11,7 @@ from kfp import compiler, components, dsl, kubernetes
 from common.errors import InputError
 from common.files import write_text
 from pipeline.code_version import code_version
-from pipeline.config import RunConfig
-from pipeline.config.kubeflow import Resources
+from pipeline.config import Resources, RunConfig
 from pipeline.kubeflow.nodes import PREPARE, REPORT, REPORTED, VERDICT, Node, graph_nodes, key, kind
 from pipeline.run import check_options
 from transforms.log.spec import RANDOM

@@ -21,7 +21,7 @@ from common.files import atomic_folder, restore_folder
 from models import metrics
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters, model_class
-from pipeline.config import Model, Stage, Training
+from pipeline.config import FirstStage, Model, Training
 from pipeline.fingerprints import fingerprint
 from pipeline.training import masked_language_model
 from pipeline.training.checkpoint import read_arrays
@@ -254,8 +254,8 @@ def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, rep
     """The first stages: the models that the network names are trained, each from its own first stages, and their
     weights taken over. A text's encoder first learns the language, where the configuration says so."""
     network = learner.network
-    stages: Mapping[str, Stage] = {name: stage for name, stage in task.training.stages.items()}
-    named = [name for name in network.pretraining if not stages.get(name, Stage()).skip]
+    stages: Mapping[str, FirstStage] = {name: stage for name, stage in task.training.stages.items()}
+    named = [name for name in network.pretraining if not stages.get(name, FirstStage()).skip]
     language = stages.get(masked_language_model.NAME)
     if language and not language.skip and "text_only" not in named and network.text_model is network:
         if learner.is_chief:
@@ -267,7 +267,7 @@ def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, rep
         }
         check_hyperparameters(name, **options)
         own = {key: stage for key, stage in stages.items() if key not in network.pretraining}
-        training = stages.get(name, Stage()).applied_to(task.training).model_copy(update={"stages": own})
+        training = stages.get(name, FirstStage()).applied_to(task.training).model_copy(update={"stages": own})
         first = dataclasses.replace(task, model=task.model.of_stage(name, options), training=training)
         result = _train_here(first, _stage_folder(first, work), report)
         network.take_weights(result.model)
@@ -282,7 +282,7 @@ def _stage_folder(first: Task, work: pathlib.Path) -> pathlib.Path:
     return pathlib.Path(first.shared_stages) / f"{name}-{key}"
 
 
-def _learn_language(task: Task, encoder: Any, stage: Stage, work: pathlib.Path, report: Report | None) -> None:
+def _learn_language(task: Task, encoder: Any, stage: FirstStage, work: pathlib.Path, report: Report | None) -> None:
     training = stage.applied_to(task.training)
     files, text = list(task.train_files), task.feature_map.text
     assert text is not None  # the network has an encoder

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
+from common.sessions import load_session
 from serving.latency.sample import Recorder, Sample
 from serving.loader import Servable
 
@@ -27,10 +28,7 @@ class Session:
     """
 
     def __init__(self, version: pathlib.Path, config: config_pb2.ConfigProto | None = None):
-        self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
-        with self._session.graph.as_default():
-            graph = tf.compat.v1.saved_model.load(self._session, ["serve"], str(version))
-        self._signatures = graph.signature_def
+        self._session, self._signatures = load_session(version, config)
 
     def call(self, signature: str) -> Call:
         """A function of the signature's inputs by name; all of its outputs, in the order of their names."""

@@ -5,7 +5,7 @@ import pytest
 
 from models.metrics import auc
 from models.text.masked_language_model import hide_tokens
-from pipeline.config import Model, Stage, Training
+from pipeline.config import FirstStage, Model, Training
 from pipeline.training import data, masked_language_model
 from pipeline.training.checkpoint import read_arrays, write_arrays
 from pipeline.training.data import packed_batches
@@ -63,7 +63,7 @@ def area(files, result) -> float:
 
 def test_joint_training_comes_after_language_text_and_features(files, tmp_path):
     seen: list[str] = []
-    stages = {"masked_language_model": Stage(epochs=2), "features_only": Stage(epochs=1)}
+    stages = {"masked_language_model": FirstStage(epochs=2), "features_only": FirstStage(epochs=1)}
     options = {"token_dim": 8, "token_ffn": 8, "embedding_dim": 4, "hidden_units": [8]}
     result = run(files, tmp_path, "bert4ctr", stages, seen, **options)
     assert seen == ["masked_language_model"] * 2 + ["text_only"] * 3 + ["features_only"] + ["bert4ctr"] * 3
@@ -73,7 +73,7 @@ def test_joint_training_comes_after_language_text_and_features(files, tmp_path):
 
 def test_a_stage_that_two_models_share_is_trained_once(files, tmp_path):
     options = {"token_dim": 8, "embedding_dim": 4, "hidden_units": [8]}
-    stages = {"masked_language_model": Stage(epochs=1), "features_only": Stage(epochs=1)}
+    stages = {"masked_language_model": FirstStage(epochs=1), "features_only": FirstStage(epochs=1)}
     alone = run(files, tmp_path / "alone", "shallow_interaction_1", stages, **options)
     seen: list[str] = []
     run(files, tmp_path / "a", "bert4ctr", stages, seen, tmp_path / "stages", token_ffn=8, **options)
@@ -88,8 +88,8 @@ def test_a_stage_that_two_models_share_is_trained_once(files, tmp_path):
 @pytest.mark.parametrize(("what", "value"), [("epochs", 2), ("learning_rate", 0.001)])
 def test_a_stage_with_other_settings_is_another(files, tmp_path, what, value):
     options = {"token_dim": 8, "token_ffn": 8, "embedding_dim": 4, "hidden_units": [8]}
-    for name, stage in {"first": Stage(epochs=1), "second": Stage(**{"epochs": 1, what: value})}.items():
-        stages = {"text_only": stage, "features_only": Stage(epochs=1)}
+    for name, stage in {"first": FirstStage(epochs=1), "second": FirstStage(**{"epochs": 1, what: value})}.items():
+        stages = {"text_only": stage, "features_only": FirstStage(epochs=1)}
         run(files, tmp_path / name, "bert4ctr", stages, shared=tmp_path / "stages", **options)
     kinds = sorted(folder.name.split("-")[0] for folder in (tmp_path / "stages").iterdir())
     assert kinds == ["features_only", "text_only", "text_only"]
@@ -105,7 +105,7 @@ def test_a_stage_with_other_settings_is_another(files, tmp_path, what, value):
 )
 def test_stages_can_be_left_out(files, tmp_path, skipped, expected):
     seen: list[str] = []
-    stages = {name: Stage(skip=True) for name in skipped}
+    stages = {name: FirstStage(skip=True) for name in skipped}
     run(files, tmp_path, "bert4ctr", stages, seen, token_dim=8, token_ffn=8, embedding_dim=4, hidden_units=[8])
     assert set(seen) == expected
 
@@ -113,7 +113,7 @@ def test_stages_can_be_left_out(files, tmp_path, skipped, expected):
 def test_a_language_is_learned_by_what_stands_beside(files, tmp_path):
     losses: list[float] = []
     training = TRAINING.model_copy(
-        update={"stages": {"masked_language_model": Stage(epochs=6, learning_rate=0.01, mask_rate=0.2)}}
+        update={"stages": {"masked_language_model": FirstStage(epochs=6, learning_rate=0.01, mask_rate=0.2)}}
     )
     report = lambda row: losses.append(row["train_loss"]) if row["model"] == masked_language_model.NAME else None  # noqa: E731
     train(Model(name="text_only", **OPTIONS), training, MAP, *files, 1, tmp_path, report)
@@ -125,7 +125,7 @@ def test_a_language_is_learned_by_what_stands_beside(files, tmp_path):
 def test_what_a_language_taught_the_encoder_is_what_the_next_stage_starts_from(files, tmp_path, backend):
     tables = []
     for rate in (1e-12, 0.01):
-        stages = {"masked_language_model": Stage(epochs=1, learning_rate=rate)}
+        stages = {"masked_language_model": FirstStage(epochs=1, learning_rate=rate)}
         still = {"stages": stages, "learning_rate": 1e-12, "epochs": 1, "backend": backend}
         training = TRAINING.model_copy(update=still)
         result = train(Model(name="text_only", **OPTIONS), training, MAP, *files, 1, tmp_path / str(rate))
@@ -145,14 +145,14 @@ def test_a_language_is_learned_on_texts_without_the_padding_behind_them(tmp_path
         return hide(tokens, *rest)
 
     monkeypatch.setattr(masked_language_model, "hide_tokens", seen)
-    stages = {"masked_language_model": Stage(epochs=1)}
+    stages = {"masked_language_model": FirstStage(epochs=1)}
     training = TRAINING.model_copy(update={"stages": stages, "bucket_by_length": by_length, "epochs": 1})
     train(Model(name="text_only", **OPTIONS), training, MAP, [short, long], [long], 1, tmp_path / "work")
     assert lengths == expected
 
 
 def test_a_language_stage_that_was_stopped_goes_on_and_ends_the_same(files, tmp_path, monkeypatch):
-    stages = {"masked_language_model": Stage(epochs=3)}
+    stages = {"masked_language_model": FirstStage(epochs=3)}
     whole = run(files, tmp_path / "whole", "text_only", stages)
 
     def stop(path, arrays):
@@ -175,7 +175,7 @@ def test_a_language_stage_that_was_stopped_goes_on_and_ends_the_same(files, tmp_
 
 def test_trees_add_to_the_network_what_it_has_left(files, tmp_path):
     options = {"hidden_units": [4], "embedding_dim": 4, "trees": 30, "leaves": 8, "depth": 3}
-    result = run(files, tmp_path, "cascading_nn_gbdt", {"text_only": Stage(epochs=2)}, **options)
+    result = run(files, tmp_path, "cascading_nn_gbdt", {"text_only": FirstStage(epochs=2)}, **options)
     model = result.model
     inputs, labels = next(iter(packed_batches(files[1], MAP, 600)))
     values, logits = (np.asarray(part) for part in model.boost(inputs))
@@ -200,7 +200,7 @@ def test_the_trees_in_the_model_are_lightgbms(files, tmp_path, monkeypatch):
     learn = lightgbm.train
     monkeypatch.setattr(boosting.lightgbm, "train", lambda *a, **k: boosters.append(learn(*a, **k)) or boosters[-1])
     options = {"hidden_units": [4], "embedding_dim": 4, "trees": 20, "leaves": 8, "depth": 4}
-    model = run(files, tmp_path, "cascading_nn_gbdt", {"text_only": Stage(epochs=1)}, **options).model
+    model = run(files, tmp_path, "cascading_nn_gbdt", {"text_only": FirstStage(epochs=1)}, **options).model
     inputs, _ = next(iter(packed_batches(files[1], MAP, 600)))
     values = np.asarray(model.boost(inputs)[0])
     expected = boosters[-1].predict(values, raw_score=True, num_iteration=boosters[-1].best_iteration)

@@ -40,7 +40,7 @@ def scorer(version):
 @pytest.mark.parametrize("count", [1, 6, 7, 500])
 def test_scores_are_those_of_serving_raw(version, scorer, monkeypatch, count):
     monkeypatch.setattr("serving.scoring.rows.MODEL_ROWS", 7)
-    monkeypatch.setattr("serving.scoring.rows.TRANSFORM_ROWS", 10)
+    monkeypatch.setattr("transforms.features.pack_rows.GRAPH_ROWS", 10)
     batch = rows(count, seed=2)
     # As the reader gives them: in several chunks, of which one may have no row and one values of its own.
     chunks = [batch.slice(0, count // 3), batch.slice(0, 0), batch.slice(count // 3)]

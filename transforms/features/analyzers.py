@@ -55,13 +55,18 @@ class Numbers:
         return self.m2 / self.count if self.count else 0.0
 
     def quantiles(self, steps: int) -> np.ndarray:
-        """[steps + 1] float64: least, those at 1/steps, 2/steps, ... of the rows, greatest; zeros without rows."""
+        """Returns the numbers at 0, 1/steps, ..., 1 of the sorted rows, float64 [steps + 1]; zeros without rows.
+
+        Raises:
+            ValueError: no sketch was made for the column.
+        """
         if not self.count:
             return np.zeros(steps + 1)
         if self.sketch is None:
             raise ValueError("No quantile sketch was made for this column")
         final = pickle.loads(pickle.dumps(self.sketch))  # asking a sketch ends it
-        return final.GetQuantiles(steps).values.to_numpy()
+        quantiles: np.ndarray = final.GetQuantiles(steps).values.to_numpy()
+        return quantiles
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +82,7 @@ class LogSummary:
     documents: dict[str, "Documents"] = dataclasses.field(default_factory=dict)
 
     def vocabulary(self, column: str, top_k: int | None = None, min_count: int = 1) -> pa.LargeBinaryArray:
-        """The column's values: most frequent first, among equals the greater bytes first, as TensorFlow Transform.
+        """Returns the column's values, most frequent first; of equals the greater bytes first, as in TFT.
 
         Args:
             column: A column with a vocabulary.
@@ -92,40 +97,41 @@ class LogSummary:
         if top_k is not None and np.count_nonzero(kept) > top_k:
             # Sorting is for those that may stay.
             kept &= counts >= np.partition(counts[kept], -top_k)[-top_k]
-        found = pa.table({"value": values.filter(pa.array(kept)), "count": counts[kept]})
-        order = pc.sort_indices(found, [("count", "descending"), ("value", "descending")])[:top_k]
-        return found["value"].take(order).combine_chunks()
+        table = pa.table({"value": values.filter(pa.array(kept)), "count": counts[kept]})
+        order = pc.sort_indices(table, [("count", "descending"), ("value", "descending")])[:top_k]
+        return table["value"].take(order).combine_chunks()
 
     def tokens(self, feature: Text) -> pa.LargeBinaryArray:
-        """The tokens of a text's columns together: the highest count or TF x IDF first, then the greater bytes.
+        """Returns the tokens of a text's columns: the highest count or TF x IDF first, then the greater bytes.
 
         TF is a token's count in all values, IDF is ln(values / values with the token); a value that is missing is none.
         """
-        found = _exact_sum([self.values[column] for column in feature.columns])
-        scores = found.counts.astype(np.float64)
+        total = _exact_sum([self.values[column] for column in feature.columns])
+        scores = total.counts.astype(np.float64)
         if feature.rank_by == "tf_idf":
             documents = [self.documents[column] for column in feature.columns]
             with_token = _exact_sum([each.counts for each in documents])
-            place = pc.index_in(found.values, with_token.values).fill_null(len(with_token.counts)).to_numpy()
+            place = pc.index_in(total.values, with_token.values).fill_null(len(with_token.counts)).to_numpy()
             # What is not listed was too rare to be counted exactly.
             frequency = np.append(with_token.counts, max(with_token.bound, 1))[place]
             scores *= np.log(sum(each.rows for each in documents) / frequency)
-        kept = (found.counts >= feature.min_count) & _fit_a_line(found.values)
-        table = pa.table({"value": found.values.filter(pa.array(kept)), "score": scores[kept]})
+        kept = (total.counts >= feature.min_count) & _fit_a_line(total.values)
+        table = pa.table({"value": total.values.filter(pa.array(kept)), "score": scores[kept]})
         order = pc.sort_indices(table, [("score", "descending"), ("value", "descending")])[: feature.top_k]
         return table["value"].take(order).combine_chunks()
 
     def vocabulary_size(self, column: str, top_k: int | None = None, min_count: int = 1) -> int:
-        """The length of `vocabulary`, for less work."""
-        found = int(np.count_nonzero(self._candidates(column, min_count)))
-        return found if top_k is None else min(found, top_k)
+        """Returns the length of `vocabulary` without making it."""
+        size = int(np.count_nonzero(self._candidates(column, min_count)))
+        return size if top_k is None else min(size, top_k)
 
     def _candidates(self, column: str, min_count: int) -> np.ndarray:
-        return (self.values[column].counts >= min_count) & _fit_a_line(self.values[column].values)
+        kept: np.ndarray = (self.values[column].counts >= min_count) & _fit_a_line(self.values[column].values)
+        return kept
 
     def bounds(self) -> dict[str, int]:
-        """The columns whose counting was not exact, with the bound of the error."""
-        return {column: found.bound for column, found in self.values.items() if found.bound}
+        """Returns the columns whose counting was not exact, with the bound of the error."""
+        return {column: counted.bound for column, counted in self.values.items() if counted.bound}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +144,8 @@ class Documents:
 
 def _fit_a_line(values: pa.Array) -> np.ndarray:
     broken = pc.or_(pc.match_substring(values, "\n"), pc.match_substring(values, "\r"))
-    return ~broken.to_numpy(zero_copy_only=False)
+    fits: np.ndarray = ~broken.to_numpy(zero_copy_only=False)
+    return fits
 
 
 def _exact_sum(parts: Sequence[ValueCounts]) -> ValueCounts:
@@ -146,7 +153,7 @@ def _exact_sum(parts: Sequence[ValueCounts]) -> ValueCounts:
 
 
 def _sum(parts: Sequence[ValueCounts], capacity: int) -> ValueCounts:
-    """The counts of several columns or parts together."""
+    """Adds up the counts of several columns or parts."""
     counter = _ValueCounter(capacity)
     for part in parts:
         counter.add(part)
@@ -169,7 +176,7 @@ def summarize(files: Sequence[pathlib.Path], spec: LogSpec, capacity: int | None
 
 
 def merge(summaries: Sequence[LogSummary], threads: int = 1) -> LogSummary:
-    """The summary of all rows together, of one description of the log.
+    """Returns the summary of all rows, from the summaries of their parts.
 
     Args:
         summaries: Those of its parts.
@@ -242,9 +249,9 @@ class LogCounter:
         for column, counter in self._values.items():
             counter.add(_count(rows[column], self._separators[column]))
         for column, documents in self._documents.items():
-            found = _count_documents(rows[column], self._separators[column] or "")
-            documents.add(found.counts)
-            self._document_rows[column] += found.rows
+            batch = _count_documents(rows[column], self._separators[column] or "")
+            documents.add(batch.counts)
+            self._document_rows[column] += batch.rows
         for column, numbers in self._numbers.items():
             numbers.add(rows[column])
 
@@ -285,9 +292,9 @@ class _ValueCounter:
         self._waiting: list[ValueCounts] = []
         self._rows_waiting = 0
 
-    def add(self, found: ValueCounts) -> None:
-        self._waiting.append(found)
-        self._rows_waiting += len(found.counts)
+    def add(self, part: ValueCounts) -> None:
+        self._waiting.append(part)
+        self._rows_waiting += len(part.counts)
         if self._rows_waiting > max(_WAITING, len(self._counts)):
             self._merge()
             # Twice the capacity before anything is lost: fewer times, and less is.
@@ -301,9 +308,9 @@ class _ValueCounter:
     def _merge(self) -> None:
         if not self._waiting:
             return
-        values = pa.concat_arrays([self._values, *(found.values for found in self._waiting)]).dictionary_encode()
-        counts = np.concatenate([self._counts, *(found.counts for found in self._waiting)])
-        self._bound += sum(found.bound for found in self._waiting)
+        values = pa.concat_arrays([self._values, *(part.values for part in self._waiting)]).dictionary_encode()
+        counts = np.concatenate([self._counts, *(part.counts for part in self._waiting)])
+        self._bound += sum(part.bound for part in self._waiting)
         self._waiting, self._rows_waiting = [], 0
         self._values = values.dictionary
         # Sums in float64, exact up to 2^53.
@@ -344,10 +351,12 @@ def _count_documents(values: pa.Array, separator: str) -> Documents:
     tokens = split.flatten().dictionary_encode()
     pairs = np.unique(parents * len(tokens.dictionary) + tokens.indices.to_numpy())
     parents, token = np.divmod(pairs, max(len(tokens.dictionary), 1))
-    found = np.bincount(token, counts[parents], len(tokens.dictionary)).astype(np.int64)
-    named = pc.not_equal(tokens.dictionary, b"").to_numpy(zero_copy_only=False) & (found > 0)
+    frequency = np.bincount(token, counts[parents], len(tokens.dictionary)).astype(np.int64)
+    named = pc.not_equal(tokens.dictionary, b"").to_numpy(zero_copy_only=False) & (frequency > 0)
     filled = pc.not_equal(different, b"").to_numpy(zero_copy_only=False)
-    return Documents(ValueCounts(tokens.dictionary.filter(pa.array(named)), found[named]), int(counts[filled].sum()))
+    return Documents(
+        ValueCounts(tokens.dictionary.filter(pa.array(named)), frequency[named]), int(counts[filled].sum())
+    )
 
 
 class _NumberCounter:
@@ -382,7 +391,7 @@ class _NumberCounter:
 
 
 def _together(first: Numbers, second: Numbers) -> Numbers:
-    """Chan, Golub and LeVeque (1983): mean and deviations of both without the rows."""
+    """Returns mean and deviations of both without their rows (Chan, Golub and LeVeque, 1983)."""
     count = first.count + second.count
     share = second.count / count if count else 0.0
     step = second.mean - first.mean

@@ -65,8 +65,10 @@ class Learned:
     def _vocabulary(self, column: str) -> list[bytes]:
         feature: Any = self.spec.feature_by_column[column]
         if isinstance(feature, Text):
-            return self.summary.tokens(feature).to_pylist()
-        return self.summary.vocabulary(column, feature.top_k, feature.min_count).to_pylist()
+            values = self.summary.tokens(feature)
+        else:
+            values = self.summary.vocabulary(column, feature.top_k, feature.min_count)
+        return list(values.to_pylist())
 
     def _numbers_of(self, column: str) -> np.ndarray:
         feature: Any = self.spec.feature_by_column[column]

@@ -1,79 +1,154 @@
-"""Rows of the payload through the transform graph, which sees each different value of a column once."""
+"""Raw rows -> packed rows, by a transform graph that sees each different value of a column once.
 
-from collections.abc import Callable, Sequence
+That gives what packing row by row gives, because an id, or a dense feature, depends on one column of its own row and on
+nothing else; of a text's columns the different rows are transformed together. Criteo's rows have one different value
+where they have nine, so that nine strings less are made and looked up.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from transforms.features.packed_files import Rows
+from transforms.features.packed_files import INPUTS, Rows
 from transforms.log.raw_arrays import number_array
-from transforms.log.spec import Feature, LogSpec, Multivalent, Numeric, Time
+from transforms.log.spec import LogSpec, Multivalent, Numeric, Text, Time
 
+GRAPH_ROWS = 1 << 14  # values that the graph is asked for at once
 TIME_PARTS = 3  # hour, weekday, is_weekend
 
+Array = npt.NDArray[Any]
+# Columns [n] to packed tensors [n, width].
+Graph = Callable[[dict[str, Array]], Mapping[str, Array]]
 
-def pack_rows(rows: pa.RecordBatch, spec: LogSpec, graph: Callable[[dict[str, np.ndarray]], Rows]) -> Rows:
-    """The packed rows. What a value becomes depends on it alone, whatever else is in its row or in the log.
 
-    Criteo's rows have one different value where they have nine, so that nine strings less are made and looked up.
+class PackedValues:
+    """What the graph makes of each different value of some rows' columns, from which any of the rows are laid out.
+
+    Args:
+        rows: Columns as the reader or the payload has them, null where a value is missing; at least one row.
+        spec: The description of the log.
+        graph: The transform graph; it takes float32, NaN where a value is missing, and bytes objects, b"" there.
+    """
+
+    def __init__(self, rows: pa.Table, spec: LogSpec, graph: Graph):
+        self._places = _places(spec)
+        values: dict[str, Array] = {}
+        self._indices: dict[str, Array] = {}
+        for name in spec.feature_columns:
+            values[name], self._indices[name] = _different_values(rows.column(name))
+        if spec.text:
+            _join(list(spec.text.columns), values, self._indices)
+        self._tables = self._transformed(values, graph)
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Returns the rows from `start` to before `stop`, [stop - start, width] by tensor."""
+        widths = {place.tensor: place.stop for place in self._places}
+        packed = {name: np.empty((stop - start, width), INPUTS[name]) for name, width in widths.items()}
+        for place, table in zip(self._places, self._tables, strict=True):
+            taken = np.take(table, self._indices[place.column][start:stop], axis=0)
+            packed[place.tensor][:, place.position] = taken
+        return packed
+
+    def _transformed(self, values: dict[str, Array], graph: Graph) -> list[Array]:
+        """Returns by place what its column's values become: [values], or [values, width] where that is above 1."""
+        longest = max(map(len, values.values()))
+        parts: list[Mapping[str, Array]] = []
+        for start in range(0, longest, GRAPH_ROWS):
+            count = min(GRAPH_ROWS, longest - start)
+            chunk = {name: _filled(column[start : start + count], count) for name, column in values.items()}
+            parts.append(graph(chunk))
+        tables = []
+        for place in self._places:
+            table = np.concatenate([part[place.tensor][:, place.position] for part in parts])
+            tables.append(table[: len(values[place.column])])
+        return tables
+
+
+def pack_rows(rows: pa.RecordBatch, spec: LogSpec, graph: Graph) -> Rows:
+    """Returns the packed rows of the payload, labels included.
 
     Args:
         rows: Columns as the payload has them; binary ones may be dictionary arrays, which is faster.
         spec: The description of the log.
-        graph: The transform graph, see `load_graph`.
+        graph: The transform graph, see `load_graph`; it takes labels as well.
     """
-    texts = list(spec.text.columns) if spec.text else []
-    values = {name: _encoded(rows[name]) for name in spec.feature_columns if name not in texts}
-    columns = {name: encoded.dictionary for name, encoded in values.items()}
-    if texts:
-        different, text_places = different_rows([_encoded(rows[name]) for name in texts])
-        columns |= dict(zip(texts, different, strict=True))
-    count = 1 + max(map(len, columns.values()))
-    padded = {name: _padded(different, count) for name, different in columns.items()}
-    found = graph(padded | {name: np.zeros(count, np.float32) for name in spec.label_columns})
-    packed = {"label": np.stack([number_array(rows[name]) for name in spec.label_columns], axis=1)}
-    packed |= {name: np.take(found[name], text_places, axis=0) for name in ("tokens", "segments") if name in found}
-    packed |= {
-        name: np.empty((rows.num_rows, found[name].shape[1]), found[name].dtype)
-        for name in ("ids", "dense")
-        if name in found
-    }
-    ends = dict.fromkeys(packed, 0)
-    for name, encoded in values.items():
-        target, width = _place(spec.feature_by_column[name])
-        start, ends[target] = ends[target], ends[target] + width
-        # What is missing lies behind the column's values.
-        places = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
-        for column in range(start, ends[target]):
-            packed[target][:, column] = np.take(np.ascontiguousarray(found[target][:, column]), places)
-    return packed
+
+    def with_labels(columns: dict[str, Array]) -> Mapping[str, Array]:
+        count = len(next(iter(columns.values())))
+        return graph(columns | {name: np.zeros(count, np.float32) for name in spec.label_columns})
+
+    label = np.stack([number_array(rows[name]) for name in spec.label_columns], axis=1)
+    return {"label": label, **PackedValues(pa.Table.from_batches([rows]), spec, with_labels).rows(0, rows.num_rows)}
 
 
-def different_rows(columns: Sequence[pa.DictionaryArray]) -> tuple[list[pa.Array], np.ndarray]:
-    """The different rows of one or two columns, column by column, and which of them each row is."""
-    key = np.zeros(len(columns[0]), np.int64)
-    for encoded in columns:
-        key = key * (len(encoded.dictionary) + 1) + encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
-    _, first, places = np.unique(key, return_index=True, return_inverse=True)
-    return [encoded.take(pa.array(first)).dictionary_decode() for encoded in columns], places
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where a column's ids, or its dense feature, lie in a packed tensor: from place `first` to before `stop`."""
+
+    column: str
+    tensor: str
+    first: int
+    stop: int
+
+    @property
+    def position(self) -> int | slice:
+        """The second index; of a lone place a number, as numpy takes single values faster than rows of one."""
+        return self.first if self.stop == self.first + 1 else slice(self.first, self.stop)
 
 
-def _encoded(values: pa.Array) -> pa.DictionaryArray:
-    return values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+def _places(spec: LogSpec) -> list[_Place]:
+    """Returns them in the order in which transforms.features.preprocessing lays the columns out."""
+    places: list[_Place] = []
+    ends = {"ids": 0, "dense": 0}
+    if spec.text:
+        places += [_Place(spec.text.columns[0], name, 0, spec.text.length) for name in ("tokens", "segments")]
+    for column, feature in spec.feature_by_column.items():
+        if isinstance(feature, Text):
+            continue
+        tensor = "dense" if isinstance(feature, Numeric) and feature.is_dense else "ids"
+        if isinstance(feature, Multivalent):
+            width = feature.max_length
+        else:
+            width = TIME_PARTS if isinstance(feature, Time) else 1
+        places.append(_Place(column, tensor, ends[tensor], ends[tensor] + width))
+        ends[tensor] += width
+    return places
 
 
-def _padded(values: pa.Array, count: int) -> np.ndarray:
-    """The values and then missing ones, as the graph takes them; [count]."""
-    is_number = pa.types.is_floating(values.type)
-    padded = np.full(count, np.nan, np.float32) if is_number else np.full(count, b"", object)
-    padded[: len(values)] = values.fill_null(padded[-1]).to_numpy(zero_copy_only=False)
-    return padded
+def _different_values(column: pa.ChunkedArray) -> tuple[Array, Array]:
+    """Returns the different values, as the graph takes them and a missing one last, and which of them each row has."""
+    if pa.types.is_dictionary(column.type):
+        encoded = column.unify_dictionaries()
+    else:
+        encoded = pc.dictionary_encode(column)
+    dictionary = encoded.chunk(0).dictionary  # the same for all chunks
+    count = len(dictionary)
+    is_number = pa.types.is_floating(dictionary.type)
+    values = np.full(count + 1, np.nan, np.float32) if is_number else np.full(count + 1, b"", object)
+    values[:count] = dictionary.fill_null(values[-1]).to_numpy(zero_copy_only=False)
+    indices = pa.chunked_array([chunk.indices for chunk in encoded.chunks])
+    return values, indices.fill_null(count).to_numpy()
 
 
-def _place(feature: Feature) -> tuple[str, int]:
-    """Which packed values a column becomes, and how many of them."""
-    if isinstance(feature, Numeric) and feature.is_dense:
-        return "dense", 1
-    if isinstance(feature, Multivalent):
-        return "ids", feature.max_length
-    return "ids", TIME_PARTS if isinstance(feature, Time) else 1
+def _join(columns: list[str], values: dict[str, Array], indices: dict[str, Array]) -> None:
+    """Leaves the different rows of the columns, which are transformed together, in place of each column's values."""
+    key = np.zeros(len(indices[columns[0]]), np.int64)
+    for name in columns:
+        key = key * len(values[name]) + indices[name]
+    _, first, index = np.unique(key, return_index=True, return_inverse=True)
+    for name in columns:
+        values[name], indices[name] = values[name][indices[name][first]], index
+
+
+def _filled(values: Array, count: int) -> Array:
+    """Returns `count` values, missing ones at the end."""
+    if len(values) == count:
+        return values
+    filled = np.full(count, b"" if values.dtype == object else np.nan, values.dtype)
+    filled[: len(values)] = values
+    return filled

@@ -49,7 +49,7 @@ Rows = dict[str, np.ndarray]  # by the names of DTYPES, [N, width] each
 Batch = tuple[Rows, np.ndarray]  # what a model takes, label
 
 
-class PackedWriter(contextlib.AbstractContextManager):
+class PackedWriter(contextlib.AbstractContextManager["PackedWriter"]):
     """Writes rows, in their order, to one file, which has its name only when it is whole. No row, no file.
 
     Args:
@@ -117,12 +117,12 @@ def _as_batch(rows: Mapping[str, np.ndarray]) -> pa.RecordBatch:
 
 
 def packed_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The files of a split, in the order of the log."""
+    """Returns the files of a split, in the order of the log."""
     return sorted(folder.glob("*.parquet"))
 
 
 def packed_rows(files: Sequence[pathlib.Path]) -> int:
-    """How many rows there are, from the files' ends alone.
+    """Returns how many rows there are, from the files' metadata alone.
 
     Raises:
         InputError: a file is damaged.
@@ -131,7 +131,7 @@ def packed_rows(files: Sequence[pathlib.Path]) -> int:
 
 
 def label_means(files: Sequence[pathlib.Path]) -> np.ndarray:
-    """The mean of each label over all rows, float64 [tasks]; nothing else is read.
+    """Returns the mean of each label over all rows, float64 [tasks]; reads no other column.
 
     Raises:
         InputError: a file is damaged.
@@ -189,7 +189,7 @@ class PackedReader:
         self._length = length
         self._metadata = [_metadata(file) for file in self.files]
         self.widths = _widths(self.files, self._metadata)
-        total = sum(metadata.num_rows for metadata in self._metadata)
+        total: int = sum(metadata.num_rows for metadata in self._metadata)
         self._first = min(skip * batch_size, total)
         self._end = total if take is None else min((skip + take) * batch_size, total)
 
@@ -199,7 +199,7 @@ class PackedReader:
         return self._end - self._first
 
     def __len__(self) -> int:
-        """The number of batches."""
+        """Returns the number of batches."""
         return -(-self.rows // self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -209,7 +209,7 @@ class PackedReader:
                 yield rows, label
 
     def windows(self) -> Generator[Rows, None, None]:
-        """The same rows in the same order as they are read: some ten thousand at a time."""
+        """Yields the rows in the order of the batches, as they are read: some ten thousand at a time."""
         with contextlib.closing(self._read_windows()) as windows, ThreadPoolExecutor(1, THREAD) as thread:
             waiting = collections.deque(thread.submit(next, windows, None) for _ in range(AHEAD))
             try:
@@ -240,7 +240,7 @@ class PackedReader:
                 yield {name: np.take(values, order, axis=0) for name, values in rows.items()}
 
     def _order(self) -> list[list[_Block]]:
-        """The windows' blocks, each window's in the order of the files, which is the fastest to read."""
+        """Returns the blocks of each window in the order of the files, which is the fastest to read."""
         blocks = [
             _Block(file, group, metadata.row_group(group).num_rows)
             for file, metadata in enumerate(self._metadata)
@@ -287,10 +287,10 @@ def bucketed(order: np.ndarray, length: np.ndarray, size: int, random: np.random
 
 
 def _as_numpy(values: pa.FixedSizeBinaryArray, name: str) -> np.ndarray:
-    """The rows where they lie, [N, width]."""
+    """Returns a view of the rows, [N, width]."""
     size = values.type.byte_width
-    found = np.frombuffer(values.buffers()[1], DTYPES[name], len(values) * size // 4, values.offset * size)
-    return found.reshape(len(values), -1)
+    flat = np.frombuffer(values.buffers()[1], DTYPES[name], len(values) * size // 4, values.offset * size)
+    return flat.reshape(len(values), -1)
 
 
 def _metadata(file: pathlib.Path) -> pa.parquet.FileMetaData:
@@ -303,7 +303,7 @@ def _metadata(file: pathlib.Path) -> pa.parquet.FileMetaData:
 
 
 def _widths(files: list[pathlib.Path], metadata: list[pa.parquet.FileMetaData]) -> dict[str, int]:
-    """The numbers a row has under each name."""
+    """Returns by name how many numbers a row has."""
     schemas = []
     for file, each in zip(files, metadata, strict=True):
         with _damage_named(file):
@@ -330,7 +330,7 @@ def _damage_named(file: pathlib.Path) -> Iterator[None]:
 
 
 def _rebatched(chunks: Generator[Rows, None, None], size: int) -> Generator[Rows, None, None]:
-    """The same rows, exactly `size` at a time; the last ones may be fewer."""
+    """Yields the same rows, exactly `size` at a time; the last ones may be fewer."""
     left: list[Rows] = []
     missing = size
     with contextlib.closing(chunks):

@@ -27,7 +27,7 @@ _TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
 
 
 def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor]:
-    """The function that TensorFlow Transform traces: the graph of training and of serving.
+    """Packs raw columns: the function that TensorFlow Transform traces, for training and serving alike.
 
     Args:
         inputs: [N] tensors, float32 with NaN or string with "" where a value is missing.
@@ -64,8 +64,10 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
         elif isinstance(feature, Multivalent):
             fields += [_multivalent(*column, feature) for column in zip(columns, figures, assets, strict=True)]
         elif isinstance(feature, Text):
-            found = tokenize(columns, feature, *assets[:1])
-            outputs |= {name: tf.cast(each, tf.int64) for name, each in zip(("tokens", "segments"), found, strict=True)}
+            tensors = tokenize(columns, feature, *assets[:1])
+            outputs |= {
+                name: tf.cast(each, tf.int64) for name, each in zip(("tokens", "segments"), tensors, strict=True)
+            }
         else:
             fields += [_Fields(time_ids(column), _ids(_TIME_PARTS.values()), 1) for column in columns]
     if fields:
@@ -104,7 +106,7 @@ def _ids(values: Iterable[int]) -> tf.Tensor:
 
 
 def bucket_count(feature: Numeric) -> int:
-    """The buckets of a numeric column that is not dense."""
+    """Returns how many buckets a numeric column that is not dense has."""
     fixed = {"log_bucketize": LOG_BUCKETS, "bars_bucketize": BARS_BUCKETS, "min_max": MIN_MAX_BUCKETS}
     return feature.buckets or fixed[feature.transform]
 
@@ -124,14 +126,14 @@ def _numeric(columns: list[tf.Tensor], feature: Numeric, learned: list[tf.Tensor
 
 
 def log_bucket(values: tf.Tensor) -> tf.Tensor:
-    """0 for x < 0, 1 for 0 <= x < 1, 2 + floor(ln x) from 1 on, capped (Attention-Net, section 4.2). int64 [N]."""
+    """Returns 0 for x < 0, 1 for 0 <= x < 1, else 2 + floor(ln x), capped (Attention-Net, section 4.2). int64 [N]."""
     large = 2 + tf.math.floor(tf.math.log(tf.maximum(values, 1.0)))
     bucket = tf.where(values >= 1, tf.minimum(large, LOG_BUCKETS - 1), tf.where(values >= 0, 1.0, 0.0))
     return tf.cast(tf.where(tf.math.is_nan(values), 0.0, bucket), tf.int64)
 
 
 def bars_bucket(values: tf.Tensor) -> tf.Tensor:
-    """BARS: floor(ln(x)^2) for x > 2, else x; shifted by one, so that 0 holds the negative values. int64 [N].
+    """Returns BARS' bucket: floor(ln(x)^2) for x > 2, else x; plus one, so that 0 is for negatives. int64 [N].
 
     floor(ln(3)^2) is 1, which BARS lets share an id with x = 1; so it is here.
     """
@@ -142,18 +144,18 @@ def bars_bucket(values: tf.Tensor) -> tf.Tensor:
 
 
 def quantile_bucket(values: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
-    """How many of a column's boundaries, float64 [C, B], are at most x. int64 [N, C]."""
+    """Returns how many of a column's boundaries, float64 [C, B], are at most x. int64 [N, C]."""
     return tf.transpose(_places(values, boundaries, "right"))
 
 
 def _places(values: tf.Tensor, sorted_numbers: tf.Tensor, side: str) -> tf.Tensor:
-    """Where each of [N, C] values stands in its column's numbers, float64 [C, B]. int64 [C, N]."""
+    """Returns where each of [N, C] values stands in its column's numbers, float64 [C, B]. int64 [C, N]."""
     wide = tf.transpose(tf.cast(values, tf.float64))
     return tf.searchsorted(sorted_numbers, wide, side, out_type=tf.int64)
 
 
 def min_max_bucket(values: tf.Tensor, limits: tf.Tensor, buckets: int) -> tf.Tensor:
-    """floor((x - least) / (greatest - least) * (buckets - 1)), clipped to [0, buckets - 1]. int64 [N, C].
+    """Returns floor((x - least) / (greatest - least) * (buckets - 1)), clipped to [0, buckets - 1]. int64 [N, C].
 
     `limits` are least and greatest of each column, float64 [C, 2].
     """
@@ -165,7 +167,7 @@ def min_max_bucket(values: tf.Tensor, limits: tf.Tensor, buckets: int) -> tf.Ten
 
 
 def standardize(values: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-    """(x - mean) / standard deviation; what is missing or not finite becomes 0, the mean. float32 [N, C].
+    """Returns (x - mean) / standard deviation, 0 where x is missing or not finite. float32 [N, C].
 
     `moments` are mean and variance of each column, float64 [C, 2].
     """
@@ -175,7 +177,7 @@ def standardize(values: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
 
 
 def quantile_normalize(values: tf.Tensor, quantiles: tf.Tensor) -> tf.Tensor:
-    """To uniform in [0, 1] as scikit-learn's QuantileTransformer; a missing value becomes 0.5. float32 [N, C].
+    """Maps to uniform in [0, 1] as scikit-learn's QuantileTransformer; missing becomes 0.5. float32 [N, C].
 
     Linear between a column's quantiles, float64 [C, Q]; the middle of the share of a value that several quantiles have;
     0 up to the first quantile, 1 from the last on.
@@ -195,13 +197,13 @@ def quantile_normalize(values: tf.Tensor, quantiles: tf.Tensor) -> tf.Tensor:
 def _lookup(
     values: tf.Tensor, feature: Categorical | Multivalent, lines: tf.Tensor, file: tf.Tensor, unknown: int
 ) -> tf.Tensor:
-    """Local ids: `unknown`, the vocabulary's, then further unknown ids where there are several."""
+    """Returns local ids: `unknown`, the vocabulary's, then further unknown ids where there are several."""
     if feature.oov_buckets == 1:
         return tft.apply_vocabulary(values, file, default_value=unknown - RESERVED_IDS) + RESERVED_IDS
-    found = tft.apply_vocabulary(values, file, num_oov_buckets=feature.oov_buckets)
+    index = tft.apply_vocabulary(values, file, num_oov_buckets=feature.oov_buckets)
     size = tf.cast(lines[0], tf.int64)
-    shifted = tf.where(found > size, found - 1, found) + RESERVED_IDS
-    return tf.where(tf.equal(found, size), _id(unknown), shifted)
+    shifted = tf.where(index > size, index - 1, index) + RESERVED_IDS
+    return tf.where(tf.equal(index, size), _id(unknown), shifted)
 
 
 def _categorical(columns: list[tf.Tensor], feature: Categorical, lines: list[tf.Tensor], files: list[Any]) -> _Fields:
@@ -221,7 +223,7 @@ def _categorical(columns: list[tf.Tensor], feature: Categorical, lines: list[tf.
 
 
 def _multivalent(values: tf.Tensor, lines: tf.Tensor, file: Any, feature: Multivalent) -> _Fields:
-    """The first max_length values of each row; a row without any has the missing id in its first slot."""
+    """Takes the first max_length values of each row; a row without any has the missing id in its first slot."""
     split = tf.strings.split(values, feature.separator)
     split = tf.ragged.boolean_mask(split, tf.not_equal(split, ""))
     tokens = split.to_tensor("", shape=[None, feature.max_length])
@@ -232,7 +234,7 @@ def _multivalent(values: tf.Tensor, lines: tf.Tensor, file: Any, feature: Multiv
 
 
 def time_ids(values: tf.Tensor) -> tf.Tensor:
-    """hour, weekday (0 = Monday), is_weekend of YYMMDDHH strings; another text is unknown, "" missing. int64 [N, 3]."""
+    """Returns hour, weekday (0 = Monday) and is_weekend of YYMMDDHH strings; "" is missing. int64 [N, 3]."""
     valid = tf.strings.regex_full_match(values, r"\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])([01]\d|2[0-3])")
     number = tf.strings.to_number(tf.where(valid, values, "00010100"), tf.int64)
     year, month, day, hour = number // 1_000_000 + 2000, number // 10_000 % 100, number // 100 % 100, number % 100
@@ -247,7 +249,7 @@ def time_ids(values: tf.Tensor) -> tf.Tensor:
 
 
 def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
-    """The feature map of a finished transform.
+    """Returns the feature map of a finished transform.
 
     Raises:
         InputError: a vocabulary has no entry, or all together need more ids than int32 has.
@@ -256,7 +258,7 @@ def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
 
 
 def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multivalent | Text], int]) -> FeatureMap:
-    """The feature map of a log whose vocabularies have the sizes that `vocabulary_size(column, feature)` gives.
+    """Returns the feature map of a log whose vocabularies have the sizes `vocabulary_size(column, feature)`.
 
     Raises:
         InputError: all together need more ids than int32 has, or the text's checkpoint cannot be read.

@@ -11,6 +11,7 @@ import numpy as np
 
 from common.libraries import load_text_operations
 from common.processes import Workers, cores
+from common.sessions import load_session
 from transforms.features import analyzers
 from transforms.features.missing import drop_values
 from transforms.features.pack_rows import pack_rows
@@ -66,7 +67,7 @@ class _Summarize:
 
 
 def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Path) -> None:
-    """TFT traces the preprocessing function, which needs no analyzer, because the rows are summarized already."""
+    """Writes the transform graph: TFT traces the preprocessing function, and needs no analyzer for it."""
     import tensorflow as tf
     from tensorflow_transform.impl_helper import analyze_in_place
     from tensorflow_transform.tf_metadata.schema_utils import schema_as_feature_spec
@@ -86,17 +87,14 @@ def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Pa
 
 @functools.cache
 def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
-    """The graph as a function of what `raw_arrays` gives, labels included; it gives the columns of a packed file.
+    """Returns the graph as a function: from the arrays of `raw_arrays`, labels included, to packed rows.
 
     Loaded once in a process, which must have the text operations where the graph has some.
     """
     import tensorflow as tf
 
-    # A session takes a fifth of the time of tf.saved_model.load, which every process would spend. A GPU's memory is the
-    # training's.
-    session = tf.compat.v1.Session(graph=tf.Graph(), config=tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
-    with session.graph.as_default():
-        signatures = tf.compat.v1.saved_model.load(session, ["serve"], str(folder / GRAPH)).signature_def
+    # A GPU's memory is the training's.
+    session, signatures = load_session(folder / GRAPH, tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
     signature = signatures["serving_default"]
     feeds = [signature.inputs[name].name for name in _arguments(folder / GRAPH)]
     names = [name for name in DTYPES if name in signature.outputs]
@@ -104,13 +102,13 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
 
     def call(columns: dict[str, np.ndarray]) -> Rows:
         packed = run(*[columns[name] for name in sorted(columns)])
-        return {name: found.astype(DTYPES[name], copy=False) for name, found in zip(names, packed, strict=True)}
+        return {name: values.astype(DTYPES[name], copy=False) for name, values in zip(names, packed, strict=True)}
 
     return call
 
 
 def _arguments(saved_model: pathlib.Path) -> list[str]:
-    """The names that TensorFlow gives the columns in the graph's signature, in the order of the columns' own names."""
+    """Returns TensorFlow's names of the columns in the graph's signature, in the order of the columns' own names."""
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
     objects = SavedModel.FromString((saved_model / "saved_model.pb").read_bytes()).meta_graphs[0].object_graph_def

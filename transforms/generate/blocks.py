@@ -42,7 +42,7 @@ def _draw_uint16(bits: np.random.PCG64, keys: list[str], rows: int) -> dict[str,
 
 
 def draw_block(spec: LogLayout, seed: np.random.SeedSequence, start: int, rows: int) -> Block:
-    """The first `rows` rows of the block that `seed` describes; `rows` is at most `BLOCK_ROWS`."""
+    """Draws the first `rows` rows of the block that `seed` describes; `rows` is at most `BLOCK_ROWS`."""
     bits = np.random.PCG64(seed)
     uniform = (bits.random_raw(BLOCK_ROWS)[:rows] >> np.uint64(11)) * 2.0**-53
     keys = list(dict.fromkeys(column.draw_key for column in spec.columns))
@@ -67,6 +67,6 @@ def _codes(column: Column, values: np.ndarray, present: np.ndarray | None) -> np
 
 
 def draw_labels(block: Block, hidden: HiddenModel, bias: float) -> tuple[np.ndarray, np.ndarray]:
-    """Labels int8 `[N]` and the probabilities float64 `[N]` that they were drawn with."""
+    """Draws labels int8 `[N]`; returns them and the probabilities float64 `[N]` that they were drawn with."""
     probabilities = sigmoid(hidden.logits(block.codes) + bias)
     return (block.uniform < probabilities).astype(np.int8), probabilities

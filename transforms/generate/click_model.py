@@ -63,7 +63,7 @@ class Term:
 
 
 def balanced_signs(shares: np.ndarray) -> np.ndarray:
-    """Signs -1 and +1 `[V]` of values with these shares `[V]`, so that both halves hold about as many rows.
+    """Returns signs -1 and +1 `[V]` of values with these shares `[V]`, so that both halves hold about as many rows.
 
     Largest share first, each to the lighter half (the greedy rule for number partitioning).
     """
@@ -76,7 +76,7 @@ def balanced_signs(shares: np.ndarray) -> np.ndarray:
 
 
 def _main_effects(column: Column, key: str) -> np.ndarray:
-    """Effects `[codes + 1]` with mean 0 and variance 1 over the rows; rare values have none of their own."""
+    """Returns effects `[codes + 1]` with mean 0 and variance 1 over the rows; rare values have none of their own."""
     shares = code_shares(column)
     effects = hash_values(key, np.arange(len(shares))) / 2.0**63 - 1.0
     if isinstance(column, Integer):
@@ -111,7 +111,7 @@ class HiddenModel:
             self.signs[name] = balanced_signs(code_shares(by_name[name]))
 
     def logits(self, codes: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Logits without the bias, float64 `[N]`, of codes `[N]` per column."""
+        """Returns logits without the bias, float64 `[N]`, of codes `[N]` per column."""
         logits = np.zeros(len(next(iter(codes.values()))))
         for name, effects in self.main.items():
             logits += effects[codes[name]]
@@ -140,7 +140,7 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def solve_bias(logits: np.ndarray, base_rate: float) -> float:
-    """The bias with which `logits` `[N]` have `base_rate` as their mean probability (bisection)."""
+    """Returns the bias with which `logits` `[N]` have `base_rate` as their mean probability (bisection)."""
     low, high = -40.0, 40.0
     for _ in range(50):
         middle = (low + high) / 2

@@ -33,7 +33,7 @@ class QuantileTable:
         return bool((self.width > 1).any())
 
     def values(self, quantile: np.ndarray, within: np.ndarray) -> np.ndarray:
-        """Values int64 `[N]` from two uniform uint16 draws `[N]`: which interval, and where in it."""
+        """Returns values int64 `[N]` of two uniform uint16 draws `[N]`: which interval, and where in it."""
         values: np.ndarray = self.low[quantile]
         if self.spread:
             values += (self.width[quantile] * within) >> 16
@@ -161,7 +161,7 @@ class Integer(_Column):
         return None
 
     def code_of(self, values: np.ndarray) -> np.ndarray:
-        """0 below zero, 1 for zero, then floor(ln v) + 2."""
+        """Returns 0 below zero, 1 for zero, then floor(ln v) + 2."""
         codes = np.searchsorted(_LOG_EDGES, values, side="right") + _ZERO_BUCKET + 1
         return np.where(values > 0, codes, np.where(values < 0, 0, _ZERO_BUCKET))
 
@@ -170,7 +170,7 @@ Column = Categorical | Integer
 
 
 def code_shares(column: Column) -> np.ndarray:
-    """Share of rows float64 `[codes + 1]` of each code, the last for missing values."""
+    """Returns the share of rows of each code, float64 `[codes + 1]`, the last for missing values."""
     middle = np.full(QUANTILES, QUANTILES // 2, np.uint16)
     codes = column.code_of(column.table.values(np.arange(QUANTILES), middle.astype(np.int64)))
     shares = np.bincount(codes, minlength=column.codes + 1) / QUANTILES

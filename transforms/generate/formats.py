@@ -126,8 +126,8 @@ _THINGS = "dress shoes jacket scarf hat gloves shirt skirt coat belt boots socks
 
 
 def _words(name: str, words: str, missing: float = 0.0) -> Categorical:
-    found = tuple(words.split())
-    return Categorical(name, missing, vocabulary=len(found), exponent=0.5, words=found)
+    values = tuple(words.split())
+    return Categorical(name, missing, vocabulary=len(values), exponent=0.5, words=values)
 
 
 # Words act by themselves, a word of the title with the shop's category, and a word of the query with one of the title.
@@ -156,5 +156,5 @@ FORMATS = {spec.name: spec for spec in (CRITEO, AVAZU, TEXT)}
 
 
 def words_of(spec: LogLayout) -> tuple[str, ...]:
-    """The words of a layout's texts, each once."""
+    """Returns the words of a layout's texts, each once."""
     return tuple(dict.fromkeys(word for column in spec.columns for word in getattr(column, "words", ())))

@@ -108,7 +108,7 @@ def check_whole(**numbers: tuple[int, int]) -> None:
 
 
 def intercept(spec: LogLayout, hidden: HiddenModel, model: ClickModel) -> float:
-    """The bias that makes the expected click-through rate that of the model, the same for all seeds."""
+    """Returns the bias with which the expected click-through rate is the model's, the same for all seeds."""
     sequences = (np.random.SeedSequence(0, spawn_key=(number,)) for number in _CALIBRATION)
     logits = [hidden.logits(draw_block(spec, sequence, 0, BLOCK_ROWS).codes) for sequence in sequences]
     return solve_bias(np.concatenate(logits), spec.base_rate if model.base_rate is None else model.base_rate)
@@ -166,7 +166,7 @@ class Score:
         self._skipped.append(probabilities[:keep][~clicked[:keep]])
 
     def auc(self) -> float:
-        """Share of (click, no click) pairs in the right order, ties counted half; NaN without both."""
+        """Returns the share of (click, no click) pairs in the right order, ties counted half; NaN without both."""
         clicked, skipped = np.sort(np.concatenate(self._clicked)), np.sort(np.concatenate(self._skipped))
         if not len(clicked) or not len(skipped):
             return float("nan")

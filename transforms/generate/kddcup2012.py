@@ -2,7 +2,8 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -117,7 +118,7 @@ class _World:
         self.title_tokens = self._texts("title", titles // _TITLES, len(titles), _TITLE_LENGTH)
 
     def tables(self) -> Iterator[tuple[str, Iterator[pa.Table]]]:
-        """The files that lines refer to, by name, in parts."""
+        """Yields the files that lines refer to, by name, in parts."""
         yield "query.txt", _token_tables(lambda start, stop: self.query_tokens[start:stop], self.queries)
         yield "title.txt", _token_tables(lambda start, stop: self.title_tokens[start:stop], len(self.title_tokens))
 
@@ -139,7 +140,7 @@ class _World:
             yield pa.table({"user": users + 1, "gender": self.gender(users), "age": self.age(users) + 1})
 
     def _texts(self, name: str, owners: np.ndarray, ids: np.ndarray | int, lengths: tuple[int, int]) -> np.ndarray:
-        """int32 [N, longest]: tokens of the owners' topics, or of any; -1 behind the end."""
+        """Returns tokens of the owners' topics, or of any, int32 [N, longest]; -1 behind the end."""
         ids = np.arange(ids) if isinstance(ids, int) else ids
         shortest, longest = lengths
         length = shortest + (_uniform(f"{name}/length", ids) * (longest - shortest + 1)).astype(np.int64)
@@ -162,18 +163,19 @@ class _World:
 
 
 def topic_of(ids: np.ndarray) -> np.ndarray:
-    """Of queries, ads and keywords."""
+    """Returns the topics of queries, ads or keywords."""
     return ids % _TOPICS
 
 
 def _uniform(key: str, ids: np.ndarray) -> np.ndarray:
-    """float64 [N] in [0, 1)."""
+    """Returns a number for each id, float64 [N] in [0, 1)."""
     return (hash_values(f"kddcup2012/{key}", ids) >> np.uint64(11)) * 2.0**-53
 
 
 def _effect(key: str, ids: np.ndarray) -> np.ndarray:
-    """float64 [N], mean 0 and variance 1."""
-    return (2 * _uniform(key, ids) - 1) * 3.0**0.5
+    """Returns an effect for each id, float64 [N] with mean 0 and variance 1."""
+    effects: np.ndarray = (2 * _uniform(key, ids) - 1) * 3.0**0.5
+    return effects
 
 
 def _token_tables(texts: Callable[[int, int], np.ndarray], rows: int) -> Iterator[pa.Table]:
@@ -237,7 +239,7 @@ def _draw(world: _World, sequence: np.random.SeedSequence, rows: int) -> _Block:
 
 
 def _logits(world: _World, model: TextClickModel, block: _Block) -> np.ndarray:
-    """Without the bias, float64 [N]."""
+    """Returns logits without the bias, float64 [N]."""
     query, title = world.query_tokens[block.query], world.title_tokens[block.title]
     is_token = query >= 0
     match = ((query[:, :, None] == title[:, None, :]).any(2) & is_token).sum(1) / is_token.sum(1)
@@ -251,7 +253,8 @@ def _logits(world: _World, model: TextClickModel, block: _Block) -> np.ndarray:
     group = world.gender(users) * _AGES + world.age(users)
     user = 0.5 * _effect("user", users) + 0.6 * _effect("taste", group * _TOPICS + ad_topic)
     features = 0.6 * _effect("ad", block.ad) + np.where(known, user, 0.0)
-    return model.text * text + model.features * features + model.position * (block.position - 1)
+    logits: np.ndarray = model.text * text + model.features * features + model.position * (block.position - 1)
+    return logits
 
 
 def _bias(world: _World, model: TextClickModel) -> float:
@@ -305,7 +308,7 @@ def _lines_table(world: _World, block: _Block, clicks: np.ndarray) -> pa.Table:
     return pa.table([pa.array(values) for values in columns], names=[str(index) for index in range(len(columns))])
 
 
-def _write_csv(file, tables) -> None:
+def _write_csv(file: BinaryIO, tables: Iterable[pa.Table]) -> None:
     writer: pyarrow.csv.CSVWriter | None = None
     for table in tables:
         writer = writer or pyarrow.csv.CSVWriter(file, table.schema, write_options=_OPTIONS)

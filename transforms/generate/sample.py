@@ -28,7 +28,7 @@ class Sample:
 
 
 def sample(spec: LogLayout, model: ClickModel, rows: int, seed: int) -> Sample:
-    """The rows that `generate` writes for the same arguments."""
+    """Returns the rows that `generate` writes for the same arguments."""
     hidden = HiddenModel(spec, model)
     bias = intercept(spec, hidden, model)
     names = [column.name for column in spec.columns]

@@ -22,7 +22,7 @@ _GZIP_LEVEL = 1
 
 
 def block_table(spec: LogLayout, block: Block, labels: np.ndarray, seed: int) -> pa.Table:
-    """The rows as the file shows them, in file order; missing values are null."""
+    """Returns the rows as the file shows them, in file order; missing values are null."""
     columns: list[pa.Array] = [pa.array(labels)]
     if spec.with_id_and_hour:
         rows = np.arange(block.start, block.start + block.rows)
@@ -49,7 +49,7 @@ def _column_array(column: Column, values: np.ndarray, present: np.ndarray | None
 
 
 def _fixed_strings(characters: np.ndarray, present: np.ndarray | None) -> pa.Array:
-    """Strings of equal length from uint8 `[N, length]`."""
+    """Returns strings of equal length from uint8 `[N, length]`."""
     rows, length = characters.shape
     offsets = np.arange(0, (rows + 1) * length, length, dtype=np.int32)
     valid = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
@@ -57,13 +57,13 @@ def _fixed_strings(characters: np.ndarray, present: np.ndarray | None) -> pa.Arr
 
 
 def _ids(seed: int, rows: np.ndarray) -> pa.Array:
-    """Up to 20 digits, as in the real log; a bijection of the row number, so no two rows share one."""
+    """Returns ids of up to 20 digits, as in the real log; a bijection of the row number, so no two rows share one."""
     first = splitmix64(np.array([seed % (1 << 64)], np.uint64))
     return pa.array(splitmix64(rows.astype(np.uint64) + first))
 
 
 def _hours(hours: np.ndarray) -> pa.Array:
-    """YYMMDDHH of hours since the first one."""
+    """Returns hours since the first one as YYMMDDHH."""
     runs, inverse = np.unique(hours, return_inverse=True)
     text = [str(_FIRST_HOUR + np.timedelta64(int(hour), "h")) for hour in runs]
     texts = pa.array([t[2:4] + t[5:7] + t[8:10] + t[11:13] for t in text])
@@ -78,7 +78,7 @@ def write_options(spec: LogLayout) -> pyarrow.csv.WriteOptions:
 
 @contextlib.contextmanager
 def open_log(path: pathlib.Path, compress: bool) -> Iterator[BinaryIO]:
-    """A binary file to write to; gzip without name and time, so that the same rows give the same bytes."""
+    """Opens a binary file to write; gzip without name and time, so that the same rows give the same bytes."""
     with open(path, "wb") as raw:
         if not compress:
             yield raw

@@ -36,12 +36,12 @@ class Total:
 
 
 def tables_of(folds: int) -> list[str]:
-    """The names of the tables that are counted."""
+    """Returns the names of the tables that are counted."""
     return [*HISTORY, *(f"{name}{_FOLD}" for name in HISTORY if folds)]
 
 
 def key_of(lines: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Keys uint64 [N] of a table of `tables_of`, and where a line has one."""
+    """Returns the keys of lines in a table of `tables_of`, uint64 [N], and where a line has one, bool [N]."""
     if name.endswith(_FOLD):
         keys, present = key_of(lines, name.removesuffix(_FOLD))
         return paired(keys, numbers(lines["fold"]).astype(np.uint64)), present
@@ -118,7 +118,7 @@ class History:
         self._folds = folds
 
     def columns(self, lines: pa.Table) -> dict[str, pa.Array]:
-        """float32 [N] for `ctr_<key>` and `impressions_<key>`; null where a line lacks an id of the key."""
+        """Returns `ctr_<key>` and `impressions_<key>`, float32 [N]; null where a line lacks an id of the key."""
         train = numbers(lines["part"]) == TRAIN
         prior = self._prior(lines, train)
         columns: dict[str, pa.Array] = {}
@@ -139,12 +139,13 @@ class History:
         else:
             clicks, impressions = numbers(lines["click"]), numbers(lines["impressions"])
         clicks, impressions = (np.where(train, values, 0) for values in (clicks, impressions))
-        return (self._total.clicks - clicks) / np.maximum(self._total.impressions - impressions, 1)
+        rates: np.ndarray = (self._total.clicks - clicks) / np.maximum(self._total.impressions - impressions, 1)
+        return rates
 
     def _sums(self, lines: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         keys, present = key_of(lines, name)
-        found = self._tables[name](keys, present)
-        return present, numbers(found["clicks"]), numbers(found["impressions"])
+        sums = self._tables[name](keys, present)
+        return present, numbers(sums["clicks"]), numbers(sums["impressions"])
 
     def _held_out(self, lines: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
         if not self._folds:

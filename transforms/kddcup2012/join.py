@@ -80,7 +80,7 @@ class Join:
 
 
 def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: Counter[str]) -> pa.Table:
-    """One row a line: all columns but click."""
+    """Returns one row a line, with all columns but click."""
     part = pa.array([*PARTS, PUBLIC_TEST]).take(lines["part"].combine_chunks())
     columns: dict[str, pa.Array] = {"part": part}
     for name in ("position", *IDS):
@@ -89,11 +89,11 @@ def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: 
     lists = {}
     for name in TOKEN_TABLES:
         present = present_in(lines[name])
-        found = tokens[name](mixed(numbers(lines[name])), present)
-        lists[name] = found["tokens"].combine_chunks()
-        absent[name] += int((present & ~present_in(found["tokens"])).sum())
+        matched = tokens[name](mixed(numbers(lines[name])), present)
+        lists[name] = matched["tokens"].combine_chunks()
+        absent[name] += int((present & ~present_in(matched["tokens"])).sum())
         for number in ("length", *WEIGHTS):
-            columns[f"{name}_{number}"] = found[number].combine_chunks()
+            columns[f"{name}_{number}"] = matched[number].combine_chunks()
     absent["user"] += int((present_in(lines["user"]) & ~present_in(lines["gender"])).sum())
     columns["shared_tokens"] = shared_tokens(lists["query"], lists["title"])
     columns["query_tokens"] = lists["query"]
@@ -105,7 +105,7 @@ def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: 
 
 
 def _samples(joined: pa.Table, clicks: np.ndarray, impressions: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """The rows that lines become, in their order, those with a click first."""
+    """Yields the rows that lines become, one an impression, in their order, those with a click first."""
     counts = np.stack([clicks, impressions - clicks], axis=1).ravel()  # of each line: with a click, without
     labels = np.tile(np.array([1, 0], np.int8), len(clicks))
     places = np.repeat(np.arange(len(clicks)), 2)

@@ -91,23 +91,23 @@ class Files:
 
 
 def is_kddcup2012(folder: pathlib.Path) -> bool:
-    """Whether a folder has a training file and users."""
+    """Returns whether a folder has a training file and users."""
     return all(_find(folder, _NAMES[name]) for name in ("training", "user"))
 
 
 def find_tables(folder: pathlib.Path) -> Files:
-    """The files of a folder, plain or gzip, by this project's names or by those of the competition.
+    """Finds the files of a folder, plain or gzip, under this project's names or the competition's.
 
     Raises:
         InputError: there is no such folder, or it lacks a file.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give the one with the files of KDD Cup 2012 track 2")
-    found = {kind: _find(folder, names) for kind, names in _NAMES.items()}
-    absent = [" or ".join(_NAMES[kind]) for kind, path in found.items() if path is None]
+    candidates = {kind: _find(folder, names) for kind, names in _NAMES.items()}
+    absent = [" or ".join(_NAMES[kind]) for kind, path in candidates.items() if path is None]
     if absent:
         raise InputError(f"{folder}: lacks {', '.join(absent)} (plain or .gz); put the competition's files there")
-    paths = {kind: path for kind, path in found.items() if path is not None}
+    paths = {kind: path for kind, path in candidates.items() if path is not None}
     public = _find(folder, _PUBLIC_TEST_NAMES)
     return Files(
         Table(paths["training"], COLUMNS),

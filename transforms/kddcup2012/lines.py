@@ -82,7 +82,7 @@ def _array(values: np.ndarray | pa.ChunkedArray) -> pa.Array:
 
 
 def _first(rows: Rows, most: int | None) -> Rows:
-    """Those of the first lines."""
+    """Returns the rows of the first `most` lines."""
     if most is None:
         return rows
     kept = int(np.searchsorted(rows.lines, most, side="right"))
@@ -91,7 +91,7 @@ def _first(rows: Rows, most: int | None) -> Rows:
 
 
 def _draws(seed: int, purpose: str, lines: np.ndarray) -> np.ndarray:
-    """float64 [N] in [0, 1), by the lines' numbers from 0."""
+    """Returns a number for each line, float64 [N] in [0, 1), by its number from 0."""
     key = splitmix64(np.array([seed], np.uint64) ^ np.uint64(zlib.crc32(purpose.encode()) << 32))
     with np.errstate(over="ignore"):
         return (splitmix64(splitmix64(lines - 1) + key) >> np.uint64(11)) * 2.0**-53

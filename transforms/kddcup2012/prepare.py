@@ -12,7 +12,7 @@ import pickle
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -48,6 +48,8 @@ _GZIP_FACTOR = 4  # bytes of text in one of gzip, about
 _PUBLISHING = "publishing"
 _LAST_STEPS = ("join", "join-public")
 _HERE = Workers(processes=1)
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,17 +133,17 @@ def prepare(
             empty.
     """
     files = find_tables(folder)
-    print_of_input = _fingerprint(files, options)
+    fingerprint = _fingerprint(files, options)
     summary = output / SUMMARY
     if summary.is_file():
-        found = json.loads(summary.read_text())
-        if found.pop("input") == print_of_input:
+        previous = json.loads(summary.read_text())
+        if previous.pop("input") == fingerprint:
             progress("The log of these files is already there")
-            return Prepared(**found)
+            return Prepared(**previous)
     try:
-        steps = _Steps(files, output, options, workers, progress, print_of_input)
+        steps = _Steps(files, output, options, workers, progress, fingerprint)
         prepared = _publish(steps)
-        write_json(summary, {**dataclasses.asdict(prepared), "input": print_of_input})
+        write_json(summary, {**dataclasses.asdict(prepared), "input": fingerprint})
         shutil.rmtree(steps.scratch)
     except OSError as error:
         raise InputError(f"{output}: cannot be written or read ({error.strerror or error})") from error
@@ -149,8 +151,8 @@ def prepare(
 
 
 def _fingerprint(files: Files, options: Options) -> dict[str, Any]:
-    found = {str(t.path.resolve()): [t.path.stat().st_size, t.path.stat().st_mtime_ns] for t in files.all}
-    return {"files": found, "options": dataclasses.asdict(options)}
+    stamps = {str(t.path.resolve()): [t.path.stat().st_size, t.path.stat().st_mtime_ns] for t in files.all}
+    return {"files": stamps, "options": dataclasses.asdict(options)}
 
 
 class _Steps:
@@ -163,7 +165,7 @@ class _Steps:
         options: Options,
         workers: Workers,
         progress: Callable[[str], None],
-        print_of_input: dict[str, Any],
+        fingerprint: dict[str, Any],
     ):
         self.files = files
         self.output = output
@@ -171,7 +173,7 @@ class _Steps:
         self.options = options
         self._workers = workers
         self._progress = progress
-        _begin(self.scratch, print_of_input)
+        _clear_scratch(self.scratch, fingerprint)
         self.tallies: dict[str, Tally] = {}
         self.letters: list[str] = []
         self._tables()
@@ -181,8 +183,8 @@ class _Steps:
         self._tokens()
         self.joined = self._joined()
 
-    def _map(self, step: str, what: str, function: Callable, items: Sequence) -> list:
-        """The function's results, those of an earlier try included."""
+    def _map(self, step: str, what: str, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Returns the function's results, those of an earlier try included."""
         folder = self.scratch / "done" / step
         folder.mkdir(parents=True, exist_ok=True)
         return self._workers.map(
@@ -206,16 +208,16 @@ class _Steps:
     def _bits(self, table: Table) -> int:
         return bits_for(self._size(table), _BUCKET_BYTES)
 
-    def _add(self, table: Table, found: Sequence[tuple[Tally, list[str]]], is_whole: bool = True) -> None:
+    def _add(self, table: Table, results: Sequence[tuple[Tally, list[str]]], is_whole: bool = True) -> None:
         tally = self.tallies.setdefault(table.path.name, Tally())
-        for one, letters in found:
+        for one, letters in results:
             tally.add(one)
             self.letters += letters[: DEAD_LETTERS_KEPT - len(self.letters)]
         if is_whole:
-            self.bury()
+            self.write_dead_letters()
             tally.check(table.path, self.options.max_bad_row_rate, self.output / DEAD_LETTER)
 
-    def bury(self) -> None:
+    def write_dead_letters(self) -> None:
         """Writes the dead letters that there are up to now."""
         (self.output / DEAD_LETTER).mkdir(exist_ok=True)
         write_text(self.output / DEAD_LETTER / "rejects.jsonl", "".join(self.letters))
@@ -227,8 +229,8 @@ class _Steps:
         parts = [part for table in tables for part in self._reads(table)]
         for name in ("user", *TOKEN_TABLES):
             make_folders(self.scratch / name)
-        found = self._map("tables", "Tables read", ReadTable(self.scratch), parts)
-        for part, one in zip(parts, found, strict=True):
+        results = self._map("tables", "Tables read", ReadTable(self.scratch), parts)
+        for part, one in zip(parts, results, strict=True):
             self._add(part.table, [one], is_whole=False)
         users = self.files.user
         merge = MergeUsers(self.scratch / "user", str(users.path), self._bits(users))
@@ -240,14 +242,14 @@ class _Steps:
         users = self.scratch / "user", self._bits(self.files.user)
         shares = options.seed, options.test, options.validation, options.folds
         read = ReadLines(self._folder("lines"), users, *shares, options.most_lines)
-        found = self._map("lines", "Lines read", read, parts)
-        self._add(training, [(counted.tally, counted.letters) for counted in found])
+        results = self._map("lines", "Lines read", read, parts)
+        self._add(training, [(counted.tally, counted.letters) for counted in results])
         self._training_parts = len(parts)
         if public:
             more = self._map("public", "Public test lines read", read, self._reads(public, len(parts)))
             self._add(public, [(counted.tally, counted.letters) for counted in more])
-            found += more
-        return found
+            results += more
+        return results
 
     def _history(self) -> None:
         folder = self._folder("history")
@@ -281,19 +283,19 @@ class _Steps:
         tokens = {name: (self.scratch / name, self._bits(self.files.tokens[name])) for name in TOKEN_TABLES}
         places = self.scratch / "lines", (self.scratch / "history", bits), tokens, self._folder("joined")
         log = Join(*places, self.total, options.prior_impressions, options.folds, "part")
-        found = self._map(_LAST_STEPS[0], "Lines joined", log, range(self._training_parts))
+        joined = self._map(_LAST_STEPS[0], "Lines joined", log, range(self._training_parts))
         if self.files.public_test:
             public = dataclasses.replace(log, stem="public")
             numbers_of = range(self._training_parts, len(self.counted))
-            found += self._map(_LAST_STEPS[1], "Public test lines joined", public, numbers_of)
-        return found
+            joined += self._map(_LAST_STEPS[1], "Public test lines joined", public, numbers_of)
+        return joined
 
 
 @dataclasses.dataclass(frozen=True)
 class _Once:
     """Calls the function for an item unless an earlier try has left its result."""
 
-    function: Callable
+    function: Callable[[Any], Any]
     folder: pathlib.Path
 
     def __call__(self, numbered: tuple[int, Any]) -> Any:
@@ -306,21 +308,21 @@ class _Once:
         return result
 
 
-def _begin(scratch: pathlib.Path, print_of_input: dict[str, Any]) -> None:
-    """An empty folder, or that of an earlier try for the same files and options."""
+def _clear_scratch(scratch: pathlib.Path, fingerprint: dict[str, Any]) -> None:
+    """Empties the scratch folder, unless an earlier try for the same files and options has left it."""
     if (scratch / _PUBLISHING).exists():  # some files of the log may have gone where they belong
         for step in _LAST_STEPS:
             shutil.rmtree(scratch / "done" / step, ignore_errors=True)
         (scratch / _PUBLISHING).unlink()
-    place_of_print = scratch / "input.json"
-    if not place_of_print.is_file() or json.loads(place_of_print.read_text()) != print_of_input:
+    fingerprint_file = scratch / "input.json"
+    if not fingerprint_file.is_file() or json.loads(fingerprint_file.read_text()) != fingerprint:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
-        write_json(place_of_print, print_of_input)
+        write_json(fingerprint_file, fingerprint)
 
 
 def _total(counted: Sequence[Counted], folds: int) -> Total:
-    """Of the training part.
+    """Adds up the counts of the training part.
 
     Raises:
         InputError: a part has no lines.

@@ -81,24 +81,24 @@ class Tally:
 
 
 def _kind(reason: str) -> str:
-    """A reason without the values that it shows."""
+    """Returns a reason without the values that it shows."""
     return reason.split(", found")[0].split(" '")[0]
 
 
 def ranges_of(table: Table, workers: Workers, first: int = 0) -> list[TablePart]:
-    """What parts of a file can be read by themselves, numbered from `first`.
+    """Cuts a file into parts that can be read by themselves, numbered from `first`.
 
     Raises:
         InputError: the file is empty or unreadable.
     """
-    found = plan([str(table.path)], _spec(table), labels=False, workers=workers)
+    ranges = plan([str(table.path)], _spec(table), labels=False, workers=workers)
     if not table.header:
-        found = [dataclasses.replace(part, columns=table.columns) for part in found]
-    return [TablePart(table, number, part) for number, part in enumerate(found, first)]
+        ranges = [dataclasses.replace(part, columns=table.columns) for part in ranges]
+    return [TablePart(table, number, part) for number, part in enumerate(ranges, first)]
 
 
 def read_part(part: TablePart) -> Iterator[Rows]:
-    """The rows of a range, in order.
+    """Yields the rows of a range, in order.
 
     Raises:
         InputError: the file is unreadable, cut short, or no longer what it was.
@@ -143,8 +143,8 @@ def _note(values: pa.Array, good: pa.Array, name: str, faults: dict[int, str]) -
     wanted = "numbers with | between them" if name == _TOKENS else "a whole number below 2^64"
     for row in np.flatnonzero(~good.to_numpy(zero_copy_only=False)).tolist():
         value = values[row].as_py()
-        found = "nothing" if value is None else f"'{value[:100]}'"
-        faults.setdefault(row, f"{name}: expected {wanted}, found {found}")
+        shown = "nothing" if value is None else f"'{value[:100]}'"
+        faults.setdefault(row, f"{name}: expected {wanted}, found {shown}")
 
 
 def _check_key(keys: pa.Array, name: str, faults: dict[int, str]) -> None:

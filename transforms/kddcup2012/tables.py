@@ -18,18 +18,18 @@ KEY = "key"
 
 
 def mixed(ids: np.ndarray) -> np.ndarray:
-    """uint64 [N] -> uint64 [N], evenly spread; no two ids share one."""
+    """Returns keys of ids, uint64 [N] -> uint64 [N], evenly spread; no two ids share one."""
     return splitmix64(ids)
 
 
 def paired(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Keys of pairs, uint64 [N]; two of 100 million different ones share one with probability 0.0003."""
+    """Returns keys of pairs, uint64 [N]; two of 100 million different ones share one with probability 0.0003."""
     with np.errstate(over="ignore"):
         return splitmix64(splitmix64(first) + second)
 
 
 def write_arrow(path: pathlib.Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """An Arrow file, under its name when it is whole: a runner may try twice, or in two places."""
+    """Writes an Arrow file, whole or not at all: a runner may try twice, or in two places."""
     with atomic_path(path) as unfinished:
         with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, schema) as writer:
             for batch in batches:
@@ -37,7 +37,7 @@ def write_arrow(path: pathlib.Path, batches: Iterable[pa.RecordBatch], schema: p
 
 
 def write_table(path: pathlib.Path, table: pa.Table) -> None:
-    """As `write_arrow`, one batch: its columns can be read without a copy."""
+    """Writes an Arrow file of one batch, whose columns can be read without a copy."""
     write_arrow(path, table.combine_chunks().to_batches() or [_empty(table.schema)], table.schema)
 
 
@@ -46,17 +46,17 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def map_arrow(path: pathlib.Path) -> pa.Table:
-    """A file of `write_arrow`, mapped."""
+    """Maps a file of `write_arrow` into memory."""
     return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
 def by_key(table: pa.Table) -> pa.Table:
-    """Sorted by the key; rows with the same key stay in order."""
+    """Sorts a table by its key; rows with the same key stay in order."""
     return table.take(pa.array(np.argsort(table[KEY].to_numpy(), kind="stable")))
 
 
 def bucket_of(paths: Sequence[pathlib.Path], bucket: int, bits: int) -> pa.Table:
-    """The rows of some files, each sorted by key, whose keys begin with these bits; not sorted among files."""
+    """Returns the rows of some files, each sorted by key, whose keys begin with these bits; not sorted among files."""
     slices = []
     for path in paths:
         table = map_arrow(path)
@@ -66,7 +66,7 @@ def bucket_of(paths: Sequence[pathlib.Path], bucket: int, bits: int) -> pa.Table
 
 
 def _bounds(keys: np.ndarray, bucket: int, bits: int) -> tuple[int, int]:
-    """Where a bucket begins and ends in sorted keys."""
+    """Returns where a bucket begins and ends in sorted keys."""
     width = 64 - bits
     low = np.searchsorted(keys, np.uint64(bucket << width)) if bucket else 0
     return int(low), len(keys) if bucket + 1 == 1 << bits else int(
@@ -75,12 +75,12 @@ def _bounds(keys: np.ndarray, bucket: int, bits: int) -> tuple[int, int]:
 
 
 def bits_for(size: int, bucket_bytes: int) -> int:
-    """So few bits that a bucket of a file of this size is about `bucket_bytes` at most."""
+    """Returns the number of bits with which a bucket of a file of this size is about `bucket_bytes` at most."""
     return max(0, -(-size // bucket_bytes) - 1).bit_length()
 
 
 def sums_by_key(keys: np.ndarray, *values: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The different keys, sorted, and the sums of each of some int64 arrays [N] by key."""
+    """Returns the different keys, sorted, and the sums by key of each of some int64 arrays [N]."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))[: len(keys)]
@@ -100,19 +100,19 @@ class Lookup:
         self._buckets = [map_arrow(folder / bucket_name(bucket)) for bucket in range(1 << bits)]
 
     def __call__(self, keys: np.ndarray, present: np.ndarray | None = None) -> pa.Table:
-        """The other columns' values for some keys; null where the table lacks the key.
+        """Returns the other columns' values for some keys; null where the table lacks the key.
 
         Args:
             keys: uint64 [N].
             present: bool [N], which keys count; None: all. The others are not in the table.
         """
         different, inverse = np.unique(keys, return_inverse=True)
-        found = []
+        parts = []
         for bucket, table in enumerate(self._buckets):
             low, high = _bounds(different, bucket, self._bits)
-            found.append(_rows_of(table, different[low:high]))
+            parts.append(_rows_of(table, different[low:high]))
         places = pa.array(inverse, mask=None if present is None else ~present)
-        return pa.concat_tables(found).combine_chunks().take(places).combine_chunks()
+        return pa.concat_tables(parts).combine_chunks().take(places).combine_chunks()
 
 
 def _rows_of(table: pa.Table, wanted: np.ndarray) -> pa.Table:
@@ -130,10 +130,12 @@ def bucket_name(bucket: int) -> str:
 
 
 def numbers(column: pa.ChunkedArray, missing: float = 0) -> np.ndarray:
-    """A column of numbers as an array [N]."""
-    return pc.fill_null(column, missing).combine_chunks().to_numpy(zero_copy_only=False)
+    """Returns a column of numbers as an array [N]."""
+    values: np.ndarray = pc.fill_null(column, missing).combine_chunks().to_numpy(zero_copy_only=False)
+    return values
 
 
 def present_in(column: pa.ChunkedArray) -> np.ndarray:
-    """bool [N]: where there is a value."""
-    return column.is_valid().combine_chunks().to_numpy(zero_copy_only=False)
+    """Returns where there is a value, bool [N]."""
+    present: np.ndarray = column.is_valid().combine_chunks().to_numpy(zero_copy_only=False)
+    return present

@@ -48,7 +48,7 @@ class ReadTable:
 
 
 def _single(folder: pathlib.Path, path: str, bucket: int, bits: int) -> tuple[pa.Table, Tally, list[str]]:
-    """The rows of a bucket, sorted by key; of those with the same id the first one."""
+    """Returns the rows of a bucket, sorted by key; of those with the same id the first one."""
     rows = by_key(bucket_of(sorted((folder / _PARTS).glob("*.arrow")), bucket, bits))
     keys = rows[KEY].to_numpy()
     is_first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
@@ -67,7 +67,7 @@ def _single(folder: pathlib.Path, path: str, bucket: int, bits: int) -> tuple[pa
 
 
 def make_folders(folder: pathlib.Path) -> None:
-    """What the steps write a table to."""
+    """Makes the folders that the steps write a table to."""
     for name in (_PARTS, _SINGLE, _COUNTS):
         (folder / name).mkdir(parents=True, exist_ok=True)
 
@@ -128,7 +128,7 @@ def merge_tokens(bucket: Bucket) -> Merged:
 
 
 def merge_token_counts(folder: pathlib.Path) -> None:
-    """The counts of all buckets: `<folder>/tokens.arrow`."""
+    """Adds up the counts of all buckets: writes `<folder>/tokens.arrow`."""
     counts = pa.concat_tables([map_arrow(path) for path in sorted((folder / _COUNTS).glob("*.arrow"))])
     sums = counts.group_by("token").aggregate([("lists", "sum")]).rename_columns(_TOKENS.names)
     write_table(folder / _ALL_COUNTS, sums.cast(_TOKENS))
@@ -153,10 +153,10 @@ def weigh_tokens(item: tuple[Bucket, int]) -> None:
     sums = np.bincount(row, weights, len(rows))
     largest = np.zeros(len(rows))
     np.maximum.at(largest, row, weights)
-    found = {"length": lengths, **dict(zip(WEIGHTS, (sums, sums / np.maximum(lengths, 1), largest), strict=True))}
-    for name, values in found.items():
+    weighed = {"length": lengths, **dict(zip(WEIGHTS, (sums, sums / np.maximum(lengths, 1), largest), strict=True))}
+    for name, values in weighed.items():
         rows = rows.append_column(name, pa.array(values.astype(np.float32)))
-    write_table(bucket.folder / bucket_name(bucket.number), rows.select([KEY, "tokens", *found]))
+    write_table(bucket.folder / bucket_name(bucket.number), rows.select([KEY, "tokens", *weighed]))
 
 
 class _Codes:
@@ -175,14 +175,14 @@ class _Codes:
         self.rows = pc.list_parent_indices(split).to_numpy()
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The different pairs of row and token, sorted, and how often each is there."""
+        """Returns the different pairs of row and token, sorted, and how often each is there."""
         size = max(len(self.tokens), 1)
         pairs, often = np.unique(self.rows * size + self.codes, return_counts=True)
         return pairs // size, pairs % size, often
 
 
 def shared_tokens(first: pa.Array, second: pa.Array) -> pa.Array:
-    """How many different tokens two lists [N] have in common, float32 [N]; null where one is."""
+    """Returns how many different tokens two lists [N] have in common, float32 [N]; null where one is."""
     count = len(first)
     codes = _Codes(pa.chunked_array([first, second]))
     row, token, _ = codes.pairs()

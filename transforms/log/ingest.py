@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from common.errors import InputError
+from common.hashing import splitmix64
 from common.processes import Workers
 from transforms.log.payload import PayloadWriter, payload_files, payload_rows, payload_schema, read_payload
 from transforms.log.readers import BYTES_PER_SECOND, LogBatch, LogReader, Range, Reject, plan
@@ -232,18 +233,13 @@ def _divided(split: Split, batch: LogBatch, file: int, seed: int) -> Iterator[tu
 
 
 def _uniform(seed: int, file: int, lines: np.ndarray) -> np.ndarray:
-    """Splitmix64 of the seed, and of the file's number and the line's, both from 0: float64 [N] in [0, 1)."""
+    """Hashes the seed, the file's number and the line's, both from 0, to float64 [N] in [0, 1) (SplitMix64)."""
     with np.errstate(over="ignore"):
         state = np.zeros(1, np.uint64)
         for number in (np.array([seed]), np.array([file]), lines):
-            state = _mixed(state + (number.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
-        return (state >> np.uint64(11)) * 2.0**-53
-
-
-def _mixed(z: np.ndarray) -> np.ndarray:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+            state = splitmix64(state + number.astype(np.uint64) * _GOLDEN)
+        draws: np.ndarray = (state >> np.uint64(11)) * 2.0**-53
+    return draws
 
 
 # The whole log -------------------------------------------------------------------------------------------------------
@@ -334,7 +330,7 @@ def _copy_rows(part: pathlib.Path, first: int, stop: int, writer: PayloadWriter)
 def _count(
     spec: LogSpec, split_folders: Mapping[str, pathlib.Path], rejected: int, reasons: dict[str, int]
 ) -> IngestResult:
-    """Of what lies in the folders."""
+    """Counts what lies in the folders."""
     result = IngestResult({}, {}, rejected, reasons)
     label = spec.label_columns[0]
     for name in SPLITS:
@@ -345,7 +341,7 @@ def _count(
 
 
 def _present(spec: LogSpec, folder: pathlib.Path) -> dict[str, int]:
-    """How many rows of a split have a value, by feature."""
+    """Returns by feature how many rows of a split have a value."""
     present = dict.fromkeys(spec.feature_columns, 0)
     for file in payload_files(folder):
         metadata = pa.parquet.read_metadata(file)
@@ -378,11 +374,11 @@ def _check_splits(result: IngestResult, present: dict[str, int], label: str) -> 
 
 
 def to_examples(rows: pa.RecordBatch) -> list[bytes]:
-    """Serialized tf.Examples; a null value is an absent feature."""
+    """Returns serialized tf.Examples [N]; a null value is an absent feature."""
     from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
     arrays = [_as_lists(column) for column in rows.columns]
-    return RecordBatchToExamplesEncoder().encode(pa.RecordBatch.from_arrays(arrays, names=rows.schema.names))
+    return list(RecordBatchToExamplesEncoder().encode(pa.RecordBatch.from_arrays(arrays, names=rows.schema.names)))
 
 
 def _as_lists(values: pa.Array) -> pa.Array:

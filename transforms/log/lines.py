@@ -35,11 +35,11 @@ class Lines:
         return len(self._ends)
 
     def __getitem__(self, index: int) -> bytes:
-        """A line without its end."""
+        """Returns a line without its end."""
         return self.text[self._starts[index] : self._ends[index]].removesuffix(b"\r")
 
     def without(self, lines: list[int]) -> bytes:
-        """The text of all lines but some, given in order."""
+        """Returns the text of all lines but some, given in order."""
         if not lines:
             return self.text
         starts = [0, *(self._ends[lines] + 1).tolist()]
@@ -47,7 +47,7 @@ class Lines:
         return b"".join([self.text[start:end] for start, end in zip(starts, ends, strict=True)])
 
     def not_utf8(self) -> list[int]:
-        """The lines that are no valid UTF-8."""
+        """Returns the lines that are no valid UTF-8."""
         if _is_utf8_text(self.text):
             return []
         blocks = [(first, min(first + _BLOCK, len(self))) for first in range(0, len(self), _BLOCK)]
@@ -62,10 +62,10 @@ class Lines:
         return self._not_utf8(first, middle) + self._not_utf8(middle, stop)
 
     def faults(self, width: int, not_utf8: list[int]) -> dict[int, str]:
-        """Lines that Arrow must not see, in order, and why."""
+        """Returns the lines that Arrow must not see, in order, and what is wrong with them."""
         suspects = np.concatenate([self._empty(), self._with_lone_return(), self._with_odd_quotes(), not_utf8])
-        found = ((line, self._fault(self[line], width)) for line in np.unique(suspects.astype(np.int64)).tolist())
-        return {line: fault for line, fault in found if fault}
+        faults = ((line, self._fault(self[line], width)) for line in np.unique(suspects.astype(np.int64)).tolist())
+        return {line: fault for line, fault in faults if fault}
 
     def _fault(self, line: bytes, width: int) -> str:
         if not line and width > 1:
@@ -85,11 +85,11 @@ class Lines:
     def _with_lone_return(self) -> np.ndarray:
         if b"\r" not in self.text:
             return np.empty(0, np.int64)
-        found = np.flatnonzero(self._bytes == ord("\r"))
-        return self._of(found[self._bytes[found + 1] != ord("\n")])
+        returns = np.flatnonzero(self._bytes == ord("\r"))
+        return self._of(returns[self._bytes[returns + 1] != ord("\n")])
 
     def _with_odd_quotes(self) -> np.ndarray:
-        """Lines with an odd number of quotes, or with one inside a value that does not begin with one.
+        """Returns lines with an odd number of quotes, or with one inside a value that does not begin with one.
 
         In all others every second quote closes a value, or is the first half of a doubled one.
         """
@@ -108,11 +108,11 @@ class Lines:
 
 
 def count_values(line: bytes, delimiter: bytes) -> int:
-    """How many values a line without its end has; 0 where a quote is not closed."""
+    """Returns how many values a line without its end has; 0 where a quote is not closed."""
     if delimiter != b",":
         return line.count(delimiter) + 1
-    found = list(_CSV_VALUE.finditer(line))
-    return len(found) if sum(len(value[0]) for value in found) == len(line) else 0
+    values = list(_CSV_VALUE.finditer(line))
+    return len(values) if sum(len(value[0]) for value in values) == len(line) else 0
 
 
 def is_utf8(value: bytes) -> bool:
@@ -124,7 +124,7 @@ def is_utf8(value: bytes) -> bool:
 
 
 def _is_utf8_text(text: bytes) -> bool:
-    """As is_utf8, by Arrow, which makes no string of it."""
+    """Returns whether a text is valid UTF-8: by Arrow, which makes no string of it."""
     offsets = pa.py_buffer(np.array([0, len(text)], np.int64))
     try:
         pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(text)]).cast(pa.large_string())
@@ -134,7 +134,7 @@ def _is_utf8_text(text: bytes) -> bool:
 
 
 def whole_lines(file: IO[bytes], length: int | None = None) -> Iterator[bytes]:
-    """What follows in a file, at most `length` bytes, in chunks that end at a line's end, or where that ends."""
+    """Yields what follows in a file, at most `length` bytes, in chunks of whole lines; the last may lack its end."""
     pieces: list[bytes] = []
     left = length
     while block := file.read(CHUNK_BYTES if left is None else min(CHUNK_BYTES, left)):

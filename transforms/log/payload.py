@@ -22,7 +22,7 @@ def payload_schema(spec: LogSpec) -> pa.Schema:
     return pa.schema([(name, kinds.get(name, pa.binary())) for name in spec.feature_columns + spec.label_columns])
 
 
-class PayloadWriter(contextlib.AbstractContextManager):
+class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
     """Writes rows, in their order, to `<folder>/<stem>-00000.parquet` and following, PART_ROWS rows each but the last.
 
     No row, no file. A file has its name only when it is whole.
@@ -81,12 +81,12 @@ class PayloadWriter(contextlib.AbstractContextManager):
 
 
 def payload_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The parts of a split, in the order of the log."""
+    """Returns the parts of a split, in the order of the log."""
     return sorted(folder.glob("*.parquet"))
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """The values themselves, where they are a dictionary array."""
+    """Returns the values themselves, where they are a dictionary array."""
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
@@ -100,7 +100,7 @@ def read_payload(
     batch_rows: int = ROW_GROUP_ROWS,
     as_dictionaries: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some parts, in order.
+    """Yields the rows of some parts, in order.
 
     Args:
         files: The parts.

@@ -7,7 +7,7 @@ from transforms.log.spec import LogSpec
 
 
 def raw_arrays(rows: pa.RecordBatch, spec: LogSpec, labels: bool = False) -> dict[str, np.ndarray]:
-    """[N] arrays by column, float32 with NaN and bytes objects with b"" where a value is missing.
+    """Returns [N] arrays by column: float32 with NaN, bytes objects with b"" where a value is missing.
 
     Args:
         rows: Columns as the reader gives them; binary ones may be dictionary arrays, which is faster.
@@ -23,14 +23,18 @@ def raw_arrays(rows: pa.RecordBatch, spec: LogSpec, labels: bool = False) -> dic
 
 
 def number_array(values: pa.Array) -> np.ndarray:
-    """float32 [N], NaN where a value is missing."""
-    return values.fill_null(float("nan")).to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+    """Returns float32 [N], NaN where a value is missing."""
+    numbers: np.ndarray = values.fill_null(float("nan")).to_numpy(zero_copy_only=False)
+    return numbers.astype(np.float32, copy=False)
 
 
 def text_array(values: pa.Array) -> np.ndarray:
-    """Bytes objects [N], b"" where a value is missing."""
+    """Returns bytes objects [N], b"" where a value is missing."""
+    texts: np.ndarray
     if not isinstance(values, pa.DictionaryArray):
-        return values.fill_null(b"").to_numpy(zero_copy_only=False)
+        texts = values.fill_null(b"").to_numpy(zero_copy_only=False)
+        return texts
     # One object for each different value, not for each row.
-    different = np.append(values.dictionary.to_numpy(zero_copy_only=False), b"").astype(object)
-    return different[values.indices.fill_null(len(values.dictionary)).to_numpy()]
+    texts = np.append(values.dictionary.to_numpy(zero_copy_only=False), b"").astype(object)
+    texts = texts[values.indices.fill_null(len(values.dictionary)).to_numpy()]
+    return texts

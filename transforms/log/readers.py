@@ -11,7 +11,7 @@ import gzip
 import os
 import pathlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, cast
 
 import numpy as np
@@ -86,7 +86,7 @@ class LogBatch:
 
 
 def find_files(patterns: list[str]) -> list[str]:
-    """The files that paths and globs name, each pattern's in name order.
+    """Returns the files that paths and globs name, each pattern's in name order.
 
     Raises:
         InputError: a file is missing, a glob matches nothing, or nothing was named.
@@ -100,16 +100,16 @@ def find_files(patterns: list[str]) -> list[str]:
             continue
         if pathlib.Path(pattern).is_dir():
             raise InputError(f"{pattern}: a folder; name its files, as in '{pattern}/*'")
-        found = sorted(name for name in glob.glob(pattern) if pathlib.Path(name).is_file())
-        if not found:
+        matches = sorted(name for name in glob.glob(pattern) if pathlib.Path(name).is_file())
+        if not matches:
             is_glob = glob.has_magic(pattern)
             raise InputError(f"{pattern}: {'no file matches' if is_glob else 'no such file'}; check the path")
-        files += found
+        files += matches
     return files
 
 
 def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers = _HERE) -> list[Range]:
-    """What parts of the files, in their order, can be read by themselves; those of plain text hold RANGE_BYTES, about.
+    """Cuts the files into ranges that can be read by themselves, in order; of plain text about RANGE_BYTES each.
 
     Args:
         files: The files of a log.
@@ -162,7 +162,7 @@ class LogReader:
         self._delimiter = b"," if spec.data.format == "csv" else b"\t"
 
     def read(self, path: str) -> Iterator[LogBatch]:
-        """All rows of a file, in order.
+        """Yields all rows of a file, in order.
 
         Raises:
             InputError: the file is empty, cut short, unreadable, or its columns are not those of the configuration.
@@ -174,7 +174,7 @@ class LogReader:
             yield from self.read_range(self._whole_text(path))
 
     def read_range(self, part: Range) -> Iterator[LogBatch]:
-        """All rows of a range of `plan`, in order.
+        """Yields all rows of a range of `plan`, in order.
 
         Raises:
             InputError: the file is empty, cut short, unreadable, or no longer what it was.
@@ -183,7 +183,7 @@ class LogReader:
         return read(part)
 
     def ranges(self, path: str) -> list[Range]:
-        """The ranges of one file; of text, only the first one's line is known.
+        """Returns the ranges of one file; of text, only the first one's line is known.
 
         Raises:
             InputError: as `read`.
@@ -196,7 +196,7 @@ class LogReader:
     # Text -----------------------------------------------------------------------------------------------------------
 
     def _whole_text(self, path: str) -> Range:
-        """The file after its header, as one range."""
+        """Returns the file after its header, as one range."""
         columns, header = self.spec.data.columns, b""
         is_plain = not path.endswith(".gz")
         with _mistakes(path):
@@ -211,7 +211,7 @@ class LogReader:
         return Range(path, tuple(columns), len(header), length, 1 + header.count(b"\n"), text)
 
     def _columns_of_file(self, path: str, chunk: bytes) -> tuple[list[str], bytes]:
-        """The file's column names, and the bytes of its header line (none without header)."""
+        """Returns the file's column names, and the bytes of its header line (none without header)."""
         data = self.spec.data
         if not chunk:
             raise _empty(path)
@@ -243,7 +243,7 @@ class LogReader:
                 f"it has {', '.join(names)}"
             )
 
-    def _parse_options(self, invalid=None) -> pa.csv.ParseOptions:
+    def _parse_options(self, invalid: Callable[[pa.csv.InvalidRow], str] | None = None) -> pa.csv.ParseOptions:
         return pa.csv.ParseOptions(
             delimiter=self._delimiter.decode(),
             quote_char='"' if self._delimiter == b"," else False,
@@ -288,7 +288,7 @@ class LogReader:
         return _checked(LogBatch(path, rows, first_line + kept, rejects), len(lines))
 
     def _to_table(self, text: bytes, rows: int, columns: list[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
-        """The wanted columns of whole lines as binary, and what is wrong with the rows that are not among them.
+        """Parses whole lines: the wanted columns as binary, and what is wrong with the rows that are not among them.
 
         Raises:
             pa.ArrowInvalid: a line cannot be parsed, or Arrow took two for one.
@@ -360,7 +360,7 @@ class LogReader:
     # Values ---------------------------------------------------------------------------------------------------------
 
     def _check(self, table: dict[str, pa.Array], suspects: list[int] | None) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """The good rows, and what is wrong with the others.
+        """Returns the good rows, and what is wrong with the others.
 
         Args:
             table: Binary columns; numeric ones may be numbers.
@@ -383,10 +383,10 @@ class LogReader:
 
 
 def _checked(batch: LogBatch, lines: int) -> LogBatch:
-    """No line is lost."""
+    """Raises RuntimeError where a line was lost; returns the batch."""
     if not batch.rows.num_rows == len(batch.lines) == lines - len(batch.rejects):
-        found = f"{batch.rows.num_rows} rows and {len(batch.rejects)} malformed ones"
-        raise RuntimeError(f"{batch.path}: {found} of {lines} lines")
+        counts = f"{batch.rows.num_rows} rows and {len(batch.rejects)} malformed ones"
+        raise RuntimeError(f"{batch.path}: {counts} of {lines} lines")
     return batch
 
 
@@ -404,7 +404,7 @@ def _without_rows(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:
 
 
 def _cut(whole: Range) -> Iterator[Range]:
-    """The range of a plain file in ranges of about RANGE_BYTES, none of which cuts a line."""
+    """Cuts the range of a plain file into ranges of about RANGE_BYTES, none of which cuts a line."""
     stop = whole.start + (whole.length or 0)
     with _mistakes(whole.path), _open(whole.path) as file:
         start = whole.start
@@ -416,16 +416,16 @@ def _cut(whole: Range) -> Iterator[Range]:
 
 
 def _end_of_line(file: IO[bytes]) -> int:
-    """The position after the next line's end, or the file's end or beyond."""
+    """Returns the position after the next line's end, or the file's end or beyond."""
     while block := file.read(CHUNK_BYTES):
-        if found := block.find(b"\n") + 1:
-            return file.tell() - len(block) + found
+        if end := block.find(b"\n") + 1:
+            return file.tell() - len(block) + end
     return file.tell()
 
 
 @contextlib.contextmanager
 def _mistakes(path: str) -> Iterator[None]:
-    """Errors of a text file as the user's."""
+    """Raises the errors of a text file as the user's."""
     try:
         yield
     except EOFError as error:

@@ -6,7 +6,7 @@ from transforms.log.spec import LogSpec
 
 
 def raw_schema(spec: LogSpec) -> schema_pb2.Schema:
-    """Every column is one value a row, read as a dense [N] tensor with NaN or "" where it is missing.
+    """Returns a schema of one value a row and column: dense [N] tensors, NaN or "" where a value is missing.
 
     Labels are features of this schema too; they are always present.
     """

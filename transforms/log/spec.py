@@ -11,19 +11,19 @@ RANDOM = "random"  # an encoder that starts from random weights
 
 
 def expand_names(names: list[str]) -> list[str]:
-    """['label', 'I1..I3'] -> ['label', 'I1', 'I2', 'I3'].
+    """Expands ranges of names: ['label', 'I1..I3'] -> ['label', 'I1', 'I2', 'I3'].
 
     Raises:
         ValueError: a range is empty, or larger than any log.
     """
     expanded: list[str] = []
     for name in names:
-        found = RANGE.match(name)
-        if found:
-            first, last = int(found["first"]), int(found["last"])
+        name_range = RANGE.match(name)
+        if name_range:
+            first, last = int(name_range["first"]), int(name_range["last"])
             if not 0 <= last - first < MAX_RANGE:
                 raise ValueError(f"'{name}' should name 1 to {MAX_RANGE} columns")
-            expanded += [f"{found['prefix']}{number}" for number in range(first, last + 1)]
+            expanded += [f"{name_range['prefix']}{number}" for number in range(first, last + 1)]
         else:
             expanded.append(name)
     return expanded
@@ -33,25 +33,37 @@ ColumnNames = Annotated[list[str], pydantic.AfterValidator(expand_names)]
 
 
 class Section(pydantic.BaseModel):
-    """A part of the configuration: unknown keys are errors, values do not change after validation."""
+    """A part of the configuration: unknown keys are errors, values do not change after validation.
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    The docstring below a field is its description in docs/configuration.md, and what follows `Example:` in a class's
+    docstring is YAML that a configuration may contain.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class Split(Section):
-    """How rows are divided into train, validation and test.
+    """How rows are divided into training, validation and test rows.
 
-    `order` keeps the log's order: the last `test` share is the test set, the `validation` share before it is the
-    validation set. `hash` draws the same shares by a hash of the seed, the file's number and the row's line in it.
-    `time` compares `column`, as text, with `validation_from` and `test_from`.
+    Example:
+        data: {split: {by: time, column: day, validation_from: "2026-05-01", test_from: "2026-06-01"}}
     """
 
     by: Literal["order", "hash", "time"] = "order"
+    """`order` keeps the log's order: the last rows are the test set, those before them the validation set. `hash` draws
+    rows by a hash of the seed, the file's number and the row's line in it. `time` compares `column` with two
+    boundaries.
+    """
     validation: float = pydantic.Field(0.1, gt=0, lt=1)
+    """Share of the rows for validation (`order` and `hash`)."""
     test: float = pydantic.Field(0.1, gt=0, lt=1)
-    column: str | None = None
-    validation_from: str | None = None
-    test_from: str | None = None
+    """Share of the rows for the test (`order` and `hash`)."""
+    column: str | None = pydantic.Field(None, examples=["day"])
+    """Column that is compared, as text (`time` only)."""
+    validation_from: str | None = pydantic.Field(None, examples=["2026-05-01"])
+    """Rows from this value on, up to `test_from`, are validation rows (`time` only)."""
+    test_from: str | None = pydantic.Field(None, examples=["2026-06-01"])
+    """Rows from this value on are test rows (`time` only)."""
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Split":
@@ -68,27 +80,45 @@ class Split(Section):
         return self
 
     def seed(self, seed: int) -> int:
-        """What of a run's seed the splits depend on: only a hash split does, others are the same for all seeds."""
+        """Returns the seed of the splits: the run's for a hash split, 0 for the others, which draw nothing."""
         return seed if self.by == "hash" else 0
 
 
 class Data(Section):
     """The raw log: where it is, what its lines look like, how it is split.
 
-    `columns` names the columns of a file without header, in order; with `header: true` (or Parquet) it may be left
-    out, or lists columns that the header must have. `labels` maps a task to its 0/1 column; the first is primary.
-    Up to `max_distinct_values` different values of a column are counted exactly; with more, rare ones are counted as
-    fewer than they are, by at most the column's rows / (max_distinct_values + 1).
+    Example:
+        data:
+          paths: ["logs/*.tsv.gz"]
+          format: tsv
+          columns: [label, I1..I13, C1..C26]
+          labels: {ctr: label}
+          split: {by: order, validation: 0.1, test: 0.1}
+        features: [{columns: [I1..I13], kind: numeric}]
     """
 
-    paths: list[str] = []
+    paths: list[str] = pydantic.Field([], examples=[["logs/2026-05-*.tsv.gz"]])
+    """Files and globs, in the log's order; `--data` on the command line takes their place."""
     format: Literal["tsv", "csv", "parquet"] = "tsv"
+    """Format of the files: tab- or comma-separated text, UTF-8, plain or gzip; or Parquet."""
     header: bool = False
-    columns: ColumnNames = []
-    labels: dict[str, str] = pydantic.Field(min_length=1)
+    """Whether the first line of each text file names the columns. Parquet files always name theirs."""
+    columns: ColumnNames = pydantic.Field([], examples=[["label", "I1..I13"]])
+    """Names of a headerless file's columns, in order; `I1..I13` is short for thirteen names. With a header, or Parquet,
+    it may be left out, or lists columns that the header must have.
+    """
+    labels: dict[str, str] = pydantic.Field(min_length=1, examples=[{"ctr": "click"}])
+    """Maps each task to its 0/1 column; the first task is the primary one, which gates and early stopping judge."""
     split: Split = Split()
+    """How rows are divided into training, validation and test rows."""
     max_bad_row_rate: float = pydantic.Field(0.01, ge=0, le=1)
+    """Share of malformed rows above which the run stops; below it they go to `dead_letter/`. A log with twice as many
+    is not read to its end.
+    """
     max_distinct_values: int = pydantic.Field(2_000_000, ge=1)
+    """Different values of a column that are counted exactly. With more, rare ones are counted as fewer than they are,
+    by at most the column's rows / (max_distinct_values + 1); the run says by how much.
+    """
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Data":
@@ -108,8 +138,12 @@ class Data(Section):
 
 
 class _Columns(Section):
-    columns: ColumnNames = pydantic.Field(min_length=1)
+    columns: ColumnNames = pydantic.Field(min_length=1, examples=[["I1..I13"], ["device", "shop"]])
+    """Columns of the log that are treated alike; `I1..I13` is short for thirteen names."""
     role: Literal["feature", "position"] = "feature"
+    """`position`: the place where an ad was shown, which is not known when a model is asked: `serving.position` may
+    give it one value for every request.
+    """
 
 
 class Numeric(_Columns):
@@ -117,17 +151,25 @@ class Numeric(_Columns):
 
     Buckets: `log_bucketize`: floor(ln x); `bars_bucketize`: floor(ln(x)^2) for x > 2, else x (BARS);
     `quantile_bucketize`: `buckets` of equally many rows; `min_max`: floor((x - min) / (max - min) * (buckets - 1)),
-    clipped to the first and the last, 101 buckets unless told otherwise (BERT4CTR, section 3.2).
+    clipped to the first and the last (BERT4CTR, section 3.2).
 
     Dense: `standardize`: (x - mean) / standard deviation, missing = 0; `quantile_normalize`: to uniform in [0, 1] by
     linear interpolation between 1,000 quantiles, missing = 0.5 (Hiformer, section 3.1.2).
+
+    Example:
+        features:
+          - {columns: [I1..I13], kind: numeric, transform: quantile_bucketize, buckets: 50}
+          - {columns: [age], kind: numeric, transform: standardize}
     """
 
     kind: Literal["numeric"]
+    """The kind of feature."""
     transform: Literal[
         "log_bucketize", "bars_bucketize", "quantile_bucketize", "min_max", "standardize", "quantile_normalize"
     ] = "log_bucketize"
-    buckets: int | None = pydantic.Field(None, ge=2)
+    """What becomes of the number: the first four give a bucket (a field), the last two a dense feature."""
+    buckets: int | None = pydantic.Field(None, ge=2, examples=[50])
+    """Number of buckets of `quantile_bucketize`, which needs it, and of `min_max`; null: 101 of `min_max`."""
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Numeric":
@@ -143,25 +185,35 @@ class Numeric(_Columns):
 
 
 class _Vocabulary(_Columns):
-    """A vocabulary: the `top_k` most frequent values of the training rows that occur at least `min_count` times; the
-    rest is unknown, or one of `oov_buckets` unknown ids by a hash of the value."""
+    """A vocabulary: values of the training rows that have an id of their own; the rest shares the unknown ids."""
 
-    top_k: int | None = pydantic.Field(None, ge=1)
+    top_k: int | None = pydantic.Field(None, ge=1, examples=[500_000])
+    """Size of the vocabulary: so many of the most frequent values of the training rows; null: all of them."""
     min_count: int = pydantic.Field(1, ge=1)
+    """A value that occurs less often among the training rows is not in the vocabulary."""
     oov_buckets: int = pydantic.Field(1, ge=1)
+    """Ids of values outside the vocabulary, which share them by a hash of the value."""
 
 
 class Categorical(_Vocabulary):
-    """A value out of many, by `vocabulary`, or by `hash`: one of `buckets` ids by a hash of the value.
+    """A value out of many.
 
-    `missing_rate` (BERT4CTR's robust training, appendix A.2): this share of the training rows' values is made missing,
-    so that the missing id is trained, and a value outside the vocabulary takes that id.
+    Example:
+        features:
+          - {columns: [device, shop], kind: categorical, top_k: 500000, min_count: 10}
+          - {columns: [user], kind: categorical, transform: hash, buckets: 100000}
     """
 
     kind: Literal["categorical"]
+    """The kind of feature."""
     transform: Literal["vocabulary", "hash"] = "vocabulary"
-    buckets: int | None = pydantic.Field(None, ge=2)
+    """`vocabulary` gives the training rows' values ids of their own; `hash` gives one of `buckets` ids by a hash."""
+    buckets: int | None = pydantic.Field(None, ge=2, examples=[100_000])
+    """Number of ids of `hash`, which needs it."""
     missing_rate: float = pydantic.Field(0.0, ge=0, lt=1)
+    """Share of the training rows' values that is made missing, so that the missing id is trained; a value outside the
+    vocabulary then takes that id (BERT4CTR's robust training, appendix A.2).
+    """
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Categorical":
@@ -175,37 +227,64 @@ class Categorical(_Vocabulary):
 
 
 class Multivalent(_Vocabulary):
-    """Several values in one string, as `615|1545|75`; the field's embedding is the sum of their embeddings."""
+    """Several values in one string, as `615|1545|75`; the field's embedding is the sum of their embeddings.
+
+    Example:
+        features: [{columns: [interests], kind: multivalent, max_length: 10, top_k: 50000}]
+    """
 
     kind: Literal["multivalent"]
+    """The kind of feature."""
     separator: str = pydantic.Field("|", min_length=1)
-    max_length: int = pydantic.Field(ge=1)
+    """What stands between two values."""
+    max_length: int = pydantic.Field(ge=1, examples=[10])
+    """Values that are read of one string, at most."""
 
 
 class Time(_Columns):
-    """An hour as YYMMDDHH. Gives the fields <column>_hour, <column>_weekday and <column>_is_weekend."""
+    """An hour as YYMMDDHH. Gives the fields `<column>_hour`, `<column>_weekday` and `<column>_is_weekend`.
+
+    Example:
+        features: [{columns: [hour], kind: time}]
+    """
 
     kind: Literal["time"]
+    """The kind of feature."""
 
 
 class Text(Section):
-    """One or two texts, read as one sequence of `length` tokens: [CLS] a [SEP], or [CLS] a [SEP] b [SEP].
+    """One or two texts, read as one sequence of tokens: [CLS] a [SEP], or [CLS] a [SEP] b [SEP].
 
-    `encoder` is where the model's text encoder starts from: the folder of a HuggingFace checkpoint (BERT or RoBERTa),
-    hf://owner/name, or random. `tokens: checkpoint` takes the checkpoint's tokenizer; `tokens: vocabulary` splits at
-    `separator` and keeps the `top_k` tokens of the training rows, by their count or by their TF x IDF, behind the
-    special tokens.
+    A configuration has one feature of this kind at most, for the models with a text.
+
+    Example:
+        features:
+          - {columns: [query, title], kind: text, length: 16, tokens: vocabulary, separator: " ", top_k: 500}
     """
 
     kind: Literal["text"]
-    columns: ColumnNames = pydantic.Field(min_length=1)
-    encoder: str = pydantic.Field("random", min_length=1)
-    length: int = pydantic.Field(ge=4, le=1 << 14)
+    """The kind of feature."""
+    columns: ColumnNames = pydantic.Field(min_length=1, examples=[["query", "title"]])
+    """The one or two columns."""
+    encoder: str = pydantic.Field("random", min_length=1, examples=["checkpoints/bert", "hf://owner/name"])
+    """Where the model's text encoder starts from: the folder of a HuggingFace checkpoint (BERT or RoBERTa),
+    `hf://owner/name`, or `random`.
+    """
+    length: int = pydantic.Field(ge=4, le=1 << 14, examples=[64])
+    """Tokens of the sequence, special tokens included; a longer one is cut, a shorter one padded."""
     tokens: Literal["checkpoint", "vocabulary"] = "checkpoint"
-    separator: str | None = pydantic.Field(None, min_length=1)
-    top_k: int | None = pydantic.Field(None, ge=1)
+    """`checkpoint` takes the checkpoint's tokenizer; `vocabulary` splits at `separator` and keeps the `top_k` tokens of
+    the training rows, behind the special tokens.
+    """
+    separator: str | None = pydantic.Field(None, min_length=1, examples=["|", " "])
+    """What stands between two tokens (`tokens: vocabulary`, which needs it)."""
+    top_k: int | None = pydantic.Field(None, ge=1, examples=[300_000])
+    """Tokens that are kept, at most; null: all (`tokens: vocabulary` only)."""
     min_count: int = pydantic.Field(1, ge=1)
+    """A token that occurs less often among the training rows is not kept (`tokens: vocabulary` only)."""
     rank_by: Literal["count", "tf_idf"] = "count"
+    """Which tokens `top_k` keeps: those of the greatest count, or of the greatest TF x IDF (`tokens: vocabulary` only).
+    """
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Text":
@@ -229,7 +308,11 @@ class LogSpec(Section):
     """What the reader and the transform need to know: `data` and `features` together."""
 
     data: Data
-    features: list[Feature] = pydantic.Field(min_length=1)
+    """The raw log: where it is, what its lines look like, how it is split."""
+    features: list[Feature] = pydantic.Field(
+        min_length=1, examples=[[{"columns": ["device"], "kind": "categorical", "min_count": 5}]]
+    )
+    """Groups of columns that the model sees, each with its kind and transform."""
 
     @pydantic.model_validator(mode="after")
     def _columns_exist(self) -> "LogSpec":

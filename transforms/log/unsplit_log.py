@@ -48,9 +48,9 @@ def write_whole_log(
     """
     ranges = plan(list(files), spec, labels, workers)
     todo = [_RangeToWrite(spec, part, labels, folder, number) for number, part in enumerate(ranges)]
-    found = workers.map(_write, todo, sum(part.size for part in ranges) / BYTES_PER_SECOND)
-    rows, rejected = sum(counts.rows for counts in found), sum(counts.rejected for counts in found)
-    first = next((counts.first for counts in found if counts.first), "")
+    results = workers.map(_write, todo, sum(part.size for part in ranges) / BYTES_PER_SECOND)
+    rows, rejected = sum(counts.rows for counts in results), sum(counts.rejected for counts in results)
+    first = next((counts.first for counts in results if counts.first), "")
     if rejected > spec.data.max_bad_row_rate * (rows + rejected) or not rows:
         raise InputError(
             f"{first}; {rejected} of {rows + rejected} rows are malformed, above data.max_bad_row_rate "

@@ -17,7 +17,7 @@ _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def to_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
-    """float32 of binary values."""
+    """Returns float32 of binary values."""
     suspects = _not_of_digits(values)
     if len(suspects) < len(values) // 32:
         bad = _no_numbers(values, suspects)
@@ -34,14 +34,14 @@ def to_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
 
 
 def as_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
-    """float32 of numbers; NaN is a missing one."""
+    """Returns float32 of numbers; NaN is a missing one."""
     numbers = values.cast(pa.float32(), safe=False)
     numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float32()), numbers)
     return _finite(numbers, values, name, faults)
 
 
 def to_labels(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
-    """float32 0 or 1 of binary values."""
+    """Returns float32 0 or 1 of binary values."""
     one = pc.is_in(values, value_set=pa.array([b"1", b"1.0"]))
     zero = pc.is_in(values, value_set=pa.array([b"0", b"0.0"]))
     for row in np.flatnonzero(~pc.or_(one, zero).to_numpy(zero_copy_only=False)).tolist():
@@ -52,7 +52,7 @@ def to_labels(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
 
 
 def check_utf8(values: pa.Array, name: str, faults: dict[int, str]) -> None:
-    """Of all binary values."""
+    """Notes the binary values that are no valid UTF-8."""
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -60,14 +60,14 @@ def check_utf8(values: pa.Array, name: str, faults: dict[int, str]) -> None:
 
 
 def check_utf8_of(rows: Sequence[int], values: pa.Array, name: str, faults: dict[int, str]) -> None:
-    """Of the binary values of some rows."""
+    """Notes those of some rows' binary values that are no valid UTF-8."""
     for row in rows:
         if row not in faults and not is_utf8(values[row].as_py() or b""):
             faults[row] = f"{name}: invalid UTF-8"
 
 
 def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
-    """A Parquet column as the bytes that a text file would hold; an empty string is missing.
+    """Returns a Parquet column as the bytes that a text file would hold; an empty string is missing.
 
     Raises:
         InputError: the column holds no value per row.
@@ -85,7 +85,7 @@ def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
 
 
 def _null_where(rows: np.ndarray, values: pa.Array) -> pa.Array:
-    """Binary values, null in some rows."""
+    """Returns binary values that are null in some rows."""
     if not len(rows):
         return values
     keep = np.ones(len(values), bool)
@@ -98,7 +98,7 @@ def _null_where(rows: np.ndarray, values: pa.Array) -> pa.Array:
 
 
 def _cast(values: pa.Array) -> pa.Array:
-    """float32; not finite where that is written, or where the number is too large.
+    """Returns float32; not finite where that is written, or where the number is too large.
 
     Raises:
         pa.ArrowInvalid: there is a value that is no number.
@@ -107,25 +107,27 @@ def _cast(values: pa.Array) -> pa.Array:
 
 
 def _not_of_digits(values: pa.Array) -> np.ndarray:
-    """The rows of binary values that hold something else than digits."""
+    """Returns the rows of binary values that hold something else than digits."""
     _, offsets, contents = values.buffers()
     if contents is None:
         return np.empty(0, np.int64)
     ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     text = np.frombuffer(contents, np.uint8)[ends[0] : ends[-1]]
     positions = ends[0] + np.flatnonzero(text - np.uint8(ord("0")) > 9)  # what lies before "0" wraps round
-    rows = np.searchsorted(ends, positions, side="right") - 1
-    return rows[np.diff(rows, prepend=-1) > 0]
+    rows: np.ndarray = np.searchsorted(ends, positions, side="right") - 1
+    rows = rows[np.diff(rows, prepend=-1) > 0]
+    return rows
 
 
 def _no_numbers(values: pa.Array, rows: np.ndarray) -> np.ndarray:
-    """Those of the rows whose value is no number."""
+    """Returns those of the rows whose value is no number."""
     if not len(rows):
         return rows
     is_number = pc.match_substring_regex(values.take(pa.array(rows)), f"^(?:{_NUMBER.pattern.decode()})$").fill_null(
         True
     )
-    return rows[~is_number.to_numpy(zero_copy_only=False)]
+    wrong: np.ndarray = rows[~is_number.to_numpy(zero_copy_only=False)]
+    return wrong
 
 
 def _finite(numbers: pa.Array, values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:

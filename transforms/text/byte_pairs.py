@@ -51,7 +51,7 @@ class BytePairs:
         self._size = len(files.vocabulary)
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """string [N] -> what is merged by itself, string [N, (words)].
+        """Cuts texts, string [N], into what is merged by itself, string [N, (words)].
 
         GPT-2's pattern leaves the last white space before a word to the word: `\\s+(?!\\S)`. RE2 has no lookahead; here
         texts are first cut before that last one, which is never in the middle of a word.
@@ -69,14 +69,14 @@ class BytePairs:
         return _flat(words, parts)
 
     def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """string [N] -> int32 [N, (tokens)], without special tokens."""
+        """Returns the tokens of texts, string [N] -> int32 [N, (tokens)], without special tokens."""
         words = self.words(texts)
         different, places = tf.unique(words.flat_values)
-        found = tf.gather(self._merge(different), places)
-        return _flat(found, words)
+        tokens = tf.gather(self._merge(different), places)
+        return _flat(tokens, words)
 
     def _merge(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """string [W] -> int32 [W, (tokens)]."""
+        """Returns the tokens of words, string [W] -> int32 [W, (tokens)]."""
         lengths = tf.strings.length(words)
         characters = tf.cast(tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8), tf.int32)
         word = tf.repeat(tf.range(tf.size(words)), lengths)
@@ -106,13 +106,13 @@ class BytePairs:
 
 
 def _place_in_run(flags: tf.Tensor) -> tf.Tensor:
-    """1, 2, 3 and so on for the flags that are set in a row."""
+    """Returns 1, 2, 3 and so on for the flags that are set in a row."""
     before = tf.concat([[-1], tf.cast(tf.where(~flags)[:, 0], tf.int32)], 0)
     return tf.range(tf.size(flags)) - tf.gather(before, tf.cumsum(tf.cast(~flags, tf.int32)))
 
 
 def _flat(inner: tf.RaggedTensor, outer: tf.RaggedTensor) -> tf.RaggedTensor:
-    """What each value of `outer` has become, as one row for each row of `outer`."""
+    """Returns what each value of `outer` has become, as one row for each row of `outer`."""
     return tf.RaggedTensor.from_nested_row_splits(inner.flat_values, [outer.row_splits, inner.row_splits]).merge_dims(
         1, 2
     )
@@ -126,7 +126,7 @@ def signs() -> list[str]:
 
 
 def _merges(files: TokenizerFiles) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs as first * tokens + second, ascending, int64; their ranks and what they become, int32."""
+    """Returns the pairs as first * tokens + second, ascending, int64; their ranks and what they become, int32."""
     ids = files.ids
     # A pair that comes twice has its last rank, as HuggingFace reads it.
     rank = {ids[a] * len(ids) + ids[b]: (index, ids[a + b]) for index, (a, b) in enumerate(files.merges)}

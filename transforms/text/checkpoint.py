@@ -12,7 +12,7 @@ FILES = ("*.json", "*.txt", "*.safetensors")
 
 
 def find_checkpoint(encoder: str) -> pathlib.Path | None:
-    """The folder of `text.encoder`; None for random. hf://owner/name is fetched where it is not there yet.
+    """Returns the folder of `text.encoder`, None for random; fetches hf://owner/name where it is not there yet.
 
     Raises:
         InputError: there is no such folder, or it cannot be fetched.
@@ -41,7 +41,7 @@ def _fetch(encoder: str) -> pathlib.Path:
 
 
 def checkpoint_fingerprint(encoder: str) -> str:
-    """A hash of the checkpoint's files, so that another one is never taken for it; "" for random.
+    """Returns a hash of the checkpoint's files, which names it in caches; "" for random.
 
     Raises:
         InputError: as `find_checkpoint`.

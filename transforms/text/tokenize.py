@@ -34,7 +34,7 @@ class Tokenizer(Protocol):
     segments: bool
 
     def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """string [N] -> int32 [N, (tokens)], without special tokens."""
+        """Returns the tokens of texts, string [N] -> int32 [N, (tokens)], without special tokens."""
 
 
 class TokenLists:
@@ -63,7 +63,7 @@ class TokenLists:
 
 
 def tokenize(columns: Sequence[tf.Tensor], feature: Text, vocabulary: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
-    """One or two columns, string [N] each, as a model reads them: tokens and segments, int32 [N, T].
+    """Returns tokens and segments, int32 [N, T] each, of one or two columns, string [N] each.
 
     Args:
         columns: The texts; "" is an empty segment.
@@ -84,7 +84,7 @@ def tokenize(columns: Sequence[tf.Tensor], feature: Text, vocabulary: Any = None
 
 
 def text_map(feature: Text, vocabulary_size: int | None = None) -> TextMap:
-    """What a model is told of the text.
+    """Returns what a model needs to know of the text.
 
     Args:
         feature: The text.
@@ -107,7 +107,7 @@ def _map(feature: Text, size: int, special: dict[str, int], numbers: tuple[int, 
 
 
 def read_tokenizer(encoder: str) -> tuple[WordPiece | BytePairs, int]:
-    """The tokenizer of a checkpoint, and the number of rows of its token table.
+    """Returns the tokenizer of a checkpoint, and the number of rows of its token table.
 
     Raises:
         InputError: the folder is no checkpoint of a BERT or RoBERTa, or its tokenizer is not that of its weights.

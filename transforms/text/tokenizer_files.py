@@ -65,7 +65,7 @@ class TokenizerFiles:
         return self.ids[token]
 
     def special(self, defaults: dict[str, tuple[str, str]]) -> dict[str, int]:
-        """The ids of special tokens by name: `defaults` has the key in tokenizer_config.json and the usual token.
+        """Returns the ids of special tokens by name.
 
         Raises:
             InputError: the vocabulary lacks one.
@@ -77,7 +77,7 @@ class TokenizerFiles:
 
 
 def read_word_piece(folder: pathlib.Path) -> TokenizerFiles:
-    """The files of BERT's tokenizer: vocab.txt, else tokenizer.json; tokenizer_config.json's options come first.
+    """Reads BERT's tokenizer: vocab.txt, else tokenizer.json; tokenizer_config.json's options come first.
 
     Raises:
         InputError: a file is absent or damaged, or tokenizer.json is of another kind.
@@ -130,22 +130,24 @@ def read_byte_pairs(folder: pathlib.Path) -> TokenizerFiles:
 
 
 def _read_whole(path: pathlib.Path, types: dict[str, str | None], needed: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """tokenizer.json, whose parts are of these types; None: there is no such part."""
+    """Reads tokenizer.json, whose parts must be of these types; None: there is no such part."""
     whole = _read_json(path)
     for part, wanted in types.items():
-        found = whole.get(part) or {}
-        kind = found.get("type")
+        section = whole.get(part) or {}
+        kind = section.get("type")
         if kind != wanted:
             raise InputError(f"{path}: {part} is {kind}, not {wanted}; {_OTHER}")
         for key, value in needed.get(part, {}).items():
             # An affix may be absent or null where there is none.
-            if found.get(key, value) != value and (found[key] or value):
-                raise InputError(f"{path}: {part}.{key} is {json.dumps(found[key])}, not {json.dumps(value)}; {_OTHER}")
+            if section.get(key, value) != value and (section[key] or value):
+                raise InputError(
+                    f"{path}: {part}.{key} is {json.dumps(section[key])}, not {json.dumps(value)}; {_OTHER}"
+                )
     return whole
 
 
 def _all_ids(path: pathlib.Path, whole: dict[str, Any]) -> dict[str, int]:
-    """The model's vocabulary, and the tokens that were added behind it."""
+    """Returns the model's vocabulary, and the tokens that were added behind it."""
     ids = whole["model"].get("vocab")
     if not isinstance(ids, dict) or not ids:
         raise InputError(f"{path}: has no model.vocab; {_FOLDER}")
@@ -168,13 +170,13 @@ def _read_lines(path: pathlib.Path) -> list[str]:
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Nothing where there is no such file."""
+    """Returns the object of a JSON file, empty where there is no such file."""
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_bytes())
+        values = json.loads(path.read_bytes())
     except ValueError as error:
         raise InputError(f"{path}: is damaged ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise InputError(f"{path}: is damaged (it holds no object)")
-    return found
+    return values

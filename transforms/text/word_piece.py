@@ -62,7 +62,7 @@ class WordPiece:
         )
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """string [N] -> the words and signs that are looked up, string [N, (words)]."""
+        """Cuts texts, string [N], into the words and signs that are looked up, string [N, (words)]."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         texts = tf.strings.regex_replace(texts, _SPACE, " ")
         texts = tf.strings.regex_replace(texts, _CONTROL, "")
@@ -78,7 +78,7 @@ class WordPiece:
         return tf.strings.split(texts, " ")
 
     def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """string [N] -> int32 [N, (tokens)], without special tokens."""
+        """Returns the tokens of texts, string [N] -> int32 [N, (tokens)], without special tokens."""
         words = self.words(texts)
         filled = tf.ragged.boolean_mask(words, tf.not_equal(words, ""))
         return tf.cast(self._word_piece.tokenize(filled).merge_dims(1, 2), tf.int32)
@@ -87,7 +87,7 @@ class WordPiece:
 def join_segments(
     segments: list[tf.RaggedTensor], length: int, classify: int, separator: int, padding: int, between: int = 1
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """[CLS] a [SEP] or [CLS] a [SEP] b [SEP], cut where it is too long, padded behind.
+    """Joins segments to [CLS] a [SEP] or [CLS] a [SEP] b [SEP], cut where it is too long, padded behind.
 
     Of two segments the longer is cut first; of two that are both too long, the shorter keeps half, as HuggingFace's
     `longest_first` does it.
@@ -133,6 +133,6 @@ def _longest_first(first: tf.Tensor, second: tf.Tensor, room: int) -> list[tf.Te
 
 
 def _first(rows: tf.RaggedTensor, sizes: tf.Tensor) -> tf.RaggedTensor:
-    """The first `sizes` values of every row."""
+    """Returns the first `sizes` values of every row."""
     positions = tf.ragged.range(rows.row_lengths())
     return tf.ragged.boolean_mask(rows, positions < tf.cast(sizes, positions.dtype)[:, None])

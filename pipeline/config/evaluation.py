@@ -1,0 +1,87 @@
+"""The `evaluation`, `gates` and `statistics` parts of a run's configuration."""
+
+from typing import Literal
+
+import pydantic
+
+from pipeline.config.model import Model
+from transforms.log.spec import Section
+
+
+class Tail(Section):
+    """A slice of rare rows: those whose combination of some columns' values is rare among the training rows.
+
+    Example:
+        evaluation: {tail: {columns: [query, ad], max_count: 2}}
+    """
+
+    columns: list[str] = pydantic.Field(min_length=1, examples=[["query", "ad"]])
+    """Feature columns whose values are combined."""
+    max_count: int = pydantic.Field(2, ge=0)
+    """A test row belongs to the slice where its combination occurs in at most so many training rows."""
+
+
+class Evaluation(Section):
+    """What the report shows of the model besides the metrics of all test rows.
+
+    Example:
+        evaluation: {slices: [device], baseline: {name: lr}}
+    """
+
+    slices: list[str] = pydantic.Field([], examples=[["device"]])
+    """Feature columns: the metrics are shown for each of their values."""
+    tail: Tail | None = None
+    """The slice of rare combinations; null: none."""
+    baseline: Model | None = pydantic.Field(None, examples=[{"name": "lr"}])
+    """A model that is trained beside, for comparison, with the keys of `model`; null: none."""
+
+
+class Bounds(Section):
+    """Limits that a metric must keep, ends included; one of them may be left out.
+
+    Example:
+        gates: {auc: {min: 0.75}, log_loss: {max: 0.46}, calibration: {min: 0.9, max: 1.1}}
+    """
+
+    min: float | None = pydantic.Field(None, examples=[0.75])
+    """The least value that passes; null: no lower limit."""
+    max: float | None = pydantic.Field(None, examples=[0.46])
+    """The greatest value that passes; null: no upper limit."""
+
+    @pydantic.model_validator(mode="after")
+    def _some(self) -> "Bounds":
+        if self.min is None and self.max is None:
+            raise ValueError("give min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError("min is above max")
+        return self
+
+
+class Gates(Section):
+    """What a model must reach on the test rows to be pushed.
+
+    Example:
+        gates: {auc: {min: 0.75}, calibration: {min: 0.9, max: 1.1}, max_drop: {auc: 0.002}}
+    """
+
+    auc: Bounds | None = None
+    """Limits of the area under the ROC curve, 0 to 1; null: none."""
+    log_loss: Bounds | None = None
+    """Limits of the mean log loss, in nats per row; null: none."""
+    calibration: Bounds | None = None
+    """Limits of the mean prediction divided by the observed click-through rate, 1 when both agree; null: none."""
+    max_drop: dict[Literal["auc", "log_loss"], float] = {"auc": 0.001}
+    """How much worse than the last blessed model it may be, per metric (auc: how much lower; log_loss: how much
+    higher).
+    """
+
+
+class Statistics(Section):
+    """How the statistics of the splits are computed.
+
+    Example:
+        statistics: {max_rows: 1000000}
+    """
+
+    max_rows: int = pydantic.Field(100_000, ge=1000)
+    """A split of more rows has the statistics of a uniform sample of about so many; the report says so."""

@@ -1,0 +1,179 @@
+"""Prints the reference of all configuration keys: `python -m pipeline.config.reference > docs/configuration.md`."""
+
+import html
+import inspect
+import re
+import textwrap
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+import annotated_types
+import pydantic
+import yaml
+from pydantic.fields import FieldInfo
+
+from pipeline.config.run_config import RunConfig
+
+INTRODUCTION = """\
+# Configuration
+
+<!-- Printed by `python -m pipeline.config.reference` from pipeline/config/ and transforms/log/spec.py: edit those. -->
+
+One YAML file says everything about a run. An unknown key, a value of a wrong type or a missing required key is one line
+on the terminal that names the file, the key and what was expected, and exit code 2.
+
+Any key can be given on the command line as well, its value as YAML: `--set training.epochs=2`,
+`--set 'gates={auc: {min: 0.7}}'`. The files in `configs/` are complete examples.
+"""
+_WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null", Any: "anything"}
+
+
+class Part(NamedTuple):
+    """A class of the configuration, and the keys below which its own keys stand."""
+
+    section: type[pydantic.BaseModel]
+    places: list[str]
+
+    @property
+    def heading(self) -> str:
+        return ", ".join(self.places) or "The file's top level"
+
+    @property
+    def link(self) -> str:
+        """The heading's anchor, as GitHub and Python-Markdown make it."""
+        return re.sub(r"[^\w\- ]", "", self.heading).strip().lower().replace(" ", "-")
+
+    @property
+    def meaning(self) -> str:
+        return self._documentation[0].strip()
+
+    @property
+    def example(self) -> str:
+        """YAML that a configuration may contain."""
+        return textwrap.dedent(self._documentation[1].strip("\n"))
+
+    @property
+    def _documentation(self) -> tuple[str, str]:
+        before, _, after = (inspect.getdoc(self.section) or "").partition("Example:\n")
+        return before, after
+
+
+def parts() -> list[Part]:
+    """Returns all parts of a configuration, each after the part that contains it."""
+    places: dict[type[pydantic.BaseModel], list[str]] = {RunConfig: []}
+    for section, place in _below(RunConfig, ""):
+        places.setdefault(section, []).append(place)
+    return [Part(section, places[section]) for section in places]
+
+
+def _below(section: type[pydantic.BaseModel], place: str) -> Iterator[tuple[type[pydantic.BaseModel], str]]:
+    for name, field in section.model_fields.items():
+        key = f"{place}.{name}" if place else name
+        for inner, suffix in _sections(field.annotation):
+            yield inner, f"`{key}{suffix}`" if not _kind(inner) else f"`{key}` of kind `{_kind(inner)}`"
+            yield from _below(inner, f"{key}{suffix}")
+
+
+def _sections(annotation: Any, suffix: str = "") -> Iterator[tuple[type[pydantic.BaseModel], str]]:
+    """Yields the sections that a type contains, and what stands between the key and theirs."""
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
+        yield annotation, suffix
+    for inner in get_args(annotation):
+        yield from _sections(inner, suffix + ".NAME" if get_origin(annotation) is dict else suffix)
+
+
+def _kind(section: type[pydantic.BaseModel]) -> str:
+    """Returns the value of `kind` that stands for the section, or nothing."""
+    field = section.model_fields.get("kind")
+    return str(get_args(field.annotation)[0]) if field else ""
+
+
+def reference() -> str:
+    """Returns the reference as Markdown: one heading a part, with a table of its keys and an example."""
+    known = parts()
+    return "\n".join([INTRODUCTION, *(_chapter(part, known) for part in known)])
+
+
+def _chapter(part: Part, known: list[Part]) -> str:
+    rows = [_row(name, field, known) for name, field in part.section.model_fields.items()]
+    header = "| key | type | default | meaning | example |\n|---|---|---|---|---|"
+    table = "\n".join([header, *rows])
+    return f"## {part.heading}\n\n{part.meaning}\n\n{table}\n\n```yaml\n{part.example}\n```\n"
+
+
+def _row(name: str, field: FieldInfo, known: list[Part]) -> str:
+    meaning = " ".join((field.description or "").split())
+    example = ", ".join(_code(_yaml(value)) for value in field.examples or [])
+    return f"| `{name}` | {_type(field, known)} | {_default(field)} | {_cell(meaning)} | {example} |"
+
+
+def _type(field: FieldInfo, known: list[Part]) -> str:
+    return ", ".join([_words(field.annotation, known), *_limits(field.metadata)])
+
+
+def _words(annotation: Any, known: list[Part]) -> str:
+    """Returns a type in plain words, with links to the sections that it names."""
+    for part in known:
+        if annotation is part.section:
+            return f"[{_kind(part.section) or 'section'}](#{part.link})"
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return _either([f"`{value}`" for value in arguments])
+    if origin is Annotated:
+        rules = [rule for field in annotation.__metadata__ for rule in getattr(field, "metadata", [])]
+        return ", ".join([_words(arguments[0], known), *_limits(rules)])
+    if origin is list:
+        return f"list of {_words(arguments[0], known)}"
+    if origin is dict:
+        return f"mapping of {_words(arguments[0], known)} to {_words(arguments[1], known)}"
+    if origin in (Union, types.UnionType):
+        return _either([_words(argument, known) for argument in arguments])
+    return _WORDS[annotation]
+
+
+def _either(texts: list[str]) -> str:
+    return " or ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
+
+
+def _limits(rules: list[Any]) -> list[str]:
+    """Returns what the rules of a field ask for; patterns and validators are in the description's words."""
+    limits = []
+    for rule in rules:
+        match rule:
+            case annotated_types.Ge(bound):
+                limits.append(f"at least {bound}")
+            case annotated_types.Gt(bound):
+                limits.append(f"above {bound}")
+            case annotated_types.Le(bound):
+                limits.append(f"at most {bound}")
+            case annotated_types.Lt(bound):
+                limits.append(f"below {bound}")
+            case annotated_types.MinLen():
+                limits.append("not empty")
+    return limits
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if isinstance(field.default, pydantic.BaseModel):
+        return "the section's defaults"
+    return _code(_yaml(field.default))
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
+
+
+def _code(text: str) -> str:
+    """Returns text in a code span; a table's cell ends at a bar, also inside one."""
+    return f"<code>{_cell(html.escape(text, quote=False))}</code>" if "|" in text else f"`{text}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "&#124;")
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,164 @@
+"""The `training` part of a run's configuration."""
+
+from typing import Annotated, Literal
+
+import pydantic
+
+from transforms.log.spec import Section
+
+
+class Plateau(Section):
+    """Lowers the learning rate when the validation metric no longer improves.
+
+    Example:
+        training: {plateau: {factor: 0.5, patience: 2}}
+    """
+
+    factor: float = pydantic.Field(0.1, gt=0, lt=1)
+    """What the learning rate is multiplied by."""
+    patience: int = pydantic.Field(1, ge=1)
+    """Evaluations without an improvement after which the rate is lowered."""
+    minimum: float = pydantic.Field(1e-6, gt=0)
+    """The rate is never lowered below this."""
+
+
+class FirstStage(Section):
+    """Settings of a stage that trains before the model does; a key that is not given is as in `training`.
+
+    Example:
+        training: {stages: {masked_language_model: {epochs: 3, mask_rate: 0.2}, text_only: {skip: true}}}
+    """
+
+    skip: bool = False
+    """Leave this stage out."""
+    epochs: int | None = pydantic.Field(None, ge=1, examples=[3])
+    """Passes over the training rows, at most."""
+    learning_rate: float | None = pydantic.Field(None, gt=0, examples=[0.0005])
+    """Step size of the optimizer."""
+    batch_size: int | None = pydantic.Field(None, ge=1, examples=[256])
+    """Rows of one step."""
+    evaluations_per_epoch: int | None = pydantic.Field(None, ge=1, examples=[2])
+    """How many times an epoch the validation rows are evaluated."""
+    patience: int | None = pydantic.Field(None, ge=1, examples=[3])
+    """Evaluations without an improvement after which the stage ends."""
+    warmup_steps: int | None = pydantic.Field(None, ge=0, examples=[1000])
+    """Steps in which the rate rises to `learning_rate`; 0: no schedule."""
+    encoder_rate: float | None = pydantic.Field(None, ge=0, examples=[0.1])
+    """Factor on the learning rate of the text's encoder and pooler."""
+    mask_rate: float = pydantic.Field(0.15, gt=0, lt=1)
+    """Share of the words that `masked_language_model` hides; no other stage reads it."""
+
+    def applied_to(self, training: "Training") -> "Training":
+        """Returns `training` with this stage's settings in place of its own."""
+        own = self.model_dump(exclude_none=True, exclude={"skip", "mask_rate"})
+        return training.model_copy(update=own)
+
+
+class Distillation(Section):
+    """Mixes the training rows' labels with the predictions of a trained model, the teacher.
+
+    Example:
+        training: {distillation: {teacher: runs/large/models/ctr, weight: 0.7}}
+    """
+
+    teacher: str = pydantic.Field(examples=["runs/large/models/ctr"])
+    """Path of the teacher: a folder of versions under models/ (the latest is taken), or one version in it."""
+    weight: float = pydantic.Field(0.5, gt=0, le=1)
+    """Share of the teacher's prediction in the mixed label: label = weight * prediction + (1 - weight) * label."""
+
+
+class Training(Section):
+    """Optimisation: how the model learns from the training rows, on which devices, and when it stops.
+
+    Example:
+        training: {batch_size: 4096, epochs: 5, learning_rate: 0.0005, monitor: auc, patience: 3, refit: true}
+    """
+
+    backend: Literal["tensorflow", "jax"] = "tensorflow"
+    """Keras's backend for the training; the served model is TensorFlow's either way."""
+    optimizer: Literal["adam", "lazy_adam", "rowwise_adagrad"] = "adam"
+    """Adam on everything; or Adam on the dense weights and, on embedding tables, an update of only the rows that a
+    batch touches: `lazy_adam` keeps two numbers per weight, `rowwise_adagrad` one number per row
+    (pipeline/training/row_optimizers.py has the equations).
+    """
+
+    batch_size: int = pydantic.Field(1024, ge=1)
+    """Rows of one step, of all devices together: the model is the one that a single device would learn."""
+    epochs: int = pydantic.Field(10, ge=1)
+    """Passes over the training rows, at most; `patience` may end the training before."""
+    learning_rate: float = pydantic.Field(1e-3, gt=0)
+    """Step size of the optimizer."""
+    warmup_steps: int = pydantic.Field(0, ge=0)
+    """Steps of the Transformer's schedule: the rate rises to `learning_rate` in so many steps and falls with the
+    inverse square root of the step from there; 0: no schedule.
+    """
+    encoder_rate: float = pydantic.Field(1.0, ge=0)
+    """Factor on the learning rate of the text's encoder and pooler; 0 leaves their weights as they are.
+
+    What starts from a checkpoint needs smaller steps than what starts from random numbers.
+    """
+    task_weights: dict[str, Annotated[float, pydantic.Field(ge=0)]] = pydantic.Field({}, examples=[{"cvr": 0.5}])
+    """Weight of each task's loss, by the task's name in `data.labels`; 1 where none is given."""
+    gradient_clip_norm: float | None = pydantic.Field(5.0, gt=0)
+    """Global norm to which all gradients together are clipped; null: no clipping."""
+    monitor: Literal["auc", "log_loss"] = "log_loss"
+    """Metric on the validation rows that decides which weights are the best."""
+    evaluations_per_epoch: int = pydantic.Field(1, ge=1)
+    """How many times an epoch the validation rows are evaluated."""
+    patience: int = pydantic.Field(2, ge=1)
+    """Evaluations without an improvement after which the training stops; the best weights are kept."""
+    plateau: Plateau | None = Plateau()
+    """Lowers the learning rate when `monitor` no longer improves; null: never."""
+    refit: bool = False
+    """Trains once more, from the start, on training and validation rows together, for as many examples as the best
+    weights had seen.
+    """
+    distillation: Distillation | None = None
+    """Mixes the labels with a trained model's predictions; null: the labels alone."""
+    start_at_base_rate: bool = False
+    """Lets a model answer the training rows' base rate before it is trained, in place of 1/2.
+
+    Where clicks are rare, the first steps, also those of a checkpoint's weights, then have more to learn than that
+    rate.
+    """
+    bucket_by_length: bool = False
+    """Puts texts of about the same length into a batch and cuts the padding that all of them have: the same model in
+    less time. TensorFlow only; without effect on `numbert`, whose numbers' places depend on the padding.
+    """
+    stages: dict[Literal["masked_language_model", "text_only", "features_only", "fm"], FirstStage] = pydantic.Field(
+        {}, examples=[{"text_only": {"skip": True}}]
+    )
+    """Settings of what trains first: the models that the model starts from (`text_only`, `features_only`, `fm`), which
+    train as it does but for what is said here, and `masked_language_model`, on the log's own texts, which trains only
+    where it is named.
+    """
+    distribution: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = "auto"
+    """Over which devices a batch is divided.
+
+    `auto` takes all workers where the environment's TF_CONFIG names several (TensorFlow only), a TPU where TPU_NAME
+    names one, all accelerators where the host has several, else one device. `mirrored` takes all devices of the host,
+    also CPUs that JAX divides; `multi_worker` fails where TF_CONFIG does not name several workers.
+    """
+    shard_tables: bool = False
+    """Gives each device a part of the embedding tables' rows and of their optimizer's state, in place of all of them.
+
+    JAX only, with `distribution` `auto` or `mirrored`.
+    """
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Precision of the layers while they train; weights, logits, loss and the served model are float32."""
+    steps_per_execution: int = pydantic.Field(1, ge=1)
+    """Steps that run in one call, which spares a TPU, or a small model, the way back to Python (TensorFlow only)."""
+    worker_timeout_seconds: float = pydantic.Field(600, gt=0)
+    """Seconds after which the training ends because a worker of TF_CONFIG has not joined."""
+
+    @pydantic.model_validator(mode="after")
+    def _possible(self) -> "Training":
+        if self.backend == "jax" and self.distribution == "tpu":
+            raise ValueError(f"distribution {self.distribution} needs backend tensorflow; JAX takes a TPU by itself")
+        if self.backend == "jax" and (self.distribution == "multi_worker" or self.steps_per_execution > 1):
+            raise ValueError("distribution multi_worker and steps_per_execution need backend tensorflow")
+        if self.shard_tables and (self.backend != "jax" or self.distribution == "one_device"):
+            raise ValueError("shard_tables needs backend jax and distribution auto or mirrored")
+        if self.optimizer != "adam" and self.distribution == "tpu":
+            raise ValueError(f"optimizer {self.optimizer} does not run on a TPU; use adam")
+        return self

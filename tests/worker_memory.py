@@ -1,0 +1,70 @@
+"""Keeps test processes small: one that has grown is replaced, and one above the bound fails the run.
+
+A process keeps what XLA compiled until it ends, and one worker of pytest-xdist runs hundreds of tests.
+"""
+
+import resource
+from collections.abc import Generator
+
+import psutil
+import pytest
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+BOUND_MB = 2500
+REPLACED_ABOVE_MB = 1700  # a worker starts at 1,200, and a file adds at most 800
+
+_PEAKS = pytest.StashKey[list[int]]()
+
+
+class ShortLivedWorkers(LoadFileScheduling):
+    """Hands out tests file by file, as `--dist loadfile` does, and ends a worker that has grown."""
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if node not in self.registered_collections:
+            return  # it has just started
+        if self.workqueue and not node.shutting_down and getattr(node, "memory_mb", 0) > REPLACED_ABOVE_MB:
+            node.shutdown()  # when it is through with what it was given
+        else:
+            super()._reschedule(node)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    report.memory_mb = psutil.Process().memory_info().rss // 2**20  # it travels with the report
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if hasattr(report, "node"):
+        report.node.memory_mb = report.memory_mb
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log) -> LoadFileScheduling | None:
+    return ShortLivedWorkers(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_testnodedown(node: WorkerController, error: object) -> None:
+    """Notes a worker's peak, and starts another one where there is work left."""
+    if error:
+        return
+    node.config.stash.setdefault(_PEAKS, []).append(node.workeroutput["peak_mb"])
+    session = node.config.pluginmanager.getplugin("dsession")
+    interrupted = node.workeroutput["exitstatus"] == pytest.ExitCode.INTERRUPTED or session.shouldstop
+    if session.sched.workqueue and not session.shuttingdown and not interrupted:
+        session._clone_node(node)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    elif max(session.config.stash.get(_PEAKS, [0])) > BOUND_MB:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
+    peaks = config.stash.get(_PEAKS, [])
+    if peaks:
+        said = f"{len(peaks)} test processes, of at most {max(peaks):,} MB"
+        terminalreporter.write_line(said if max(peaks) <= BOUND_MB else f"FAILED {said}: above {BOUND_MB:,} MB")
