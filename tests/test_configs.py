@@ -51,6 +51,7 @@ def test_those_on_criteo_read_the_same_log():
     assert few_ids(loaded["hiformer"]).total_slots == 26 and len(few_ids(loaded["hiformer"]).dense) == 13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_a_sweep_file_is_valid_down_to_its_models(path):
     plan = make_plan(path)

@@ -13,6 +13,8 @@ from pipeline.training.train import train
 from tests.models.small_models import ENCODER, text_map
 from transforms.features.packed_files import PackedWriter
 
+pytestmark = pytest.mark.slow
+
 MAP = text_map()
 TEXT = MAP.text
 WORDS = 12  # of the log, behind the special tokens
@@ -50,6 +52,13 @@ def files(tmp_path_factory):
     return [write(folder / "train", 1500, 1)], [write(folder / "validation", 600, 2)]
 
 
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """As few rows as show which stages ran; all batches are of one size, so that each step is compiled once."""
+    folder = tmp_path_factory.mktemp("few")
+    return [write(folder / "train", 256, 1)], [write(folder / "validation", 128, 2)]
+
+
 def run(files, work, name, stages=None, seen=None, shared=None, **options):
     training = TRAINING.model_copy(update={"stages": stages or {}})
     report = None if seen is None else lambda row: seen.append(row["model"])
@@ -71,26 +80,26 @@ def test_joint_training_comes_after_language_text_and_features(files, tmp_path):
     assert area(files, result) > area(files, text) + 0.05 > 0.7
 
 
-def test_a_stage_that_two_models_share_is_trained_once(files, tmp_path):
+def test_a_stage_that_two_models_share_is_trained_once(few, tmp_path):
     options = {"token_dim": 8, "embedding_dim": 4, "hidden_units": [8]}
     stages = {"masked_language_model": FirstStage(epochs=1), "features_only": FirstStage(epochs=1)}
-    alone = run(files, tmp_path / "alone", "shallow_interaction_1", stages, **options)
+    alone = run(few, tmp_path / "alone", "shallow_interaction_1", stages, **options)
     seen: list[str] = []
-    run(files, tmp_path / "a", "bert4ctr", stages, seen, tmp_path / "stages", token_ffn=8, **options)
+    run(few, tmp_path / "a", "bert4ctr", stages, seen, tmp_path / "stages", token_ffn=8, **options)
     assert {"masked_language_model", "text_only", "features_only"} < set(seen)
     seen.clear()
-    second = run(files, tmp_path / "b", "shallow_interaction_1", stages, seen, tmp_path / "stages", **options)
+    second = run(few, tmp_path / "b", "shallow_interaction_1", stages, seen, tmp_path / "stages", **options)
     assert set(seen) == {"shallow_interaction_1"}
     for one, other in zip(second.learner.weights(), alone.learner.weights(), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(("what", "value"), [("epochs", 2), ("learning_rate", 0.001)])
-def test_a_stage_with_other_settings_is_another(files, tmp_path, what, value):
-    options = {"token_dim": 8, "token_ffn": 8, "embedding_dim": 4, "hidden_units": [8]}
+def test_a_stage_with_other_settings_is_another(few, tmp_path, what, value):
+    options = {"token_dim": 8, "embedding_dim": 4, "hidden_units": [8]}
     for name, stage in {"first": FirstStage(epochs=1), "second": FirstStage(**{"epochs": 1, what: value})}.items():
         stages = {"text_only": stage, "features_only": FirstStage(epochs=1)}
-        run(files, tmp_path / name, "bert4ctr", stages, shared=tmp_path / "stages", **options)
+        run(few, tmp_path / name, "shallow_interaction_1", stages, shared=tmp_path / "stages", **options)
     kinds = sorted(folder.name.split("-")[0] for folder in (tmp_path / "stages").iterdir())
     assert kinds == ["features_only", "text_only", "text_only"]
 
@@ -103,10 +112,10 @@ def test_a_stage_with_other_settings_is_another(files, tmp_path, what, value):
         (("text_only",), {"features_only", "bert4ctr"}),
     ],
 )
-def test_stages_can_be_left_out(files, tmp_path, skipped, expected):
+def test_stages_can_be_left_out(few, tmp_path, skipped, expected):
     seen: list[str] = []
     stages = {name: FirstStage(skip=True) for name in skipped}
-    run(files, tmp_path, "bert4ctr", stages, seen, token_dim=8, token_ffn=8, embedding_dim=4, hidden_units=[8])
+    run(few, tmp_path, "bert4ctr", stages, seen, token_dim=8, token_ffn=8, embedding_dim=4, hidden_units=[8])
     assert set(seen) == expected
 
 
@@ -122,13 +131,14 @@ def test_a_language_is_learned_by_what_stands_beside(files, tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_what_a_language_taught_the_encoder_is_what_the_next_stage_starts_from(files, tmp_path, backend):
-    tables = []
-    for rate in (1e-12, 0.01):
+def test_what_a_language_taught_the_encoder_is_what_the_next_stage_starts_from(few, tmp_path, monkeypatch, backend):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")  # of JAX's process: compiling is most of it
+    tables, model = [], Model(name="text_only", **{**OPTIONS, "encoder_layers": 1})
+    for rate in (1e-12, 0.05):
         stages = {"masked_language_model": FirstStage(epochs=1, learning_rate=rate)}
         still = {"stages": stages, "learning_rate": 1e-12, "epochs": 1, "backend": backend}
         training = TRAINING.model_copy(update=still)
-        result = train(Model(name="text_only", **OPTIONS), training, MAP, *files, 1, tmp_path / str(rate))
+        result = train(model, training, MAP, *few, 1, tmp_path / str(rate))
         tables.append(np.asarray(result.model.encoder.token_table))
     assert np.abs(tables[1] - tables[0]).mean() > 0.01
 
@@ -151,9 +161,9 @@ def test_a_language_is_learned_on_texts_without_the_padding_behind_them(tmp_path
     assert lengths == expected
 
 
-def test_a_language_stage_that_was_stopped_goes_on_and_ends_the_same(files, tmp_path, monkeypatch):
+def test_a_language_stage_that_was_stopped_goes_on_and_ends_the_same(few, tmp_path, monkeypatch):
     stages = {"masked_language_model": FirstStage(epochs=3)}
-    whole = run(files, tmp_path / "whole", "text_only", stages)
+    whole = run(few, tmp_path / "whole", "text_only", stages)
 
     def stop(path, arrays):
         write_arrays(path, arrays)
@@ -163,9 +173,9 @@ def test_a_language_stage_that_was_stopped_goes_on_and_ends_the_same(files, tmp_
     with monkeypatch.context() as patch:
         patch.setattr(masked_language_model, "write_arrays", stop)
         with pytest.raises(KeyboardInterrupt):
-            run(files, tmp_path / "stopped", "text_only", stages)
+            run(few, tmp_path / "stopped", "text_only", stages)
     seen: list[str] = []
-    again = run(files, tmp_path / "stopped", "text_only", stages, seen)
+    again = run(few, tmp_path / "stopped", "text_only", stages, seen)
     assert seen.count("masked_language_model") == 1
     for a, b in zip(whole.learner.weights(), again.learner.weights(), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -396,6 +396,7 @@ def test_models_are_measured_in_turn_and_trained_where_this_process_can(config, 
     assert predicted[-16:] == 2 * [learner for learner in dict.fromkeys(predicted) for _ in range(2)]
 
 
+@pytest.mark.slow
 def test_an_impossible_point_stops_everything_in_one_line(done, tmp_path):
     start = ["sweep", done / "config.yaml", "--data", done / "log.tsv", "--output", tmp_path / "new"]
     one_line(*call(*start, "--grid", "model.embedding_dim=4,-1"), "point 'embedding_dim=-1'")
