@@ -52,7 +52,8 @@ def pytest_testnodedown(node: WorkerController, error: object) -> None:
     node.config.stash.setdefault(_PEAKS, []).append(node.workeroutput["peak_mb"])
     session = node.config.pluginmanager.getplugin("dsession")
     interrupted = node.workeroutput["exitstatus"] == pytest.ExitCode.INTERRUPTED or session.shouldstop
-    if session.sched.workqueue and not session.shuttingdown and not interrupted:
+    is_ours = isinstance(session.sched, ShortLivedWorkers)  # others hand out tests in ways of their own
+    if is_ours and session.sched.workqueue and not session.shuttingdown and not interrupted:
         session._clone_node(node)
 
 
