@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 
 class InputError(Exception):
-    """Wrong usage or input: the command line prints its message as one line and exits with code 2.
+    """A user's mistake: the command line prints its message as one line and exits with code 2.
 
     The message says what is wrong, where, and what to do about it.
     """

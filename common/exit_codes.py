@@ -1,4 +1,4 @@
-"""The exit codes of every command; 0 is done."""
+"""The exit codes of all commands; 0 means done."""
 
 BLOCKED = 1  # a gate or a comparison says no
 MISTAKE = 2  # wrong usage or input; click's own code for wrong usage as well

@@ -1,4 +1,4 @@
-"""Ctrl-C arrives, wherever Python is when it comes."""
+"""Makes Ctrl-C end a program even where Python, a library or native code swallows KeyboardInterrupt."""
 
 import _thread
 import contextlib
@@ -23,19 +23,19 @@ _TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 
 class _Watch:
-    """Sends a signal again where the exception that it raised has got lost.
+    """Sends a signal again until its KeyboardInterrupt is caught.
 
-    Python only prints it, and goes on, where it is raised in a finalizer or a callback of the garbage collector (JAX
-    has one); and so does native code that asks Python for something and takes any error for an answer.
+    The exception is lost where it is raised in a finalizer or in a callback of the garbage collector (JAX has one):
+    Python prints it and goes on. Native code that calls Python and takes any error for an answer loses it as well.
     """
 
     def __init__(self) -> None:
-        self._asked = self._heard = False
+        self._started = self._heard = False
 
     def start(self, number: int) -> None:
-        if not self._asked:
-            self._asked = True
-            _thread.start_new_thread(self._repeat, (number,))  # of threading it might need a lock that is held here
+        if not self._started:
+            self._started = True
+            _thread.start_new_thread(self._repeat, (number,))  # threading.Thread may need a lock that this thread holds
 
     def end(self) -> None:
         self._heard = True
@@ -77,13 +77,13 @@ def interrupts_kept() -> Iterator[None]:
 def interrupt(number: int, frame: FrameType | None) -> None:
     """Raises KeyboardInterrupt: the handler of SIGINT. Inside `interrupts_kept` it is raised until it is heard.
 
-    Not inside TensorFlow, whose native code asks Python for something all the time and may end the process where it
-    gets an error; and not while a native module initialises itself: then as soon as that has returned.
+    Inside TensorFlow, whose native code calls Python all the time and may abort the process on an error, and while a
+    native module initialises itself, it is raised as soon as that has returned.
     """
     if _watch:
         _watch.start(number)
         if _is_fragile(frame):
-            sys.setprofile(_raise_when_safe)  # is asked before and after every call
+            sys.setprofile(_raise_when_safe)  # runs before and after every call
             return
     raise KeyboardInterrupt
 
@@ -107,7 +107,7 @@ def _is_fragile(frame: FrameType | None) -> bool:
     while frame and not frame.f_code.co_filename.startswith(_OWN):
         if _TENSORFLOW in frame.f_code.co_filename:
             return True
-        if frame.f_code.co_name == "_load_unlocked":  # importlib's, which throws a module away that fails
+        if frame.f_code.co_name == "_load_unlocked":  # of importlib, which discards a module that fails
             if isinstance(getattr(frame.f_locals.get("spec"), "loader", None), importlib.machinery.ExtensionFileLoader):
                 return True
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Loads libraries quickly, and keeps their own log lines out of what a user sees; errors come as exceptions."""
+"""Imports TensorFlow, TFX and Beam quickly and without the log lines that they print as they start."""
 
 import contextlib
 import gc
@@ -9,11 +9,15 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 _NOISY = ("tensorflow", "ml_metadata")
-_SAID_TWICE = ("absl", "apache_beam")  # they log, with its traceback, what they then raise
-# What TensorFlow, Keras and NLTK take along where it is there, for parts of them that nothing here uses; what needs
-# one of them imports it itself, later. It is a third of TensorFlow's import.
+_SAID_TWICE = ("absl", "apache_beam")  # they log an error with its traceback, and raise it as well
+# TensorFlow, Keras and NLTK import these where they are installed, for parts of them that nothing here uses: a third of
+# the time of TensorFlow's import. Code that needs one imports it itself, later.
 _NOT_NEEDED = ("matplotlib", "sklearn")
-_CLOUD = ("google.cloud.bigquery", "google.cloud.dataflow", "google.cloud.pubsub")  # Beam takes them along
+_CLOUD = (
+    "google.cloud.bigquery",
+    "google.cloud.dataflow",
+    "google.cloud.pubsub",
+)  # Beam imports them where they are installed
 
 
 def load_tensorflow() -> None:
@@ -29,7 +33,7 @@ def import_tensorflow() -> None:
     """Imports TensorFlow without its start-up lines; starts no thread, so that a process may be forked afterwards."""
     os.environ["TF_USE_LEGACY_KERAS"] = "0"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # whatever a keras.json of the user's says
+    backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # over a keras.json of the user's
     warnings.filterwarnings("ignore")
     with _no_stderr(), importing(*_NOT_NEEDED, *(["jax"] if backend != "jax" else [])):
         import absl.logging
@@ -39,7 +43,7 @@ def import_tensorflow() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     for name in _SAID_TWICE:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    # What is said through the root logger itself: Beam, of the type hints in TensorFlow Transform.
+    # Beam warns of TensorFlow Transform's type hints through the root logger.
     logging.getLogger().addFilter(_is_error)
 
 
@@ -59,18 +63,19 @@ def tfx_does_without(beam_args: Sequence[str]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def importing(*absent: str) -> Iterator[None]:
-    """Keeps the garbage collector away from what is imported: in TensorFlow and TFX it finds nothing to free.
+    """Speeds up imports inside the block: without garbage collection, and without modules that nothing needs.
 
-    Looking took 2 s of their import, and 2 s more at the process's end.
+    In the objects of TensorFlow and TFX the collector finds nothing to free; looking took 2 s of their import, and 2 s
+    more at the process's end.
 
     Args:
-        absent: Modules that look as if they were not installed, where they are not loaded already: what takes them
-            along only where they are there does without. Nobody else may import meanwhile.
+        absent: Modules that look as if they were not installed, unless they are loaded already. No other thread may
+            import meanwhile.
     """
     enabled = gc.isenabled()
     gc.disable()
     hidden = [name for name in absent if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: the import system's own mark for it
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None is the import system's own mark of an absent module
     try:
         yield
     finally:

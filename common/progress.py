@@ -1,4 +1,4 @@
-"""What a user sees while a run works: one line a step, on standard error."""
+"""Progress lines for the user, one a step, on standard error."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""What the transforms must know of the training rows, counted and measured part by part on Arrow arrays.
+"""Summarises the training rows for the transforms: counts and moments, part by part, on Arrow arrays.
 
 Imports neither TensorFlow nor Beam: a process that counts starts at once.
 """
@@ -18,11 +18,11 @@ from tfx_bsl import sketches
 from transforms.log.payload import read_payload
 from transforms.log.spec import LogSpec, Text
 
-# A quantile of the sketch is at most this share of the rows away from its place; measured, it is 40 times nearer.
+# The largest error of a quantile's rank, as a share of the rows; measured errors are 40 times smaller.
 QUANTILE_ERROR = 1e-3
 # The sketch's error holds up to so many rows.
 _MOST_ROWS = 1 << 36
-# Values of one column that wait before they are merged with those counted; more wait where more are counted.
+# So many values of a column wait before they are merged with those counted; more where more are counted.
 _WAITING = 1 << 18
 
 
@@ -30,8 +30,10 @@ _WAITING = 1 << 18
 class ValueCounts:
     """How often each value of a column occurs.
 
-    `values` are different, in the order in which they appeared. A value's true count is in [count, count + bound];
-    what is not listed occurs at most `bound` times. `bound` is 0 where counting was exact.
+    Attributes:
+        values: The different values, in the order in which they appeared.
+        counts: int64 [values]; a value's true count is in [count, count + bound].
+        bound: At most so often occurs a value that is not listed; 0 where counting was exact.
     """
 
     values: pa.LargeBinaryArray
@@ -41,7 +43,7 @@ class ValueCounts:
 
 @dataclasses.dataclass(frozen=True)
 class Numbers:
-    """Count, mean, sum of squared deviations and range of a column's finite numbers, and where asked for a sketch."""
+    """Count, mean, sum of squared deviations (m2), range and perhaps a quantile sketch of a column's finite numbers."""
 
     count: int = 0
     mean: float = 0.0
@@ -64,16 +66,20 @@ class Numbers:
             return np.zeros(steps + 1)
         if self.sketch is None:
             raise ValueError("No quantile sketch was made for this column")
-        final = pickle.loads(pickle.dumps(self.sketch))  # asking a sketch ends it
+        final = pickle.loads(pickle.dumps(self.sketch))  # a sketch takes no values after GetQuantiles
         quantiles: np.ndarray = final.GetQuantiles(steps).values.to_numpy()
         return quantiles
 
 
 @dataclasses.dataclass(frozen=True)
 class LogSummary:
-    """Value counts of the columns with a vocabulary, numbers of those whose transform needs them. Pickles.
+    """What the transforms need to know of some rows. Can be pickled.
 
-    `documents` says, of texts whose tokens are ranked by TF x IDF, in how many values each token occurs.
+    Attributes:
+        values: Value counts of the columns with a vocabulary.
+        numbers: Numbers of the columns whose transform needs them.
+        capacity: So many different values of a column were counted exactly.
+        documents: Of texts whose tokens are ranked by TF x IDF, in how many values each token occurs.
     """
 
     values: dict[str, ValueCounts]
@@ -84,18 +90,17 @@ class LogSummary:
     def vocabulary(self, column: str, top_k: int | None = None, min_count: int = 1) -> pa.LargeBinaryArray:
         """Returns the column's values, most frequent first; of equals the greater bytes first, as in TFT.
 
+        Values with a line break are left out: a vocabulary is a text file.
+
         Args:
             column: A column with a vocabulary.
             top_k: At most so many; None: all.
             min_count: Only values that occur at least so often.
-
-        Returns:
-            Never a value with a line break in it: a vocabulary is a text file.
         """
         values, counts = self.values[column].values, self.values[column].counts
         kept = self._candidates(column, min_count)
         if top_k is not None and np.count_nonzero(kept) > top_k:
-            # Sorting is for those that may stay.
+            # Leaves fewer to sort.
             kept &= counts >= np.partition(counts[kept], -top_k)[-top_k]
         table = pa.table({"value": values.filter(pa.array(kept)), "count": counts[kept]})
         order = pc.sort_indices(table, [("count", "descending"), ("value", "descending")])[:top_k]
@@ -104,7 +109,7 @@ class LogSummary:
     def tokens(self, feature: Text) -> pa.LargeBinaryArray:
         """Returns the tokens of a text's columns: the highest count or TF x IDF first, then the greater bytes.
 
-        TF is a token's count in all values, IDF is ln(values / values with the token); a value that is missing is none.
+        TF is a token's count in all values, IDF is ln(values / values with the token); missing values do not count.
         """
         total = _exact_sum([self.values[column] for column in feature.columns])
         scores = total.counts.astype(np.float64)
@@ -112,7 +117,7 @@ class LogSummary:
             documents = [self.documents[column] for column in feature.columns]
             with_token = _exact_sum([each.counts for each in documents])
             place = pc.index_in(total.values, with_token.values).fill_null(len(with_token.counts)).to_numpy()
-            # What is not listed was too rare to be counted exactly.
+            # A token that is not listed was too rare to be counted exactly.
             frequency = np.append(with_token.counts, max(with_token.bound, 1))[place]
             scores *= np.log(sum(each.rows for each in documents) / frequency)
         kept = (total.counts >= feature.min_count) & _fit_a_line(total.values)
@@ -136,7 +141,7 @@ class LogSummary:
 
 @dataclasses.dataclass(frozen=True)
 class Documents:
-    """In how many of a column's values each token occurs, and how many values there are."""
+    """Document counts for IDF: in how many of a column's values each token occurs, and how many values there are."""
 
     counts: ValueCounts
     rows: int
@@ -166,7 +171,7 @@ def summarize(files: Sequence[pathlib.Path], spec: LogSpec, capacity: int | None
     Args:
         files: The parts.
         spec: The description of the log.
-        capacity: So many different values a column are counted exactly; None: what the description says.
+        capacity: So many different values of a column are counted exactly; None: as the description says.
     """
     counter = LogCounter.of_log(spec, capacity)
     if counter.columns:
@@ -202,13 +207,13 @@ def merge(summaries: Sequence[LogSummary], threads: int = 1) -> LogSummary:
 
 
 class LogCounter:
-    """Summarizes rows batch by batch. Pickles.
+    """Summarises rows batch by batch. Can be pickled.
 
     Args:
-        separators: By column with a vocabulary, what separates its tokens, or None.
-        sketched: By column whose numbers are wanted, whether its quantiles are.
-        capacity: So many different values a column are counted exactly.
-        documents: Columns with tokens of which it is counted in how many values they occur.
+        separators: By column with a vocabulary, the separator of its tokens, or None.
+        sketched: By column to measure, whether its quantiles are needed.
+        capacity: So many different values of a column are counted exactly.
+        documents: Columns whose tokens need document counts.
     """
 
     def __init__(
@@ -242,7 +247,7 @@ class LogCounter:
         return [*self._values, *self._numbers]
 
     def add(self, rows: Mapping[str, pa.Array]) -> None:
-        """Takes [N] arrays by column: binary or dictionaries of it for vocabularies, floats for numbers.
+        """Adds rows, [N] arrays by column: binary or dictionaries of it for vocabularies, floats for numbers.
 
         Null, the empty value and a number that is not finite are missing.
         """
@@ -256,7 +261,7 @@ class LogCounter:
             numbers.add(rows[column])
 
     def include(self, summary: LogSummary) -> None:
-        """Takes rows that are summarized already."""
+        """Adds rows that are summarised already."""
         for column, counter in self._values.items():
             counter.add(summary.values[column])
         for column, documents in self._documents.items():
@@ -297,7 +302,7 @@ class _ValueCounter:
         self._rows_waiting += len(part.counts)
         if self._rows_waiting > max(_WAITING, len(self._counts)):
             self._merge()
-            # Twice the capacity before anything is lost: fewer times, and less is.
+            # Counts are lost at twice the capacity: less often, and fewer.
             self._prune(2 * self._capacity)
 
     def counts(self) -> ValueCounts:

@@ -1,4 +1,4 @@
-"""Values of training rows made missing, so that a model learns what it may make of a row without them."""
+"""Makes values of training rows missing, so that a model learns to answer without them."""
 
 import numpy as np
 import pyarrow as pa
@@ -8,7 +8,7 @@ from transforms.log.spec import Categorical, LogSpec
 
 
 def drop_values(rows: pa.RecordBatch, spec: LogSpec, random: np.random.Generator) -> pa.RecordBatch:
-    """Makes each value missing by the `missing_rate` of its column (BERT4CTR, appendix A.2). For training rows only.
+    """Makes values missing at the `missing_rate` of their column (BERT4CTR, appendix A.2). For training rows only.
 
     Args:
         rows: Columns as the payload has them; binary ones may be dictionary arrays.

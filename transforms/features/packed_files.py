@@ -1,11 +1,11 @@
-"""Transformed rows on disk, packed: what training reads, as numpy batches, in the log's order or shuffled.
+"""Packed files: transformed rows on disk, which training reads as numpy batches, in the log's order or shuffled.
 
 A file is Parquet: `ids` int32 [N, S], `dense` float32 [N, D], `tokens` and `segments` int32 [N, T], `label` float32
 [N, tasks], each row of each of them one fixed-size binary value, little endian; a log without fields, without dense
 features or without a text has no such column.
 
-Why so: 60,000 rows of Criteo (39 ids, 2 dense features, 1 label) eight times over, in blocks of 8192, on one core (AMD
-EPYC), in rows per CPU second:
+Why this format: 60,000 rows of Criteo (39 ids, 2 dense features, 1 label) eight times over, in blocks of 8192, on one
+core (AMD EPYC), in rows per CPU second:
 
     format                                   bytes a row    rows/s read    rows/s written
     Arrow IPC, lz4                                  84.5           21.1            2.5 million
@@ -34,26 +34,26 @@ import pyarrow.parquet
 from common.errors import InputError
 from common.files import atomic_path
 
-# A block is what one read takes; a window of blocks is what is mixed row by row, and what lies in memory at a time.
+# A block is one read; a window of blocks is in memory at a time, and its rows are mixed.
 BLOCK_ROWS = 1 << 13
 SHUFFLE_ROWS = 200_000
 READ_ROWS = 1 << 16  # a window where nothing is shuffled
 BUCKET_BATCHES = 50
-AHEAD = 2  # windows that are read before they are asked for
+AHEAD = 2  # windows that are read ahead
 THREAD = "packed-reader"
 
 INPUTS = {"ids": np.dtype("<i4"), "dense": np.dtype("<f4"), "tokens": np.dtype("<i4"), "segments": np.dtype("<i4")}
 DTYPES = {**INPUTS, "label": np.dtype("<f4")}
 
 Rows = dict[str, np.ndarray]  # by the names of DTYPES, [N, width] each
-Batch = tuple[Rows, np.ndarray]  # what a model takes, label
+Batch = tuple[Rows, np.ndarray]  # the model's inputs, label
 
 
 class PackedWriter(contextlib.AbstractContextManager["PackedWriter"]):
-    """Writes rows, in their order, to one file, which has its name only when it is whole. No row, no file.
+    """Writes rows, in their order, to one file, whole or not at all. Without rows no file is written.
 
     Args:
-        path: The file; its folder is there.
+        path: The file, in an existing folder.
     """
 
     def __init__(self, path: pathlib.Path):
@@ -64,7 +64,7 @@ class PackedWriter(contextlib.AbstractContextManager["PackedWriter"]):
         self._rows_waiting = 0
 
     def write(self, rows: Mapping[str, np.ndarray]) -> None:
-        """Takes what a file holds, [n, width] each; not to be changed afterwards.
+        """Adds rows, [n, width] arrays by the names of DTYPES, which must not change afterwards.
 
         Raises:
             ValueError: another name or type, or not [n, width].
@@ -164,9 +164,9 @@ class PackedReader:
         files: What PackedWriter wrote; in the order of their paths, whatever order they are given in.
         batch_size: Rows of a batch.
         shuffle_seed: Not negative. The same seed gives the same order; None: that of the log.
-        skip: Batches left out at the start; they are hardly read.
-        take: Batches after them; None: all.
-        length: Of each row [N], where shuffled rows of about the same length are to share a batch.
+        skip: So many batches are left out at the start, most of them without being read.
+        take: At most so many batches after them; None: all.
+        length: Returns each row's length, [N], where shuffled rows of about the same length are to share a batch.
 
     Raises:
         InputError: no file, a file that is damaged, or files of different logs; the damage of a block when it is read.
@@ -274,8 +274,11 @@ class PackedReader:
 
 
 def bucketed(order: np.ndarray, length: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
-    """The same rows, those of about the same length beside each other: within every BUCKET_BATCHES batches by length,
-    and then all batches anew in a random order, but for the last, which may be smaller."""
+    """Reorders rows so that those of about the same length share a batch.
+
+    The rows of every BUCKET_BATCHES batches are sorted by length; then the batches are shuffled, all but the last,
+    which may be smaller.
+    """
     parts: list[np.ndarray] = []
     for start in range(0, len(order), size * BUCKET_BATCHES):
         some = order[start : start + size * BUCKET_BATCHES]

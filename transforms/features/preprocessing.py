@@ -15,13 +15,13 @@ from transforms.log.spec import Categorical, LogSpec, Multivalent, Numeric, Text
 from transforms.text.tokenize import text_map, tokenize
 
 UNKNOWN, MISSING = 0, 1  # a field's local ids ahead of its vocabulary; see models.feature_map
-# float32 holds integers of 2^32 and more; ln(2^32) = 22.2. What is above shares the last bucket.
+# ln(2^32) = 22.2; larger numbers, which float32 holds as well, share the last bucket.
 _MAX_LOG = 22
 _BARS_SMALL = 3  # 0, 1 and 2 keep their value
 _BARS_BUCKETS = _BARS_SMALL + _MAX_LOG * _MAX_LOG
 LOG_BUCKETS = 2 + _MAX_LOG + 1
 BARS_BUCKETS = 1 + _BARS_BUCKETS
-# Hundredths of the range, and the greatest value for itself (BERT4CTR, section 3.2).
+# Hundredths of the range, and one for the greatest value (BERT4CTR, section 3.2).
 MIN_MAX_BUCKETS = 101
 _TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
 
@@ -49,7 +49,7 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
     fields: list[_Fields] = []
     dense: list[tf.Tensor] = []
     outputs: dict[str, tf.Tensor] = {}
-    # The columns of a feature go through the graph together: a request waits for operations, not for numbers.
+    # The columns of a feature share their operations: how many there are decides how long a request waits.
     for feature in learned.spec.features:
         columns = [tf.reshape(inputs[column], [-1]) for column in feature.columns]
         figures = [analyzed[column] for column in feature.columns if column in analyzed]
@@ -79,8 +79,13 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
 
 @dataclasses.dataclass(frozen=True)
 class _Fields:
-    """Fields of as many slots each: local ids, int64 [N, fields * slots] with -1 = padding, and the fields' numbers of
-    ids, without the reserved ones, int64 [fields]."""
+    """Some fields with the same number of slots.
+
+    Attributes:
+        local: Ids within their field, int64 [N, fields * slots]; -1 is padding.
+        sizes: How many ids each field has, without the reserved ones, int64 [fields].
+        slots: Of each field.
+    """
 
     local: tf.Tensor
     sizes: tf.Tensor
@@ -135,7 +140,7 @@ def log_bucket(values: tf.Tensor) -> tf.Tensor:
 def bars_bucket(values: tf.Tensor) -> tf.Tensor:
     """Returns BARS' bucket: floor(ln(x)^2) for x > 2, else x; plus one, so that 0 is for negatives. int64 [N].
 
-    floor(ln(3)^2) is 1, which BARS lets share an id with x = 1; so it is here.
+    floor(ln(3)^2) is 1: as in BARS, x = 3 shares an id with x = 1.
     """
     log = tf.math.log(tf.maximum(values, 1.0))
     large = tf.minimum(tf.math.floor(log * log), float(BARS_BUCKETS - 2))
@@ -179,8 +184,8 @@ def standardize(values: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
 def quantile_normalize(values: tf.Tensor, quantiles: tf.Tensor) -> tf.Tensor:
     """Maps to uniform in [0, 1] as scikit-learn's QuantileTransformer; missing becomes 0.5. float32 [N, C].
 
-    Linear between a column's quantiles, float64 [C, Q]; the middle of the share of a value that several quantiles have;
-    0 up to the first quantile, 1 from the last on.
+    Linear between a column's quantiles, float64 [C, Q]. A value that several quantiles equal becomes the middle of
+    their places; values up to the first quantile become 0, from the last on 1.
     """
     steps = quantiles.shape[1] - 1
     wide = tf.transpose(tf.cast(values, tf.float64))

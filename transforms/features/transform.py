@@ -1,4 +1,4 @@
-"""The payload's parts -> a TensorFlow Transform graph, and packed files that it makes of them."""
+"""Makes a TensorFlow Transform graph from the payload's training rows, and packed files of all rows with it."""
 
 import dataclasses
 import functools
@@ -43,7 +43,7 @@ def analyze(
         files: The payload's training parts.
         folder: Where `transform_fn/`, `transformed_metadata/` go, as TFT writes them.
         workers: Who counts.
-        progress: Told which columns have more different values than are counted exactly.
+        progress: Called with a line for each column with more different values than are counted exactly.
     """
     folder.mkdir(parents=True, exist_ok=True)
     size = -(-len(files) // SUMMARIES)
@@ -140,12 +140,12 @@ def transform(
         graph: The folder that `analyze` wrote.
         splits: By name, the folder of the payload and the folder of the packed files. The rows of `train` are shuffled
             within their part, and lose values as `missing_rate` says; the others keep the order of the log.
-        seed: Of what is drawn for `train`.
+        seed: Seed of the order and of the missing values of `train`.
         workers: Who transforms.
-        progress: Told how far it is.
+        progress: Called with a line now and then.
 
     Returns:
-        Rows by split.
+        The number of rows by split.
     """
     parts: list[_PartToPack] = []
     rows: dict[str, int] = {}

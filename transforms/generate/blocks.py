@@ -1,4 +1,4 @@
-"""Blocks of rows: the unit of drawing, so that a log's first rows do not depend on its length."""
+"""Draws rows in blocks, so that a log's first rows do not depend on its length."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What a column of a sample log looks like, and how its values are drawn.
+"""The columns of a sample log, and how their values are drawn.
 
 Every column is a table of 2^16 equally likely quantiles. A draw is then a table look-up, and the share of every value
 is known exactly, which is what allows a click model without unwanted marginal effects.

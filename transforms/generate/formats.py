@@ -1,4 +1,4 @@
-"""The two log layouts and what their columns look like. Shares and rates follow the public logs' own marginals."""
+"""The layouts of generated logs and their columns. Shares and rates follow the public logs' own marginals."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ from transforms.generate.columns import Categorical, Column, Integer
 
 @dataclasses.dataclass(frozen=True)
 class LogLayout:
-    """One layout: its columns in file order (without label, id and time) and where the click model plants effects.
+    """A log's layout: its columns in file order (without label, id and time) and where the click model plants effects.
 
     The pair and triple columns can be split into two halves of equal mass (no value holds more than half the rows)
     and are drawn independently of each other: a third-order effect then shows in no single column and in no pair.
@@ -130,7 +130,7 @@ def _words(name: str, words: str, missing: float = 0.0) -> Categorical:
     return Categorical(name, missing, vocabulary=len(values), exponent=0.5, words=values)
 
 
-# Words act by themselves, a word of the title with the shop's category, and a word of the query with one of the title.
+# Planted: main effects of words, pairs of a title's word and the category, and of a query's word and a title's.
 TEXT = LogLayout(
     name="text",
     columns=(

@@ -20,13 +20,13 @@ from transforms.generate.writer import block_table, open_log, write_options
 # Up to this many rows `best_auc` is exact; of a longer log it is that of the first rows (standard error about 0.0003).
 AUC_ROWS = 4_000_000
 TRUTH_SCHEMA = pa.schema([("line", pa.int64()), ("probability", pa.float64())])
-# No block of a log has these numbers: the rows that fix the bias are none of the log's, and the same for all seeds.
+# Blocks whose rows fix the bias. No log has blocks of these numbers, so the bias is the same for all seeds.
 _CALIBRATION = range((1 << 32) - 4, 1 << 32)
 
 
 @dataclasses.dataclass(frozen=True)
 class GenerateResult:
-    """What was written.
+    """What `generate` has written.
 
     Attributes:
         rows: rows of the log, without the header.
@@ -35,7 +35,7 @@ class GenerateResult:
             reach; over the first `AUC_ROWS` rows; NaN where these hold one class only.
         log_loss: mean log loss of the true probabilities, in nats.
         path: the log.
-        truth_path: Parquet with `row` int64 and `probability` float64, in row order.
+        truth_path: Parquet with `line` int64, the row's line in the log, and `probability` float64, in row order.
     """
 
     rows: int
@@ -77,7 +77,7 @@ def generate(
     truth_path = output.with_name(output.name + ".truth.parquet")
     score = Score()
     try:
-        # The log is renamed last: where there is a log, there is its whole truth.
+        # The log is renamed last: where there is a log, its truth is complete.
         with atomic_path(output) as log_part, atomic_path(truth_path) as truth_part:
             _write(spec, hidden, bias, rows, seed, log_part, output.suffix == ".gz", truth_part, score, progress)
     except OSError as error:
@@ -145,7 +145,7 @@ def _write(
 
 
 class Score:
-    """Sums over the blocks, and the probabilities of the first `AUC_ROWS` rows."""
+    """Log loss and AUC of the true probabilities, added up block by block; AUC of the first `AUC_ROWS` rows."""
 
     def __init__(self) -> None:
         self.rows = 0

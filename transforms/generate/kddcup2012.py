@@ -1,4 +1,4 @@
-"""A sample log in the seven files of KDD Cup 2012 track 2, whose clicks depend on texts, features and the position."""
+"""Writes a sample log as the seven files of KDD Cup 2012 track 2; clicks depend on texts, features and position."""
 
 import dataclasses
 import pathlib
@@ -20,15 +20,15 @@ from transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, Score, c
 
 _TOPICS = 16
 _QUERY_LENGTH, _TITLE_LENGTH, _DESCRIPTION_LENGTH, _KEYWORD_LENGTH = (1, 5), (5, 12), (12, 24), (1, 3)
-_TITLES, _DESCRIPTIONS, _ADDRESSES = 3, 2, 2  # of an ad, an ad, an advertiser
+_TITLES, _DESCRIPTIONS, _ADDRESSES = 3, 2, 2  # titles and descriptions an ad, addresses an advertiser
 _AGES, _GENDERS = 6, 3
 _AD_IDS, _AD_STEP = 3_000_000, 17
-_FIRST_POSITIONS = (0.35, 0.75)  # what shares of the lines have a depth of 1, and of 1 or 2
+_FIRST_POSITIONS = (0.35, 0.75)  # shares of the lines with depth 1, and with depth 1 or 2
 _ON_TOPIC = 0.8
 _UNKNOWN_USER = 0.02
 _MOST_IMPRESSIONS = 1000
 _OPTIONS = pyarrow.csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none", batch_size=4096)
-# No block of a log has these numbers: the lines that fix the bias are the same for all seeds.
+# Blocks whose lines fix the bias. No log has blocks of these numbers, so the bias is the same for all seeds.
 _CALIBRATION = range((1 << 32) - 4, 1 << 32)
 
 
@@ -104,7 +104,7 @@ def generate_kddcup2012(
 
 
 class _World:
-    """All ids, their texts and effects: the number of lines determines them, by hashes."""
+    """All ids with their texts and effects, hashed from the number of lines."""
 
     def __init__(self, rows: int):
         self.users = max(50, rows // 5)
@@ -189,7 +189,7 @@ def _token_tables(texts: Callable[[int, int], np.ndarray], rows: int) -> Iterato
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """Lines: what the click model sees, int64 [N]; of users -1 = unknown."""
+    """Lines as the click model sees them, int64 [N] each; -1 is an unknown user."""
 
     query: np.ndarray
     ad: np.ndarray

@@ -1,4 +1,4 @@
-"""A sample log in memory, as the click model sees it: for learning checks that need no raw rows."""
+"""A sample log in memory, as the click model sees it: for checks of what models learn, without raw rows."""
 
 import dataclasses
 

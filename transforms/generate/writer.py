@@ -1,4 +1,4 @@
-"""Blocks as bytes of the log, and output files that appear whole or not at all."""
+"""Turns blocks into the bytes of a log."""
 
 import contextlib
 import gzip
@@ -17,7 +17,7 @@ from transforms.generate.columns import Categorical, Column
 from transforms.generate.formats import LogLayout
 
 _FIRST_HOUR = np.datetime64("2014-10-21T00", "h")
-# Level 6 makes the log an eighth smaller and takes longer than the rest of the run together.
+# Level 6 makes the log an eighth smaller and takes longer than all the rest together.
 _GZIP_LEVEL = 1
 
 

@@ -1,4 +1,4 @@
-"""KDD Cup 2012 track 2: seven files become one log."""
+"""Joins the seven files of KDD Cup 2012 track 2 to one log."""
 
 from transforms.kddcup2012.layout import is_kddcup2012
 from transforms.kddcup2012.prepare import Options, Prepared, prepare

@@ -1,4 +1,4 @@
-"""Clicks and impressions of the training lines by each key, and what a line may know of them."""
+"""Counts clicks and impressions of the training lines by key, and turns them into features without a line's own."""
 
 import dataclasses
 import pathlib
@@ -22,7 +22,7 @@ from transforms.kddcup2012.tables import (
     write_table,
 )
 
-_FOLD = "_fold"  # behind a key's name: its sums by fold
+_FOLD = "_fold"  # suffix of the table of a key's sums by fold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ def key_of(lines: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class CountLines:
-    """Sums of one range of lines, sorted by key: `<folder>/<table>/parts/<number>.arrow`."""
+    """Adds up one range of lines by key and writes `<folder>/<table>/parts/<number>.arrow`, sorted by key."""
 
     lines: pathlib.Path
     folder: pathlib.Path
@@ -73,7 +73,7 @@ class CountLines:
 
 @dataclasses.dataclass(frozen=True)
 class MergeCounts:
-    """Sums of all ranges, for one bucket of one table: `<folder>/<table>/<bucket>.arrow`."""
+    """Adds up all ranges, for one bucket of one table: writes `<folder>/<table>/<bucket>.arrow`."""
 
     folder: pathlib.Path
     bits: int
@@ -94,21 +94,21 @@ def _write(path: pathlib.Path, sums: tuple[np.ndarray, ...]) -> None:
 
 
 class History:
-    """What is known of lines by the counts of the training lines.
+    """Features of lines by the past of their ids: click-through rates and impressions of the training lines.
 
     ctr = (clicks + b p) / (impressions + b), with p the click-through rate of all training lines. A training line's
     numbers, p too, are those of the training lines outside its fold; of other lines, those of all training lines.
     Without any line of that key, ctr is p.
 
-    Left out by itself, a line's clicks show in what is left of a sum that all lines of its key share: among 20,000 of
-    one gender the rate is lower by so much where, and only where, the line was clicked. Trees on such numbers reach
-    a training AUC of 0.99 and a test AUC of 0.5. Lines of one fold have the same sums, clicked or not.
+    Leaving out a line alone would reveal its label: of 20,000 lines of one gender the rate is a little lower exactly
+    where the line left out was clicked. Trees on such numbers reach a training AUC of 0.99 and a test AUC of 0.5. Lines
+    of one fold leave out the same sums, clicked or not.
 
     Args:
-        folder, bits: Of the counts.
-        total: Of all training lines.
-        prior_impressions: b.
-        folds: How many folds there are; 0: each line is left out by itself, for comparisons.
+        folder, bits: The counts' folder, and the bits of their buckets.
+        total: The counts of all training lines.
+        prior_impressions: b, in impressions.
+        folds: How many folds there are; 0 leaves out each line by itself, for comparisons.
     """
 
     def __init__(self, folder: pathlib.Path, bits: int, total: Total, prior_impressions: float, folds: int):

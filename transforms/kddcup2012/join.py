@@ -1,4 +1,4 @@
-"""Lines and all tables -> rows of the joined log."""
+"""Joins lines with all tables to the rows of the log."""
 
 import dataclasses
 import pathlib
@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
 
 @dataclasses.dataclass(frozen=True)
 class Joined:
-    """Files of a range in their order, and the lines whose id of a table has no row there."""
+    """What came of a range: its files in order, its rows, and by table the lines whose id has no row there."""
 
     files: list[pathlib.Path]
     rows: int
@@ -40,8 +40,7 @@ class Joined:
 
 @dataclasses.dataclass(frozen=True)
 class Join:
-    """Writes the rows of a range of lines, one an impression: Parquet files named after the range, in a folder of
-    their own.
+    """Writes the rows of a range of lines, one an impression, as Parquet files in a folder of their own.
 
     Args:
         lines: Folder of the lines.
@@ -49,7 +48,7 @@ class Join:
         tokens: Folder and bits by table of token lists.
         output: Folder below which to write.
         total, prior_impressions, folds: See History.
-        stem: What the files' names begin with.
+        stem: The beginning of the files' names.
     """
 
     lines: pathlib.Path
@@ -106,7 +105,7 @@ def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: 
 
 def _samples(joined: pa.Table, clicks: np.ndarray, impressions: np.ndarray) -> Iterator[pa.RecordBatch]:
     """Yields the rows that lines become, one an impression, in their order, those with a click first."""
-    counts = np.stack([clicks, impressions - clicks], axis=1).ravel()  # of each line: with a click, without
+    counts = np.stack([clicks, impressions - clicks], axis=1).ravel()  # rows with a click and without, line by line
     labels = np.tile(np.array([1, 0], np.int8), len(clicks))
     places = np.repeat(np.arange(len(clicks)), 2)
     ends = np.cumsum(counts)

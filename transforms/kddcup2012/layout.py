@@ -69,7 +69,7 @@ _PUBLIC_TEST_NAMES = ("TestPublic.txt", "TestPublic.csv")
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A file: its columns as we call them, in order; those of a header, where it has one, under the file's names."""
+    """A file: this project's names of its columns, in order, and the names in its header, where it has one."""
 
     path: pathlib.Path
     columns: tuple[str, ...]
@@ -87,6 +87,7 @@ class Files:
 
     @property
     def all(self) -> list[Table]:
+        """All files that are there."""
         return [self.training, *self.tokens.values(), self.user, *([self.public_test] if self.public_test else [])]
 
 

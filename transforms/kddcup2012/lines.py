@@ -1,4 +1,4 @@
-"""Lines of training.txt -> the line's part of the log, its ids, and what is known of its user."""
+"""Reads lines of training.txt: the part of the log, the ids and the user's attributes of each."""
 
 import dataclasses
 import pathlib
@@ -19,7 +19,7 @@ SCHEMA = pa.schema([("line", pa.int64()), ("part", pa.int8()), ("fold", pa.int8(
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """What a range holds: malformed lines, and lines, clicks and impressions [parts] of the others."""
+    """Counts of a range: malformed lines; lines, clicks and impressions of the others, by part [4] and by fold."""
 
     tally: Tally
     letters: list[str]

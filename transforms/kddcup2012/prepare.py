@@ -1,7 +1,7 @@
-"""The folder of KDD Cup 2012 track 2 -> one joined log, which the pipeline reads as any other.
+"""Joins the files of KDD Cup 2012 track 2 to one log, which the pipeline reads as any other.
 
 Every step works on parts that are independent of each other, in processes of this machine or as a Beam job, and leaves
-its results in files: what is done stays done when a run is interrupted.
+its results in files: an interrupted run goes on after the last finished part.
 """
 
 import dataclasses
@@ -40,9 +40,16 @@ SCRATCH = ".unfinished"
 LOG = "log"
 SUMMARY = "summary.json"
 DEAD_LETTER = "dead_letter"
-_BYTES_PER_SECOND = 5.7e6  # of the training file, in one process, through all steps
-_SHARES = {"tables": 0.04, "lines": 0.14, "count": 0.13, "tokens": 0.02, "weights": 0.03, "join": 0.62}  # of that time
-_SHARE = 0.01  # of every other step
+_BYTES_PER_SECOND = 5.7e6  # of the training file, in one process, all steps together
+_SHARES = {
+    "tables": 0.04,
+    "lines": 0.14,
+    "count": 0.13,
+    "tokens": 0.02,
+    "weights": 0.03,
+    "join": 0.62,
+}  # each step's share of that time
+_SHARE = 0.01  # the share of any other step
 _BUCKET_BYTES = 128 << 20  # of text
 _GZIP_FACTOR = 4  # bytes of text in one of gzip, about
 _PUBLISHING = "publishing"
@@ -57,12 +64,12 @@ class Options:
     """How the log is made.
 
     Args:
-        seed: Of the split and of the folds.
+        seed: Seed of the split and of the folds.
         test: Share of the lines of the test part (paper: 1/11).
         validation: Share of the other lines of the validation part.
         prior_impressions: See History.
         folds: See History.
-        most_lines: Only so many lines of the training file; None: all.
+        most_lines: Only so many lines of the training file are read; None: all.
         max_bad_row_rate: A larger share of malformed lines in a file is an error.
     """
 
@@ -86,14 +93,14 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """What was made.
+    """What `prepare` has made.
 
     Attributes:
         lines: Lines of the training file that were read, malformed ones included.
         rejected: Malformed lines by file; they are in `dead_letter/rejects.jsonl`, up to DEAD_LETTERS_KEPT.
         reasons: Malformed lines by reason.
-        rows: Rows of the log by part.
-        clicks, impressions: By part.
+        rows: Rows of the log.
+        split, clicks, impressions: Good lines, clicks and impressions by part of the log.
         without_partner: Lines with an id that its table lacks, by table; such a value is missing in the log.
         log: The glob of the log's files.
         public_test: The glob of the public test file's rows, where there is one.
@@ -126,7 +133,7 @@ def prepare(
             same files and options is left as it is; an interrupted run goes on.
         options: How the log is made.
         workers: Who works on the parts; all of them must see both folders.
-        progress: Told what is done.
+        progress: Called with a line now and then.
 
     Raises:
         InputError: a file is missing or unreadable, too many of its lines are malformed, or a part of the log would be
@@ -156,7 +163,7 @@ def _fingerprint(files: Files, options: Options) -> dict[str, Any]:
 
 
 class _Steps:
-    """All steps but the last, which makes the log visible; `scratch` holds what they leave."""
+    """Runs all steps but the last, which makes the log visible; their results lie in `scratch`."""
 
     def __init__(
         self,
@@ -218,7 +225,7 @@ class _Steps:
             tally.check(table.path, self.options.max_bad_row_rate, self.output / DEAD_LETTER)
 
     def write_dead_letters(self) -> None:
-        """Writes the dead letters that there are up to now."""
+        """Writes the dead letters up to now."""
         (self.output / DEAD_LETTER).mkdir(exist_ok=True)
         write_text(self.output / DEAD_LETTER / "rejects.jsonl", "".join(self.letters))
 
@@ -310,7 +317,7 @@ class _Once:
 
 def _clear_scratch(scratch: pathlib.Path, fingerprint: dict[str, Any]) -> None:
     """Empties the scratch folder, unless an earlier try for the same files and options has left it."""
-    if (scratch / _PUBLISHING).exists():  # some files of the log may have gone where they belong
+    if (scratch / _PUBLISHING).exists():  # some files of the log may have been moved already
         for step in _LAST_STEPS:
             shutil.rmtree(scratch / "done" / step, ignore_errors=True)
         (scratch / _PUBLISHING).unlink()

@@ -1,4 +1,4 @@
-"""A file's ranges -> columns of whole numbers and token lists; what is malformed is a reject with its reason."""
+"""Reads ranges of a file as columns of whole numbers and token lists; malformed lines become rejects."""
 
 import dataclasses
 import json
@@ -34,10 +34,11 @@ class TablePart:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """uint64 columns, null = missing, and `tokens` as large_string.
+    """Rows of a file, and its malformed lines.
 
     Attributes:
-        lines: int64 [rows], from 1 in the file.
+        columns: uint64, and `tokens` as large_string; null where a value is missing.
+        lines: The rows' lines in the file, int64 [rows], from 1.
         rejects: The malformed lines that lay between them.
     """
 
@@ -48,7 +49,7 @@ class Rows:
 
 @dataclasses.dataclass
 class Tally:
-    """Lines of a file, and how many of them are malformed, by reason; `first` says what is wrong with the first."""
+    """Counts of a file's lines and malformed lines, by reason; `first` tells the first one's place and reason."""
 
     lines: int = 0
     rejected: int = 0
@@ -62,7 +63,7 @@ class Tally:
         self.first = self.first or other.first
 
     def reject(self, path: str, rejects: Sequence[Reject]) -> list[str]:
-        """Counts rejects; the dead letters of the first DEAD_LETTERS_KEPT."""
+        """Counts rejects; returns the dead letters, JSON lines, of the first DEAD_LETTERS_KEPT of the file."""
         kept = rejects[: max(0, DEAD_LETTERS_KEPT - self.rejected)]
         self.rejected += len(rejects)
         self.reasons.update(_kind(reject.reason) for reject in rejects)

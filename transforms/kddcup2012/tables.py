@@ -1,7 +1,7 @@
-"""Tables on disk that are looked up by a key of 64 bits: sorted, in buckets of the key's first bits, read by mapping.
+"""Tables on disk with a key of 64 bits: sorted, in buckets by the key's first bits, mapped into memory.
 
-A join with one needs no shuffle of the rows and no table in memory: the pages that are looked at are the system's to
-keep or to drop, and processes share them.
+A join with such a table shuffles no rows and loads no table: the operating system keeps or drops the pages, and
+processes share them.
 """
 
 import pathlib
@@ -104,7 +104,7 @@ class Lookup:
 
         Args:
             keys: uint64 [N].
-            present: bool [N], which keys count; None: all. The others are not in the table.
+            present: bool [N], which keys to look up; None: all. The others give null.
         """
         different, inverse = np.unique(keys, return_inverse=True)
         parts = []

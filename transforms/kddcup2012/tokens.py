@@ -1,4 +1,4 @@
-"""Tables by id, of users and of token lists: read, put in buckets, repeated ids refused; TF x IDF of the lists."""
+"""Reads the tables of users and of token lists into buckets, refuses repeated ids, and weighs tokens by TF x IDF."""
 
 import dataclasses
 import pathlib
@@ -31,7 +31,7 @@ _TOKENS = pa.schema([("token", pa.large_string()), ("lists", pa.int64())])
 
 @dataclasses.dataclass(frozen=True)
 class ReadTable:
-    """Rows of one range of a table, sorted by key: `<folder>/<table>/parts/<number>.arrow`. Gives what is malformed."""
+    """Writes the rows of one range of a table, sorted by key, to `<folder>/<table>/parts/<number>.arrow`."""
 
     folder: pathlib.Path
 
@@ -74,7 +74,7 @@ def make_folders(folder: pathlib.Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class MergeUsers:
-    """The users of one bucket: `<folder>/<bucket>.arrow`, with gender and age. Gives what comes twice."""
+    """Writes the users of one bucket, with gender and age, to `<folder>/<bucket>.arrow`."""
 
     folder: pathlib.Path
     path: str
@@ -88,7 +88,7 @@ class MergeUsers:
 
 @dataclasses.dataclass(frozen=True)
 class Merged:
-    """Of a bucket of token lists: what comes twice, and how many lists training lines name."""
+    """What `merge_tokens` has counted: repeated ids, and the lists that training lines name."""
 
     tally: Tally
     letters: list[str]
@@ -100,9 +100,9 @@ class Bucket:
     """One of the buckets of a table of token lists.
 
     Attributes:
-        folder: Of the table.
-        path: The file that the lists are from, for dead letters.
-        number, bits: Which bucket; how many bits of a key say so.
+        folder: The table's folder.
+        path: The file of the lists, for dead letters.
+        number, bits: The bucket's number, which the first `bits` bits of a key are.
         history: The folder and the bits of the training lines' counts by the same id.
     """
 
@@ -114,8 +114,8 @@ class Bucket:
 
 
 def merge_tokens(bucket: Bucket) -> Merged:
-    """Writes the lists, `<folder>/single/<bucket>.arrow`, and in how many of those that training lines name each token
-    is, `<folder>/tokens/<bucket>.arrow`."""
+    """Writes a bucket's lists, `<folder>/single/<bucket>.arrow`, and its tokens' document counts,
+    `<folder>/tokens/<bucket>.arrow`; a document is a list that training lines name."""
     folder, name = bucket.folder, bucket_name(bucket.number)
     rows, tally, letters = _single(folder, bucket.path, bucket.number, bucket.bits)
     write_table(folder / _SINGLE / name, rows)
@@ -160,7 +160,7 @@ def weigh_tokens(item: tuple[Bucket, int]) -> None:
 
 
 class _Codes:
-    """Token lists [N] as numbers.
+    """Token lists [N], their tokens coded as numbers.
 
     Attributes:
         tokens: The different tokens.

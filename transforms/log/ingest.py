@@ -1,4 +1,4 @@
-"""Raw log files -> splits of a Parquet payload, dead letters and counts. A plain function; the pipeline wraps it."""
+"""Reads raw log files into splits of a Parquet payload, dead letters and counts; no TFX here, a component wraps it."""
 
 import contextlib
 import dataclasses
@@ -42,6 +42,7 @@ class IngestResult:
     reasons: dict[str, int]
 
     def to_json(self) -> str:
+        """Returns the counts as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1)
 
 
@@ -55,7 +56,7 @@ def ingest(
     progress: Callable[[str], None] = lambda text: None,
     partial: "PartialIngest | None" = None,
 ) -> IngestResult:
-    """Reads the log once, in independent ranges: what it makes is the same whoever reads them.
+    """Reads a log once, in independent ranges; the result is the same whoever reads them.
 
     Args:
         spec: The description of the log.
@@ -65,8 +66,8 @@ def ingest(
             ingestion left in them is removed.
         dead_letter: Folder for `rejects.jsonl`, one object per malformed row: file, line (from 1), reason, text.
         workers: Who reads the ranges; all of them must see the files and the folders.
-        progress: Told how many ranges are read.
-        partial: What of this log is read already.
+        progress: Called with a line that says how many ranges are read.
+        partial: What of this log is read already, see read_ahead.
 
     Raises:
         InputError: a file cannot be read, too many rows are malformed, a split is empty, the labels of the training
@@ -151,11 +152,11 @@ class IngestedRange:
 
 @dataclasses.dataclass(frozen=True)
 class PartialIngest:
-    """What is done of an ingestion.
+    """An ingestion that has been started.
 
     Attributes:
-        ranges: Those of the log.
-        results: What became of the first ones.
+        ranges: All ranges of the log.
+        results: What became of the first of them.
         placed: The folders of the splits, where all ranges are read and their parts are in them already.
     """
 
@@ -248,7 +249,7 @@ def _uniform(seed: int, file: int, lines: np.ndarray) -> np.ndarray:
 def _write_dead_letters(
     spec: LogSpec, ranges: Sequence[Range], results: Sequence[IngestedRange], dead_letter: pathlib.Path
 ) -> tuple[int, dict[str, int]]:
-    """Writes the dead letters of the ranges that are read; how many malformed rows there are, and of which kinds.
+    """Writes the dead letters of the ranges that are read; returns the number of malformed rows, in all and by reason.
 
     Raises:
         InputError: there are too many.
@@ -273,7 +274,7 @@ def _write_dead_letters(
 def _stop_early(
     spec: LogSpec, ranges: Sequence[Range], results: Sequence[IngestedRange], dead_letter: pathlib.Path
 ) -> None:
-    """Judges a log by its first ranges, with a margin, because how many lines there are is not known before the end.
+    """Judges a log by its first ranges, with a margin: the number of its lines is not known before the end.
 
     Raises:
         InputError: twice as many rows are malformed as the whole log may have, about.

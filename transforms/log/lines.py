@@ -1,4 +1,4 @@
-"""Text of a log: its lines, and which of them Arrow would take for others than they are."""
+"""Finds the lines of a log's text, and those that Arrow would misread."""
 
 import re
 from collections.abc import Iterator
@@ -7,19 +7,19 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-# What is read at once: large enough for Arrow, small enough that what is made of it stays in a processor's cache.
+# The size of a read: large enough for Arrow, small enough for a processor's cache.
 CHUNK_BYTES = 1 << 21
-# A value as Arrow reads it: a quote counts only where a value begins; what follows the closing one is kept.
+# A value as Arrow reads it: quotes count where a value begins only; text after the closing one is kept.
 _CSV_VALUE = re.compile(rb'(?:^|,)(?:"(?:[^"]|"")*"(?!")[^,]*|[^",][^,]*|(?=,|$))')
 _BLOCK = 64  # lines
 
 
 class Lines:
-    """Whole lines of a file, by their index.
+    """The lines of a text, by their index from 0.
 
     Args:
-        text: Ends with a line's end, or where the file ends.
-        delimiter: Between the values of a line; those of a comma may be quoted.
+        text: Whole lines; the last may lack its end.
+        delimiter: Stands between the values of a line; with a comma they may be quoted.
     """
 
     def __init__(self, text: bytes, delimiter: bytes):
@@ -76,11 +76,11 @@ class Lines:
         if not count:
             return "a quote is not closed"
         if count != width and not is_utf8(line):
-            return f"expected {width} columns, found {count}"  # Arrow could not hand it back
+            return f"expected {width} columns, found {count}"  # Arrow cannot pass such a row to its handler
         return ""
 
     def _empty(self) -> np.ndarray:
-        return np.flatnonzero(self._ends - self._starts <= 1)  # or with one byte, which may be \r
+        return np.flatnonzero(self._ends - self._starts <= 1)  # one byte may be \r
 
     def _with_lone_return(self) -> np.ndarray:
         if b"\r" not in self.text:
@@ -99,7 +99,7 @@ class Lines:
         first = np.searchsorted(quotes, self._starts)
         counts = np.diff(first, append=len(quotes))
         opening = quotes[(np.arange(len(quotes)) - np.repeat(first, counts)) % 2 == 0]
-        before = self._bytes[opening - 1]  # of the text's first byte: its last, a line's end
+        before = self._bytes[opening - 1]  # before the first byte: index -1, the last line's end
         inside = opening[(before != ord(",")) & (before != ord("\n")) & (before != ord('"'))]
         return np.concatenate([np.flatnonzero(counts % 2), self._of(inside)])
 
@@ -116,6 +116,7 @@ def count_values(line: bytes, delimiter: bytes) -> int:
 
 
 def is_utf8(value: bytes) -> bool:
+    """Returns whether a value is valid UTF-8."""
     try:
         value.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The checked log on disk: Parquet files of raw columns, one folder a split, read back as record batches."""
+"""The payload: the checked log as Parquet files of raw columns, one folder a split."""
 
 import contextlib
 import pathlib
@@ -11,13 +11,13 @@ import pyarrow.parquet
 from common.files import atomic_path
 from transforms.log.spec import LogSpec
 
-# A row group is what one read holds in memory; a part is what one worker takes at a time.
+# A row group is one read; a part is the work of one worker at a time.
 ROW_GROUP_ROWS = 1 << 16
 PART_ROWS = 1 << 18
 
 
 def payload_schema(spec: LogSpec) -> pa.Schema:
-    """Features, then labels: float32 for numbers and labels, binary for all others; null = missing."""
+    """Returns the schema: features, then labels; float32 for numbers and labels, else binary; null = missing."""
     kinds = {name: pa.float32() for name in spec.numeric_columns + spec.label_columns}
     return pa.schema([(name, kinds.get(name, pa.binary())) for name in spec.feature_columns + spec.label_columns])
 
@@ -25,7 +25,7 @@ def payload_schema(spec: LogSpec) -> pa.Schema:
 class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
     """Writes rows, in their order, to `<folder>/<stem>-00000.parquet` and following, PART_ROWS rows each but the last.
 
-    No row, no file. A file has its name only when it is whole.
+    Files appear whole or not at all; without rows none is written.
     """
 
     def __init__(self, folder: pathlib.Path, stem: str, schema: pa.Schema):
@@ -40,7 +40,7 @@ class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
         self.parts: list[pathlib.Path] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Takes a batch that has at least the schema's columns."""
+        """Adds a batch that has at least the schema's columns."""
         if not rows.num_rows:
             return
         self._waiting.append(rows.select(self._schema.names))
@@ -91,6 +91,7 @@ def plain(values: pa.Array) -> pa.Array:
 
 
 def payload_rows(files: Sequence[pathlib.Path]) -> int:
+    """Returns how many rows some parts have."""
     return sum(pa.parquet.read_metadata(file).num_rows for file in files)
 
 

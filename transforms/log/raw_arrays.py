@@ -1,4 +1,4 @@
-"""Rows of a raw log as the transform graph and the signature `serving_raw` take them."""
+"""Turns rows of a raw log into the arrays that the transform graph and the signature `serving_raw` take."""
 
 import numpy as np
 import pyarrow as pa

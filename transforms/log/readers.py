@@ -1,4 +1,4 @@
-"""Raw logs (TSV, CSV, Parquet; plain or gzip) -> checked, columnar batches; malformed rows -> rejects with a reason.
+"""Reads raw logs (TSV, CSV, Parquet; plain or gzip) as checked, columnar batches; malformed rows become rejects.
 
 A log is read in ranges of whole lines, which are independent of each other. One record is one line: a quoted value must
 not hold a line break.
@@ -27,17 +27,17 @@ from transforms.log.spec import LogSpec
 from transforms.log.values import as_binary, as_floats, check_utf8, check_utf8_of, to_floats, to_labels
 
 RANGE_BYTES = 32 << 20
-BYTES_PER_SECOND = 70e6  # read, checked and written as payload by one process, 40 columns
+BYTES_PER_SECOND = 70e6  # of one process that reads, checks and writes payload, 40 columns
 PARQUET_ROWS = 1 << 16  # of a batch
 _GZIP_FACTOR = 4  # bytes of text in one of gzip, about
-_COUNT_SECONDS = 5e-10  # what counting the lines of a byte takes
+_COUNT_SECONDS = 5e-10  # to count lines, a byte
 _HERE = Workers(processes=1)
-_LINES_LOOKED_AT = 100  # to see whether a file without header has labels
+_LINES_LOOKED_AT = 100  # tell whether a file without header has labels
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """A part of a file that is read by itself: whole lines, or whole row groups of Parquet.
+    """A part of a file that can be read by itself: whole lines, or whole row groups of Parquet.
 
     Attributes:
         path: The file.
@@ -58,7 +58,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Reject:
-    """A malformed row: its line's number in the file, what is wrong with it, and the line itself.
+    """A malformed row: the number of its line in the file, what is wrong with it, and its text.
 
     Lines count from 1, a header included, as in an editor. Parquet has no lines: `line` is the row's number, from 1,
     and `text` its values with tabs between them.
@@ -115,7 +115,7 @@ def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers 
         files: The files of a log.
         spec: The description of the log.
         labels: See LogReader.
-        workers: Who counts the lines of a file that is cut.
+        workers: Who counts the lines of the files that are cut.
 
     Raises:
         InputError: a file is empty or unreadable, or its columns are not those of the configuration.
@@ -397,7 +397,7 @@ def _without_rows(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:
         keep = np.ones(rows.num_rows, bool)
         keep[bad] = False
         return rows.filter(pa.array(keep))
-    # Faster than a filter where little is left out.
+    # Faster than a filter where few rows are left out.
     starts, ends = [0, *(row + 1 for row in bad)], [*bad, rows.num_rows]
     good = [rows.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
     return pa.Table.from_batches(good).combine_chunks().to_batches()[0]

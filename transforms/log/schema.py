@@ -1,4 +1,4 @@
-"""The schema of the raw examples, derived from the configuration: no type is guessed from the data."""
+"""The schema of raw examples, derived from the configuration; no type is guessed from the data."""
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 

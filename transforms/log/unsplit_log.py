@@ -1,4 +1,4 @@
-"""A raw log as a payload that is not split: what a comparison of two logs reads."""
+"""Writes a raw log as a payload without splits, for comparisons of two logs."""
 
 import dataclasses
 import pathlib
@@ -15,7 +15,7 @@ from transforms.log.spec import LogSpec
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """Good and malformed rows; `first` says what is wrong with the first malformed one, and where it is."""
+    """Numbers of good and malformed rows; `first` tells the place and the reason of the first malformed one."""
 
     rows: int
     rejected: int

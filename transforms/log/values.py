@@ -1,6 +1,6 @@
-"""Values of a raw log, as the bytes of a text file or as Parquet's types -> numbers, labels and text, or what is wrong.
+"""Checks and converts the values of a raw log, bytes of a text file or Parquet's types, to numbers, labels and text.
 
-Each function notes in `faults` what is wrong with a row, unless something was before.
+`faults` maps the rows that are malformed to the reason; a row's first fault stays.
 """
 
 import re
@@ -22,7 +22,7 @@ def to_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
     if len(suspects) < len(values) // 32:
         bad = _no_numbers(values, suspects)
         numbers = _cast(_null_where(bad, values))
-    else:  # to read them all is faster than to match these
+    else:  # converting all values is faster than matching these
         bad = suspects[:0]
         try:
             numbers = _cast(values)
@@ -75,7 +75,7 @@ def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())
     if pa.types.is_floating(values.type):
-        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)  # NaN is a number that is missing
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)  # NaN means missing
     try:
         values = values if pa.types.is_binary(values.type) else values.cast(pa.string()).cast(pa.binary())
     except pa.ArrowException as error:
@@ -90,7 +90,7 @@ def _null_where(rows: np.ndarray, values: pa.Array) -> pa.Array:
         return values
     keep = np.ones(len(values), bool)
     keep[rows] = False
-    # By hand: if_else spoils slices of binary arrays (apache/arrow#49410), replace_with_mask takes seven times as long.
+    # if_else spoils slices of binary arrays (apache/arrow#49410); replace_with_mask takes seven times as long.
     valid = pc.and_(values.is_valid(), pa.array(keep))
     _, offsets, contents = values.buffers()
     buffers = [valid.buffers()[1], offsets.slice(4 * values.offset), contents]
@@ -113,7 +113,7 @@ def _not_of_digits(values: pa.Array) -> np.ndarray:
         return np.empty(0, np.int64)
     ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     text = np.frombuffer(contents, np.uint8)[ends[0] : ends[-1]]
-    positions = ends[0] + np.flatnonzero(text - np.uint8(ord("0")) > 9)  # what lies before "0" wraps round
+    positions = ends[0] + np.flatnonzero(text - np.uint8(ord("0")) > 9)  # characters before "0" wrap round
     rows: np.ndarray = np.searchsorted(ends, positions, side="right") - 1
     rows = rows[np.diff(rows, prepend=-1) > 0]
     return rows
@@ -132,7 +132,7 @@ def _no_numbers(values: pa.Array, rows: np.ndarray) -> np.ndarray:
 
 def _finite(numbers: pa.Array, values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
     good = pc.is_finite(numbers)
-    if pc.all(good).as_py() is False:  # None: there are only missing values
+    if pc.all(good).as_py() is False:  # None where all values are missing
         _note_numbers(values, np.flatnonzero(~good.fill_null(True).to_numpy(zero_copy_only=False)), name, faults)
     return numbers
 

@@ -1,4 +1,4 @@
-"""Texts -> tokens of a HuggingFace checkpoint of RoBERTa, inside a TensorFlow graph: GPT-2's byte-level BPE."""
+"""RoBERTa's tokenizer inside a TensorFlow graph: GPT-2's byte-level BPE."""
 
 import pathlib
 
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from transforms.text.tokenizer_files import TokenizerFiles, read_byte_pairs
 
-# A longer run of letters is cut: each of its bytes may take a pass over all words.
+# Longer words are merged in parts: each byte of one may take a pass over all words.
 LONGEST_WORD = 512  # bytes
 
 # Unicode's white space, which RE2's \s is not.
@@ -26,7 +26,7 @@ _NEVER = np.iinfo(np.int32).max  # the rank of a pair that is not merged
 
 
 class BytePairs:
-    """RoBERTa's tokenizer.
+    """RoBERTa's tokenizer, as a HuggingFace checkpoint holds it.
 
     A literal <s> or <mask> in a text stays text. Ids equal HuggingFace's, but for words of over LONGEST_WORD bytes.
 
@@ -62,7 +62,7 @@ class BytePairs:
         cut = tf.constant(rb"\1" + _CUT + rb"\2")
         texts = tf.strings.regex_replace(texts, tf.constant(f"([{_SPACE}])([{_SPACE}][^{_SPACE}])"), cut)
         parts = tf.strings.split(texts, _CUT)
-        # Not by tensorflow_text's regex_split, for which a text ends at its first zero byte.
+        # tensorflow_text's regex_split would end a text at its first zero byte.
         ended = tf.strings.regex_replace(parts.flat_values, tf.constant(f"({_WORD})"), tf.constant(rb"\1" + _CUT))
         words = tf.strings.split(ended, _CUT)
         words = tf.ragged.boolean_mask(words, tf.not_equal(words, ""))
@@ -91,7 +91,7 @@ class BytePairs:
         return tf.RaggedTensor.from_value_rowids(tokens, tf.cast(word, tf.int64), tf.size(words, tf.int64))
 
     def _merge_once(self, _: tf.Tensor, tokens: tf.Tensor, piece: tf.Tensor, word: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Merges in every piece the pair of the lowest rank, all its occurrences; says first whether there was one."""
+        """Merges all occurrences of the pair of the lowest rank in every piece; returns first whether there was one."""
         keys, ranks, merged = tf.constant(self._keys), tf.constant(self._ranks), tf.constant(self._merged)
         key = tf.cast(tokens, tf.int64) * self._size + tf.cast(tf.roll(tokens, -1, 0), tf.int64)
         place = tf.minimum(tf.searchsorted(keys, key), len(self._keys) - 1)

@@ -1,4 +1,4 @@
-"""Where the checkpoint of a text's encoder lies."""
+"""Finds the checkpoint of a text's encoder."""
 
 import hashlib
 import pathlib
@@ -7,7 +7,7 @@ from common.errors import InputError, one_line
 from transforms.log.spec import RANDOM
 
 HUB = "hf://"
-# What a checkpoint is read from.
+# The files of a checkpoint that are read.
 FILES = ("*.json", "*.txt", "*.safetensors")
 
 
@@ -35,7 +35,7 @@ def _fetch(encoder: str) -> pathlib.Path:
         raise InputError(f"features: text: encoder: {encoder} needs huggingface_hub: {advice}") from error
     try:
         return pathlib.Path(snapshot_download(encoder.removeprefix(HUB), allow_patterns=list(FILES)))
-    except Exception as error:  # of the network, of the hub, of the disk: the user's to solve
+    except Exception as error:  # network, hub or disk: the user's to solve
         reason = one_line(error, 200)
         raise InputError(f"features: text: encoder: {encoder} cannot be fetched ({reason})") from error
 

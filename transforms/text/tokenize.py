@@ -1,4 +1,4 @@
-"""A text's columns -> tokens and segments, inside a TensorFlow graph, and what a model is told of them."""
+"""Turns a text's columns into tokens and segments inside a TensorFlow graph, and describes them for a model."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ from transforms.text.checkpoint import find_checkpoint
 from transforms.text.word_piece import WordPiece, join_segments
 
 SPECIAL = ("padding", "unknown", "classify", "separator", "mask")
-# A token table may be padded to a size that suits the hardware; what is behind it belongs to another tokenizer.
+# A token table may be padded to a size that suits the hardware; more rows mean another tokenizer.
 _MOST_PADDING = 1024
 
 
@@ -24,9 +24,9 @@ class Tokenizer(Protocol):
     """Cuts texts into tokens.
 
     Attributes:
-        special: The tokens of SPECIAL.
+        special: The ids of the tokens of SPECIAL.
         between: How many separators stand between two segments.
-        segments: Whether the second segment is told from the first.
+        segments: Whether the segments of a pair have ids of their own, 0 and 1.
     """
 
     special: dict[str, int]
@@ -38,10 +38,10 @@ class Tokenizer(Protocol):
 
 
 class TokenLists:
-    """Tokens with a separator between them, by a vocabulary behind the special tokens.
+    """Splits texts at a separator and looks their tokens up in a vocabulary, whose ids follow the special tokens'.
 
     Args:
-        separator: What stands between two tokens; nothing between two is no token.
+        separator: Stands between two tokens; empty tokens are dropped.
         vocabulary: A text file, one token a line.
     """
 

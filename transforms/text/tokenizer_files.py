@@ -1,4 +1,4 @@
-"""The files of a checkpoint's tokenizer: vocab.txt, or vocab.json and merges.txt, or tokenizer.json alone."""
+"""Reads the files of a checkpoint's tokenizer: vocab.txt, or vocab.json and merges.txt, or tokenizer.json alone."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ _WORD_PIECE_OPTIONS = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-# What must be so for this product's tokenizers, beside the types; absent is as it should be.
+# The values that this product's tokenizers implement; an absent key means the same.
 _WORD_PIECE: dict[str, dict[str, Any]] = {
     "model": {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
     "normalizer": {"clean_text": True},
@@ -39,13 +39,13 @@ _BYTE_PAIRS: dict[str, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerFiles:
-    """What a tokenizer's files say.
+    """The contents of a tokenizer's files.
 
     Attributes:
         path: The file of the vocabulary.
         vocabulary: The tokens in the order of their ids.
         merges: Pairs of tokens, the one that is merged first before the others; none for WordPiece.
-        options: By their names in tokenizer_config.json.
+        options: The options, by their names in tokenizer_config.json.
     """
 
     path: pathlib.Path
@@ -55,17 +55,20 @@ class TokenizerFiles:
 
     @functools.cached_property
     def ids(self) -> dict[str, int]:
-        """Where a token comes twice, the first."""
+        """The ids by token; the first one of a token that comes twice."""
         return {token: index for index, token in reversed(list(enumerate(self.vocabulary)))}
 
     def id_of(self, token: str) -> int:
-        """Raises InputError where the vocabulary lacks the token."""
+        """Returns the id of a token; raises InputError where the vocabulary lacks it."""
         if token not in self.ids:
             raise InputError(f"{self.path}: has no {token}; {_OTHER}")
         return self.ids[token]
 
     def special(self, defaults: dict[str, tuple[str, str]]) -> dict[str, int]:
         """Returns the ids of special tokens by name.
+
+        Args:
+            defaults: By name, the token's key in tokenizer_config.json, without `_token`, and the usual token.
 
         Raises:
             InputError: the vocabulary lacks one.
@@ -101,8 +104,9 @@ def read_word_piece(folder: pathlib.Path) -> TokenizerFiles:
 
 
 def read_byte_pairs(folder: pathlib.Path) -> TokenizerFiles:
-    """The files of RoBERTa's tokenizer: vocab.json and merges.txt, else tokenizer.json; tokenizer_config.json's options
-    come first.
+    """Reads RoBERTa's tokenizer: vocab.json and merges.txt, else tokenizer.json.
+
+    Options of tokenizer_config.json come first.
 
     Raises:
         InputError: a file is absent or damaged, the merges are not the vocabulary's, or tokenizer.json is of another

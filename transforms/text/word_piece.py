@@ -1,4 +1,4 @@
-"""Texts -> tokens of a HuggingFace checkpoint of BERT, inside a TensorFlow graph."""
+"""BERT's tokenizer inside a TensorFlow graph."""
 
 import pathlib
 from typing import Any
@@ -29,7 +29,7 @@ _IDEOGRAPH = (
 
 
 class WordPiece:
-    """BERT's tokenizer, with the steps that the checkpoint's tokenizer_config.json or tokenizer.json names.
+    """BERT's tokenizer, with the options of the checkpoint's tokenizer_config.json or tokenizer.json.
 
     A literal [SEP] or [MASK] in a text stays text.
 
@@ -71,7 +71,7 @@ class WordPiece:
         if self._strip_accents:
             texts = tf.strings.regex_replace(tf_text.normalize_utf8(texts, "NFD"), _MARK, "")
         if self._lower:
-            # One by one, as the tokenizer does it: a sigma at the end of a word becomes an ordinary one.
+            # As the tokenizer, which lowers letters one by one: a sigma at a word's end becomes an ordinary one.
             texts = tf.strings.lower(tf.strings.regex_replace(texts, "Σ", "σ"), encoding="utf-8")
         texts = tf.strings.regex_replace(texts, f"({_PUNCTUATION})", r" \1 ")
         texts = tf.strings.regex_replace(texts, f"[^ ]{{{_LONGEST_WORD + 1},}}", self._unknown)
