@@ -1,6 +1,7 @@
-"""Keras 3 models on packed tensors, on TensorFlow or JAX. Imports nothing until a name is used (see feature_map)."""
+"""Keras 3 models on packed tensors, on TensorFlow or JAX. Imports Keras only when a name that needs it is used."""
 
 import importlib
+from typing import Any
 
 _HOME = {
     "FeatureMap": "models.feature_map",
@@ -10,7 +11,7 @@ _HOME = {
 __all__ = sorted(_HOME)
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'models' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

@@ -4,7 +4,8 @@ from typing import Any
 
 import keras
 
-from models.ctr_model import CTRModel, require_one_task
+from models.checks import require_one_task
+from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.attentional_pooling import AttentionalPooling
 from models.tensors import Inputs, Tensor
@@ -12,15 +13,27 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class AFM(CTRModel):
-    """logit = linear part + pᵀ Σ_{i<j} a_ij (e_i ∘ e_j).
+    """Attentional factorisation machine: a factorisation machine that weights its pairs by attention.
+
+    `logit = linear part + pᵀ Σ_{i<j} a_ij (e_i ∘ e_j)`.
 
     Args:
-        feature_map: The description of the packed tensors; one task.
-        attention_units: Width of the attention network.
-        dropout: Rate on the pooled interaction.
-        l2: λ of λ/2·‖W‖² on the attention network.
-        use_linear: The linear part.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors; one task.
+        attention_units: int. Width of the attention network. Defaults to 16.
+        dropout: float. Rate on the pooled interaction. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on the attention network. Defaults to 0.
+        use_linear: bool. Whether to add the linear part. Defaults to True.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = AFM(feature_map, embedding_dim=4, attention_units=3)
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has several tasks.
 
     References:
         Xiao et al., "Attentional Factorization Machines", 2017, equation 7.
@@ -47,5 +60,5 @@ class AFM(CTRModel):
         return self.projection(self.pooling(rows, training=training))
 
     def attention_map(self, inputs: Inputs) -> Tensor:
-        """The weight of every pair (see layers.pairs), (batch_size, pairs)."""
+        """Returns the weights of the pairs (see layers.pairs), float32 (batch_size, pairs)."""
         return self.pooling(self.rows(inputs), return_attention=True)[1]

@@ -1,11 +1,12 @@
-"""Attention-Net: top-k self-attention over the fields, then an MLP."""
+"""Attention-Net."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 
-from models.ctr_model import CTRModel, attention_of, require_fields, require_layers
+from models.checks import require_fields, require_positive
+from models.ctr_model import CTRModel, attention_of
 from models.feature_map import FeatureMap
 from models.layers.top_k_self_attention import TopKSelfAttention
 from models.layers.tower import Tower
@@ -14,19 +15,32 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class AttentionNet(CTRModel):
-    """E -> `layers` x TopKSelfAttention -> concat -> MLP -> logit.
+    """Attention-Net: layers of top-k self-attention over the fields, then an MLP.
+
+    `logit = MLP(concat(TopKSelfAttention(... TopKSelfAttention(E))))`.
 
     Args:
-        feature_map: The description of the packed tensors; needs at least one field.
-        embedding_dim: d (paper: 32).
-        layers: Number of attention layers l (paper: 3).
-        heads: h (paper: 4).
-        top_k: k (paper: 5), or None for plain attention.
-        hidden_units: Widths of the MLP (paper: 600-400 for Criteo, 400-200 for Avazu).
-        activation: Activation of the MLP's hidden layers.
-        dropout: Rate after each hidden layer of the MLP.
-        l2: λ of λ/2·‖W‖² on the MLP's kernels.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        embedding_dim: int. d. Defaults to 32, as in the paper.
+        layers: int. Number l of attention layers. Defaults to 3, as in the paper.
+        heads: int. h, a divisor of d. Defaults to 4, as in the paper.
+        top_k: int. k, or None for plain attention. Defaults to 5, as in the paper.
+        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (600, 400), the paper's for
+            Criteo; for Avazu it has (400, 200).
+        activation: str. Activation of the hidden layers. Defaults to "relu".
+        dropout: float. Rate after each hidden layer. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = AttentionNet(feature_map, embedding_dim=8, layers=2, heads=2, top_k=1, hidden_units=(4,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no field, `layers` is not positive, or `heads` does not divide d.
 
     References:
         "Learning Representations of Categorical Feature Combinations via Self-Attention", section 3.
@@ -47,7 +61,7 @@ class AttentionNet(CTRModel):
         **options: Any,
     ) -> None:
         require_fields("attention_net", feature_map)
-        require_layers(layers)
+        require_positive(layers=layers)
         if embedding_dim % heads:
             raise ValueError(f"`heads` should divide embedding_dim {embedding_dim}. Received: heads={heads}")
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
@@ -60,5 +74,5 @@ class AttentionNet(CTRModel):
         return self.tower(self.flatten(rows, inputs), training=training)
 
     def attention_maps(self, inputs: Inputs) -> list[Tensor]:
-        """Each layer's attention, (batch_size, heads, fields, fields)."""
+        """Returns each layer's attention, (batch_size, heads, fields, fields)."""
         return attention_of(self.attention, self.rows(inputs))

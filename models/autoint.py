@@ -6,7 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel, attention_of, require_fields, require_layers
+from models.checks import require_fields, require_positive
+from models.ctr_model import CTRModel, attention_of
 from models.feature_map import FeatureMap
 from models.layers.interacting_layer import InteractingLayer
 from models.layers.tower import Tower
@@ -15,20 +16,33 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class AutoInt(CTRModel):
-    """Interacting layers over the fields, flattened, then the logit.
+    """AutoInt: interacting layers of self-attention over the fields; with `deep_units`, AutoInt+.
+
+    `logit = wᵀ concat(InteractingLayer(... InteractingLayer(E))) + b`, plus an MLP on the embeddings.
 
     Args:
-        feature_map: The description of the packed tensors.
-        layers: Number of interacting layers.
-        attention_dim: Width of all heads together.
-        heads: Number of heads.
-        use_residual, scaled: See InteractingLayer.
-        hidden_units: Widths of an MLP on the encoded features (Hiformer's comparison); none: linear, as in the paper.
-        deep_units: Widths of an MLP beside it, on the embeddings (AutoInt+); none leave it out.
-        activation: Activation of both MLPs.
-        dropout: Rate after each hidden layer of both MLPs.
-        l2: λ of λ/2·‖W‖² on the kernels of both MLPs.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        layers: int. Number of interacting layers. Defaults to 3.
+        attention_dim: int. Width of all heads together. Defaults to 64.
+        heads: int. Number of heads. Defaults to 2.
+        use_residual, scaled: bool. See InteractingLayer. Default to True and False.
+        hidden_units: sequence of int. Widths of an MLP on the attended fields, as in Hiformer's comparison; () for a
+            linear layer, as in the paper. Defaults to ().
+        deep_units: sequence of int. Widths of an MLP on the embeddings (AutoInt+); () for none. Defaults to ().
+        activation: str. Activation of both MLPs. Defaults to "relu".
+        dropout: float. Rate after each hidden layer of both MLPs. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on the kernels of both MLPs. Defaults to 0.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = AutoInt(feature_map, embedding_dim=4, layers=2, attention_dim=6, deep_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no field, or `layers` is not positive.
 
     References:
         Song et al., "AutoInt: Automatic Feature Interaction Learning via Self-Attentive Neural Networks", 2019.
@@ -53,7 +67,7 @@ class AutoInt(CTRModel):
         **options: Any,
     ) -> None:
         require_fields("autoint", feature_map)
-        require_layers(layers)
+        require_positive(layers=layers)
         super().__init__(feature_map, **options)
         self.attention = [
             InteractingLayer(attention_dim, heads, use_residual, scaled, name=f"attention_{index}")
@@ -73,5 +87,5 @@ class AutoInt(CTRModel):
         return logits + self.deep(self.flatten(rows, inputs), training=training)
 
     def attention_maps(self, inputs: Inputs) -> list[Tensor]:
-        """Each layer's attention, (batch_size, heads, fields, fields)."""
+        """Returns each layer's attention, (batch_size, heads, fields, fields)."""
         return attention_of(self.attention, self.rows(inputs))

@@ -6,7 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel, require_fields
+from models.checks import require_fields
+from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.k_max_convolution import KMaxConvolution
 from models.layers.tower import Tower
@@ -15,19 +16,30 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CCPM(CTRModel):
-    """Convolutions along the fields with flexible k-max pooling, then an MLP. The order of the fields matters.
+    """Convolutional click prediction model: convolutions along the fields, then an MLP.
 
-    Layer i of l keeps (1 - (i/l)^(l-i)) of the fields, the last one keeps 3.
+    `logit = MLP(concat(KMaxConvolution(... KMaxConvolution(E))))`. The order of the fields matters. Of l layers, layer
+    i keeps the share 1 - (i/l)^(l-i) of the fields, and the last one keeps 3.
 
     Args:
-        feature_map: The description of the packed tensors.
-        filters: Channels of each convolution.
-        widths: Fields under the filter of each convolution.
-        hidden_units: Widths of the hidden layers.
-        activation: Activation of the hidden layers.
-        dropout: Rate after each hidden layer.
-        l2: λ of λ/2·‖W‖² on the MLP's kernels.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        filters: sequence of int. Channels of each convolution. Defaults to (4, 4).
+        widths: sequence of int. Fields under the filter of each convolution. Defaults to (6, 5).
+        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
+        activation: str. Activation of the hidden layers. Defaults to "relu".
+        dropout: float. Rate after each hidden layer. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = CCPM(feature_map, embedding_dim=4, filters=(2, 2), widths=(2, 2), hidden_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no field, or `filters` and `widths` are not of one length.
 
     References:
         Liu et al., "A Convolutional Click Prediction Model", 2015.

@@ -5,7 +5,8 @@ from typing import Any
 
 import keras
 
-from models.ctr_model import CTRModel, require_fields
+from models.checks import require_fields
+from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.cin import CIN as CINLayer
 from models.tensors import Inputs, Tensor
@@ -13,17 +14,29 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CIN(CTRModel):
-    """logit = wᵀ p⁺, the pooled maps of all layers: xDeepFM's single component "CIN" (its Table 2, equation 8).
+    """The compressed interaction network of xDeepFM alone.
+
+    `logit = wᵀ p⁺ + b`, where p⁺ are the pooled maps of all layers.
 
     Args:
-        feature_map: The description of the packed tensors.
-        maps: Feature maps of each layer.
-        split_half, cin_activation, rank: See layers.cin.
-        l2: λ of λ/2·‖W‖² on the CIN's weights.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        maps: sequence of int. Number of feature maps of each layer. Defaults to (200, 200, 200).
+        split_half, cin_activation, rank: See layers.cin. Default to False, "linear" and None.
+        l2: float. λ of the penalty λ/2·‖W‖² on the CIN's weights. Defaults to 0.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = CIN(feature_map, embedding_dim=4, maps=(6, 5))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no field.
 
     References:
-        Lian et al., "xDeepFM", 2018, section 3.1.
+        Lian et al., "xDeepFM", 2018, section 3.1, equation 8; "CIN" of its Table 2.
     """
 
     embeds_dense = True
@@ -48,5 +61,6 @@ class CIN(CTRModel):
         return self.logit(self.cin(rows))
 
     def feature_maps(self, inputs: Inputs) -> list[Tensor]:
-        """The feature maps of every layer, (batch_size, H_k, embedding_dim) each."""
-        return self.cin(self.rows(inputs), return_maps=True)[1]
+        """Returns the feature maps of every layer, (batch_size, H_k, embedding_dim) each."""
+        _, maps = self.cin(self.rows(inputs), return_maps=True)
+        return list(maps)

@@ -4,7 +4,8 @@ from typing import Any
 
 import keras
 
-from models.ctr_model import CTRModel, require_layers
+from models.checks import require_positive
+from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.vector_cross import VectorCross
 from models.tensors import Inputs, Tensor
@@ -12,26 +13,39 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CrossNet(CTRModel):
-    """logit = wᵀ x_L, x_{l+1} = x_0 (x_lᵀ w_l) + b_l + x_l: xDeepFM's single component "CrossNet" (its Table 2).
+    """The cross network of DCN alone.
+
+    `logit = wᵀ x_L + b` with `x_{l+1} = x_0 (x_lᵀ w_l) + b_l + x_l`.
 
     Args:
-        feature_map: The description of the packed tensors.
-        layers: Number of cross layers.
-        use_bias: Whether the cross layers have b_l; without, x_L is a scalar multiple of x_0.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors.
+        layers: int. Number of cross layers. Defaults to 3.
+        use_bias: bool. Whether the cross layers have b_l; without, x_L is a scalar multiple of x_0. Defaults to True.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = CrossNet(feature_map, embedding_dim=4, layers=2)
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: `layers` is not positive.
 
     References:
-        Wang et al., "Deep & Cross Network for Ad Click Predictions", 2017, section 2.2.
+        Wang et al., "Deep & Cross Network for Ad Click Predictions", 2017, section 2.2; "CrossNet" of xDeepFM's Table
+        2.
     """
 
     def __init__(self, feature_map: FeatureMap, *, layers: int = 3, use_bias: bool = True, **options: Any) -> None:
-        require_layers(layers)
+        require_positive(layers=layers)
         super().__init__(feature_map, **options)
         self.crosses = [VectorCross(use_bias, name=f"cross_{index}") for index in range(layers)]
         self.logit = keras.layers.Dense(self.tasks, name="logit")
 
-    def cross(self, rows, inputs):
-        """The output of the last cross layer, (batch_size, width)."""
+    def cross(self, rows: Tensor, inputs: Inputs) -> Tensor:
+        """Returns the output of the last cross layer, (batch_size, width)."""
         x0 = x = self.flatten(rows, inputs)
         for layer in self.crosses:
             x = layer(x0, x)

@@ -166,9 +166,8 @@ class CTRModel(keras.Model):
         """Returns the embedding layers: their weights grow with the vocabulary."""
         return [table for table in (self.table, self.linear) if table is not None]
 
-    @property
     def text_model(self) -> TextReader | None:
-        """The model whose `encoder` and `pooler` read the text: itself or one inside it; None where no text is read."""
+        """Returns the model whose `encoder` and `pooler` read the text, itself or one inside it, or None."""
         return None
 
     def encoder_weights(self) -> list[keras.Variable]:
@@ -285,22 +284,3 @@ def attention_of(layers: Iterable[keras.layers.Layer], rows: Tensor) -> list[Ten
         rows, attention = layer(rows, return_attention=True)
         maps.append(attention)
     return maps
-
-
-def require_layers(layers: int) -> None:
-    """Raises ValueError for a depth below one."""
-    if layers < 1:
-        raise ValueError(f"`layers` should be positive. Received: layers={layers}")
-
-
-def require_fields(model: str, feature_map: FeatureMap) -> None:
-    """Raises ValueError where the data has no field, only dense features."""
-    if not feature_map.fields:
-        raise ValueError(f"{model} needs at least one field; all features are dense")
-
-
-def require_one_task(model: str, feature_map: FeatureMap) -> None:
-    """Raises ValueError for a model whose interaction is one number, where the data has several labels."""
-    if len(feature_map.tasks) > 1:
-        tasks = ", ".join(feature_map.tasks)
-        raise ValueError(f"{model} predicts one task; give one label or another model. Received: {tasks}")

@@ -6,7 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel, require_layers
+from models.checks import require_positive
+from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
 from models.layers.vector_cross import VectorCross
@@ -15,16 +16,28 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class DCN(CTRModel):
-    """logit = wᵀ [x_L ; h], the cross network beside an MLP.
+    """Deep & Cross network, first version: a cross network beside an MLP.
+
+    `logit = wᵀ [x_L ; h] + b`, where x_L is the output of the cross network (see VectorCross) and h that of the MLP.
 
     Args:
-        feature_map: The description of the packed tensors.
-        layers: Number of cross layers.
-        hidden_units: Widths of the MLP's layers.
-        activation: Activation of the MLP.
-        dropout: Rate after each layer of the MLP.
-        l2: λ of λ/2·‖W‖² on the MLP's kernels.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors.
+        layers: int. Number of cross layers. Defaults to 3.
+        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (400, 400).
+        activation: str. Activation of the hidden layers. Defaults to "relu".
+        dropout: float. Rate after each hidden layer. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = DCN(feature_map, embedding_dim=4, layers=2, hidden_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: `layers` is not positive.
 
     References:
         Wang et al., "Deep & Cross Network for Ad Click Predictions", 2017.
@@ -41,7 +54,7 @@ class DCN(CTRModel):
         l2: float = 0.0,
         **options: Any,
     ) -> None:
-        require_layers(layers)
+        require_positive(layers=layers)
         super().__init__(feature_map, **options)
         self.crosses = [VectorCross(name=f"cross_{index}") for index in range(layers)]
         self.tower = Tower(hidden_units, None, activation, dropout, l2, name="tower")

@@ -7,7 +7,8 @@ import keras
 from keras import ops
 from keras_rs.layers import FeatureCross
 
-from models.ctr_model import CTRModel, require_layers
+from models.checks import require_positive
+from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
 from models.tensors import Inputs, Tensor
@@ -15,18 +16,31 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class DCNv2(CTRModel):
-    """x_{l+1} = x_0 ∘ (W_l x_l + b_l) + x_l, beside or below an MLP. The cross layer is keras-rs's FeatureCross.
+    """Deep & Cross network, second version: a cross network with matrices, beside or below an MLP.
+
+    `x_{l+1} = x_0 ∘ (W_l x_l + b_l) + x_l`, the FeatureCross of keras-rs.
 
     Args:
-        feature_map: The description of the packed tensors.
-        layers: Number of cross layers.
-        rank: Rank r of W = U V (the paper's DCN-Mix with one expert), or None for full matrices.
-        structure: `parallel`: wᵀ [x_L ; MLP(x_0)]; `stacked`: wᵀ MLP(x_L).
-        hidden_units: Widths of the MLP's layers; none leave the cross network alone.
-        activation: Activation of the MLP.
-        dropout: Rate after each layer of the MLP.
-        l2: λ of λ/2·‖W‖² on the MLP's and the cross layers' kernels.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors.
+        layers: int. Number of cross layers. Defaults to 3.
+        rank: int. Rank r of W = U V (the paper's DCN-Mix with one expert), or None for full matrices. Defaults to None.
+        structure: str. "parallel" for wᵀ [x_L ; MLP(x_0)], "stacked" for wᵀ MLP(x_L). Defaults to "parallel".
+        hidden_units: sequence of int. Widths of the MLP's layers; () for the cross network alone. Defaults to
+            (400, 400).
+        activation: str. Activation of the MLP. Defaults to "relu".
+        dropout: float. Rate after each layer of the MLP. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's and the cross layers' kernels. Defaults to 0.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = DCNv2(feature_map, embedding_dim=4, layers=2, rank=2, hidden_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: `layers` is not positive, or `structure` is unknown.
 
     References:
         Wang et al., "DCN V2", 2021, equations 1 and 4, section 3.3.
@@ -45,7 +59,7 @@ class DCNv2(CTRModel):
         l2: float = 0.0,
         **options: Any,
     ) -> None:
-        require_layers(layers)
+        require_positive(layers=layers)
         if structure not in ("parallel", "stacked"):
             raise ValueError(f"`structure` should be 'parallel' or 'stacked'. Received: structure={structure!r}")
         super().__init__(feature_map, **options)

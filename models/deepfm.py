@@ -1,30 +1,37 @@
 """DeepFM."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel, require_one_task
+from models.checks import require_one_task
 from models.feature_map import FeatureMap
 from models.layers.factorization_machine import FactorizationMachine
-from models.layers.tower import Tower
+from models.mlp import MLP
 from models.tensors import Inputs, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
-class DeepFM(CTRModel):
-    """logit = linear part + FM + MLP, on the same embeddings.
+class DeepFM(MLP):
+    """DeepFM: a factorisation machine and an MLP on the same embeddings.
+
+    `logit = linear part + Σ_{i<j} <e_i, e_j> + MLP(concat(E))`.
 
     Args:
-        feature_map: The description of the packed tensors; one task.
-        hidden_units: Widths of the hidden layers.
-        activation: Activation of the hidden layers.
-        dropout: Rate after each hidden layer.
-        l2: λ of λ/2·‖W‖² on the MLP's kernels.
-        use_linear: The linear part.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors; one task.
+        use_linear: bool. Whether to add the linear part. Defaults to True.
+        **options: Options of MLP and CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = DeepFM(feature_map, embedding_dim=4, hidden_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has several tasks.
 
     References:
         Guo et al., "DeepFM: A Factorization-Machine based Neural Network for CTR Prediction", 2017.
@@ -32,22 +39,11 @@ class DeepFM(CTRModel):
 
     embeds_dense = True
 
-    def __init__(
-        self,
-        feature_map: FeatureMap,
-        *,
-        hidden_units: Sequence[int] = (600, 400),
-        activation: str = "relu",
-        dropout: float = 0.0,
-        l2: float = 0.0,
-        use_linear: bool = True,
-        **options: Any,
-    ) -> None:
+    def __init__(self, feature_map: FeatureMap, *, use_linear: bool = True, **options: Any) -> None:
         require_one_task("deepfm", feature_map)
         super().__init__(feature_map, use_linear=use_linear, **options)
         self.factorization_machine = FactorizationMachine(name="factorization_machine")
-        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
-        deep = self.tower(self.flatten(rows, inputs), training=training)
+        deep = super().interact(rows, inputs, training)
         return self.factorization_machine(rows) + ops.cast(deep, "float32")

@@ -7,7 +7,8 @@ import keras
 from keras import ops
 from keras_rs.layers import DotInteraction
 
-from models.ctr_model import CTRModel, require_fields
+from models.checks import require_fields
+from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
 from models.tensors import Inputs, Tensor
@@ -15,18 +16,32 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class DLRM(CTRModel):
-    """MLP(concat(bottom, <e_i, e_j> for i < j)): the bottom MLP makes one more embedding out of the dense features.
+    """Deep learning recommendation model: inner products of all embeddings, one of them of the dense features.
 
-    The products are keras-rs's DotInteraction.
+    `logit = MLP(concat(bottom, <e_i, e_j> for i < j))`, where an MLP makes the embedding `bottom` of the dense
+    features. The products are the DotInteraction of keras-rs.
 
     Args:
-        feature_map: The description of the packed tensors.
-        bottom_units: Widths of the hidden layers of the bottom MLP, which ends in the embedding's width.
-        hidden_units: Widths of the hidden layers of the top MLP.
-        activation: Activation of both.
-        dropout: Rate after each hidden layer of the top MLP.
-        l2: λ of λ/2·‖W‖² on the kernels of both.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        bottom_units: sequence of int. Widths of the hidden layers of the bottom MLP, whose last layer is as wide as an
+            embedding. Defaults to (512, 256).
+        hidden_units: sequence of int. Widths of the hidden layers of the top MLP. Defaults to (512, 256).
+        activation: str. Activation of both. Defaults to "relu".
+        dropout: float. Rate after each hidden layer of the top MLP. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on the kernels of both. Defaults to 0.
+        embedding_dim: int. Width of an embedding. Defaults to 16.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> fields = [("site", "categorical", 100), ("ad", "categorical", 50)]
+        >>> feature_map = FeatureMap.from_sizes(fields, dense=("price",))
+        >>> model = DLRM(feature_map, embedding_dim=4, bottom_units=(6,), hidden_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]]), "dense": keras.ops.array([[0.5], [1.5]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no field.
 
     References:
         Naumov et al., "Deep Learning Recommendation Model for Personalization and Recommendation Systems", 2019.

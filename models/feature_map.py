@@ -1,6 +1,6 @@
-"""What a model is told about its data: the fields, where their ids lie, and what else arrives.
+"""The description of a model's data: the fields, the ids they own, and what else arrives.
 
-Standard library only, so that a Beam worker that reads a feature map does not load Keras.
+Only the standard library is imported, so that a Beam worker that reads a feature map does not load Keras.
 
 The packed tensors that a feature map describes:
 
@@ -28,7 +28,19 @@ NUMBER_TOKENS = 100  # the numbers 0 to 99, each a token of its own
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One field: ``slots`` columns of ``ids``, whose values lie in ``[offset, offset + size)`` (or are padding)."""
+    """A field: ``slots`` columns of ``ids``, whose values lie in ``[offset, offset + size)`` or are padding.
+
+    Args:
+        name: The field's name, a column of the log.
+        kind: One of KINDS.
+        size: Ids that the field owns, the reserved ones included.
+        offset: The first of them.
+        slots: Columns of ``ids``; several for a multivalent field.
+        role: "feature", or "position" for where an ad was shown.
+
+    Raises:
+        ValueError: an unknown kind or role, or an impossible size.
+    """
 
     name: str
     kind: str
@@ -58,14 +70,17 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """The text part: ``length`` tokens of a vocabulary, padded behind.
+    """The text of a row: ``length`` tokens of a vocabulary, padded at the end.
 
     Args:
-        length: T.
-        vocabulary_size: Tokens are below it.
-        padding_id, unknown_id, classify_id, separator_id, mask_id: The tokens that are no words ([PAD], [UNK], [CLS],
-            [SEP], [MASK]).
-        number_ids: The tokens of the numbers 0 to 99; empty where the vocabulary does not have them all.
+        length: T, the number of tokens.
+        vocabulary_size: Tokens are in [0, vocabulary_size).
+        padding_id, unknown_id, classify_id, separator_id, mask_id: The special tokens [PAD], [UNK], [CLS], [SEP],
+            [MASK].
+        number_ids: The tokens of the numbers 0 to 99; () where the vocabulary does not have them all.
+
+    Raises:
+        ValueError: the length is not positive, or a token is outside the vocabulary.
     """
 
     length: int
@@ -94,7 +109,17 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureMap:
-    """All that a model is told about its data. Build it with `FeatureMap.from_sizes`, which lays the offsets."""
+    """The description of a model's data. `FeatureMap.from_sizes` makes one and lays the offsets.
+
+    Args:
+        fields: The fields, in the order of their ids.
+        dense: Names of the dense features.
+        tasks: Names of the labels; the first is the primary one.
+        text: The text, or None.
+
+    Raises:
+        ValueError: offsets with gaps, more ids than int32 has, repeated names, or no task.
+    """
 
     fields: tuple[Field, ...]
     dense: tuple[str, ...] = ()
@@ -147,7 +172,7 @@ class FeatureMap:
 
     @property
     def total_ids(self) -> int:
-        """Rows that an embedding table needs, the padding row included."""
+        """The rows that an embedding table needs, the padding row included."""
         return 1 + sum(field.size for field in self.fields)
 
     @property
@@ -160,7 +185,7 @@ class FeatureMap:
 
     @classmethod
     def from_json(cls, text: str) -> "FeatureMap":
-        """Raises ValueError (of which json.JSONDecodeError is one) when the text is not a feature map."""
+        """Returns the feature map that `to_json` wrote. Raises ValueError when the text is not a feature map."""
         value = json.loads(text)
         try:
             return cls(

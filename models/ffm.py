@@ -4,7 +4,8 @@ from typing import Any
 
 import keras
 
-from models.ctr_model import CTRModel, require_one_task
+from models.checks import require_one_task
+from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.field_aware_interaction import FieldAwareInteraction
 from models.tensors import Inputs, Tensor
@@ -12,15 +13,26 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FFM(CTRModel):
-    """logit = linear part + Σ_{i<j} <v_i^(j), v_j^(i)> x_i x_j: a vector for every other field.
+    """Field-aware factorisation machine: every field keeps a vector for every other field.
 
-    One row of the table holds an id's vectors for all fields, so that the table is fields times as wide as an FM's.
+    `logit = linear part + Σ_{i<j} <v_i^(j), v_j^(i)> x_i x_j`. A row of the table holds an id's vectors for all fields,
+    so that the table is as many times as wide as an FM's as there are fields.
 
     Args:
-        feature_map: The description of the packed tensors; one task.
-        embedding_dim: Width of one vector.
-        use_linear: The linear part.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors; one task.
+        embedding_dim: int. Width of one vector. Defaults to 4.
+        use_linear: bool. Whether to add the linear part. Defaults to True.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = FFM(feature_map, embedding_dim=4)
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has several tasks.
 
     References:
         Juan et al., "Field-aware Factorization Machines for CTR Prediction", 2016, equation 4.

@@ -4,7 +4,8 @@ from typing import Any
 
 import keras
 
-from models.ctr_model import CTRModel, require_one_task
+from models.checks import require_one_task
+from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.factorization_machine import FactorizationMachine
 from models.tensors import Inputs, Tensor
@@ -12,12 +13,24 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FM(CTRModel):
-    """logit = linear part + Σ_{i<j} <v_i, v_j> x_i x_j.
+    """Factorisation machine.
+
+    `logit = linear part + Σ_{i<j} <v_i, v_j> x_i x_j`.
 
     Args:
-        feature_map: The description of the packed tensors; one task.
-        use_linear: The linear part.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors; one task.
+        use_linear: bool. Whether to add the linear part. Defaults to True.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = FM(feature_map, embedding_dim=4)
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has several tasks.
 
     References:
         Rendle, "Factorization Machines", 2010, equation 1.

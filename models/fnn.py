@@ -6,7 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel, require_one_task
+from models.checks import require_one_task
+from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.dense_embedding import DenseEmbedding
 from models.layers.tower import Tower
@@ -15,17 +16,29 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FNN(CTRModel):
-    """logit = MLP(concat of (w_i, v_i) of all features), started from the weights of a trained FM.
+    """Factorisation-machine supported neural network: an MLP that starts from the weights of a trained FM.
 
-    Training has two stages: an FM with the same width and optimizer, then this model from its vectors v and weights w.
+    `logit = MLP(concat of (w_i, v_i) of all features)`. Training has two stages: an FM with the same width and
+    optimizer, then this model from the FM's vectors v and weights w.
 
     Args:
-        feature_map: The description of the packed tensors; one task.
-        hidden_units: Widths of the hidden layers.
-        activation: Activation of the hidden layers (tanh in the paper).
-        dropout: Rate after each hidden layer.
-        l2: λ of λ/2·‖W‖² on the MLP's kernels.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors; one task.
+        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (400, 400).
+        activation: str. Activation of the hidden layers. Defaults to "tanh".
+        dropout: float. Rate after each hidden layer. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
+        use_linear: bool. Whether the weights w are inputs of the MLP. Defaults to True.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = FNN(feature_map, embedding_dim=4, hidden_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has several tasks.
 
     References:
         Zhang et al., "Deep Learning over Multi-field Categorical Data", 2016, section 3.1.
@@ -63,5 +76,5 @@ class FNN(CTRModel):
 
     def take_weights(self, pretrained: CTRModel) -> None:
         super().take_weights(pretrained)
-        if self.dense_weights is not None:
+        if self.dense_weights is not None and pretrained.linear_dense is not None:
             self.dense_weights.vectors.assign(pretrained.linear_dense.kernel)

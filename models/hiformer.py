@@ -12,13 +12,22 @@ from models.token_transformer import TokenTransformer
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class Hiformer(TokenTransformer):
-    """Composite projections of all tokens together, of low rank (equations 5 to 7).
+    """Hiformer: a Transformer whose projections are of all features together, with low rank.
+
+    `[Q_1 ... Q_L] = concat(e_1 ... e_L) L (R)ᵀ`, and so K and V (equations 5 to 7).
 
     Args:
-        feature_map: The description of the packed tensors.
-        qk_rank: r_k, of the query and key projections (paper: 128), or None for full matrices.
-        v_rank: r_v, of the value projection (paper: 1024), or None for full matrices.
-        **options: See TokenTransformer and CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors.
+        qk_rank: int. r_k of the query and key projections, or None for full matrices. Defaults to 128, as in the paper.
+        v_rank: int. r_v of the value projection, or None for full matrices. Defaults to 1024, as in the paper.
+        **options: Options of TokenTransformer and CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = Hiformer(feature_map, qk_rank=3, v_rank=5, embedding_dim=4, ffn_dim=6, hidden_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
 
     References:
         Gui et al., "Hiformer: Heterogeneous Feature Interactions Learning with Transformers for Recommender Systems",
@@ -37,6 +46,6 @@ class Hiformer(TokenTransformer):
         return dict(self._ranks)
 
     def singular_values(self) -> list[np.ndarray]:
-        """The singular values of V̂ in every layer, (heads, values) each, in decreasing order (the paper's Figure 3)."""
+        """Returns the singular values of V̂ in every layer, (heads, values) each, in decreasing order (Figure 3)."""
         projections = [ops.convert_to_numpy(layer.value_projections()) for layer in self.encoder]
         return [np.linalg.svd(projection, compute_uv=False) for projection in projections]

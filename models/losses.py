@@ -6,22 +6,38 @@ from typing import Any
 import keras
 from keras import ops
 
+from models.tensors import Tensor
+
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class BinaryCrossEntropy(keras.losses.Loss):
-    """Mean over rows and tasks of log(1 + e^z) - y z, for logits z and labels y (batch_size, tasks).
+    """Cross-entropy of binary labels and logits, averaged over rows and tasks.
+
+    `loss = log(1 + e^z) - y z`, for logits z and labels y, (batch_size, tasks) each.
 
     Args:
-        task_weights: Weight of each task in the mean over tasks; equal by default.
+        task_weights: sequence of float. Weight of each task in the mean over tasks; None for equal ones. Defaults to
+            None.
+        name: str. Name of the loss.
+
+    Example:
+        >>> loss = BinaryCrossEntropy()
+        >>> round(float(loss(keras.ops.array([[1.0], [0.0]]), keras.ops.array([[2.0], [-3.0]]))), 4)
+        0.0878
+
+    Raises:
+        ValueError: a weight is negative, or all are 0.
     """
 
-    def __init__(self, task_weights: Sequence[float] | None = None, name="binary_cross_entropy", **kwargs: Any) -> None:
+    def __init__(
+        self, task_weights: Sequence[float] | None = None, name: str = "binary_cross_entropy", **kwargs: Any
+    ) -> None:
         super().__init__(name=name, **kwargs)
         if task_weights and not (min(task_weights) >= 0 < sum(task_weights)):
             raise ValueError(f"`task_weights` should be non-negative, one positive. Received: {task_weights}")
         self.task_weights = tuple(task_weights) if task_weights else None
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         losses = ops.softplus(y_pred) - y_pred * y_true
         if self.task_weights is None:
             return ops.mean(losses, axis=-1)

@@ -10,12 +10,23 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class LR(CTRModel):
-    """logit = b + Σ_f w[id_f] + Σ_d v_d x_d. Starts from zero.
+    """Logistic regression.
+
+    `logit = b + Σ_f w[id_f] + Σ_d v_d x_d`. All weights start from zero.
 
     Args:
-        feature_map: The description of the packed tensors.
-        l2: λ of λ/2·Σ w² on the weights that a row of the batch touches, mean over the batch.
-        linear_rate: Factor on the learning rate (see CTRModel); a baseline shares the optimizer's setting.
+        feature_map: FeatureMap. The description of the packed tensors.
+        l2: float. λ of the penalty λ/2·Σ w² on the weights that a row touches, mean over the batch. Defaults to 0.
+        linear_rate: float. Factor on the learning rate (see CTRModel), for a baseline that shares the optimizer's
+            setting with another model. Defaults to 1.
+        name: str. Name of the Keras model.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = LR(feature_map)
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
     """
 
     def __init__(self, feature_map: FeatureMap, *, l2: float = 0.0, linear_rate: float = 1.0, name: str | None = None):

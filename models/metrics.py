@@ -1,4 +1,4 @@
-"""Exact click-through-rate metrics, in numpy. None where a metric is undefined (no rows, one class only)."""
+"""Exact metrics of click-through rates, in numpy. A metric that is undefined (no rows, one class only) is None."""
 
 import numpy as np
 
@@ -7,7 +7,12 @@ EPSILON = 1e-7  # probabilities are float32; keeps log loss finite
 
 
 def auc(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
-    """Area under the ROC curve by ranks, ties counted half. Args are [N]; exact, in O(N log N)."""
+    """Returns the area under the ROC curve, by ranks, ties counted half. Exact, in O(N log N).
+
+    Args:
+        labels: 0 or 1, (N,).
+        probabilities: Predictions, (N,).
+    """
     positive = np.asarray(labels) > 0.5
     positives, negatives = int(positive.sum()), int((~positive).sum())
     if not positives or not negatives:
@@ -19,12 +24,17 @@ def auc(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
 
 
 def auc_of_counts(clicks: np.ndarray, others: np.ndarray) -> float:
-    """The same from the counts of rows at each distinct probability, in ascending order. Each class has a row."""
+    """Returns the area under the ROC curve from counts of rows.
+
+    Args:
+        clicks, others: Rows of each class at each distinct probability, in ascending order of the probabilities; each
+            class has a row.
+    """
     return float(clicks @ (np.cumsum(others) - others / 2) / (clicks.sum() * others.sum()))
 
 
 def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
-    """Mean of -(y ln p + (1 - y) ln(1 - p)), in nats; p is kept 1e-7 away from 0 and 1."""
+    """Returns the mean of -(y ln p + (1 - y) ln(1 - p)), in nats; p is kept 1e-7 away from 0 and 1."""
     if not len(labels):
         return None
     y = np.asarray(labels, np.float64)
@@ -33,25 +43,25 @@ def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
 
 
 def rig(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
-    """Relative information gain: 1 - log loss / entropy of the base rate (BERT4CTR, section 4)."""
+    """Returns the relative information gain, 1 - log loss / entropy of the base rate (BERT4CTR, section 4)."""
     base = entropy(float(np.mean(labels, dtype=np.float64))) if len(labels) else 0.0
     loss = log_loss(labels, probabilities)
     return None if loss is None or not base else float(1 - loss / base)
 
 
 def entropy(rate: float) -> float:
-    """The log loss, in nats, of always predicting the rate of clicks that there is; 0 where there is one class."""
+    """Returns the log loss, in nats, of always predicting the base rate `rate`; 0 where there is one class."""
     return 0.0 if rate in (0.0, 1.0) else float(-(rate * np.log(rate) + (1 - rate) * np.log1p(-rate)))
 
 
 def calibration(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
-    """Mean predicted / mean observed probability: 1 is calibrated, above 1 predicts too much."""
+    """Returns the mean predicted over the mean observed probability: above 1, the model predicts too much."""
     observed = float(np.sum(labels, dtype=np.float64))
     return float(np.sum(probabilities, dtype=np.float64) / observed) if observed else None
 
 
 def ece(labels: np.ndarray, probabilities: np.ndarray, bins: int = ECE_BINS) -> float | None:
-    """Expected calibration error: mean |mean predicted - mean observed| over `bins` bins of equal mass."""
+    """Returns the expected calibration error: mean |mean predicted - mean observed| over `bins` bins of equal mass."""
     if not len(labels):
         return None
     order = np.argsort(probabilities, kind="stable")
@@ -61,7 +71,7 @@ def ece(labels: np.ndarray, probabilities: np.ndarray, bins: int = ECE_BINS) -> 
 
 
 def summarise(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, float | int | None]:
-    """All of them, and `examples`."""
+    """Returns all metrics by name, and the number of rows as `examples`."""
     return {
         "auc": auc(labels, probabilities),
         "log_loss": log_loss(labels, probabilities),

@@ -13,15 +13,29 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class MLP(CTRModel):
-    """logit = MLP(concat(embeddings, dense)): Attention-Net's baseline without attention.
+    """A multilayer perceptron on the concatenated embeddings: Attention-Net's baseline without attention.
+
+    `logit = MLP(concat(E, dense))`.
 
     Args:
-        feature_map: The description of the packed tensors.
-        hidden_units: Widths of the hidden layers (600-400 for Criteo, 400-200 for Avazu in the paper).
-        activation: Activation of the hidden layers.
-        dropout: Rate after each hidden layer.
-        l2: λ of λ/2·‖W‖² on the MLP's kernels.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors.
+        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (600, 400), the paper's for
+            Criteo; for Avazu it has (400, 200).
+        activation: str. Activation of the hidden layers. Defaults to "relu".
+        dropout: float. Rate after each hidden layer. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> fields = [("site", "categorical", 100), ("ad", "categorical", 50)]
+        >>> feature_map = FeatureMap.from_sizes(fields, dense=("price",))
+        >>> model = MLP(feature_map, embedding_dim=4, hidden_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]]), "dense": keras.ops.array([[0.5], [1.5]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    References:
+        "Learning Representations of Categorical Feature Combinations via Self-Attention", section 4.
     """
 
     def __init__(

@@ -6,7 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel, require_fields
+from models.checks import require_fields
+from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.inner_product import InnerProduct
 from models.layers.kernel_product import KernelProduct
@@ -14,21 +15,34 @@ from models.layers.outer_product import OuterProduct
 from models.layers.tower import Tower
 from models.tensors import Inputs, Tensor
 
-_PRODUCTS = {"inner": InnerProduct, "outer": OuterProduct, "kernel": KernelProduct}
+_PRODUCTS: dict[str, type[keras.layers.Layer]] = {"inner": InnerProduct, "outer": OuterProduct, "kernel": KernelProduct}
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class PNN(CTRModel):
-    """logit = MLP(concat(embeddings, products of pairs)).
+    """Product-based neural network: an MLP on the embeddings and the products of their pairs.
+
+    `logit = MLP(concat(E, products(E)))`.
 
     Args:
-        feature_map: The description of the packed tensors.
-        products: Any of `inner` (IPNN), `outer` (OPNN, superposed as in the paper) and `kernel` (DeepCTR's outer).
-        hidden_units: Widths of the hidden layers.
-        activation: Activation of the hidden layers.
-        dropout: Rate after each hidden layer (0.5 in xDeepFM's comparison).
-        l2: λ of λ/2·‖W‖² on the MLP's kernels.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        products: sequence of str. Any of "inner" (IPNN), "outer" (OPNN, superposed as in the paper) and "kernel"
+            (DeepCTR's outer product). Defaults to ("inner",).
+        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (600, 400).
+        activation: str. Activation of the hidden layers. Defaults to "relu".
+        dropout: float. Rate after each hidden layer. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on the MLP's kernels. Defaults to 0.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = PNN(feature_map, embedding_dim=4, products=("inner", "outer"), hidden_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no field, or a product is unknown.
 
     References:
         Qu et al., "Product-based Neural Networks for User Response Prediction", 2016.

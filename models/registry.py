@@ -86,8 +86,8 @@ def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRMo
 
     Example:
         >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
-        >>> create("deepfm", feature_map, embedding_dim=4, hidden_units=[8]).name
-        'deep_fm'
+        >>> type(create("deepfm", feature_map, embedding_dim=4, hidden_units=[8])).__name__
+        'DeepFM'
 
     Raises:
         ValueError: no such model, no such hyperparameter, or an impossible value.
@@ -108,7 +108,7 @@ def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
 
 
 def _fits(value: Any, default: Any) -> bool:
-    """Whether a value has the type of a default; an int fits where a float is the default."""
+    """Returns whether a value has the type of a default; an int fits where a float is the default."""
     if isinstance(default, bool | str):
         return isinstance(value, type(default))
     if isinstance(default, int):
@@ -118,7 +118,7 @@ def _fits(value: Any, default: Any) -> bool:
     if isinstance(default, list | tuple):
         item_default = default[0] if default else 1
         return isinstance(value, list | tuple) and all(_fits(item, item_default) for item in value)
-    return True  # a default such as None does not tell the type
+    return True  # None as a default does not tell the type
 
 
 def available() -> tuple[ModelInfo, ...]:
@@ -164,10 +164,10 @@ def _own_class(name: str) -> type["CTRModel"]:
 
     module_name, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # behind everything else, so that a file of the user's hides no library
+        sys.path.append(os.getcwd())  # last, so that a user's file hides no library
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's module raises
+    except Exception as error:  # the user's module may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         where = f"its module should be installed or lie in the working directory {os.getcwd()}"
         raise ValueError(f"The model '{name}' cannot be imported ({reason}); {where}") from error

@@ -1,4 +1,4 @@
-"""What the Transformer, Transformer+PE, HeteroAtt and Hiformer share: tokens in, task tokens out."""
+"""The base class of the Transformer, Transformer+PE, HeteroAtt and Hiformer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.ctr_model import CTRModel, attention_of, batch_size, require_layers
+from models.checks import require_positive
+from models.ctr_model import CTRModel, attention_of, batch_size
 from models.feature_map import FeatureMap
 from models.layers.encoder_layer import EncoderLayer
 from models.layers.tower import Tower
@@ -14,22 +15,28 @@ from models.tensors import Inputs, Shape, Tensor
 
 
 class TokenTransformer(CTRModel):
-    """Tokens of the fields, of the dense features and of the tasks -> encoder layers -> a tower per task token.
+    """Base class of the Transformers over features: tokens in, a logit of every task token out.
+
+    `tokens = [fields; dense tokens; task tokens]`, then EncoderLayers, then `logit_t = Tower_t(token of task t)`. A
+    subclass sets `projection` (see EncoderLayer); the docstring of Transformer has an example.
 
     Args:
-        feature_map: The description of the packed tensors.
-        embedding_dim: d, of every token (paper: 128).
-        layers: Number of encoder layers.
-        heads: H (paper: 4).
-        key_dim, value_dim: d_k and d_v of one head (paper: 16 and 64).
-        ffn_dim: d_f (paper: 512).
-        dense_tokens: n_D, how many tokens an MLP makes of all dense features.
-        dense_units: Widths of that MLP's hidden layers.
-        hidden_units: Widths of the towers' hidden layers.
-        prune: In the last layer only the task tokens are queries, which changes no output.
-        dropout: Rate in the encoder layers and the towers.
-        l2: λ of λ/2·‖W‖² on the kernels of the MLPs.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors.
+        embedding_dim: int. Width d of every token. Defaults to 128, as in the paper.
+        layers: int. Number of encoder layers. Defaults to 1.
+        heads: int. H. Defaults to 4, as in the paper.
+        key_dim, value_dim: int. d_k and d_v of one head. Default to 16 and 64, as in the paper.
+        ffn_dim: int. d_f. Defaults to 512, as in the paper.
+        dense_tokens: int. n_D, how many tokens an MLP makes of all dense features. Defaults to 2.
+        dense_units: sequence of int. Widths of that MLP's hidden layers. Defaults to (128,).
+        hidden_units: sequence of int. Widths of the towers' hidden layers. Defaults to (128,).
+        prune: bool. In the last layer only the task tokens are queries, which changes no output. Defaults to True.
+        dropout: float. Rate in the encoder layers and the towers. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on the kernels of the MLPs. Defaults to 0.
+        **options: Options of CTRModel.
+
+    Raises:
+        ValueError: `layers` is not positive.
 
     References:
         Gui et al., "Hiformer", 2023, section 3.
@@ -55,28 +62,28 @@ class TokenTransformer(CTRModel):
         l2: float = 0.0,
         **options: Any,
     ) -> None:
-        require_layers(layers)
+        require_positive(layers=layers)
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         self.dim = embedding_dim
         self.dense_tokens = dense_tokens if feature_map.dense else 0
         self.dense_mlp = None
         if self.dense_tokens:
             self.dense_mlp = Tower(dense_units, dense_tokens * embedding_dim, "relu", 0.0, l2, name="dense_mlp")
-        sizes = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "ffn_dim": ffn_dim, "dropout": dropout}
+        sizes: dict[str, Any] = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "ffn_dim": ffn_dim}
+        sizes |= {"dropout": dropout, **self.ranks()}
         self.encoder = [
             EncoderLayer(
                 self.projection,
                 queries=self.tasks if prune and index == layers - 1 else None,
                 name=f"encoder_{index}",
                 **sizes,
-                **self.ranks(),
             )
             for index in range(layers)
         ]
         self.towers = [Tower(hidden_units, 1, "relu", dropout, l2, name=f"tower_{task}") for task in feature_map.tasks]
 
     def ranks(self) -> dict[str, int | None]:
-        """The encoder layers' ranks, where they have any."""
+        """Returns the options of the encoder layers that are their ranks, where they have any."""
         return {}
 
     def build(self, input_shape: Shape | None = None) -> None:
@@ -84,7 +91,7 @@ class TokenTransformer(CTRModel):
         self.task_tokens = self.add_weight(name="task_tokens", shape=(self.tasks, self.dim), initializer=initializer)
 
     def tokens(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
-        """Fields, dense tokens, task tokens: (batch_size, L, embedding_dim)."""
+        """Returns the tokens of fields, dense features and tasks, (batch_size, L, embedding_dim)."""
         parts = [] if rows is None else [rows]
         if self.dense_mlp is not None:
             dense = self.dense_mlp(inputs["dense"], training=training)
@@ -107,5 +114,5 @@ class TokenTransformer(CTRModel):
         return [tower.logits.bias for tower in self.towers if tower.logits is not None]
 
     def attention_maps(self, inputs: Inputs) -> list[Tensor]:
-        """Each layer's attention, (batch_size, heads, queries, L); task tokens are the last."""
+        """Returns each layer's attention, (batch_size, heads, queries, L); task tokens are the last."""
         return attention_of(self.encoder, self.tokens(self.rows(inputs), inputs))

@@ -8,11 +8,21 @@ from models.transformer import Transformer
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TransformerPE(Transformer):
-    """Transformer + PE: a learned vector per feature is added to its token. Task tokens are such vectors already.
+    """The Transformer with a learned encoding per feature.
+
+    `token_f = e_f + p_f`. Task tokens are such vectors already.
 
     Args:
-        feature_map: The description of the packed tensors.
-        **options: See TokenTransformer and CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors.
+        **options: Options of TokenTransformer and CTRModel.
+
+    Example:
+        >>> from models import FeatureMap
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = TransformerPE(feature_map, embedding_dim=4, heads=2, key_dim=3, value_dim=2, hidden_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
 
     References:
         Gui et al., "Hiformer", 2023, section 4.1.3.

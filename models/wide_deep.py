@@ -10,14 +10,22 @@ from models.mlp import MLP
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class WideDeep(MLP):
-    """logit = linear part + MLP(concat(embeddings, dense)), trained together.
+    """Wide & Deep: a linear part and an MLP, trained together.
 
-    The wide part has the raw features; crossed columns are features of the log, not of the model.
+    `logit = linear part + MLP(concat(E, dense))`. The wide part has the raw features; crossed columns are features of
+    the log, not of the model.
 
     Args:
-        feature_map: The description of the packed tensors.
-        use_linear: The wide part.
-        **options: See MLP and CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors.
+        use_linear: bool. Whether there is a wide part. Defaults to True.
+        **options: Options of MLP and CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = WideDeep(feature_map, embedding_dim=4, hidden_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
 
     References:
         Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016, equation 3.

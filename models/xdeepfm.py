@@ -13,19 +13,32 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class XDeepFM(CIN):
-    """logit = w_linearᵀ a + w_dnnᵀ x_dnn + w_cinᵀ p⁺ + b (equation 15).
+    """xDeepFM: a linear part, an MLP and a compressed interaction network.
+
+    `logit = w_linearᵀ a + w_dnnᵀ x_dnn + w_cinᵀ p⁺ + b`.
 
     Args:
-        feature_map: The description of the packed tensors.
-        hidden_units: Widths of the DNN's layers; none leave it out.
-        activation: Activation of the DNN.
-        dropout: Rate after each layer of the DNN.
-        l2: λ of λ/2·‖W‖² on the kernels of the DNN and the CIN.
-        use_linear: The linear part.
-        **options: See CIN and CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
+        hidden_units: sequence of int. Widths of the MLP's layers; () for no MLP. Defaults to (400, 400).
+        activation: str. Activation of the MLP. Defaults to "relu".
+        dropout: float. Rate after each layer of the MLP. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on the kernels of the MLP and the CIN. Defaults to 0.
+        use_linear: bool. Whether to add the linear part. Defaults to True.
+        **options: Options of CIN and CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = XDeepFM(feature_map, embedding_dim=4, maps=(6, 5), hidden_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no field.
 
     References:
-        Lian et al., "xDeepFM: Combining Explicit and Implicit Feature Interactions for Recommender Systems", 2018.
+        Lian et al., "xDeepFM: Combining Explicit and Implicit Feature Interactions for Recommender Systems", 2018,
+        equation 15.
     """
 
     def __init__(

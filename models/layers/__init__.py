@@ -1,1 +1,1 @@
-"""Layers that the models are built from: one public class per file."""
+"""Layers that the models are built from, one file each."""

@@ -1,22 +1,33 @@
-"""Pairwise interactions weighted by an attention network (AFM)."""
+"""Pooling of pairwise products, weighted by an attention network (AFM)."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
+from models.checks import require_positive
 from models.layers.pairs import pair_indices
 from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class AttentionalPooling(keras.layers.Layer):
-    """Σ_{i<j} a_ij (e_i ∘ e_j), with a = softmax over the pairs of hᵀ relu(W (e_i ∘ e_j) + b).
+    """Sums the element-wise products of all pairs of fields, weighted by an attention network.
+
+    `output = Σ_{i<j} a_ij (e_i ∘ e_j)`, where `a = softmax(hᵀ relu(W (e_i ∘ e_j) + b))` over the pairs.
 
     Args:
-        units: Width of the attention network (the paper's t).
-        dropout: Rate on the pooled interaction.
-        l2: λ of λ/2·‖W‖².
+        units: int. Width t of the attention network. Defaults to 16.
+        dropout: float. Rate on the output. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖². Defaults to 0.
+
+    Example:
+        >>> rows = keras.random.normal((2, 4, 8))  # (batch_size, fields, dim)
+        >>> keras.ops.shape(AttentionalPooling(units=3)(rows))
+        (2, 8)
+
+    Raises:
+        ValueError: `units` is not positive.
 
     References:
         Xiao et al., "Attentional Factorization Machines", 2017, equations 4 to 6.
@@ -24,8 +35,7 @@ class AttentionalPooling(keras.layers.Layer):
 
     def __init__(self, units: int = 16, dropout: float = 0.0, l2: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if units < 1:
-            raise ValueError(f"`units` should be positive. Received: units={units}")
+        require_positive(units=units)
         self.units = units
         self.dropout = dropout
         self.l2 = l2
@@ -40,7 +50,11 @@ class AttentionalPooling(keras.layers.Layer):
         self.score.build((None, None, self.units))
 
     def call(self, inputs: Tensor, training: bool | None = None, return_attention: bool = False) -> Tensor:
-        """(batch_size, fields, dim) -> (batch_size, dim), and with return_attention (batch_size, pairs)."""
+        """Maps (batch_size, fields, dim) to (batch_size, dim).
+
+        With `return_attention` returns also the weights of the pairs, float32 (batch_size, pairs), ordered as in
+        layers.pairs.
+        """
         first, second = pair_indices(inputs.shape[1])
         products = ops.take(inputs, first, axis=1) * ops.take(inputs, second, axis=1)
         scores = ops.cast(self.score(self.hidden(products)), "float32")

@@ -1,30 +1,42 @@
 """The compressed interaction network of xDeepFM."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from models.tensors import Shape
+from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CIN(keras.layers.Layer):
-    """X^k_h = act(Σ_ij W^{k,h}_ij (X^{k-1}_i ∘ X^0_j)); the output is each map summed over the width, all layers.
+    """Compresses the products of every field with every map of the layer before to new maps, and pools all maps.
 
-    The weight of layer k has the shape (H_{k-1}, m, H_k), as the paper counts it, whatever the width of an embedding.
-    The first layer's products are symmetric in i and j: it folds W_ij + W_ji and computes each pair once. Maps that go
-    into the output alone are summed over the width before they are weighed, where the activation is the identity.
+    `X^k_h = act(Σ_ij W^{k,h}_ij (X^{k-1}_i ∘ X^0_j))`; the output is each map summed over the width, of all layers.
+
+    The weight of layer k has the shape (H_{k-1}, m, H_k) for m fields, whatever the width of an embedding. The products
+    of the first layer are symmetric in i and j: it adds W_ij and W_ji and computes each pair once. Where the activation
+    is the identity, maps that nothing but the output reads are summed over the width before they are weighed.
 
     Args:
-        maps: H_k, the number of feature maps of each layer.
-        split_half: Pools only the first half of each layer's maps but the last's, and passes only the second half on
-            (the authors' code); otherwise all maps do both (the paper).
-        activation: Activation of the maps; the paper finds the identity best.
-        rank: L of W^{k,h} = U Vᵀ with U (H_{k-1}, L) and V (m, L), or None for full weights (equation 9).
-        l2: λ of λ/2·‖W‖² on the weights (equation 17).
+        maps: sequence of int. H_k, the number of feature maps of each layer. Defaults to (200, 200, 200).
+        split_half: bool. Pools only the first half of each layer's maps except the last layer's, and passes only the
+            second half on, as the authors' code does. False: all maps do both, as in the paper. Defaults to False.
+        activation: str. Activation of the maps. Defaults to "linear", which the paper finds best.
+        rank: int. L of `W^{k,h} = U Vᵀ` with U (H_{k-1}, L) and V (m, L), equation 9; None for full weights. Defaults
+            to None.
+        l2: float. λ of the penalty λ/2·‖W‖² on the weights, equation 17. Defaults to 0.
+
+    Example:
+        >>> rows = keras.random.normal((2, 4, 8))  # (batch_size, fields, dim)
+        >>> keras.ops.shape(CIN(maps=(6, 5))(rows))  # (batch_size, all maps)
+        (2, 11)
+
+    Raises:
+        ValueError: `maps` is empty, not positive, or odd before the last layer with `split_half`; `rank` is not
+            positive.
 
     References:
         Lian et al., "xDeepFM", 2018, equations 6 to 9.
@@ -55,7 +67,7 @@ class CIN(keras.layers.Layer):
 
     @property
     def output_maps(self) -> int:
-        """Width of the output."""
+        """The width of the output."""
         return sum(self.maps) if not self.split_half else sum(count // 2 for count in self.maps[:-1]) + self.maps[-1]
 
     def build(self, input_shape: Shape) -> None:
@@ -65,9 +77,9 @@ class CIN(keras.layers.Layer):
         self.weights_of_layers = []
         for index, count in enumerate(self.maps):
             if self.rank is None:
-                # Glorot's by the number of products and maps; Keras would take two axes for a receptive field.
+                # Glorot's limit for products and maps; Keras would count two axes as a receptive field.
                 scale = (2 / (before * fields + count)) ** 0.5
-                shapes = {"kernel": (before, fields, count)}
+                shapes: dict[str, Shape] = {"kernel": (before, fields, count)}
             else:
                 scale = (1 / (before * fields * self.rank)) ** 0.25
                 shapes = {"u": (before, count, self.rank), "v": (fields, count, self.rank)}
@@ -76,7 +88,7 @@ class CIN(keras.layers.Layer):
             )
             before = count // 2 if self.split_half else count
 
-    def _add_weight(self, name: str, shape: tuple[int, ...], scale: float):
+    def _add_weight(self, name: str, shape: Shape, scale: float) -> keras.Variable:
         return self.add_weight(
             name=name,
             shape=shape,
@@ -84,13 +96,13 @@ class CIN(keras.layers.Layer):
             regularizer=keras.regularizers.L2(self.l2 / 2) if self.l2 else None,
         )
 
-    def call(self, inputs, return_maps=False):
-        """(batch_size, fields, dim) -> (batch_size, output_maps).
+    def call(self, inputs: Tensor, return_maps: bool = False) -> Tensor:
+        """Maps (batch_size, fields, dim) to (batch_size, output_maps).
 
-        With return_maps also the maps of every layer, (batch_size, H_k, dim) each.
+        With `return_maps` returns also the maps of every layer, a list of (batch_size, H_k, dim).
         """
         fields, dim = inputs.shape[1], inputs.shape[2]
-        # Blocks of a few rows, whose products stay in a cache; GEMMs run along batch and width.
+        # Blocks of a few rows, so that their products stay in a cache. Matrix products run along batch and width.
         batch = ops.shape(inputs)[0]
         blocks = batch // self._block_rows + 1
         rows = (batch + blocks - 1) // blocks
@@ -117,12 +129,12 @@ class CIN(keras.layers.Layer):
         return outputs, [ops.transpose(maps[:batch], (0, 2, 1)) for maps in all_maps]
 
     def _ending(self, index: int) -> int:
-        """How many maps of a layer, its first ones, go into the output alone."""
+        """Returns how many of a layer's maps, its first ones, go into the output alone."""
         if index == len(self.maps) - 1:
             return self.maps[index]
         return self.maps[index] // 2 if self.split_half else 0
 
-    def _layer(self, index, weight, x, x0):
+    def _layer(self, index: int, weight: list[Tensor], x: Tensor, x0: Tensor) -> Tensor:
         if self.rank is not None:
             return _factorised(x, x0, *weight)
         if index == 0:
@@ -140,13 +152,13 @@ class CIN(keras.layers.Layer):
 
 
 def _block_bytes() -> int:
-    """What the products of a block may take: a share of a CPU's cache, or enough to fill an accelerator."""
+    """Returns how many bytes the products of a block may take: a share of a CPU's cache, or an accelerator's fill."""
     on_cpu = all(device.startswith("cpu") for device in keras.distribution.list_devices())
     return (4 if on_cpu else 512) * 2**20
 
 
-def _pooled_products(x, x0, kernel, dim):
-    """_compress(x, x0, kernel) summed over the width, (batch, maps): `dim` times fewer multiplications."""
+def _pooled_products(x: Tensor, x0: Tensor, kernel: Tensor, dim: int) -> Tensor:
+    """Returns _compress(x, x0, kernel) summed over the width, (batch, maps), for `dim` times fewer multiplications."""
     before, fields, maps = kernel.shape
     x = ops.reshape(x, (-1, dim, before))
     x0 = ops.reshape(x0, (-1, dim, fields))
@@ -154,39 +166,44 @@ def _pooled_products(x, x0, kernel, dim):
     return ops.matmul(ops.reshape(products, (-1, before * fields)), ops.reshape(kernel, (before * fields, maps)))
 
 
-def _each_block(function, blocks):
-    """What `function` gives for the number of each block, stacked; the blocks themselves would be copied first."""
+def _each_block(function: Callable[[Tensor], Any], blocks: Tensor) -> Any:
+    """Returns `function(number)` for the number of each block, stacked. Mapping over the blocks would copy them."""
     return ops.map(function, ops.arange(ops.shape(blocks)[0]))
 
 
-def _compress(x, x0, kernel):
-    """x (blocks, n, h), x0 (blocks, n, m), kernel (h, m, maps) -> (blocks, n, maps): one GEMM a block.
+def _compress(x: Tensor, x0: Tensor, kernel: Tensor) -> Tensor:
+    """Returns the maps of a layer, (blocks, n, maps), by one matrix product a block.
 
-    The products, by far the largest tensor of the model, exist for one block at a time, and are computed again in the
-    backward pass instead of kept. Matrix products with a vector build and reduce them, because broadcasting and adding
-    up costs TensorFlow a multiple of that on a CPU.
+    The products of x and x0, by far the largest tensor of the model, exist for one block at a time, and are computed
+    again in the backward pass instead of kept. Matrix products with a vector build and reduce them, because
+    broadcasting and adding up costs TensorFlow a multiple of that on a CPU.
+
+    Args:
+        x: (blocks, n, h), the maps of the layer before; n is rows times width.
+        x0: (blocks, n, m), the fields.
+        kernel: (h, m, maps).
     """
     before, fields, maps = kernel.shape
 
-    def products(x, x0):
+    def products(x: Tensor, x0: Tensor) -> Tensor:
         outer = ops.matmul(ops.expand_dims(x0, 2), ops.expand_dims(x, 1))
         return ops.reshape(outer, (-1, fields * before))
 
     @ops.custom_gradient
-    def compress(x, x0, flat):
-        """flat (m * h, maps)."""
+    def compress(x: Tensor, x0: Tensor, flat: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+        """Returns the maps and their gradient; `flat` is the kernel, (m * h, maps)."""
         flat_transposed = ops.transpose(flat)
 
-        def gradient(*arguments, upstream=None):
+        def gradient(*arguments: Tensor, upstream: Tensor = None) -> tuple[Tensor, ...]:
             upstream = arguments[0] if upstream is None else upstream
 
-            def by_factor(block):
+            def by_factor(block: Tensor) -> Any:
                 by_product = ops.reshape(ops.matmul(upstream[block], flat_transposed), (-1, fields, before))
                 by_x = ops.matmul(ops.expand_dims(x0[block], 1), by_product)
                 by_x0 = ops.matmul(by_product, ops.expand_dims(x[block], 2))
                 return by_x[:, 0, :], by_x0[:, :, 0]
 
-            def by_kernel(block, total):
+            def by_kernel(block: Tensor, total: Tensor) -> Tensor:
                 return total + ops.matmul(ops.transpose(products(x[block], x0[block])), upstream[block])
 
             x_gradient, x0_gradient = _each_block(by_factor, x)
@@ -197,33 +214,33 @@ def _compress(x, x0, kernel):
     return compress(x, x0, ops.reshape(ops.transpose(kernel, (1, 0, 2)), (fields * before, maps)))
 
 
-def _symmetric(x0, kernel):
-    """_compress(x0, x0, kernel), every pair of fields computed once."""
+def _symmetric(x0: Tensor, kernel: Tensor) -> Tensor:
+    """Returns _compress(x0, x0, kernel), with every pair of fields computed once."""
     fields, maps = kernel.shape[0], kernel.shape[2]
     first, second = (index.astype(np.int32) for index in np.triu_indices(fields))
     pairs = first * fields + second
-    origin = np.zeros((fields, fields), np.int32)  # of each entry of a symmetric matrix among the pairs
+    origin = np.zeros((fields, fields), np.int32)  # the pair of each entry of a symmetric matrix
     origin[first, second] = origin[second, first] = np.arange(len(pairs))
     once = np.where(first == second, 0.5, 1.0).reshape(-1, 1)
 
-    def products(x0):  # (pairs, n), by slices, because gathering costs as much as the products
+    def products(x0: Tensor) -> Tensor:  # (pairs, n), by slices, because gathering costs as much as the products
         x0 = ops.transpose(x0)
         return ops.concatenate([x0[field : field + 1] * x0[field:] for field in range(fields)], axis=0)
 
     @ops.custom_gradient
-    def compress(x0, folded):
-        """folded (pairs, maps): the weight of each pair, half of it where a field meets itself."""
+    def compress(x0: Tensor, folded: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+        """Returns the maps and their gradient; `folded` has each pair's weight, half of it for i = j, (pairs, maps)."""
 
-        def gradient(*arguments, upstream=None):
+        def gradient(*arguments: Tensor, upstream: Tensor = None) -> tuple[Tensor, ...]:
             upstream = arguments[0] if upstream is None else upstream
             full = ops.take(folded / ops.cast(once, folded.dtype), origin.reshape(-1), axis=0)
             full_transposed = ops.transpose(full)
 
-            def by_factor(block):
+            def by_factor(block: Tensor) -> Any:
                 by_product = ops.reshape(ops.matmul(upstream[block], full_transposed), (-1, fields, fields))
                 return ops.matmul(ops.expand_dims(x0[block], 1), by_product)[:, 0, :]
 
-            def by_kernel(block, total):
+            def by_kernel(block: Tensor, total: Tensor) -> Tensor:
                 return total + ops.matmul(products(x0[block]), upstream[block])
 
             kernel_gradient = ops.fori_loop(0, ops.shape(x0)[0], by_kernel, ops.zeros_like(folded))
@@ -236,8 +253,15 @@ def _symmetric(x0, kernel):
     return compress(x0, folded * ops.cast(once, folded.dtype))
 
 
-def _factorised(x, x0, u, v):
-    """x (blocks, n, h), u (h, maps, rank), v (m, maps, rank) -> (blocks, n, maps), without products of two fields."""
+def _factorised(x: Tensor, x0: Tensor, u: Tensor, v: Tensor) -> Tensor:
+    """Returns the maps of a layer of low rank, (blocks, n, maps), without products of two fields.
+
+    Args:
+        x: (blocks, n, h).
+        x0: (blocks, n, m).
+        u: (h, maps, rank).
+        v: (m, maps, rank).
+    """
     maps, rank = u.shape[1], u.shape[2]
     left = ops.matmul(x, ops.reshape(u, (-1, maps * rank)))
     right = ops.matmul(x0, ops.reshape(v, (-1, maps * rank)))

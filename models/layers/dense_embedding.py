@@ -1,20 +1,31 @@
-"""Dense features as rows that interact like embeddings."""
+"""Embeddings of dense features."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
+from models.checks import require_positive
 from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class DenseEmbedding(keras.layers.Layer):
-    """Row d of the output is x_d v_d: the factorisation machine's treatment of a real-valued feature.
+    """Embeds real-valued features, so that they interact like the embeddings of ids.
+
+    `output_d = x_d v_d` for every feature d.
 
     Args:
-        dim: Width of v_d.
-        stddev: Standard deviation of the initial values.
+        dim: int. Width of v_d.
+        stddev: float. Standard deviation of the initial values. Defaults to 0.001.
+
+    Example:
+        >>> dense = keras.random.normal((2, 3))  # (batch_size, features)
+        >>> keras.ops.shape(DenseEmbedding(dim=8)(dense))  # (batch_size, features, dim)
+        (2, 3, 8)
+
+    Raises:
+        ValueError: `dim` is not positive.
 
     References:
         Rendle, "Factorization Machines", 2010, equation 1.
@@ -22,8 +33,7 @@ class DenseEmbedding(keras.layers.Layer):
 
     def __init__(self, dim: int, stddev: float = 0.001, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if dim < 1:
-            raise ValueError(f"`dim` should be positive. Received: dim={dim}")
+        require_positive(dim=dim)
         self.dim = dim
         self.stddev = stddev
 
@@ -35,7 +45,7 @@ class DenseEmbedding(keras.layers.Layer):
         )
 
     def call(self, inputs: Tensor) -> Tensor:
-        """(batch_size, features) -> (batch_size, features, dim)."""
+        """Maps (batch_size, features) to (batch_size, features, dim)."""
         return ops.expand_dims(inputs, -1) * self.vectors
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:

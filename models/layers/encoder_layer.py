@@ -1,10 +1,11 @@
-"""One encoder layer of the Transformer, HeteroAtt and Hiformer: they differ in how tokens are projected."""
+"""The encoder layer of the Transformer, HeteroAtt and Hiformer, which differ in their projections."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
+from models.checks import require_positive
 from models.tensors import Shape, Tensor
 
 PROJECTIONS = ("shared", "feature", "composite")
@@ -12,22 +13,36 @@ PROJECTIONS = ("shared", "feature", "composite")
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class EncoderLayer(keras.layers.Layer):
-    """o = softmax(Q Kᵀ / sqrt(d_k)) V O; u = LayerNorm(e + o); output LayerNorm(u + GELU(u W1 + b1) W2 + b2).
+    """Self-attention over tokens, then a feed-forward network, both with a residual and layer normalisation.
+
+    `o = softmax(Q Kᵀ / sqrt(d_k)) V O`, `u = LayerNorm(e + o)`, `output = LayerNorm(u + GELU(u W1 + b1) W2 + b2)`.
+
+    A weight per token has the token as its first axis. With ranks, `*_left` (L·d, H·r) and `*_right` (H, r, L·d_k) are
+    L^h and (R^h)ᵀ of all heads.
 
     Args:
-        projection: `shared`: Q, K, V, O and the feed-forward network are the same for all tokens (Transformer).
-            `feature`: every token has its own (HeteroAtt, equations 1 to 4). `composite`: Q, K and V are projections of
-            all tokens together, per head; O and the feed-forward network as in `feature` (Hiformer, equations 5, 6).
-        heads: H.
-        key_dim: d_k, of one head.
-        value_dim: d_v, of one head.
-        ffn_dim: d_f.
-        qk_rank, v_rank: Ranks of the composite projections K̂^h = L^h (R^h)ᵀ (equation 7), or None for full matrices.
-        queries: Only the last `queries` tokens are queries and are returned (section 3.5.2), or None for all.
-        dropout: Rate after the attention and after the feed-forward network.
+        projection: str. "shared": Q, K, V, O and the feed-forward network are the same for all tokens (Transformer).
+            "feature": every token has its own (HeteroAtt, equations 1 to 4). "composite": Q, K and V are projections of
+            all tokens together, per head; O and the feed-forward network are as in "feature" (Hiformer, equations 5
+            and 6). Defaults to "shared".
+        heads: int. H. Defaults to 4.
+        key_dim: int. d_k of one head. Defaults to 16.
+        value_dim: int. d_v of one head. Defaults to 64.
+        ffn_dim: int. d_f, the width of the feed-forward network. Defaults to 512.
+        qk_rank, v_rank: int. Ranks of the composite projections `K̂^h = L^h (R^h)ᵀ`, equation 7; None for full
+            matrices. Default to None.
+        queries: int. Only the last `queries` tokens are queries and are returned (section 3.5.2); None for all.
+            Defaults to None.
+        dropout: float. Rate after the attention and after the feed-forward network. Defaults to 0.
 
-    Weights: a per-token weight has the token as its first axis; `*_left` (L·d, H·r) and `*_right` (H, r, L·d_k) are
-    L^h and (R^h)ᵀ of all heads.
+    Example:
+        >>> tokens = keras.random.normal((2, 5, 8))  # (batch_size, tokens, dim)
+        >>> layer = EncoderLayer("composite", heads=2, key_dim=3, value_dim=4, ffn_dim=16, qk_rank=2, queries=1)
+        >>> keras.ops.shape(layer(tokens))  # (batch_size, queries, dim)
+        (2, 1, 8)
+
+    Raises:
+        ValueError: an unknown projection, a size that is not positive, or ranks of projections that are not composite.
 
     References:
         Gui et al., "Hiformer: Heterogeneous Feature Interactions Learning with Transformers for Recommender Systems",
@@ -50,11 +65,8 @@ class EncoderLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         if projection not in PROJECTIONS:
             raise ValueError(f"`projection` should be one of {PROJECTIONS}. Received: projection={projection!r}")
-        sizes = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "ffn_dim": ffn_dim}
-        optional = {"qk_rank": qk_rank, "v_rank": v_rank, "queries": queries}
-        for name, value in (sizes | {name: value for name, value in optional.items() if value is not None}).items():
-            if value < 1:
-                raise ValueError(f"`{name}` should be positive. Received: {name}={value}")
+        require_positive(heads=heads, key_dim=key_dim, value_dim=value_dim, ffn_dim=ffn_dim)
+        require_positive(qk_rank=qk_rank, v_rank=v_rank, queries=queries)
         if projection != "composite" and (qk_rank or v_rank):
             raise ValueError(f"Ranks belong to composite projections. Received: projection={projection!r}")
         self.projection = projection
@@ -80,7 +92,7 @@ class EncoderLayer(keras.layers.Layer):
         ):
             self._add_projection(name, self.outputs if name == "query" else self.tokens, width, rank)
         own = () if self.projection == "shared" else (self.outputs,)
-        dense = {
+        dense: dict[str, Shape] = {
             "output": (self.heads * self.value_dim, self.dim),
             "ffn_in": (self.dim, self.ffn_dim),
             "ffn_out": (self.ffn_dim, self.dim),
@@ -94,8 +106,9 @@ class EncoderLayer(keras.layers.Layer):
         self.norm_ffn.build((None, self.outputs, self.dim))
 
     def _add_projection(self, name: str, tokens: int, width: int, rank: int | None) -> None:
-        """Projects to `tokens` vectors of `width` in every head."""
+        """Adds the weights of a projection to `tokens` vectors of `width` in every head."""
         everything = self.tokens * self.dim
+        shapes: dict[str, Shape]
         if self.projection == "shared":
             shapes = {"kernel": (self.dim, self.heads * width)}
         elif self.projection == "feature":
@@ -110,15 +123,15 @@ class EncoderLayer(keras.layers.Layer):
             )
             setattr(self, f"{name}_{kind}", weight)
 
-    def _weight(self, name: str, shape, fan_in: int, fan_out: int):
-        """Glorot by the fans of one matrix: Keras would count the axes of tokens and heads as a receptive field."""
+    def _weight(self, name: str, shape: Shape, fan_in: int, fan_out: int) -> keras.Variable:
+        """Adds a weight with Glorot's limit for one matrix: Keras would count tokens and heads as a receptive field."""
         limit = (6 / (fan_in + fan_out)) ** 0.5
         return self.add_weight(name=name, shape=shape, initializer=keras.initializers.RandomUniform(-limit, limit))
 
     def call(self, inputs: Tensor, training: bool | None = None, return_attention: bool = False) -> Tensor:
-        """(batch_size, tokens, dim) -> (batch_size, queries or tokens, dim).
+        """Maps (batch_size, tokens, dim) to (batch_size, queries or tokens, dim).
 
-        With return_attention also the attention, float32 (batch_size, heads, queries or tokens, tokens).
+        With `return_attention` returns also the attention, float32 (batch_size, heads, queries or tokens, tokens).
         """
         asking = inputs[:, -self.outputs :]
         query = self._project("query", asking, inputs, self.outputs, self.key_dim)
@@ -135,8 +148,8 @@ class EncoderLayer(keras.layers.Layer):
         outputs = self.norm_ffn(attended + hidden)
         return (outputs, attention) if return_attention else outputs
 
-    def _project(self, name: str, tokens, everything, count: int, width: int):
-        """-> (batch_size, heads, count, width)."""
+    def _project(self, name: str, tokens: Tensor, everything: Tensor, count: int, width: int) -> Tensor:
+        """Returns the queries, keys or values, (batch_size, heads, count, width)."""
         if self.projection != "composite":
             projected = self._per_token(tokens, getattr(self, f"{name}_kernel"))
             return ops.transpose(ops.reshape(projected, (-1, count, self.heads, width)), (0, 2, 1, 3))
@@ -149,11 +162,15 @@ class EncoderLayer(keras.layers.Layer):
             projected = ops.einsum("nhr,hrw->nhw", narrow, right)
         return ops.reshape(projected, (-1, self.heads, count, width))
 
-    def _per_token(self, tokens, kernel):
+    def _per_token(self, tokens: Tensor, kernel: Tensor) -> Tensor:
         return ops.matmul(tokens, kernel) if self.projection == "shared" else ops.einsum("nld,ldk->nlk", tokens, kernel)
 
-    def value_projections(self):
-        """V̂^h of every head, (heads, tokens * dim, tokens * value_dim): composite projections only."""
+    def value_projections(self) -> Tensor:
+        """Returns V̂^h of every head, (heads, tokens * dim, tokens * value_dim).
+
+        Raises:
+            ValueError: the projections are not composite.
+        """
         if self.projection != "composite":
             raise ValueError(f"Only composite projections have V̂. Received: projection={self.projection!r}")
         everything, width = self.tokens * self.dim, self.tokens * self.value_dim

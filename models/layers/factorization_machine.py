@@ -8,15 +8,22 @@ from models.tensors import Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FactorizationMachine(keras.layers.Layer):
-    """Σ_{i<j} <e_i, e_j>, as ½ Σ_d ((Σ_i e_id)² - Σ_i e_id²), which is linear in the number of fields.
+    """Sums the inner products of all pairs of fields.
+
+    `output = Σ_{i<j} <e_i, e_j> = ½ Σ_d ((Σ_i e_id)² - Σ_i e_id²)`, which is linear in the number of fields.
+
+    Example:
+        >>> rows = keras.ops.array([[[1.0, 2.0], [3.0, 4.0], [0.0, 1.0]]])  # (batch_size, fields, dim)
+        >>> print(FactorizationMachine()(rows).numpy())  # 11 + 2 + 4
+        [[17.]]
 
     References:
         Rendle, "Factorization Machines", 2010, lemma 3.1.
     """
 
     def call(self, inputs: Tensor) -> Tensor:
-        """(batch_size, fields, dim) -> (batch_size, 1)."""
-        inputs = ops.cast(inputs, "float32")  # the difference of two large numbers
+        """Maps (batch_size, fields, dim) to float32 (batch_size, 1)."""
+        inputs = ops.cast(inputs, "float32")  # for a difference of two large numbers
         square_of_sum = ops.square(ops.sum(inputs, axis=1))
         sum_of_squares = ops.sum(ops.square(inputs), axis=1)
         return 0.5 * ops.sum(square_of_sum - sum_of_squares, axis=1, keepdims=True)

@@ -1,5 +1,7 @@
 """Second-order interactions of a field-aware factorisation machine."""
 
+from collections.abc import Callable
+
 import keras
 import numpy as np
 from keras import ops
@@ -9,25 +11,35 @@ from models.tensors import Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FieldAwareInteraction(keras.layers.Layer):
-    """Σ_{i<j} <e_i^(j), e_j^(i)>, where e_i^(j) is the vector that field i keeps for field j.
+    """Sums the inner products of all pairs of fields, each field with the vector that it keeps for the other one.
 
-    The products over all (i, j) but the diagonal hold every pair twice, so half of their sum is what is asked for.
+    `output = Σ_{i<j} <e_i^(j), e_j^(i)>`, where `e_i^(j)` is the vector of field i for field j. The sum over all (i, j)
+    off the diagonal counts every pair twice; the output is half of it.
+
+    Example:
+        >>> rows = keras.random.normal((2, 4, 4 * 3))  # (batch_size, fields, fields * dim)
+        >>> keras.ops.shape(FieldAwareInteraction()(rows))
+        (2, 1)
 
     References:
         Juan et al., "Field-aware Factorization Machines for CTR Prediction", 2016, equation 4.
     """
 
     def call(self, inputs: Tensor) -> Tensor:
-        """(batch_size, fields, fields * dim), e_i^(j) at [:, i, j * dim:(j + 1) * dim] -> (batch_size, 1)."""
+        """Maps (batch_size, fields, fields * dim) to float32 (batch_size, 1).
+
+        Args:
+            inputs: `e_i^(j)` lies at [:, i, j * dim:(j + 1) * dim].
+        """
         fields = inputs.shape[1]
         vectors = ops.reshape(inputs, (-1, fields, fields, inputs.shape[2] // fields))
         apart = ops.cast((1 - np.eye(fields)).reshape(1, fields, fields, 1), vectors.dtype)
 
         @ops.custom_gradient
-        def interact(vectors):
+        def interact(vectors: Tensor) -> tuple[Tensor, Callable[..., Tensor]]:
             partners = ops.transpose(vectors, (0, 2, 1, 3)) * apart
 
-            def gradient(*arguments, upstream=None):
+            def gradient(*arguments: Tensor, upstream: Tensor = None) -> Tensor:
                 upstream = arguments[0] if upstream is None else upstream
                 return ops.cast(ops.reshape(upstream, (-1, 1, 1, 1)), partners.dtype) * partners
 

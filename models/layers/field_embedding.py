@@ -1,37 +1,44 @@
-"""One embedding table and one gather for all fields."""
+"""One embedding table for all fields."""
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
 
+from models.checks import require_positive
 from models.feature_map import FeatureMap
-from models.tensors import Shape
+from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FieldEmbedding(keras.layers.Layer):
-    """Embeds packed ids: one table for all fields, a multivalent field's slots summed.
+    """Embeds packed ids: one table for all fields; the slots of a multivalent field are summed.
 
-    Row f of the output is sum over the field's slots s of table[ids[:, s]]; id 0 (padding) counts as zero.
+    `output_f = Σ_{s in slots of f} table[ids_s]`, where id 0 (padding) counts as zero.
 
     Args:
-        feature_map: The description of the packed ids.
-        dim: Width of an embedding.
-        stddev: Standard deviation of the initial values (0.001 in the Attention-Net paper); 0 starts from zero.
-        l2: λ of λ/2·mean over the batch of Σ‖row‖², on the gathered rows only, so that the cost of a step does not
-            grow with the table.
+        feature_map: FeatureMap. The description of the packed ids.
+        dim: int. Width of an embedding.
+        stddev: float. Standard deviation of the initial values; 0 starts from zero. Defaults to 0.001, as in the
+            Attention-Net paper.
+        l2: float. λ of the penalty λ/2·Σ‖row‖², mean over the batch, on the looked-up rows only, so that the cost of a
+            step does not grow with the table. Defaults to 0.
 
     Example:
-        >>> FieldEmbedding(feature_map, dim=16)(ids)  # int32 (batch_size, slots) -> (batch_size, fields, dim)
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("tags", "multivalent", 50, 2)])
+        >>> ids = keras.ops.array([[3, 105, 107], [7, 110, 0]])  # (batch_size, slots)
+        >>> keras.ops.shape(FieldEmbedding(feature_map, dim=8)(ids))  # (batch_size, fields, dim)
+        (2, 2, 8)
+
+    Raises:
+        ValueError: `dim` is not positive, or `l2` is negative.
     """
 
     def __init__(
         self, feature_map: FeatureMap, dim: int, stddev: float = 0.001, l2: float = 0.0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        if dim < 1:
-            raise ValueError(f"`dim` should be positive. Received: dim={dim}")
+        require_positive(dim=dim)
         if l2 < 0:
             raise ValueError(f"`l2` should be non-negative. Received: l2={l2}")
         self.feature_map = feature_map
@@ -46,13 +53,13 @@ class FieldEmbedding(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=self.stddev) if self.stddev else "zeros",
         )
 
-    def call(self, ids, gathered=None):
-        """int32 (batch_size, slots) -> (batch_size, fields, dim).
+    def call(self, ids: Tensor, gathered: Tensor | None = None) -> Tensor:
+        """Maps int32 (batch_size, slots) to (batch_size, fields, dim).
 
         Args:
             ids: Packed ids.
-            gathered: The ids' rows of the table, (batch_size, slots, dim), where the caller has them already: a trainer
-                that updates only the rows that a batch touches differentiates with respect to them.
+            gathered: The ids' rows of the table, (batch_size, slots, dim), where the caller has looked them up already:
+                a trainer that updates only the rows that a batch touches differentiates with respect to them.
         """
         rows = ops.take(self.table, ids, axis=0) if gathered is None else gathered
         rows = ops.cast(rows, self.compute_dtype)
@@ -79,14 +86,14 @@ class FieldEmbedding(keras.layers.Layer):
         return config
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         return cls(**{**config, "feature_map": FeatureMap.from_json(config["feature_map"])})
 
 
 def _even(rows: int) -> int:
-    """Rows to spare where a Keras distribution shards weights: every device must have as many of them."""
+    """Returns the rows of a table, a multiple of the devices where Keras's ModelParallel shards weights."""
     distribution = keras.distribution.distribution()
     if not isinstance(distribution, keras.distribution.ModelParallel):
         return rows
-    devices = distribution.device_mesh.devices.size
+    devices: int = distribution.device_mesh.devices.size
     return -(-rows // devices) * devices

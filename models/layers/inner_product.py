@@ -1,4 +1,4 @@
-"""All inner products of pairs of fields."""
+"""Inner products of all pairs of fields."""
 
 import keras
 from keras import ops
@@ -9,14 +9,21 @@ from models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class InnerProduct(keras.layers.Layer):
-    """<e_i, e_j> for all i < j.
+    """Computes the inner products of all pairs of fields.
+
+    `output_ij = <e_i, e_j>` for all i < j, ordered as in layers.pairs.
+
+    Example:
+        >>> rows = keras.random.normal((2, 4, 8))  # (batch_size, fields, dim)
+        >>> keras.ops.shape(InnerProduct()(rows))  # (batch_size, pairs)
+        (2, 6)
 
     References:
         Qu et al., "Product-based Neural Networks", 2016, equation 7 (without the constant diagonal).
     """
 
     def call(self, inputs: Tensor) -> Tensor:
-        """(batch_size, fields, dim) -> (batch_size, fields * (fields - 1) / 2)."""
+        """Maps (batch_size, fields, dim) to (batch_size, fields * (fields - 1) / 2)."""
         return upper_triangle(ops.matmul(inputs, ops.transpose(inputs, (0, 2, 1))))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:

@@ -10,13 +10,23 @@ from models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class InteractingLayer(keras.layers.Layer):
-    """relu(concat_h(softmax_j(<W_q e_i, W_k e_j>) W_v e_j) + W_res e_i).
+    """Self-attention over the fields with a projected residual.
+
+    `output_i = relu(concat_h(softmax_j(<W_q e_i, W_k e_j>) W_v e_j) + W_res e_i)`.
 
     Args:
-        dim: Width of all heads together; every head has dim / heads.
-        heads: Number of heads.
-        use_residual: Whether W_res is there.
-        scaled: Divides the scores by sqrt(dim / heads), which the paper does not.
+        dim: int. Width of all heads together; every head has dim / heads.
+        heads: int. Number of heads. Defaults to 2.
+        use_residual: bool. Whether to add W_res e_i. Defaults to True.
+        scaled: bool. Divides the scores by sqrt(dim / heads), which the paper does not. Defaults to False.
+
+    Example:
+        >>> rows = keras.random.normal((2, 4, 8))  # (batch_size, fields, dim)
+        >>> keras.ops.shape(InteractingLayer(dim=6)(rows))
+        (2, 4, 6)
+
+    Raises:
+        ValueError: `heads` is not positive or does not divide `dim`.
 
     References:
         Song et al., "AutoInt: Automatic Feature Interaction Learning via Self-Attentive Neural Networks", 2019,
@@ -40,12 +50,14 @@ class InteractingLayer(keras.layers.Layer):
             setattr(self, name, weight)
 
     def call(self, inputs: Tensor, return_attention: bool = False) -> Tensor:
-        """(batch_size, fields, width) -> (batch_size, fields, dim); the attention is (batch_size, heads, fields,
-        fields)."""
+        """Maps (batch_size, fields, width) to (batch_size, fields, dim).
+
+        With `return_attention` returns also the attention, float32 (batch_size, heads, fields, fields).
+        """
         fields, width = inputs.shape[1], self.dim // self.heads
         weights = [self.query, self.key, self.value] + ([self.residual] if self.use_residual else [])
         projected = ops.matmul(inputs, ops.concatenate([ops.convert_to_tensor(w) for w in weights], axis=1))
-        parts = ops.split(projected, len(weights), axis=-1)  # a slice's gradient costs several times more
+        parts = ops.split(projected, len(weights), axis=-1)  # the gradient of slices costs several times more
         query, key, value = (
             ops.transpose(ops.reshape(part, (-1, fields, self.heads, width)), (0, 2, 1, 3)) for part in parts[:3]
         )

@@ -1,4 +1,4 @@
-"""CCPM's layer: a convolution along the fields, then the k largest values, in their order."""
+"""CCPM's layer: a convolution along the fields with k-max pooling."""
 
 from typing import Any
 
@@ -6,20 +6,31 @@ import keras
 import numpy as np
 from keras import ops
 
+from models.checks import require_positive
 from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class KMaxConvolution(keras.layers.Layer):
-    """tanh(k-max along the fields of (W * E + b)), each row of the embedding on its own.
+    """Convolves along the fields, each embedding dimension on its own, and keeps the k largest values in their order.
+
+    `output = tanh(k-max(W * E + b))`.
 
     The convolution has "same" borders. It is one product with the convolution's banded matrix: with few fields and
     channels that is several times faster than a convolution.
 
     Args:
-        filters: Number of output channels.
-        width: Fields under the filter.
-        keep: k.
+        filters: int. Number of output channels.
+        width: int. Number of fields under the filter.
+        keep: int. k.
+
+    Example:
+        >>> maps = keras.random.normal((2, 6, 8, 1))  # (batch_size, fields, dim, channels)
+        >>> keras.ops.shape(KMaxConvolution(filters=4, width=3, keep=2)(maps))
+        (2, 2, 8, 4)
+
+    Raises:
+        ValueError: an argument is not positive.
 
     References:
         Liu et al., "A Convolutional Click Prediction Model", 2015, sections 3.2 and 3.3.
@@ -27,9 +38,7 @@ class KMaxConvolution(keras.layers.Layer):
 
     def __init__(self, filters: int, width: int, keep: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        for name, value in (("filters", filters), ("width", width), ("keep", keep)):
-            if value < 1:
-                raise ValueError(f"`{name}` should be positive. Received: {name}={value}")
+        require_positive(filters=filters, width=width, keep=keep)
         self.filters = filters
         self.width = width
         self.keep = keep
@@ -46,11 +55,11 @@ class KMaxConvolution(keras.layers.Layer):
         before = (self.width - 1) // 2
         offset = np.arange(fields)[:, None] - np.arange(fields)[None, :] + before  # input field, output field
         inside = (offset >= 0) & (offset < self.width)
-        # Which part of the kernel joins each pair of fields; the part behind the last one is zero.
+        # Which part of the kernel joins each pair of fields; the part after the last one is zero.
         self._part = np.where(inside, offset, self.width).astype(np.int32)
 
     def call(self, inputs: Tensor) -> Tensor:
-        """(batch_size, fields, dim, channels) -> (batch_size, min(keep, fields), dim, filters)."""
+        """Maps (batch_size, fields, dim, channels) to (batch_size, min(keep, fields), dim, filters)."""
         _, fields, dim, channels = inputs.shape
         padded = ops.pad(self.kernel, ((0, 1), (0, 0), (0, 0)))
         banded = ops.take(padded, self._part.reshape(-1), axis=0)

@@ -1,4 +1,4 @@
-"""Products of pairs of fields through a kernel of each pair."""
+"""Products of all pairs of fields, each through a kernel of its own."""
 
 import keras
 from keras import ops
@@ -9,7 +9,14 @@ from models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class KernelProduct(keras.layers.Layer):
-    """e_iᵀ K_ij e_j for all i < j: the outer product e_i e_jᵀ weighted entry by entry.
+    """Computes a product of all pairs of fields, each through a kernel of its own.
+
+    `output_ij = e_iᵀ K_ij e_j` for all i < j: the outer product e_i e_jᵀ, weighted entry by entry and summed.
+
+    Example:
+        >>> rows = keras.random.normal((2, 4, 8))  # (batch_size, fields, dim)
+        >>> keras.ops.shape(KernelProduct()(rows))  # (batch_size, pairs)
+        (2, 6)
 
     References:
         Qu et al., "Product-based Neural Networks for User Response Prediction over Multi-field Categorical Data",
@@ -22,7 +29,7 @@ class KernelProduct(keras.layers.Layer):
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer="glorot_uniform")
 
     def call(self, inputs: Tensor) -> Tensor:
-        """(batch_size, fields, dim) -> (batch_size, fields * (fields - 1) / 2)."""
+        """Maps (batch_size, fields, dim) to (batch_size, fields * (fields - 1) / 2)."""
         first, second = pair_indices(inputs.shape[1])
         left, right = ops.take(inputs, first, axis=1), ops.take(inputs, second, axis=1)
         return ops.sum(ops.einsum("npd,pde->npe", left, self.kernel) * right, axis=-1)

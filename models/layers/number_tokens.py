@@ -1,6 +1,6 @@
-"""Features written as numbers in a text, as NumBERT reads them."""
+"""Features written as numbers into a text, as NumBERT reads them."""
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -14,20 +14,30 @@ _SIGNIFICANT = 100  # a significand has two digits, so that it is one token
 
 
 def new_tokens(text: Text) -> int:
-    """How many tokens stand behind the text's vocabulary: [EXP], and the numbers where the text has none."""
+    """Returns how many tokens follow the text's vocabulary: [EXP], and the numbers 0 to 99 where the text has none."""
     return 1 if text.number_ids else 1 + NUMBER_TOKENS
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class NumberTokens(keras.layers.Layer):
-    """Each feature as `significand [EXP] exponent [SEP]`: 35 is "35 [EXP] 1", 1234 is "12 [EXP] 3".
+    """Writes each feature as the four tokens `significand [EXP] exponent [SEP]`.
 
-    Features are the fields but for the positions. A field's number is its ordinal: 0 for unknown and missing, then 1, 2
-    and so on in the order of its buckets or of its vocabulary. The significand is rounded to two digits.
+    35 is "35 [EXP] 1" and 1234 is "12 [EXP] 3": the significand is rounded to two digits. Features are the fields
+    except the positions. A field's number is its ordinal: 0 for unknown and missing, then 1, 2 and so on in the order
+    of its buckets or of its vocabulary.
 
     Args:
-        feature_map: Fields of one slot, and the text's tokens of the numbers 0 to 99. Where the vocabulary has none,
-            they are new tokens behind it, as [EXP] is.
+        feature_map: FeatureMap. Fields of one slot, and the text's tokens of the numbers 0 to 99. Where the vocabulary
+            has none, they are new tokens after it, as [EXP] is.
+
+    Example:
+        >>> text = Text(length=8, vocabulary_size=130, number_ids=tuple(range(30, 130)))
+        >>> feature_map = FeatureMap.from_sizes([("price", "numeric", 2000)], text=text)
+        >>> print(NumberTokens(feature_map)(keras.ops.array([[1236]])).numpy())  # ordinal 1234: 12 [EXP] 3 [SEP]
+        [[ 42 130  33   3]]
+
+    Raises:
+        ValueError: there is no text or no field, or a field has several values.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.1; Zhang et al., "Do Language Embeddings Capture Scales?", 2020.
@@ -43,18 +53,21 @@ class NumberTokens(keras.layers.Layer):
             raise ValueError("There is no field to write as a number")
         self.feature_map = feature_map
         text = feature_map.text
+        if text is None:
+            raise ValueError("There is no text to write numbers into")
         self.exponent_mark = text.vocabulary_size
+        self.separator = text.separator_id
         new = range(text.vocabulary_size + 1, text.vocabulary_size + 1 + NUMBER_TOKENS)
         self.numbers = np.array(text.number_ids or new, np.int32)
         self.offsets = np.array([field.offset for field in features], np.int32)
 
     @property
     def length(self) -> int:
-        """Tokens that a row's features are written in."""
+        """The number of tokens that the features of a row become."""
         return TOKENS_PER_FEATURE * len(self.offsets)
 
-    def call(self, ids):
-        """The features' ids, int32 (batch_size, features) -> int32 (batch_size, 4 features)."""
+    def call(self, ids: Tensor) -> Tensor:
+        """Maps the features' ids, int32 (batch_size, features), to tokens, int32 (batch_size, 4 * features)."""
         number = ops.cast(ops.maximum(ids - self.offsets - 1, 0), "int32")
         # Integer thresholds: a logarithm of floats would be off by one at some powers of ten.
         exponent = sum(ops.cast(number >= 10**power, "int32") for power in range(1, 10))
@@ -66,7 +79,7 @@ class NumberTokens(keras.layers.Layer):
         significand = ops.where(carried, significand // 10, significand)
         exponent = exponent + ops.cast(carried, "int32")
         mark = ops.full_like(number, self.exponent_mark)
-        separator = ops.full_like(number, self.feature_map.text.separator_id)
+        separator = ops.full_like(number, self.separator)
         words = [ops.take(self.numbers, significand, axis=0), mark, ops.take(self.numbers, exponent, axis=0), separator]
         return ops.reshape(ops.stack(words, axis=2), (-1, self.length))
 
@@ -77,5 +90,5 @@ class NumberTokens(keras.layers.Layer):
         return {**super().get_config(), "feature_map": self.feature_map.to_json()}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         return cls(**{**config, "feature_map": FeatureMap.from_json(config["feature_map"])})

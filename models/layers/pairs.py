@@ -1,30 +1,34 @@
 """The pairs of fields i < j, in the order (0, 1), (0, 2), ..., (1, 2), ..."""
 
+from collections.abc import Callable
+
 import numpy as np
 from keras import ops
 
+from models.tensors import Tensor
+
 
 def pair_indices(fields: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first and the second field of every pair, int32 [fields * (fields - 1) / 2] each."""
+    """Returns the first and the second field of every pair, int32 (fields * (fields - 1) / 2,) each."""
     first, second = np.triu_indices(fields, k=1)
     return first.astype(np.int32), second.astype(np.int32)
 
 
-def upper_triangle(matrix):
-    """The entries above the diagonal, (batch_size, fields, fields) -> (batch_size, pairs).
+def upper_triangle(matrix: Tensor) -> Tensor:
+    """Returns the entries above the diagonal: (batch_size, fields, fields) to (batch_size, pairs).
 
     Its gradient gathers where that of `ops.take` would scatter, which is several times slower on a CPU.
     """
     fields = matrix.shape[1]
     first, second = pair_indices(fields)
     chosen = first * fields + second
-    # Where the gradient of each entry lies; entries that were not chosen point to an appended zero.
+    # Where the gradient of each entry lies; an entry that is not chosen points to an appended zero.
     origin = np.full(fields * fields, len(chosen), np.int32)
     origin[chosen] = np.arange(len(chosen))
 
     @ops.custom_gradient
-    def choose(values):
-        def gradient(*arguments, upstream=None):
+    def choose(values: Tensor) -> tuple[Tensor, Callable[..., Tensor]]:
+        def gradient(*arguments: Tensor, upstream: Tensor = None) -> Tensor:
             upstream = arguments[0] if upstream is None else upstream
             padded = ops.pad(upstream, ((0, 0), (0, 1)))
             return ops.take(padded, origin, axis=1)

@@ -1,14 +1,16 @@
-"""The encoder of BERT and RoBERTa: the states of every layer."""
+"""The encoder of BERT and RoBERTa, with the states of every layer as its output."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
+from models.checks import require_positive
 from models.tensors import Shape, Tensor
 
-# HuggingFace's names of `hidden_act`. Its "gelu" is the exact one.
-_ACTIVATIONS = {
+# By HuggingFace's names of `hidden_act`, where "gelu" is the exact one.
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": lambda x: ops.gelu(x, approximate=False),
     "gelu_new": lambda x: ops.gelu(x, approximate=True),
     "gelu_pytorch_tanh": lambda x: ops.gelu(x, approximate=True),
@@ -18,8 +20,8 @@ _ACTIVATIONS = {
 }
 
 
-def activation_of(name: str):
-    """The function that HuggingFace calls `name`. Raises ValueError for an unknown one."""
+def activation_of(name: str) -> Callable[[Tensor], Tensor]:
+    """Returns the function that HuggingFace calls `name`. Raises ValueError for an unknown name."""
     if name not in _ACTIVATIONS:
         raise ValueError(f"`activation` should be one of {sorted(_ACTIVATIONS)}. Received: activation={name!r}")
     return _ACTIVATIONS[name]
@@ -27,13 +29,24 @@ def activation_of(name: str):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FeedForward(keras.layers.Layer):
-    """LayerNorm(x + W2 act(W1 x + b1) + b2), on the last axis.
+    """A feed-forward network with a residual and layer normalisation.
+
+    `output = LayerNorm(x + W2 act(W1 x + b1) + b2)`, on the last axis.
 
     Args:
-        ffn_dim: Width of the hidden layer.
-        activation: A HuggingFace name: gelu, gelu_new, relu, silu.
-        epsilon: Of the normalisation.
-        dropout: Rate on the output of W2.
+        ffn_dim: int. Width of the hidden layer.
+        activation: str. HuggingFace's name: "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu" or "swish".
+            Defaults to "gelu".
+        epsilon: float. Epsilon of the normalisation. Defaults to 1e-12.
+        dropout: float. Rate on the output of W2. Defaults to 0.
+
+    Example:
+        >>> states = keras.random.normal((2, 5, 8))  # (batch_size, tokens, width)
+        >>> keras.ops.shape(FeedForward(ffn_dim=16)(states))
+        (2, 5, 8)
+
+    Raises:
+        ValueError: an unknown activation.
     """
 
     def __init__(
@@ -57,6 +70,7 @@ class FeedForward(keras.layers.Layer):
         self.norm.build(input_shape)
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        """Maps (..., width) to the same shape."""
         hidden = self.narrow(self.act(self.widen(inputs)))
         return self.norm(inputs + self.drop(hidden, training=training))
 
@@ -69,14 +83,27 @@ class FeedForward(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class SelfAttention(keras.layers.Layer):
-    """LayerNorm(x + O softmax(Q Kᵀ / sqrt(width / heads)) V): BERT's, with biases; masked tokens are no keys.
+    """BERT's self-attention, with biases, a residual and layer normalisation.
+
+    `output = LayerNorm(x + O softmax(Q Kᵀ / sqrt(width / heads)) V)`, where masked tokens are no keys. The weight `qkv`
+    holds the projections of queries, keys and values side by side, (width, 3 width).
 
     Args:
-        heads: Must divide the width.
-        epsilon: Of the normalisation.
-        dropout: Rate on the attention and on the output.
+        heads: int. Number of heads; must divide the width.
+        epsilon: float. Epsilon of the normalisation. Defaults to 1e-12.
+        dropout: float. Rate on the attention and on the output. Defaults to 0.
 
-    Weights: `qkv` holds the projections of queries, keys and values side by side, (width, 3 width).
+    Example:
+        >>> states = keras.random.normal((2, 5, 8))  # (batch_size, tokens, width)
+        >>> mask = keras.ops.ones((2, 5), "bool")  # (batch_size, tokens)
+        >>> keras.ops.shape(SelfAttention(heads=2)(states, mask))
+        (2, 5, 8)
+
+    Raises:
+        ValueError: `heads` does not divide the width.
+
+    References:
+        Devlin et al., "BERT", 2019.
     """
 
     def __init__(self, heads: int, epsilon: float = 1e-12, dropout: float = 0.0, **kwargs: Any) -> None:
@@ -97,8 +124,14 @@ class SelfAttention(keras.layers.Layer):
         for layer in (self.qkv, self.out, self.norm):
             layer.build(input_shape)
 
-    def call(self, inputs, mask, training=None):
-        """(batch_size, tokens, width), mask bool (batch_size, tokens) -> (batch_size, tokens, width)."""
+    def call(self, inputs: Tensor, mask: Tensor, training: bool | None = None) -> Tensor:
+        """Maps (batch_size, tokens, width) to the same shape.
+
+        Args:
+            inputs: The states.
+            mask: bool (batch_size, tokens), False for padding.
+            training: Whether dropout is on.
+        """
         tokens, width = inputs.shape[1], inputs.shape[2]
         length = ops.shape(inputs)[1] if tokens is None else tokens
         parts = ops.reshape(self.qkv(inputs), (-1, length, 3, self.heads, self.head_dim))
@@ -118,21 +151,33 @@ class SelfAttention(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TextEncoder(keras.layers.Layer):
-    """BERT's or RoBERTa's encoder.
+    """Embeds tokens and passes them through the encoder layers of BERT or RoBERTa.
+
+    `h_0 = LayerNorm(token + position + segment)`, `h_l = FeedForward(SelfAttention(h_{l-1}))`; the output is all h_l.
 
     Args:
-        vocabulary_size: Rows of the token table.
-        layers: Number of encoder layers.
-        width: Of a state.
-        heads: Attention heads, a divisor of the width.
-        ffn_dim: Width of the feed-forward networks.
-        positions: Rows of the position table.
-        segments: Rows of the segment table; segments beyond the last row take the last (RoBERTa has one row).
-        padding_id: The token that is masked.
-        first_position: The position of the first token: 0, or RoBERTa's padding_id + 1.
-        activation: HuggingFace's `hidden_act`.
-        epsilon: Of every normalisation.
-        dropout: Rate in embeddings, attention and feed-forward networks.
+        vocabulary_size: int. Rows of the token table.
+        layers: int. Number of encoder layers. Defaults to 12.
+        width: int. Width of a state. Defaults to 768.
+        heads: int. Attention heads, a divisor of the width. Defaults to 12.
+        ffn_dim: int. Width of the feed-forward networks. Defaults to 3072.
+        positions: int. Rows of the position table. Defaults to 512.
+        segments: int. Rows of the segment table; segments after the last row take the last (RoBERTa has one row).
+            Defaults to 2.
+        padding_id: int. The token that is masked. Defaults to 0.
+        first_position: int. The position of the first token: 0, or RoBERTa's padding_id + 1. Defaults to 0.
+        activation: str. HuggingFace's `hidden_act`. Defaults to "gelu".
+        epsilon: float. Epsilon of every normalisation. Defaults to 1e-12.
+        dropout: float. Rate in embeddings, attention and feed-forward networks. Defaults to 0.1.
+
+    Example:
+        >>> encoder = TextEncoder(vocabulary_size=30, layers=2, width=8, heads=2, ffn_dim=16, positions=10)
+        >>> tokens = keras.ops.array([[2, 7, 9, 3], [2, 8, 3, 0]])  # (batch_size, tokens); 0 is padding
+        >>> [keras.ops.shape(states) for states in encoder(tokens)]  # layers + 1 times (batch_size, tokens, width)
+        [(2, 4, 8), (2, 4, 8), (2, 4, 8)]
+
+    Raises:
+        ValueError: a size is not positive, the activation is unknown, or a text has more tokens than positions.
 
     References:
         Devlin et al., "BERT", 2019; Liu et al., "RoBERTa", 2019.
@@ -155,10 +200,8 @@ class TextEncoder(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        sizes = {"vocabulary_size": vocabulary_size, "layers": layers, "width": width, "heads": heads}
-        for name, size in (sizes | {"ffn_dim": ffn_dim, "positions": positions, "segments": segments}).items():
-            if size < 1:
-                raise ValueError(f"`{name}` should be positive. Received: {name}={size}")
+        require_positive(vocabulary_size=vocabulary_size, layers=layers, width=width, heads=heads)
+        require_positive(ffn_dim=ffn_dim, positions=positions, segments=segments)
         self.vocabulary_size = vocabulary_size
         self.layers = layers
         self.width = width
@@ -173,7 +216,7 @@ class TextEncoder(keras.layers.Layer):
         self.dropout = dropout
 
     def build(self, input_shape: Shape | None = None) -> None:
-        # Here, so that the precision can be changed until there are weights.
+        # Sublayers are made here, not in the constructor, so that the precision can be changed before.
         policy, rate = self.dtype_policy, self.dropout
         self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=policy, name="embedding_norm")
         self.drop = keras.layers.Dropout(rate, dtype=policy)
@@ -194,12 +237,18 @@ class TextEncoder(keras.layers.Layer):
         for layer in (self.norm, *self.attention, *self.feed_forward):
             layer.build(shape)
 
-    def mask(self, tokens):
-        """Which tokens are none of padding, bool (batch_size, tokens)."""
+    def mask(self, tokens: Tensor) -> Tensor:
+        """Returns which tokens are not padding, bool (batch_size, tokens)."""
         return ops.not_equal(tokens, self.padding_id)
 
-    def embed(self, tokens, segments=None, training=None):
-        """int32 (batch_size, tokens), twice -> (batch_size, tokens, width). Without segments all are the first."""
+    def embed(self, tokens: Tensor, segments: Tensor | None = None, training: bool | None = None) -> Tensor:
+        """Returns the states before the first layer, (batch_size, tokens, width).
+
+        Args:
+            tokens: int32 (batch_size, tokens).
+            segments: int32 (batch_size, tokens); None where all tokens are of the first segment.
+            training: Whether dropout is on.
+        """
         length = tokens.shape[1] if tokens.shape[1] is not None else ops.shape(tokens)[1]
         if isinstance(length, int) and length + self.first_position > self.positions:
             room = self.positions - self.first_position
@@ -215,13 +264,17 @@ class TextEncoder(keras.layers.Layer):
             rows = rows + ops.cast(ops.take(self.segment_table, chosen, axis=0), self.compute_dtype)
         return self.drop(self.norm(rows), training=training)
 
-    def embed_words(self, tokens):
-        """The tokens' rows of the table alone, without position, segment or normalisation."""
+    def embed_words(self, tokens: Tensor) -> Tensor:
+        """Returns the tokens' rows of the table alone, without position, segment and normalisation."""
         rows = ops.cast(ops.take(self.token_table, tokens, axis=0), self.compute_dtype)
         return rows if self.token_scale is None else rows / ops.take(self.token_scale, tokens, axis=0)
 
-    def call(self, tokens, segments=None, training=None):
-        """The states of the embeddings and of every layer: layers + 1 tensors (batch_size, tokens, width)."""
+    def call(self, tokens: Tensor, segments: Tensor | None = None, training: bool | None = None) -> list[Tensor]:
+        """Returns the states of the embeddings and of every layer: layers + 1 tensors (batch_size, tokens, width).
+
+        Args:
+            tokens, segments, training: See `embed`.
+        """
         mask = self.mask(tokens)
         states = [self.embed(tokens, segments, training)]
         for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
@@ -229,9 +282,11 @@ class TextEncoder(keras.layers.Layer):
             states.append(feed_forward(attended, training=training))
         return states
 
-    def quantize(self, mode, type_check=True, config=None):
-        """Makes the token table and the kernels int8, with a scale for every token and every output, for a model that
-        is trained no further. `mode` and `config` are those of Keras's Dense."""
+    def quantize(self, mode: str, type_check: bool = True, config: Any = None) -> None:
+        """Makes the token table and the kernels int8, with a scale for every token and every output.
+
+        For a model that is not trained any more. `mode` and `config` are those of `quantize` of Keras's Dense.
+        """
         words, scale = keras.quantizers.abs_max_quantize(self.token_table, axis=-1, to_numpy=True)
         del self.token_table
         shapes = {"token_table": (words, "int8"), "token_scale": (scale, self.variable_dtype)}
@@ -245,7 +300,7 @@ class TextEncoder(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = super().get_config()
-        names = ("vocabulary_size", "layers", "width", "heads", "ffn_dim", "positions", "segments", "padding_id")
-        names += ("first_position", "activation", "epsilon", "dropout")
+        names = ["vocabulary_size", "layers", "width", "heads", "ffn_dim", "positions", "segments", "padding_id"]
+        names += ["first_position", "activation", "epsilon", "dropout"]
         config.update({name: getattr(self, name) for name in names})
         return config

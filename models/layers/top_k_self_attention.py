@@ -1,4 +1,4 @@
-"""Self-attention over fields with at most k partners per field (Attention-Net)."""
+"""Attention-Net's self-attention over fields, with at most k partners per field."""
 
 from typing import Any
 
@@ -10,20 +10,28 @@ from models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TopKSelfAttention(keras.layers.Layer):
-    """One layer of Attention-Net, equations 3 to 8.
+    """Self-attention over the fields in which every field attends to its k best partners, then a feed-forward network.
 
-    Q, K, V = relu(E W_q), relu(E W_k), relu(E W_v), in h heads; A = Q Kᵀ / sqrt(d / h);
-    Ṽ = concat_h(softmax(TopK(A, k)) V) + E; output relu(Ṽ W_1) W_2 + Ṽ.
+    `Q, K, V = relu(E W_q), relu(E W_k), relu(E W_v)` in h heads; `A = Q Kᵀ / sqrt(d / h)`;
+    `Ṽ = concat_h(softmax(TopK(A, k)) V) + E`; `output = relu(Ṽ W_1) W_2 + Ṽ`.
 
-    Every row of A keeps the scores that are at least its k-th largest: more than k only where scores tie exactly with
-    the k-th, so that the order of the fields never matters.
+    Every row of A keeps the scores that are at least its k-th largest: more than k only where scores equal the k-th
+    exactly, so that the order of the fields never matters.
 
     Args:
-        heads: h; must divide the width d of the input.
-        top_k: k, or None for plain attention.
+        heads: int. h; must divide the width d of the input. Defaults to 4.
+        top_k: int. k, or None for plain attention. Defaults to 5.
+
+    Example:
+        >>> rows = keras.random.normal((2, 6, 8))  # (batch_size, fields, dim)
+        >>> keras.ops.shape(TopKSelfAttention(heads=2, top_k=3)(rows))
+        (2, 6, 8)
+
+    Raises:
+        ValueError: `heads` or `top_k` is not positive, or `heads` does not divide the width.
 
     References:
-        "Learning Representations of Categorical Feature Combinations via Self-Attention", sections 3.1 and 3.2.
+        "Learning Representations of Categorical Feature Combinations via Self-Attention", equations 3 to 8.
     """
 
     def __init__(self, heads: int = 4, top_k: int | None = 5, **kwargs: Any) -> None:
@@ -44,7 +52,10 @@ class TopKSelfAttention(keras.layers.Layer):
             setattr(self, name, self.add_weight(name=name, shape=shape, initializer="glorot_uniform"))
 
     def call(self, inputs: Tensor, return_attention: bool = False) -> Tensor:
-        """(batch_size, fields, dim) -> the same, and with return_attention (batch_size, heads, fields, fields)."""
+        """Maps (batch_size, fields, dim) to the same shape.
+
+        With `return_attention` returns also the attention, float32 (batch_size, heads, fields, fields).
+        """
         # One projection for Q, K and V: three small products cost more than one.
         qkv = ops.concatenate([self.query, self.key, self.value], axis=1)
         qkv = ops.relu(ops.matmul(inputs, ops.cast(qkv, inputs.dtype)))
@@ -59,7 +70,7 @@ class TopKSelfAttention(keras.layers.Layer):
         outputs = ops.matmul(hidden, ops.cast(self.ffn_out, inputs.dtype)) + mixed
         return (outputs, attention) if return_attention else outputs
 
-    def _top_k(self, scores):
+    def _top_k(self, scores: Tensor) -> Tensor:
         if self.top_k is None or self.top_k >= self.fields:
             return scores
         kth = ops.stop_gradient(ops.top_k(scores, self.top_k, sorted=True)[0][..., -1:])

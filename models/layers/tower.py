@@ -1,4 +1,4 @@
-"""The MLP that most models end in."""
+"""The multilayer perceptron that most models end in."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,14 +10,24 @@ from models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class Tower(keras.layers.Layer):
-    """Dense layers with an activation and dropout, then one linear layer to `outputs` logits.
+    """A multilayer perceptron: dense layers with an activation and dropout, then one linear layer.
+
+    `h_l = dropout(act(W_l h_{l-1} + b_l))`, `output = W h_L + b`.
 
     Args:
-        hidden_units: Widths of the hidden layers.
-        outputs: Number of logits, or None to end in the last hidden layer.
-        activation: Activation of the hidden layers.
-        dropout: Rate after each hidden layer.
-        l2: λ of λ/2·‖W‖² on every kernel.
+        hidden_units: sequence of int. Widths of the hidden layers.
+        outputs: int. Width of the linear layer (logits), or None to end with the last hidden layer. Defaults to 1.
+        activation: str. Activation of the hidden layers. Defaults to "relu".
+        dropout: float. Rate after each hidden layer. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on every kernel. Defaults to 0.
+
+    Example:
+        >>> inputs = keras.random.normal((2, 10))  # (batch_size, width)
+        >>> keras.ops.shape(Tower((8, 4), outputs=1)(inputs))
+        (2, 1)
+
+    Raises:
+        ValueError: neither hidden layers nor outputs.
     """
 
     def __init__(
@@ -38,8 +48,8 @@ class Tower(keras.layers.Layer):
         self.dropout = dropout
         self.l2 = l2
 
-        def dense(units, kind):
-            # Keras's L2 is λ‖W‖²
+        def dense(units: int, kind: str | None) -> keras.layers.Dense:
+            # Keras's L2(λ) is λ‖W‖².
             regularizer = keras.regularizers.L2(l2 / 2) if l2 else None
             return keras.layers.Dense(units, kind, kernel_regularizer=regularizer, dtype=self.dtype_policy)
 
@@ -56,7 +66,7 @@ class Tower(keras.layers.Layer):
             self.logits.build((None, width))
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        """(batch_size, width) -> (batch_size, outputs or the last hidden width)."""
+        """Maps (batch_size, width) to (batch_size, outputs), or to the last hidden width without outputs."""
         for layer in self.hidden:
             inputs = layer(inputs)
             if self.drop:

@@ -1,31 +1,42 @@
-"""Boosted decision trees whose splits were learned elsewhere."""
+"""Boosted decision trees, learned by another library."""
 
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
-from models.tensors import Shape
+from models.checks import require_positive
+from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TreeEnsemble(keras.layers.Layer):
-    """The sum of the leaves that a row falls into, one per tree; 0 until `assign` has given it trees.
+    """Sums the leaves that a row falls into, one per tree; 0 until `assign` has set the trees.
 
-    A node goes left where value[feature] <= threshold. A leaf is its own child.
+    `output = Σ_t value_t[leaf_t(x)]`, where a node goes left if `x[feature] <= threshold`. A leaf is its own child.
 
     Args:
-        trees: How many.
-        leaves: The most leaves of a tree; it has at most 2 leaves - 1 nodes.
-        depth: The longest way from a root to a leaf.
+        trees: int. Number of trees. Defaults to 100.
+        leaves: int. Largest number of leaves of a tree, which has at most 2 leaves - 1 nodes. Defaults to 31.
+        depth: int. Longest path from a root to a leaf. Defaults to 6.
+
+    Example:
+        >>> layer = TreeEnsemble(trees=1, leaves=2, depth=1)
+        >>> values = keras.ops.array([[0.2, 5.0], [0.9, 5.0]])  # (batch_size, features)
+        >>> layer.build()
+        >>> layer.assign([[0, 0, 0]], [[0.5, 0, 0]], [[1, 1, 2]], [[2, 1, 2]], [[0, -1, 3]])
+        >>> print(layer(values).numpy().tolist())  # x_0 <= 0.5 is the leaf with -1
+        [[-1.0], [3.0]]
+
+    Raises:
+        ValueError: a size is not positive.
     """
 
     def __init__(self, trees: int = 100, leaves: int = 31, depth: int = 6, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        for name, size in {"trees": trees, "leaves": leaves, "depth": depth}.items():
-            if size < 1:
-                raise ValueError(f"`{name}` should be positive. Received: {name}={size}")
+        require_positive(trees=trees, leaves=leaves, depth=depth)
         self.trees = trees
         self.leaves = leaves
         self.depth = depth
@@ -39,10 +50,20 @@ class TreeEnsemble(keras.layers.Layer):
             )
             setattr(self, name, weight)
 
-    def assign(self, feature, threshold, left, right, value) -> None:
-        """Takes over trees, arrays (trees, nodes) each; node 0 is the root. Thresholds are rounded down to float32."""
-        rounded = np.asarray(threshold).astype(np.float32)
-        above = rounded > threshold
+    def assign(
+        self, feature: ArrayLike, threshold: ArrayLike, left: ArrayLike, right: ArrayLike, value: ArrayLike
+    ) -> None:
+        """Sets the trees; node 0 is the root. Thresholds are rounded down to float32.
+
+        Args:
+            feature: Index of the feature that a node compares, (trees, nodes).
+            threshold: What it is compared with, (trees, nodes).
+            left, right: Indices of a node's children, (trees, nodes).
+            value: Values of the leaves, (trees, nodes).
+        """
+        exact = np.asarray(threshold)
+        rounded = exact.astype(np.float32)
+        above = rounded > exact
         rounded[above] = np.nextafter(rounded[above], np.float32(-np.inf))
         for weight, given in (
             (self.feature, feature),
@@ -53,8 +74,8 @@ class TreeEnsemble(keras.layers.Layer):
         ):
             weight.assign(given)
 
-    def call(self, values):
-        """float32 (batch_size, features) -> float32 (batch_size, 1)."""
+    def call(self, values: Tensor) -> Tensor:
+        """Maps float32 (batch_size, features) to float32 (batch_size, 1)."""
         first = np.arange(self.trees, dtype=np.int32) * self.nodes  # a tree's nodes in the flattened arrays
         feature, threshold, left, right, value = (
             ops.reshape(weight, (-1,)) for weight in (self.feature, self.threshold, self.left, self.right, self.value)

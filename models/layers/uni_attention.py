@@ -1,36 +1,48 @@
-"""Uni-attention: non-textual tokens attend to the text, which never attends to them."""
+"""Uni-attention: features attend to a text, which never attends to them."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
+from models.checks import require_positive
 from models.layers.text_encoder import FeedForward
+from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class UniAttention(keras.layers.Layer):
-    """U = V softmax(v_aᵀ tanh(W_a [Q; K])) for every query (equation 3 and Algorithm 1).
+    """Attention of queries to a text's states, with additive scores.
 
-    Q = W_q x + b_q, K = W_k Y + b_k, V = W_v Y + b_v. Two exact changes of order make it cheap: W_a's two halves are
-    multiplied with W_q and W_k first, so that no state is projected to its full width; and because a query's weights
-    sum to one, the states are pooled first and W_v is applied once. Algorithm 1's b_i is left out: it shifts all scores
-    of a query alike, which the softmax removes.
+    `U = V softmax(v_aᵀ tanh(W_a [Q; K]))` with `Q = W_q x + b_q`, `K = W_k Y + b_k`, `V = W_v Y + b_v`.
+
+    Two exact changes of order make it cheap: W_a's two halves are multiplied with W_q and W_k first, so that no state
+    is projected to its full width; and because a query's weights sum to one, the states are pooled first and W_v is
+    applied once. The b_i of Algorithm 1 is left out: it shifts all scores of a query alike, which the softmax removes.
 
     Args:
-        attention_dim: d_a (paper: 64).
+        attention_dim: int. d_a. Defaults to 64, as in the paper.
+
+    Example:
+        >>> queries = keras.random.normal((2, 1, 6))  # (batch_size, queries, d_X)
+        >>> states = keras.random.normal((2, 5, 8))  # (batch_size, tokens, d_Y)
+        >>> mask = keras.ops.ones((2, 5), "bool")  # (batch_size, tokens)
+        >>> keras.ops.shape(UniAttention(attention_dim=4)(queries, states, mask))
+        (2, 1, 6)
+
+    Raises:
+        ValueError: `attention_dim` is not positive.
 
     References:
-        Wang et al., "BERT4CTR", 2023, section 3.2.3 and appendix A.4.
+        Wang et al., "BERT4CTR", 2023, equation 3, Algorithm 1 and appendix A.4.
     """
 
     def __init__(self, attention_dim: int = 64, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if attention_dim < 1:
-            raise ValueError(f"`attention_dim` should be positive. Received: attention_dim={attention_dim}")
+        require_positive(attention_dim=attention_dim)
         self.attention_dim = attention_dim
 
-    def build(self, queries_shape, states_shape):
+    def build(self, queries_shape: Shape, states_shape: Shape) -> None:
         query_dim, state_dim = queries_shape[-1], states_shape[-1]
         shapes = {
             "query": (query_dim, query_dim),
@@ -43,28 +55,28 @@ class UniAttention(keras.layers.Layer):
             setattr(self, f"{name}_bias", self.add_weight(name=f"{name}_bias", shape=shape[1:], initializer="zeros"))
         self.score = self.add_weight(name="score", shape=(self.attention_dim,), initializer=_score_initializer())
         self.query_dim = query_dim
-        self.folded = None
+        self.folded: list[Tensor] | None = None
 
     def fold(self) -> None:
-        """Multiplies W_q and W_k with W_a once and for all: for a model whose weights no longer change."""
+        """Multiplies W_q and W_k with W_a once. For a model whose weights do not change any more."""
         self.folded = [ops.convert_to_tensor(value) for value in self._fold()]
 
-    def _fold(self):
+    def _fold(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the products of W_a with W_q and with W_k, and their common bias."""
         from_query, from_key = self.align_kernel[: self.query_dim], self.align_kernel[self.query_dim :]
         query = ops.matmul(self.query_kernel, from_query)
         key = ops.matmul(self.key_kernel, from_key)
         bias = ops.matmul(self.query_bias[None], from_query) + ops.matmul(self.key_bias[None], from_key)
         return query, key, bias[0] + self.align_bias
 
-    def call(self, queries, states, mask, return_attention=False):
-        """Uni-attention of all queries, shaped as they are.
+    def call(self, queries: Tensor, states: Tensor, mask: Tensor, return_attention: bool = False) -> Tensor:
+        """Returns the attended values of the queries, (batch_size, queries, d_X).
 
         Args:
             queries: (batch_size, queries, d_X).
             states: (batch_size, tokens, d_Y).
-            mask: bool (batch_size, tokens), false for padding.
-
-        With return_attention also the weights, float32 (batch_size, queries, tokens).
+            mask: bool (batch_size, tokens), False for padding.
+            return_attention: Whether to return also the weights, float32 (batch_size, queries, tokens).
         """
         query, key, bias = (ops.cast(value, self.compute_dtype) for value in self.folded or self._fold())
         hidden = ops.matmul(queries, query)[:, :, None, :] + (ops.matmul(states, key) + bias)[:, None, :, :]
@@ -81,20 +93,32 @@ class UniAttention(keras.layers.Layer):
         return {**super().get_config(), "attention_dim": self.attention_dim}
 
 
-def _score_initializer():
+def _score_initializer() -> keras.initializers.Initializer:
     return keras.initializers.RandomNormal(stddev=0.02)
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class UniAttentionLayer(keras.layers.Layer):
-    """u = LayerNorm(x + UniAttention(x, Y)); FeedForward(u): the non-textual side of one encoder layer.
+    """The side of the features in one encoder layer: uni-attention and a feed-forward network.
+
+    `u = LayerNorm(x + UniAttention(x, Y))`, `output = FeedForward(u)`.
 
     Args:
-        attention_dim: d_a.
-        ffn_dim: Width of the feed-forward network.
-        activation: HuggingFace's name, as in the encoder.
-        epsilon: Of the normalisations.
-        dropout: Rate on both outputs.
+        attention_dim: int. d_a. Defaults to 64.
+        ffn_dim: int. Width of the feed-forward network. Defaults to 2048.
+        activation: str. HuggingFace's name, as in the encoder. Defaults to "gelu".
+        epsilon: float. Epsilon of the normalisations. Defaults to 1e-12.
+        dropout: float. Rate on both outputs. Defaults to 0.
+
+    Example:
+        >>> queries = keras.random.normal((2, 1, 6))  # (batch_size, queries, d_X)
+        >>> states = keras.random.normal((2, 5, 8))  # (batch_size, tokens, d_Y)
+        >>> mask = keras.ops.ones((2, 5), "bool")  # (batch_size, tokens)
+        >>> keras.ops.shape(UniAttentionLayer(attention_dim=4, ffn_dim=16)(queries, states, mask))
+        (2, 1, 6)
+
+    References:
+        Wang et al., "BERT4CTR", 2023, section 3.2.3.
     """
 
     def __init__(
@@ -118,13 +142,18 @@ class UniAttentionLayer(keras.layers.Layer):
         self.drop = keras.layers.Dropout(dropout, dtype=policy)
         self.feed_forward = FeedForward(ffn_dim, activation, epsilon, dropout, dtype=policy, name="feed_forward")
 
-    def build(self, queries_shape, states_shape):
+    def build(self, queries_shape: Shape, states_shape: Shape) -> None:
         self.attention.build(queries_shape, states_shape)
         self.norm.build(queries_shape)
         self.feed_forward.build(queries_shape)
 
-    def call(self, queries, states, mask, training=None):
-        """See UniAttention."""
+    def call(self, queries: Tensor, states: Tensor, mask: Tensor, training: bool | None = None) -> Tensor:
+        """Returns (batch_size, queries, d_X).
+
+        Args:
+            queries, states, mask: See UniAttention.
+            training: Whether dropout is on.
+        """
         attended = self.drop(self.attention(queries, states, mask), training=training)
         return self.feed_forward(self.norm(queries + attended), training=training)
 

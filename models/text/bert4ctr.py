@@ -1,4 +1,4 @@
-"""Features that attend to the text in every layer of the encoder."""
+"""Models whose features attend to the text in every layer of the encoder."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from models.checks import require_positive
 from models.feature_map import FeatureMap
+from models.layers.text_encoder import TextEncoder
 from models.layers.tower import Tower
 from models.layers.uni_attention import UniAttentionLayer
 from models.tensors import Inputs, Tensor
@@ -15,27 +17,43 @@ from models.text.text_model import TextModel, feature_rows
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class BERT4CTR(TextModel):
-    """Uni-attention of the reduced features to the text's states of every layer; logit = MLP([features; pooled text]).
+    """BERT4CTR: the reduced features attend to the text's states in every layer of the encoder.
 
-    The features' tokens have no position, and the text never attends to them, so that its states are the same whatever
-    the features are. Training has two steps: text and features each alone, then everything from their weights.
+    `logit = MLP([u_L ; pooled text]) + position term` with `u_0 = relu(W concat(features) + b)` and `u_l =
+    UniAttentionLayer(u_{l-1}, h_l)`. The features' tokens have no position, and the text never attends to them, so that
+    its states are the same whatever the features are. Training has two steps: text and features each alone, then
+    everything from their weights.
 
     Args:
-        feature_map: The description of the packed tensors, with a text.
-        token_dim: K, the width of a non-textual token (paper: 512).
-        feature_tokens: How many non-textual tokens all features are reduced to (paper: 1).
-        token_ffn: Width of the feed-forward networks behind the uni-attention.
-        attention_dim: d_a (paper: 64).
-        hidden_units: Widths of the MLP's hidden layers.
-        dropout: Rate after each hidden layer.
-        **options: See TextModel.
+        feature_map: FeatureMap. The description of the packed tensors, with a text.
+        token_dim: int. Width K of a features' token. Defaults to 512, as in the paper.
+        feature_tokens: int. How many tokens all features are reduced to. Defaults to 1, as in the paper.
+        token_ffn: int. Width of the feed-forward networks after the uni-attention. Defaults to 2048.
+        attention_dim: int. d_a. Defaults to 64, as in the paper.
+        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
+        dropout: float. Rate after each hidden layer. Defaults to 0.
+        **options: Options of TextModel.
+
+    Example:
+        >>> from models.feature_map import Text
+        >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
+        >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
+        >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
+        >>> model = BERT4CTR(feature_map, token_dim=6, token_ffn=5, attention_dim=3, **encoder)
+        >>> tokens, segments = keras.ops.array([[2, 7, 9, 3], [2, 8, 3, 0]]), keras.ops.zeros((2, 4), "int32")
+        >>> inputs = {"ids": keras.ops.array([[30, 104], [41, 105]]), "tokens": tokens, "segments": segments}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no text or no feature, or `feature_tokens` is not positive.
 
     References:
         Wang et al., "BERT4CTR: An Efficient Framework to Combine Pre-trained Language Model with Non-textual Features
         for CTR Prediction", 2023, section 3.2.
     """
 
-    pretraining = ("text_only", "features_only")
+    pretraining: tuple[str, ...] = ("text_only", "features_only")
 
     def __init__(
         self,
@@ -49,8 +67,7 @@ class BERT4CTR(TextModel):
         dropout: float = 0.0,
         **options: Any,
     ) -> None:
-        if feature_tokens < 1:
-            raise ValueError(f"`feature_tokens` should be positive. Received: feature_tokens={feature_tokens}")
+        require_positive(feature_tokens=feature_tokens)
         super().__init__(feature_map, **options)
         self.token_dim = token_dim
         self.feature_tokens = feature_tokens
@@ -70,11 +87,24 @@ class BERT4CTR(TextModel):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class NumBERTUniAttentionReduced(BERT4CTR):
-    """BERT4CTR without the two-step training: from the language model as it is, and random weights.
+    """BERT4CTR without the two-step training.
+
+    As BERT4CTR, starting from the language model's weights and from random ones.
 
     Args:
-        feature_map: The description of the packed tensors, with a text.
-        **options: See BERT4CTR.
+        feature_map: FeatureMap. The description of the packed tensors, with a text.
+        **options: Options of BERT4CTR.
+
+    Example:
+        >>> from models.feature_map import Text
+        >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
+        >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
+        >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
+        >>> model = NumBERTUniAttentionReduced(feature_map, token_dim=6, token_ffn=5, attention_dim=3, **encoder)
+        >>> tokens, segments = keras.ops.array([[2, 7, 9, 3], [2, 8, 3, 0]]), keras.ops.zeros((2, 4), "int32")
+        >>> inputs = {"ids": keras.ops.array([[30, 104], [41, 105]]), "tokens": tokens, "segments": segments}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
 
     References:
         Wang et al., "BERT4CTR", 2023, sections 4.2.3 and 4.2.4.
@@ -83,8 +113,8 @@ class NumBERTUniAttentionReduced(BERT4CTR):
     pretraining = ()
 
 
-def uni_attention_layers(encoder, attention_dim: int, ffn_dim: int) -> list[UniAttentionLayer]:
-    """One for each layer of the encoder, with its activation and normalisation."""
+def uni_attention_layers(encoder: TextEncoder, attention_dim: int, ffn_dim: int) -> list[UniAttentionLayer]:
+    """Returns one layer for each layer of the encoder, with its activation and normalisation."""
     return [
         UniAttentionLayer(
             attention_dim, ffn_dim, encoder.activation, encoder.epsilon, encoder.dropout, name=f"uni_attention_{index}"
@@ -93,10 +123,23 @@ def uni_attention_layers(encoder, attention_dim: int, ffn_dim: int) -> list[UniA
     ]
 
 
-def attend(layers, tokens, states, mask, training=None):
-    """Tokens of features (batch_size, tokens, width) through all layers, each beside the text's states of its layer.
+def attend(
+    layers: Sequence[UniAttentionLayer],
+    tokens: Tensor,
+    states: Sequence[Tensor],
+    mask: Tensor,
+    training: bool | None = None,
+) -> Tensor:
+    """Returns the features' tokens after all layers, (batch_size, tokens, width).
 
-    Of one text that all rows share, (1, T, width), the tokens of all rows are queries side by side: no state is copied.
+    Where all rows share one text, (1, T, width), the tokens of all rows are queries side by side: no state is copied.
+
+    Args:
+        layers: One for each layer of the encoder.
+        tokens: (batch_size, tokens, width).
+        states: The text's states, embeddings first.
+        mask: bool (batch_size, T), False for padding.
+        training: Whether dropout is on.
     """
     _, count, width = tokens.shape
     if mask.shape[0] == 1:

@@ -1,12 +1,14 @@
-"""The score of a fine-tuned language model as one more feature of a model of features."""
+"""Models of features that take the score of a fine-tuned language model as one feature."""
 
 import dataclasses
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
-from models.ctr_model import CTRModel, empty_row, require_one_task
+from models.checks import require_one_task
+from models.ctr_model import CTRModel, empty_row
 from models.deepfm import DeepFM
 from models.feature_map import FeatureMap
 from models.layers.field_embedding import FieldEmbedding
@@ -18,12 +20,17 @@ from models.wide_deep import WideDeep
 
 
 class Cascading(CTRModel):
-    """A trained text_only, whose weights stay as they are, scores the text; a model of the features, of which the score
-    is one more, gives the logit.
+    """Base class: a trained text_only scores the text, and another model takes the score as one more dense feature.
+
+    `logit = downstream(features, score)`, where the weights of the score do not change in training. A subclass names
+    the other model as `downstream_class`; the docstring of CascadingWideDeep has an example.
 
     Args:
-        feature_map: The description of the packed tensors, with a text.
-        **options: `encoder_...` as in TextModel; the others are those of the model of the features.
+        feature_map: FeatureMap. The description of the packed tensors, with a text.
+        **options: `encoder_...` as in TextModel; the others are options of the downstream model.
+
+    Raises:
+        ValueError: the data has no text.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 4.1.3.
@@ -43,7 +50,7 @@ class Cascading(CTRModel):
         self.downstream = self.downstream_class(described, name="downstream", **options)
 
     def build(self, input_shape: Shape | None = None) -> None:
-        # Layers that come to be when the text is built would be trainable, whatever was said before.
+        # Not earlier: layers that are made when the text model is built are trainable.
         self.text(empty_row(self.feature_map))
         self.text.trainable = False
 
@@ -52,8 +59,8 @@ class Cascading(CTRModel):
         of_text = {key: value for key, value in TextOnly.options().items() if key.startswith("encoder_")}
         return {**of_text, **cls.downstream_class.options()}
 
-    def with_score(self, inputs):
-        """The packed tensors with the text's logits behind the dense features."""
+    def with_score(self, inputs: Inputs) -> Inputs:
+        """Returns the packed tensors with the text's logits after the dense features."""
         scores = ops.stop_gradient(ops.cast(self.text.score(inputs, training=False), "float32"))
         dense = ops.concatenate([inputs["dense"], scores], axis=1) if "dense" in inputs else scores
         return {**inputs, "dense": dense}
@@ -64,10 +71,9 @@ class Cascading(CTRModel):
     def tables(self) -> list[FieldEmbedding]:
         return self.downstream.tables()
 
-    def start_at(self, rates) -> None:
+    def start_at(self, rates: np.ndarray) -> None:
         self.downstream.start_at(rates)
 
-    @property
     def text_model(self) -> TextOnly:
         return self.text
 
@@ -78,11 +84,27 @@ class Cascading(CTRModel):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CascadingWideDeep(Cascading):
-    """The language model's score as a feature of Wide & Deep.
+    """The score of a language model as a feature of Wide & Deep.
+
+    `logit = WideDeep(features, score)`, see Cascading.
 
     Args:
-        feature_map: The description of the packed tensors, with a text.
-        **options: See Cascading and WideDeep.
+        feature_map: FeatureMap. The description of the packed tensors, with a text.
+        **options: Options of Cascading and WideDeep.
+
+    Example:
+        >>> from models.feature_map import Text
+        >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
+        >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
+        >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
+        >>> model = CascadingWideDeep(feature_map, embedding_dim=4, hidden_units=(8,), **encoder)
+        >>> tokens, segments = keras.ops.array([[2, 7, 9, 3], [2, 8, 3, 0]]), keras.ops.zeros((2, 4), "int32")
+        >>> inputs = {"ids": keras.ops.array([[30, 104], [41, 105]]), "tokens": tokens, "segments": segments}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no text.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 4.1.3.
@@ -93,11 +115,27 @@ class CascadingWideDeep(Cascading):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CascadingDeepFM(Cascading):
-    """The language model's score as a feature of DeepFM.
+    """The score of a language model as a feature of DeepFM.
+
+    `logit = DeepFM(features, score)`, see Cascading.
 
     Args:
-        feature_map: The description of the packed tensors, with a text; one task.
-        **options: See Cascading and DeepFM.
+        feature_map: FeatureMap. The description of the packed tensors, with a text; one task.
+        **options: Options of Cascading and DeepFM.
+
+    Example:
+        >>> from models.feature_map import Text
+        >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
+        >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
+        >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
+        >>> model = CascadingDeepFM(feature_map, embedding_dim=4, hidden_units=(8,), **encoder)
+        >>> tokens, segments = keras.ops.array([[2, 7, 9, 3], [2, 8, 3, 0]]), keras.ops.zeros((2, 4), "int32")
+        >>> inputs = {"ids": keras.ops.array([[30, 104], [41, 105]]), "tokens": tokens, "segments": segments}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no text, or several tasks.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 4.1.3.
@@ -108,17 +146,31 @@ class CascadingDeepFM(Cascading):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CascadingNNGBDT(Cascading):
-    """The language model's score as a feature of an MLP, and of boosted trees that start from the MLP's logit.
+    """The score of a language model as a feature of an MLP, and of boosted trees that start from the MLP's logit.
 
-    logit = MLP + trees. The trees are learned after the network (`boost` says from what), and read the score, the dense
-    features and the ordinals of the fields.
+    `logit = MLP(features, score) + trees(features, score)`. The trees are learned after the network, from what `boost`
+    returns, and split on the score, the dense features and the ordinals of the fields.
 
     Args:
-        feature_map: The description of the packed tensors, with a text; one task, fields of one slot.
-        trees: How many trees; 0 of them say anything until they are learned.
-        leaves: The most leaves of a tree.
-        depth: The depth of a tree.
-        **options: See Cascading and MLP.
+        feature_map: FeatureMap. The description of the packed tensors, with a text; one task, fields of one slot.
+        trees: int. Largest number of trees; the logit is the MLP's alone until they are learned. Defaults to 100.
+        leaves: int. Largest number of leaves of a tree. Defaults to 31.
+        depth: int. Largest depth of a tree. Defaults to 6.
+        **options: Options of Cascading and MLP.
+
+    Example:
+        >>> from models.feature_map import Text
+        >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
+        >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
+        >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
+        >>> model = CascadingNNGBDT(feature_map, hidden_units=(8,), trees=3, leaves=4, depth=2, **encoder)
+        >>> tokens, segments = keras.ops.array([[2, 7, 9, 3], [2, 8, 3, 0]]), keras.ops.zeros((2, 4), "int32")
+        >>> inputs = {"ids": keras.ops.array([[30, 104], [41, 105]]), "tokens": tokens, "segments": segments}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no text, several tasks, or a field with several values.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 4.1.3; Ling et al., "Model Ensemble for Click Prediction in Bing Search
@@ -142,9 +194,7 @@ class CascadingNNGBDT(Cascading):
     def options(cls) -> dict[str, Any]:
         return {**super().options(), "trees": 100, "leaves": 31, "depth": 6}
 
-    def boost(self, inputs):
-        """What trees are learned from: the values that they split, float32 (batch_size, features), and the logits that
-        they start from, float32 (batch_size, 1)."""
+    def boost(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         scored = self.with_score(inputs)
         return self._values(scored), self.downstream(scored, training=False)
 
@@ -153,7 +203,7 @@ class CascadingNNGBDT(Cascading):
         logits = self.downstream(scored, training=training, gathered=gathered)
         return logits + self.trees(self._values(scored))
 
-    def _values(self, scored):
+    def _values(self, scored: Inputs) -> Tensor:
         parts = [scored["dense"]]
         if "ids" in scored:
             offsets = [field.offset for field in self.feature_map.fields]

@@ -1,4 +1,4 @@
-"""HuggingFace checkpoints of BERT and RoBERTa -> the options and the weights of a text model."""
+"""HuggingFace checkpoints of BERT and RoBERTa: the options and the weights of a text model."""
 
 import contextlib
 import json
@@ -30,10 +30,10 @@ Tensors = Callable[[str], np.ndarray]
 
 
 def read_options(folder: pathlib.Path) -> dict[str, Any]:
-    """The `encoder_...` options of a text model that a checkpoint's config.json gives.
+    """Returns the `encoder_...` options of a text model, from a checkpoint's config.json.
 
     Raises:
-        ValueError: the folder has no configuration, or it is none of a BERT or RoBERTa that can be read.
+        ValueError: the folder has no configuration, or it is not of a BERT or RoBERTa that can be read.
     """
     config = read_config(folder)
     options: dict[str, Any] = {}
@@ -47,10 +47,10 @@ def read_options(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def read_config(folder: pathlib.Path) -> dict[str, Any]:
-    """A checkpoint's config.json. Raises ValueError where it is absent, damaged or of another architecture."""
+    """Returns a checkpoint's config.json. Raises ValueError where it is absent, damaged or of another architecture."""
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_bytes())
+        config: dict[str, Any] = json.loads(path.read_bytes())
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); give the folder of a checkpoint") from error
     except ValueError as error:
@@ -65,16 +65,21 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def padding_id(config: dict[str, Any]) -> int:
+    """Returns the id of the padding token."""
     return config.get("pad_token_id", 0) or 0
 
 
 def load_weights(
     folder: pathlib.Path, encoder: TextEncoder, pooler: keras.layers.Dense | None = None, words: bool = True
 ) -> None:
-    """Gives a built encoder, and a built pooler where the checkpoint has one, the checkpoint's weights.
+    """Assigns the checkpoint's weights to a built encoder, and to a built pooler where the checkpoint has one.
 
-    A token table may have more rows than the checkpoint's: those behind keep their initial values. Without `words` all
-    of them do, as the tokens are not the checkpoint's.
+    Args:
+        folder: The checkpoint.
+        encoder: Its token table may have more rows than the checkpoint's: the rows after those keep their initial
+            values.
+        pooler: The dense layer on the first token, or None.
+        words: Whether the token table is the checkpoint's; False where the tokens are others.
 
     Raises:
         ValueError: a weight is absent or has another shape.
@@ -151,7 +156,7 @@ def _set(folder: pathlib.Path, weight: Any, value: np.ndarray, name: str) -> Non
 
 @contextlib.contextmanager
 def _open(folder: pathlib.Path) -> Iterator[tuple[set[str], Tensors]]:
-    """The names of a checkpoint's weights, in one file or in several, and a function that reads one as float32."""
+    """Yields the names of a checkpoint's weights, in one file or several, and a function that reads one as float32."""
     import safetensors
 
     with contextlib.ExitStack() as stack:
@@ -166,7 +171,7 @@ def _open(folder: pathlib.Path) -> Iterator[tuple[set[str], Tensors]]:
 
 
 def weight_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The files of a checkpoint's weights. Raises ValueError where there are none."""
+    """Returns the files of a checkpoint's weights. Raises ValueError where there are none."""
     if (folder / _INDEX).exists():
         names = json.loads((folder / _INDEX).read_bytes())["weight_map"].values()
         return [folder / name for name in sorted(set(names))]

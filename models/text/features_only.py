@@ -1,4 +1,4 @@
-"""The features of BERT4CTR alone."""
+"""A model of BERT4CTR's features alone."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,15 +14,24 @@ from models.text.text_model import feature_rows, position_rows, position_term
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FeaturesOnly(CTRModel):
-    """logit = MLP(reduce(concat of features)): the warm-up of BERT4CTR's non-textual part.
+    """The features of BERT4CTR alone, which it is pretrained with.
+
+    `logit = MLP(relu(W concat(features) + b)) + position term`.
 
     Args:
-        feature_map: The description of the packed tensors; a text is not used.
-        embedding_dim: N, the width of a feature's vector.
-        token_dim: Width of the reduced vector.
-        hidden_units: Widths of the MLP's hidden layers.
-        dropout: Rate after each hidden layer.
-        **options: See CTRModel.
+        feature_map: FeatureMap. The description of the packed tensors; a text is not used.
+        embedding_dim: int. Width N of a feature's vector. Defaults to 32.
+        token_dim: int. Width of the reduced vector. Defaults to 512.
+        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
+        dropout: float. Rate after each hidden layer. Defaults to 0.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("ad", "categorical", 50)])
+        >>> model = FeaturesOnly(feature_map, embedding_dim=4, token_dim=6, hidden_units=(8,))
+        >>> inputs = {"ids": keras.ops.array([[3, 105], [7, 110]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
 
     References:
         Wang et al., "BERT4CTR", 2023, sections 3.2.3 and 3.2.4.

@@ -1,4 +1,4 @@
-"""The warm-up of a text encoder: words that are hidden are to be guessed."""
+"""Pretraining of a text encoder: words are masked and predicted."""
 
 import math
 from typing import Any
@@ -11,21 +11,31 @@ from models.feature_map import Text
 from models.layers.text_encoder import TextEncoder, activation_of
 from models.tensors import Shape, Tensor
 
-_HIDDEN, _REPLACED = 0.8, 0.1  # of the chosen tokens; the others stay as they are
+_HIDDEN, _REPLACED = 0.8, 0.1  # shares of the chosen tokens; the others stay as they are
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class MaskedLanguageModel(keras.Model):
-    """Logits over the vocabulary at chosen positions, by the rows of the encoder's own token table.
+    """A masked language model: logits over the vocabulary at chosen positions.
+
+    `logits = T LayerNorm(act(W h + b)) + c`, where T is the encoder's own token table.
 
     Args:
-        encoder: The configuration of the TextEncoder.
+        encoder: dict. The configuration of the TextEncoder.
+
+    Example:
+        >>> encoder = TextEncoder(vocabulary_size=30, layers=1, width=8, heads=2, ffn_dim=16, positions=10)
+        >>> model = MaskedLanguageModel(encoder.get_config())
+        >>> tokens, segments = keras.ops.array([[2, 4, 9, 3]]), keras.ops.zeros((1, 4), "int32")
+        >>> inputs = {"tokens": tokens, "segments": segments, "positions": keras.ops.array([[1]])}
+        >>> keras.ops.shape(model(inputs))  # (batch_size, positions, vocabulary)
+        (1, 1, 30)
 
     References:
         Devlin et al., "BERT", 2019, section 3.1.
     """
 
-    def __init__(self, encoder: dict, **kwargs: Any) -> None:
+    def __init__(self, encoder: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.encoder = TextEncoder.from_config({**encoder, "name": "encoder"})
         self.dense = keras.layers.Dense(self.encoder.width, name="dense")
@@ -36,7 +46,12 @@ class MaskedLanguageModel(keras.Model):
         self.bias = self.add_weight(name="bias", shape=(self.encoder.vocabulary_size,), initializer="zeros")
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        """`tokens`, `segments` int32 (batch_size, T), `positions` int32 (batch_size, K) -> (batch_size, K, words)."""
+        """Returns the logits, float32 (batch_size, K, vocabulary).
+
+        Args:
+            inputs: `tokens` and `segments` int32 (batch_size, T), `positions` int32 (batch_size, K).
+            training: Whether dropout is on.
+        """
         states = self.encoder(inputs["tokens"], inputs["segments"], training=training)[-1]
         chosen = ops.take_along_axis(states, inputs["positions"][:, :, None], axis=1)
         hidden = self.norm(self.act(self.dense(chosen)))
@@ -50,24 +65,24 @@ class MaskedLanguageModel(keras.Model):
 def hide_tokens(
     tokens: np.ndarray, text: Text, rate: float, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Chooses `rate` of every row's words, at least one: 80% become [MASK], 10% another word, 10% stay.
+    """Masks a share of every row's words, at least one: 80% become [MASK], 10% another word, 10% stay.
 
     Args:
         tokens: int32 (N, T).
         text: The description of the tokens; special ones are never chosen.
         rate: The share of a row's words.
-        random: Decides.
+        random: The source of random numbers.
 
     Returns:
-        Tokens (N, T), the positions chosen and the words that stood there, int32 (N, K) with K for a row full of words,
-        and float32 (N, K): 1, or 0 where a row has fewer.
+        The tokens after masking, int32 (N, T); the chosen positions and the words that stood there, int32 (N, K), with
+        K for a row full of words; and weights, float32 (N, K): 1, or 0 where a row has fewer words.
     """
     words = ~np.isin(tokens, text.special_ids)
     most = max(1, math.ceil(rate * tokens.shape[1]))
     order = np.argsort(np.where(words, random.random(tokens.shape), 2.0), axis=1)[:, :most]
-    found = words.sum(axis=1, keepdims=True)
-    wanted = np.minimum(np.maximum(np.round(rate * found), 1), found)
-    weights = (np.arange(most) < wanted).astype(np.float32)
+    count = words.sum(axis=1, keepdims=True)
+    chosen = np.minimum(np.maximum(np.round(rate * count), 1), count)
+    weights = (np.arange(most) < chosen).astype(np.float32)
     hidden, truth = tokens.copy(), np.take_along_axis(tokens, order, axis=1)
     choice = random.random(order.shape)
     others = random.choice(np.setdiff1d(np.arange(text.vocabulary_size), text.special_ids), order.shape)

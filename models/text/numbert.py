@@ -1,4 +1,4 @@
-"""Features written as numbers into the text."""
+"""Models that read features as numbers written into the text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,18 +16,35 @@ from models.text.text_model import TextModel
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class NumBERT(TextModel):
-    """The text, then every feature as `35 [EXP] 1 [SEP]`, through the encoder; logit = w · pooled + b.
+    """NumBERT: the features are written as numbers behind the text, and read by the encoder.
+
+    `logit = w · pooled([text ; 35 [EXP] 1 [SEP] ; ...]) + b + position term`.
 
     Args:
-        feature_map: The description of the packed tensors, with a text; every feature is a field of one slot.
-        embedding_dim: Width of the position's vector.
-        **options: See TextModel; the encoder needs positions for the text and 4 tokens per feature.
+        feature_map: FeatureMap. The description of the packed tensors, with a text; every feature is a field of one
+            slot.
+        embedding_dim: int. Width of the position's vector. Defaults to 1.
+        **options: Options of TextModel; the encoder needs positions for the text and 4 tokens per feature.
+
+    Example:
+        >>> from models.feature_map import Text
+        >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
+        >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
+        >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
+        >>> model = NumBERT(feature_map, **encoder)
+        >>> tokens, segments = keras.ops.array([[2, 7, 9, 3], [2, 8, 3, 0]]), keras.ops.zeros((2, 4), "int32")
+        >>> inputs = {"ids": keras.ops.array([[30, 104], [41, 105]]), "tokens": tokens, "segments": segments}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no text, or a feature has several values.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.1; Zhang et al., "Do Language Embeddings Capture Scales?", 2020.
     """
 
-    counts_padding = True  # the numbers' positions follow it
+    counts_padding = True  # the numbers come after it, so that it moves their positions
     shares_text = False
 
     def __init__(self, feature_map: FeatureMap, *, embedding_dim: int = 1, **options: Any) -> None:
@@ -39,13 +56,15 @@ class NumBERT(TextModel):
 
     @classmethod
     def extra_tokens(cls, feature_map: FeatureMap) -> int:
+        assert feature_map.text is not None  # TextModel has checked it
         return new_tokens(feature_map.text)
 
-    def states(self, inputs, training=None):
+    def states(self, inputs: Inputs, training: bool | None = None) -> list[Tensor]:
         numbers = self.numbers(feature_ids(inputs["ids"], self.feature_map))
         tokens = ops.concatenate([inputs["tokens"], numbers], axis=1)
         segments = ops.concatenate([inputs["segments"], ops.ones_like(numbers)], axis=1)
-        return self.encoder(tokens, segments, training=training)
+        states: list[Tensor] = self.encoder(tokens, segments, training=training)
+        return states
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         pooled = self.pooled(self.states(inputs, training), training)
@@ -54,20 +73,36 @@ class NumBERT(TextModel):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class NumBERTUniAttention(TextModel):
-    """The numbers' tokens attend to the text instead of joining it: uni-attention before any reduction.
+    """NumBERT's tokens with uni-attention: the numbers attend to the text instead of joining it.
 
-    The outputs of all tokens are one hidden layer beside the pooled text; so that it stays of a useful size, every
-    output is first projected to `token_dim` by the same weights.
+    `logit = MLP([P u_L ; pooled text]) + position term` with u_0 the embeddings of the numbers' tokens and `u_l =
+    UniAttentionLayer(u_{l-1}, h_l)`. P projects every token to `token_dim`, so that the hidden layer that all tokens
+    make together stays small.
 
     Args:
-        feature_map: The description of the packed tensors, with a text; every feature is a field of one slot.
-        token_dim: Width to which a token's output is projected.
-        token_ffn: Width of the feed-forward networks behind the uni-attention.
-        attention_dim: d_a.
-        hidden_units: Widths of the MLP's hidden layers.
-        dropout: Rate after each hidden layer.
-        embedding_dim: Width of the position's vector.
-        **options: See TextModel.
+        feature_map: FeatureMap. The description of the packed tensors, with a text; every feature is a field of one
+            slot.
+        token_dim: int. Width to which a token's output is projected. Defaults to 8.
+        token_ffn: int. Width of the feed-forward networks after the uni-attention. Defaults to 3072.
+        attention_dim: int. d_a. Defaults to 64.
+        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
+        dropout: float. Rate after each hidden layer. Defaults to 0.
+        embedding_dim: int. Width of the position's vector. Defaults to 1.
+        **options: Options of TextModel.
+
+    Example:
+        >>> from models.feature_map import Text
+        >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
+        >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
+        >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
+        >>> model = NumBERTUniAttention(feature_map, token_dim=6, token_ffn=5, attention_dim=3, **encoder)
+        >>> tokens, segments = keras.ops.array([[2, 7, 9, 3], [2, 8, 3, 0]]), keras.ops.zeros((2, 4), "int32")
+        >>> inputs = {"ids": keras.ops.array([[30, 104], [41, 105]]), "tokens": tokens, "segments": segments}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no text, or a feature has several values.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.2.
@@ -96,6 +131,7 @@ class NumBERTUniAttention(TextModel):
 
     @classmethod
     def extra_tokens(cls, feature_map: FeatureMap) -> int:
+        assert feature_map.text is not None  # TextModel has checked it
         return new_tokens(feature_map.text)
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
@@ -108,6 +144,6 @@ class NumBERTUniAttention(TextModel):
         return self.tower(ops.concatenate(parts, axis=1), training=training) + self.position_logits(rows)
 
 
-def feature_ids(ids, feature_map: FeatureMap):
-    """The ids of the fields that are features, (batch_size, features)."""
+def feature_ids(ids: Tensor, feature_map: FeatureMap) -> Tensor:
+    """Returns the ids of the fields that are features, not positions, (batch_size, features)."""
     return ops.stack([ids[:, i] for i, field in enumerate(feature_map.fields) if field.role == "feature"], axis=1)

@@ -1,4 +1,4 @@
-"""A trained model whose text encoder is served in fewer bits."""
+"""Lower precision for a trained model's text encoder, for serving."""
 
 from keras.quantizers import Int8QuantizationConfig
 
@@ -8,21 +8,22 @@ PRECISIONS = ("float32", "bfloat16", "int8", "int8_weights")
 
 
 def in_precision(model: CTRModel, precision: str) -> CTRModel:
-    """The model itself, or a copy whose text encoder has another precision; everything else stays float32.
+    """Returns a copy of the model whose text encoder has another precision; all other layers stay float32.
 
     Args:
-        model: A trained model, built; one without a text is returned as it is.
-        precision: `bfloat16`: the encoder's weights and arithmetic. `int8_weights`: its token table and kernels are
-            int8, with a scale for every token and every output, and what they are multiplied with is float32. `int8`:
-            that is int8 as well, with a scale for every token, found as it comes (dynamic quantisation).
+        model: A trained model, built. A model without a text is returned itself.
+        precision: "float32": the model itself. "bfloat16": the encoder's weights and arithmetic. "int8_weights": its
+            token table and kernels are int8, with a scale for every token and every output; what they are multiplied
+            with is float32. "int8": that is int8 as well, with a scale for every token that is computed on the fly
+            (dynamic quantisation).
 
     Raises:
-        ValueError: no such precision.
+        ValueError: an unknown precision.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"`precision` should be one of {PRECISIONS}. Received: precision={precision!r}")
     copy: CTRModel = type(model).from_config(model.get_config())
-    reader = copy.text_model
+    reader = copy.text_model()
     if precision == "float32" or reader is None:
         return model
     encoder = reader.encoder

@@ -1,4 +1,4 @@
-"""Text and features that meet in the last layer."""
+"""Models whose text and features meet in the last layer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,14 +15,30 @@ from models.text.text_model import TextModel, feature_rows
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class ShallowInteraction1(TextModel):
-    """logit = MLP([features; pooled text]), the features reduced to one vector.
+    """Text and features that meet in the last layer: one layer on the features.
+
+    `logit = MLP([relu(W concat(features) + b) ; pooled text]) + position term`.
 
     Args:
-        feature_map: The description of the packed tensors, with a text.
-        token_dim: K, the width of the features' vector (paper: 512).
-        hidden_units: Widths of the MLP's hidden layers.
-        dropout: Rate after each hidden layer.
-        **options: See TextModel.
+        feature_map: FeatureMap. The description of the packed tensors, with a text.
+        token_dim: int. Width K of the features' vector. Defaults to 512, as in the paper.
+        hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
+        dropout: float. Rate after each hidden layer. Defaults to 0.
+        **options: Options of TextModel.
+
+    Example:
+        >>> from models.feature_map import Text
+        >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
+        >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
+        >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
+        >>> model = ShallowInteraction1(feature_map, token_dim=6, **encoder)
+        >>> tokens, segments = keras.ops.array([[2, 7, 9, 3], [2, 8, 3, 0]]), keras.ops.zeros((2, 4), "int32")
+        >>> inputs = {"ids": keras.ops.array([[30, 104], [41, 105]]), "tokens": tokens, "segments": segments}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no text or no feature.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 4.1.3.
@@ -43,8 +59,8 @@ class ShallowInteraction1(TextModel):
         self.reduce = keras.layers.Dense(token_dim, activation="relu", name="reduce")
         self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
 
-    def deepen(self, features, training=None):
-        """What becomes of the features' vector before it meets the text."""
+    def deepen(self, features: Tensor, training: bool | None = None) -> Tensor:
+        """Returns the features' vector as it meets the text, (batch_size, token_dim)."""
         return features
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
@@ -56,12 +72,28 @@ class ShallowInteraction1(TextModel):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class ShallowInteractionN(ShallowInteraction1):
-    """As shallow_interaction_1, with as many feed-forward layers on the features as the encoder has layers.
+    """Text and features that meet in the last layer: as many layers on the features as the encoder has.
+
+    As ShallowInteraction1, with a FeedForward on the features' vector for each layer of the encoder.
 
     Args:
-        feature_map: The description of the packed tensors, with a text.
-        token_ffn: Width of the feed-forward networks on the features.
-        **options: See ShallowInteraction1.
+        feature_map: FeatureMap. The description of the packed tensors, with a text.
+        token_ffn: int. Width of the feed-forward networks on the features. Defaults to 2048.
+        **options: Options of ShallowInteraction1.
+
+    Example:
+        >>> from models.feature_map import Text
+        >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
+        >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
+        >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
+        >>> model = ShallowInteractionN(feature_map, token_dim=6, token_ffn=5, **encoder)
+        >>> tokens, segments = keras.ops.array([[2, 7, 9, 3], [2, 8, 3, 0]]), keras.ops.zeros((2, 4), "int32")
+        >>> inputs = {"ids": keras.ops.array([[30, 104], [41, 105]]), "tokens": tokens, "segments": segments}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no text or no feature.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 4.1.3.
@@ -75,7 +107,7 @@ class ShallowInteractionN(ShallowInteraction1):
             for index in range(encoder.layers)
         ]
 
-    def deepen(self, features, training=None):
+    def deepen(self, features: Tensor, training: bool | None = None) -> Tensor:
         for layer in self.layers_of_features:
             features = layer(features, training=training)
         return features

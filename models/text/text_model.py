@@ -1,4 +1,4 @@
-"""What the models with a text share: the encoder, its pooled state, the non-textual token, the position."""
+"""The base class of the models whose encoder reads a text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,21 +10,26 @@ from models.ctr_model import CTRModel, batch_size
 from models.feature_map import FeatureMap
 from models.layers.text_encoder import TextEncoder
 from models.layers.uni_attention import UniAttentionLayer
+from models.tensors import Inputs, Tensor
 
 
 class TextModel(CTRModel):
-    """Text through BERT's or RoBERTa's encoder; features through a table.
+    """Base class: the text goes through the encoder of BERT or RoBERTa, the features through an embedding table.
 
-    The position at which an ad was shown (a field of the role `position`) is no feature: it has a term of its own in
-    the logit, so that serving can fix it.
+    `logit = f(states of the text, features) + position term`. The position at which an ad was shown (a field of the
+    role "position") is no feature: it has a term of its own in the logit, so that serving can fix it. The docstring of
+    TextOnly has an example.
 
     Args:
-        feature_map: The description of the packed tensors, with a text.
+        feature_map: FeatureMap. The description of the packed tensors, with a text.
         encoder_layers, encoder_width, encoder_heads, encoder_ffn, encoder_positions, encoder_segments,
-            encoder_first_position, encoder_activation, encoder_epsilon, encoder_dropout: See TextEncoder; a
-            checkpoint's configuration sets them.
-        embedding_dim: N, the width of a feature's vector (paper: 32).
-        **options: See CTRModel.
+            encoder_first_position, encoder_activation, encoder_epsilon, encoder_dropout: See TextEncoder; the
+            configuration of a checkpoint sets them. Default to BERT's base model.
+        embedding_dim: int. Width N of a feature's vector. Defaults to 32, as in the paper.
+        **options: Options of CTRModel.
+
+    Raises:
+        ValueError: the data has no text.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.
@@ -78,26 +83,26 @@ class TextModel(CTRModel):
 
     @classmethod
     def extra_tokens(cls, feature_map: FeatureMap) -> int:
-        """Rows of the token table beyond the text's vocabulary."""
+        """Returns how many rows the token table has beyond the text's vocabulary."""
         return 0
 
-    def states(self, inputs, training=None):
-        """The text's states, embeddings first: layers + 1 tensors (batch_size, T, width)."""
-        return self.encoder(inputs["tokens"], inputs.get("segments"), training=training)
+    def states(self, inputs: Inputs, training: bool | None = None) -> list[Tensor]:
+        """Returns the text's states, embeddings first: layers + 1 tensors (batch_size, T, width)."""
+        states: list[Tensor] = self.encoder(inputs["tokens"], inputs.get("segments"), training=training)
+        return states
 
-    def pooled(self, states, training=None):
-        """tanh(W h_[CLS] + b) of the last layer, (batch_size, width)."""
+    def pooled(self, states: Sequence[Tensor], training: bool | None = None) -> Tensor:
+        """Returns tanh(W h_[CLS] + b) of the last layer, (batch_size, width)."""
         return self.pooled_drop(self.pooler(states[-1][:, 0]), training=training)
 
-    def pooled_of_rows(self, states, inputs, training=None):
-        """The same for every row, also where all of them share one text."""
+    def pooled_of_rows(self, states: Sequence[Tensor], inputs: Inputs, training: bool | None = None) -> Tensor:
+        """Returns the pooled text of every row, (batch_size, width), also where all rows share one text."""
         return of_rows(self.pooled(states, training), inputs)
 
-    def position_logits(self, rows):
-        """The position's term of the logits; 0 where no field is a position."""
+    def position_logits(self, rows: Tensor) -> Tensor:
+        """Returns the position's term of the logits; 0 where no field is a position."""
         return 0.0 if self.position is None else self.position(position_rows(rows, self.feature_map))
 
-    @property
     def text_model(self) -> "TextModel":
         return self
 
@@ -112,27 +117,31 @@ class TextModel(CTRModel):
             layer.attention.fold()
 
 
-def of_rows(of_text, inputs):
-    """What was made of the texts, (batch_size, width), or of one that all rows share, (1, width): of every row."""
+def of_rows(of_text: Tensor, inputs: Inputs) -> Tensor:
+    """Returns (batch_size, width): `of_text`, or its one row repeated where all rows share one text, (1, width)."""
     if of_text.shape[0] != 1:
         return of_text
     return ops.broadcast_to(of_text, (batch_size(inputs), of_text.shape[1]))
 
 
 def position_term(feature_map: FeatureMap, tasks: int) -> keras.layers.Layer | None:
-    """The position's layer: starts from zero, so that it explains nothing before it has learned something."""
+    """Returns the layer of the position's term, which starts from zero; None where no field is a position."""
     if all(field.role != "position" for field in feature_map.fields):
         return None
     return keras.layers.Dense(tasks, use_bias=False, kernel_initializer="zeros", name="position")
 
 
-def position_rows(rows, feature_map: FeatureMap):
-    """The positions' rows side by side, (batch_size, positions * embedding_dim)."""
+def position_rows(rows: Tensor, feature_map: FeatureMap) -> Tensor:
+    """Returns the positions' embeddings side by side, (batch_size, positions * embedding_dim)."""
     return _side_by_side([rows[:, i] for i, field in enumerate(feature_map.fields) if field.role == "position"])
 
 
-def feature_rows(rows, inputs, feature_map: FeatureMap):
-    """The features' rows, without positions, and the dense features side by side, (batch_size, width)."""
+def feature_rows(rows: Tensor, inputs: Inputs, feature_map: FeatureMap) -> Tensor:
+    """Returns the features' embeddings, without positions, and the dense features side by side, (batch_size, width).
+
+    Raises:
+        ValueError: there is neither a feature nor a dense feature.
+    """
     parts = [rows[:, i] for i, field in enumerate(feature_map.fields) if field.role == "feature"]
     if "dense" in inputs:
         parts.append(ops.cast(inputs["dense"], parts[0].dtype if parts else "float32"))
@@ -141,5 +150,5 @@ def feature_rows(rows, inputs, feature_map: FeatureMap):
     return _side_by_side(parts)
 
 
-def _side_by_side(parts):
+def _side_by_side(parts: list[Tensor]) -> Tensor:
     return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]

@@ -1,4 +1,4 @@
-"""The text alone."""
+"""A model of the text alone."""
 
 from typing import Any
 
@@ -12,12 +12,29 @@ from models.text.text_model import TextModel, of_rows
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TextOnly(TextModel):
-    """logit = w · pooled + b: a language model fine-tuned on clicks.
+    """A language model fine-tuned on clicks: the text alone.
+
+    `logit = w · pooled + b + position term`.
 
     Args:
-        feature_map: The description of the packed tensors; features other than the text and the position are not used.
-        embedding_dim: Width of the position's vector.
-        **options: See TextModel.
+        feature_map: FeatureMap. The description of the packed tensors, with a text; of the features only the position
+            is used.
+        embedding_dim: int. Width of the position's vector. Defaults to 1.
+        **options: Options of TextModel.
+
+    Example:
+        >>> from models.feature_map import Text
+        >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
+        >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
+        >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
+        >>> model = TextOnly(feature_map, **encoder)
+        >>> tokens, segments = keras.ops.array([[2, 7, 9, 3], [2, 8, 3, 0]]), keras.ops.zeros((2, 4), "int32")
+        >>> inputs = {"ids": keras.ops.array([[30, 104], [41, 105]]), "tokens": tokens, "segments": segments}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: the data has no text.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 4.2.1.
@@ -26,14 +43,14 @@ class TextOnly(TextModel):
     def __init__(self, feature_map: FeatureMap, *, embedding_dim: int = 1, **options: Any) -> None:
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         if self.position is None:
-            self.table = None  # nothing of it would be read
+            self.table = None  # there is nothing to look up
         self.head = Tower((), self.tasks, name="head")
 
     def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
         return {**super().shared_layers(), "head": self.head}
 
-    def score(self, inputs, training=None):
-        """The text's logits, (batch_size, tasks), without the position's term."""
+    def score(self, inputs: Inputs, training: bool | None = None) -> Tensor:
+        """Returns the text's logits, (batch_size, tasks), without the position's term."""
         return of_rows(self.head(self.pooled(self.states(inputs, training), training)), inputs)
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:

@@ -55,7 +55,7 @@ def load_encoder(network: Any, model: Model) -> None:
     Raises:
         InputError: they cannot be read, or are of another shape.
     """
-    reader = network.text_model
+    reader = network.text_model()
     if reader is None or model.encoder in (None, RANDOM):
         return
     from models.text.checkpoint import load_weights

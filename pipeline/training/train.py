@@ -257,7 +257,7 @@ def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, rep
     stages: Mapping[str, FirstStage] = {name: stage for name, stage in task.training.stages.items()}
     named = [name for name in network.pretraining if not stages.get(name, FirstStage()).skip]
     language = stages.get(masked_language_model.NAME)
-    if language and not language.skip and "text_only" not in named and network.text_model is network:
+    if language and not language.skip and "text_only" not in named and network.text_model() is network:
         if learner.is_chief:
             _learn_language(task, network.encoder, language, work, report)
         learner.load_weights(learner.from_chief(learner.weights()))
