@@ -67,7 +67,7 @@ WAYS = (
 
 
 @dataclasses.dataclass
-class Found:
+class Comparison:
     """Rounds of a way and of the baseline, for one number of rows: milliseconds of a call, wall and processor."""
 
     rows: int
@@ -104,26 +104,28 @@ class Process(LineProcess):
         return self
 
 
-def compare(way: Way, process: Process, baseline: Process, rows: int, rounds: int, seconds: float) -> Found:
+def compare(way: Way, process: Process, baseline: Process, rows: int, rounds: int, seconds: float) -> Comparison:
     """Both in turn, after their answers have been compared.
 
     Raises:
         ProcessError: the answers differ by more than the way's tolerance.
     """
-    found = Found(rows)
+    comparison = Comparison(rows)
     answers = [side.ask({"cmd": "answers", "rows": rows})["probabilities"] for side in (process, baseline)]
-    found.difference = max(abs(own - base) for own, base in zip(*answers, strict=True))
-    if not found.difference <= way.tolerance:
-        raise ProcessError(f"{way.name}: probabilities differ by {found.difference:.1e}, more than {way.tolerance:.0e}")
+    comparison.difference = max(abs(own - base) for own, base in zip(*answers, strict=True))
+    if not comparison.difference <= way.tolerance:
+        raise ProcessError(
+            f"{way.name}: probabilities differ by {comparison.difference:.1e}, more than {way.tolerance:.0e}"
+        )
     for _ in range(rounds):
-        for side, results in ((baseline, found.baseline), (process, found.way)):
+        for side, results in ((baseline, comparison.baseline), (process, comparison.way)):
             results.append(side.ask({"cmd": "measure", "rows": rows, "seconds": seconds}))
-    return found
+    return comparison
 
 
 def measure(
     ways: list[Way], version: pathlib.Path, signature: str, rows: list[int], rounds: int, seconds: float
-) -> Iterator[tuple[Way, list[Found] | str]]:
+) -> Iterator[tuple[Way, list[Comparison] | str]]:
     """Way by way, what was found for each number of rows, or the reason why it does not run."""
     with Process(BASELINE, version, signature) as baseline:
         for way in ways:
@@ -135,19 +137,19 @@ def measure(
 
 
 def table(results: list[dict[str, Any]], rows: list[int], title: str, share: float) -> Table:
-    found = Table(title=title, caption=busy_caption(share))
-    found.add_column("ms (ratio / ratio of CPU time)")
+    result_table = Table(title=title, caption=busy_caption(share))
+    result_table.add_column("ms (ratio / ratio of CPU time)")
     for count in [f"{count} rows" for count in rows] + ["difference"]:
-        found.add_column(count, justify="right")
+        result_table.add_column(count, justify="right")
     for result in results:
         if "error" in result:
-            found.add_row(result["way"], result["error"][:60])
+            result_table.add_row(result["way"], result["error"][:60])
             continue
         cells = [
             f"{one['p50_ms']:.3f} ({one['p50_ms_ratio']:.2f} / {one['cpu_ms_ratio']:.2f})" for one in result["rows"]
         ]
-        found.add_row(result["way"], *cells, f"{max(one['difference'] for one in result['rows']):.0e}")
-    return found
+        result_table.add_row(result["way"], *cells, f"{max(one['difference'] for one in result['rows']):.0e}")
+    return result_table
 
 
 def allocators(libraries: tuple[pathlib.Path, ...]) -> list[Way]:
@@ -160,12 +162,12 @@ def allocators(libraries: tuple[pathlib.Path, ...]) -> list[Way]:
 
 def numbers(_context: Any, _parameter: Any, value: str) -> list[int]:
     try:
-        found = [int(part) for part in value.split(",")]
+        values = [int(part) for part in value.split(",")]
     except ValueError:
-        found = [0]
-    if min(found) < 1:
+        values = [0]
+    if min(values) < 1:
         raise click.BadParameter("it should be whole numbers above 0, separated by commas")
-    return found
+    return values
 
 
 @command("benchmarks.floor")
@@ -213,9 +215,13 @@ def main(
             version = make_export("dcn_v2", pathlib.Path(folder))
         report: dict[str, Any] = {"benchmark": "floor", "machine": machine(), "busy": share, "signature": signature}
         report |= {"rounds": rounds, "seconds": seconds, "baseline": BASELINE.name, "results": []}
-        for way, found in measure(ways, version, signature, rows, rounds, seconds):
+        for way, comparisons in measure(ways, version, signature, rows, rounds, seconds):
             result: dict[str, Any] = {"way": way.name, "session": way.session, "environment": way.environment}
-            result |= {"error": found} if isinstance(found, str) else {"rows": [one.as_json() for one in found]}
+            result |= (
+                {"error": comparisons}
+                if isinstance(comparisons, str)
+                else {"rows": [one.as_json() for one in comparisons]}
+            )
             report["results"].append(result)
             write(report, output)
             announce(way.name)

@@ -143,9 +143,9 @@ def trained_auc(model: str, log: Log, seed: int, work: pathlib.Path, training: T
     result = train(settings, training, log.feature_map, *files, seed, work)
     test = packed_batches([log.files["test"]], log.feature_map, 8192)
     labels, probabilities = result.learner.predict(test)
-    found = metrics.auc(labels[:, 0], probabilities[:, 0])
-    assert found is not None and np.array_equal(labels[:, 0], log.labels)
-    return found
+    auc = metrics.auc(labels[:, 0], probabilities[:, 0])
+    assert auc is not None and np.array_equal(labels[:, 0], log.labels)
+    return auc
 
 
 def share(auc: float, start: float, best: float) -> float:
@@ -157,19 +157,19 @@ def measure(
     kind: str, names: Sequence[str], rows: int, seeds: int, tell: Callable[[str], None], training: Training = TRAINING
 ) -> dict[str, Any]:
     """{"best_auc", "lr_auc", "models": {name: {"auc", "share"}}}: lists over the seeds. `names` begins with lr."""
-    found: dict[str, list[float]] = {}
+    aucs_of: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         log = make_log(kind, rows, work)
         for name in names:
-            found[name] = []
+            aucs_of[name] = []
             for seed in range(seeds):
-                found[name].append(trained_auc(name, log, seed, work / name / str(seed), training))
-                tell(f"{kind}: {name}, seed {seed}: test AUC {found[name][-1]:.4f} of {log.best_auc:.4f}")
-    start = statistics.mean(found["lr"])
+                aucs_of[name].append(trained_auc(name, log, seed, work / name / str(seed), training))
+                tell(f"{kind}: {name}, seed {seed}: test AUC {aucs_of[name][-1]:.4f} of {log.best_auc:.4f}")
+    start = statistics.mean(aucs_of["lr"])
     models = {
         name: {"auc": aucs, "share": [share(auc, 0.5 if name == "lr" else start, log.best_auc) for auc in aucs]}
-        for name, aucs in found.items()
+        for name, aucs in aucs_of.items()
     }
     return {"best_auc": log.best_auc, "lr_auc": start, "models": models}
 

@@ -32,13 +32,13 @@ def result(ours: dict[str, int], theirs: dict[str, int]) -> dict[str, Any]:
 
 
 def table(report: dict[str, Any]) -> Table:
-    found = Table(title=f"Peak memory of training, CIN {report['maps']}, batch {report['shape']['batch']}")
+    result_table = Table(title=f"Peak memory of training, CIN {report['maps']}, batch {report['shape']['batch']}")
     for name in ("side", "MiB", "ratio", "target", ""):
-        found.add_column(name, justify="left" if name in ("side", "") else "right")
-    found.add_row(f"ours ({report['backend']})", f"{report['ours']['used_bytes'] / MIB:,.0f}")
+        result_table.add_column(name, justify="left" if name in ("side", "") else "right")
+    result_table.add_row(f"ours ({report['backend']})", f"{report['ours']['used_bytes'] / MIB:,.0f}")
     numbers = (f"{report['ratio']:.2f}", f"{report['target']:.1f}", "met" if report["met"] else "missed")
-    found.add_row(f"{PEER} {report['peers'][PEER]}", f"{report['theirs']['used_bytes'] / MIB:,.0f}", *numbers)
-    return found
+    result_table.add_row(f"{PEER} {report['peers'][PEER]}", f"{report['theirs']['used_bytes'] / MIB:,.0f}", *numbers)
+    return result_table
 
 
 @command("benchmarks.memory")

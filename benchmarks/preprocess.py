@@ -60,10 +60,10 @@ def ratio(mine: Run, theirs: Run) -> dict[str, Any]:
     target = TARGETS[theirs.side] if mine.rows >= TARGET_ROWS else None
     speed = seconds_for(theirs, mine.rows) / mine.usage.seconds
     cpu = (mine.rows / mine.usage.cpu_seconds) / (theirs.rows / theirs.usage.cpu_seconds)
-    found = {"peer": theirs.side, "rule": mine.rule, "rows": mine.rows, "peer_rows": theirs.rows}
-    found |= {"peer_seconds": seconds_for(theirs, mine.rows)}
+    values = {"peer": theirs.side, "rule": mine.rule, "rows": mine.rows, "peer_rows": theirs.rows}
+    values |= {"peer_seconds": seconds_for(theirs, mine.rows)}
     met = None if target is None else speed >= target
-    return found | {"ratio": speed, "cpu_ratio": cpu, "target": target, "met": met}
+    return values | {"ratio": speed, "cpu_ratio": cpu, "target": target, "met": met}
 
 
 def seconds_for(run: Run, rows: int) -> float:
@@ -80,15 +80,15 @@ def marginal(small: Run, large: Run) -> float | None:
 
 def growth(runs: list[Run]) -> list[dict[str, Any]]:
     """Marginal rows a second between logs of growing size, and how much longer a row takes than in the step before."""
-    found: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
     for small, large in itertools.pairwise(runs):
-        speed, before = marginal(small, large), found[-1]["marginal_rows_per_s"] if found else None
+        speed, before = marginal(small, large), steps[-1]["marginal_rows_per_s"] if steps else None
         step: dict[str, Any] = {"rows": [small.rows, large.rows], "marginal_rows_per_s": speed}
         if speed and before:
             longer = before / speed
             step |= {"time_per_row": longer, "target": GROWTH_TARGET, "met": longer <= GROWTH_TARGET}
-        found.append(step)
-    return found
+        steps.append(step)
+    return steps
 
 
 def speed_ups(runs: dict[int, list[Run]]) -> list[dict[str, Any]]:
@@ -96,14 +96,14 @@ def speed_ups(runs: dict[int, list[Run]]) -> list[dict[str, Any]]:
     if 1 not in runs or len(runs[1]) < 2:
         return []
     one = marginal(*runs[1][-2:])
-    found = []
+    values = []
     for workers, of_them in sorted(runs.items()):
         several = marginal(*of_them[-2:]) if workers > 1 and len(of_them) > 1 else None
         if one and several:
             target, speed_up = SPEED_UP_TARGETS.get(workers), several / one
             met = None if target is None else speed_up >= target
-            found.append({"workers": workers, "speed_up": speed_up, "target": target, "met": met})
-    return found
+            values.append({"workers": workers, "speed_up": speed_up, "target": target, "met": met})
+    return values
 
 
 def loss(good: Run, bad: Run, rate: float) -> dict[str, Any]:
@@ -116,8 +116,8 @@ def loss(good: Run, bad: Run, rate: float) -> dict[str, Any]:
     nothing_lost = kept + rejected == bad.rows and packed == kept
     rows = {"in": bad.rows, "out": packed, "dead_letters": rejected, "none_lost": nothing_lost}
     met = share <= LOSS_TARGET and nothing_lost
-    found = {"rate": rate, "loss": share, "loss_of_reading": reading, "target": LOSS_TARGET, "met": met}
-    return found | {"rows": rows}
+    values = {"rate": rate, "loss": share, "loss_of_reading": reading, "target": LOSS_TARGET, "met": met}
+    return values | {"rows": rows}
 
 
 def packed_splits(run: Run) -> dict[str, list[pathlib.Path]]:
@@ -155,8 +155,8 @@ def same_ids(mine: Run, theirs: Run, log: pathlib.Path) -> dict[str, Any]:
         expected = np.array([number.get(row[column], offset) for row in rows])
         wrong += int((inputs["ids"][:, slot] != expected).sum())
     lines = sum(map(len, stock.values()))
-    found = {"peer": theirs.side, "rows": mine.rows, "lines": lines, "different_vocabularies": different}
-    return found | {"ids": len(rows) * len(VALUES), "different_ids": wrong, "met": not different and not wrong}
+    values = {"peer": theirs.side, "rows": mine.rows, "lines": lines, "different_vocabularies": different}
+    return values | {"ids": len(rows) * len(VALUES), "different_ids": wrong, "met": not different and not wrong}
 
 
 def same_values(mine: Run, theirs: Run, _log: pathlib.Path) -> dict[str, Any]:
@@ -166,8 +166,8 @@ def same_values(mine: Run, theirs: Run, _log: pathlib.Path) -> dict[str, Any]:
     kept = {name: {value.encode() for value in fuxictr[name]} - {b"__PAD__", b"__OOV__"} for name in VALUES}
     different = [name for name in VALUES if set(ours[name]) != kept[name]]
     lines = sum(map(len, kept.values()))
-    found = {"peer": theirs.side, "rows": mine.rows, "lines": lines, "different_vocabularies": different}
-    return found | {"met": not different}
+    values = {"peer": theirs.side, "rows": mine.rows, "lines": lines, "different_vocabularies": different}
+    return values | {"met": not different}
 
 
 SAME: dict[str, Callable[[Run, Run, pathlib.Path], dict[str, Any]]] = {"stock": same_ids, "fuxictr": same_values}
@@ -250,9 +250,9 @@ class Benchmark:
             runs.sort(key=lambda run: run.rows)
         grown = {str(workers or "auto"): growth(runs) for workers, runs in by_workers.items()}
         counted = {workers: runs for workers, runs in by_workers.items() if workers}
-        found: dict[str, Any] = {"results": [each.as_json() for each in self.done], "ratios": self.ratios}
-        found |= {"growth": grown, "speed_ups": speed_ups(counted), "same": self.same}
-        return found | {"bad_rows": self.bad}
+        values: dict[str, Any] = {"results": [each.as_json() for each in self.done], "ratios": self.ratios}
+        values |= {"growth": grown, "speed_ups": speed_ups(counted), "same": self.same}
+        return values | {"bad_rows": self.bad}
 
 
 def measure(
@@ -282,15 +282,15 @@ def measure(
 
 def table(report: dict[str, Any]) -> Table:
     caption = busy_caption(report["busy"])
-    found = Table(title=f"From raw log to packed files, {report['machine']['cpu']}", caption=caption)
+    result_table = Table(title=f"From raw log to packed files, {report['machine']['cpu']}", caption=caption)
     for name in ("side", "rule", "rows", "workers", "seconds", "rows/s", "CPU s", "peak MiB"):
-        found.add_column(name, justify="left" if name in ("side", "rule") else "right")
+        result_table.add_column(name, justify="left" if name in ("side", "rule") else "right")
     for result in report["results"]:
         workers = str(result["workers"] or "auto") if result["side"] == "ours" else ""
         numbers = (f"{result['seconds']:.1f}", f"{result['rows_per_s']:,.0f}", f"{result['cpu_seconds']:.1f}")
         memory = f"{result['peak_bytes'] / MIB:,.0f}"
-        found.add_row(side_of(result), result["rule"], f"{result['rows']:,}", workers, *numbers, memory)
-    return found
+        result_table.add_row(side_of(result), result["rule"], f"{result['rows']:,}", workers, *numbers, memory)
+    return result_table
 
 
 def side_of(result: dict[str, Any]) -> str:
@@ -299,25 +299,25 @@ def side_of(result: dict[str, Any]) -> str:
 
 def stage_table(report: dict[str, Any]) -> Table:
     """Where the time goes, of the sides that tell; in the order of `table`."""
-    found = Table(title="Seconds by stage")
+    result_table = Table(title="Seconds by stage")
     for name in ("side", "rows", "workers", "stages"):
-        found.add_column(name, justify="right" if name in ("rows", "workers") else "left")
+        result_table.add_column(name, justify="right" if name in ("rows", "workers") else "left")
     for result in report["results"]:
         if result["stages"]:
             workers = str(result["workers"] or "auto") if result["side"] == "ours" else ""
             stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in result["stages"].items())
-            found.add_row(side_of(result), f"{result['rows']:,}", workers, stages)
-    return found
+            result_table.add_row(side_of(result), f"{result['rows']:,}", workers, stages)
+    return result_table
 
 
 def claims(report: dict[str, Any]) -> Table:
-    """What was to be shown, what was found, and whether that is what it should be."""
-    found = Table(title="Claims")
+    """What was to be shown, what was measured, and whether that is what it should be."""
+    claim_table = Table(title="Claims")
     for name in ("claim", "found", "target", ""):
-        found.add_column(name, justify="right" if name in ("found", "target") else "left")
+        claim_table.add_column(name, justify="right" if name in ("found", "target") else "left")
 
     def add(claim: str, value: str, target: str, met: bool | None) -> None:
-        found.add_row(claim, value, target, "" if met is None else "met" if met else "missed")
+        claim_table.add_row(claim, value, target, "" if met is None else "met" if met else "missed")
 
     for each in report["ratios"]:
         scaled = "" if each["peer_rows"] == each["rows"] else f", theirs measured at {each['peer_rows']:,} and scaled"
@@ -349,7 +349,7 @@ def claims(report: dict[str, Any]) -> Table:
         )
         account = f"{rows['in']:,} = {rows['out']:,} + {rows['dead_letters']:,}"
         add("  rows in = rows packed + dead letters", account, "", rows["none_lost"])
-    return found
+    return claim_table
 
 
 # The command ---------------------------------------------------------------------------------------------------------
@@ -361,23 +361,23 @@ def numbers(option: str, text: str, names: tuple[str, ...] = ()) -> list[int | N
     Raises:
         InputError: something else.
     """
-    found: list[int | None] = []
+    values: list[int | None] = []
     for part in text.split(","):
         part = part.strip()
         if part not in names and not (part.isdecimal() and int(part) > 0):
             raise InputError(f"{option}: expected positive numbers as in 1,2. Received: {text!r}")
-        found.append(None if part in names else int(part))
-    return list(dict.fromkeys(found))
+        values.append(None if part in names else int(part))
+    return list(dict.fromkeys(values))
 
 
 def chosen_peers(text: str) -> list[str]:
     """Raises InputError where `text` is neither 'none' nor peers with commas between them."""
     if text == "none":
         return []
-    found = [name.strip() for name in text.split(",")]
-    if unknown := [name for name in found if name not in PEERS]:
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in PEERS]:
         raise InputError(f"--against: expected none or some of {', '.join(PEERS)}. Received: {', '.join(unknown)}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 @command("benchmarks.preprocess")

@@ -128,14 +128,14 @@ class Benchmark:
         """Each way to read, and its target."""
         from pipeline.training.data import packed_dataset, packed_reader
 
-        found: dict[str, tuple[Callable[[], Iterable[Batch]], int | None]] = {}
+        by_name: dict[str, tuple[Callable[[], Iterable[Batch]], int | None]] = {}
         packed = ([self.packed], self.feature_map, self.batch_size)
         examples = (self.examples, len(self.feature_map.fields), self.batch_size)
         for name, seed in (("in order", None), ("shuffled", SEED)):
-            found[f"numpy, {name}"] = (lambda seed=seed: packed_reader(*packed, seed)), TARGET
-            found[f"tf.data, {name}"] = (lambda seed=seed: packed_dataset(packed_reader(*packed, seed))), TARGET
-            found[f"gzip TFRecord, {name}"] = (lambda seed=seed: read_examples(*examples, seed)), None
-        return found
+            by_name[f"numpy, {name}"] = (lambda seed=seed: packed_reader(*packed, seed)), TARGET
+            by_name[f"tf.data, {name}"] = (lambda seed=seed: packed_dataset(packed_reader(*packed, seed))), TARGET
+            by_name[f"gzip TFRecord, {name}"] = (lambda seed=seed: read_examples(*examples, seed)), None
+        return by_name
 
     def read(self, rounds: int) -> list[Speed]:
         """Every way to read in turn, as often as there are rounds."""
@@ -163,12 +163,12 @@ class Benchmark:
         learner.fit(in_memory)  # compiles the step, for the last batch's size too
         examples = read_examples(self.examples, len(self.feature_map.fields), self.batch_size, SEED)
         speeds = {"LR epoch, packed files": dataset, "LR epoch, memory": in_memory, "LR epoch, gzip TFRecord": examples}
-        found = {name: Speed(name, self.rows) for name in speeds}
+        by_name = {name: Speed(name, self.rows) for name in speeds}
         for index in range(rounds):
-            for name, speed in found.items():
+            for name, speed in by_name.items():
                 speed.time(lambda name=name: learner.fit(speeds[name]))
                 announce(f"round {index + 1} of {rounds}: {name}: {self.rows / speed.seconds[-1]:,.0f} rows/s")
-        return list(found.values())
+        return list(by_name.values())
 
 
 def waiting(speeds: Sequence[Speed]) -> float:
@@ -178,17 +178,17 @@ def waiting(speeds: Sequence[Speed]) -> float:
 
 
 def table(speeds: Sequence[Speed], title: str, share: float) -> Table:
-    found = Table(title=title, caption=busy_caption(share))
+    result_table = Table(title=title, caption=busy_caption(share))
     for name in ("reader", "rows/s", "range", "rows per CPU second", "target", ""):
-        found.add_column(name, justify="left" if name in ("reader", "") else "right")
+        result_table.add_column(name, justify="left" if name in ("reader", "") else "right")
     for speed in speeds:
         numbers = speed.as_json()
         wall, cpu = numbers["rows_per_s"], numbers["rows_per_cpu_s"]
         row = [speed.name, f"{wall['median']:,.0f}", f"{wall['min']:,.0f}-{wall['max']:,.0f}", f"{cpu['median']:,.0f}"]
-        found.add_row(
+        result_table.add_row(
             *row, *([f"{speed.target:,}", "met" if numbers["met"] else "missed"] if speed.target else ["", ""])
         )
-    return found
+    return result_table
 
 
 def prepare(folder: pathlib.Path, rows: int, fields: int, batch_size: int) -> tuple[Benchmark, dict[str, float]]:

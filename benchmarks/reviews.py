@@ -112,14 +112,14 @@ def train_missing(tasks: Sequence[Task], output: pathlib.Path) -> None:
     with one_run_at_a_time(output):
         log = transform(missing[0].config, missing[0].config.data.paths, output)
         for done, task in enumerate(missing, 1):
-            found, scored = train_one(task, log, output / "work")
+            result, scored = train_one(task, log, output / "work")
             write_scored(_result(output, task).with_suffix(".parquet"), scored)
-            write_json(_result(output, task), found)
-            announce(f"[{done}/{len(missing)}] {task.model}, seed {task.seed}: test AUC {found['test']['auc']:.4f}")
+            write_json(_result(output, task), result)
+            announce(f"[{done}/{len(missing)}] {task.model}, seed {task.seed}: test AUC {result['test']['auc']:.4f}")
 
 
 def train_one(task: Task, log: Any, work: pathlib.Path) -> tuple[dict[str, Any], ScoredRows]:
-    """Trains, or goes on; metrics, and the answers to the test rows. `seconds` are of what was trained now."""
+    """Trains, or resumes; returns metrics and the scored test rows. `seconds` are those of this process."""
     from pipeline.training.data import packed_batches, prediction_rows
     from pipeline.training.text_encoder import with_encoder
     from pipeline.training.train import train
@@ -137,7 +137,7 @@ def train_one(task: Task, log: Any, work: pathlib.Path) -> tuple[dict[str, Any],
     seconds, cpu = time.monotonic() - started, time.process_time() - cpu
     test = packed_batches(log.test, log.feature_map, prediction_rows(log.feature_map))
     labels, probabilities = (values[:, 0] for values in result.learner.predict(test))
-    found = {
+    summary = {
         "model": task.model,
         "seed": task.seed,
         "training": config.training.model_dump(mode="json"),
@@ -147,7 +147,7 @@ def train_one(task: Task, log: Any, work: pathlib.Path) -> tuple[dict[str, Any],
         "cpu_seconds": cpu,
     }
     rows = log.inputs.data_fingerprint
-    return found, ScoredRows(rows, {"recommended": labels}, {"recommended": probabilities})
+    return summary, ScoredRows(rows, {"recommended": labels}, {"recommended": probabilities})
 
 
 def _result(output: pathlib.Path, task: Task) -> pathlib.Path:
@@ -191,8 +191,8 @@ def compare(tasks: Sequence[Task], output: pathlib.Path, beside: dict[str, np.nd
     runs: dict[str, list[dict[str, Any]]] = {}
     labels = np.empty(0)
     for task in tasks:
-        found = read_scored(_result(output, task).with_suffix(".parquet"))
-        [labels], [probabilities] = found.labels.values(), found.probabilities.values()
+        scored_rows = read_scored(_result(output, task).with_suffix(".parquet"))
+        [labels], [probabilities] = scored_rows.labels.values(), scored_rows.probabilities.values()
         scored.setdefault(task.model, []).append(probabilities)
         runs.setdefault(task.model, []).append(json.loads(_result(output, task).read_text()))
     scored |= {name: [probabilities] for name, probabilities in beside.items()}
@@ -222,19 +222,19 @@ def _table(models: dict[str, Any]) -> Table:
     table = Table(title=f"{next(iter(models.values()))['test'][0]['examples']:,} test rows, mean (lowest .. highest)")
     for heading in ("model", "seeds", "AUC", "RIG", "log loss", f"{MAIN} ahead", "t", "95%", "CPU s"):
         table.add_column(heading, justify="left" if heading == "model" else "right")
-    for name, found in models.items():
-        aucs = [test["auc"] for test in found["test"]]
+    for name, results in models.items():
+        aucs = [test["auc"] for test in results["test"]]
         spread = f"{statistics.mean(aucs):.4f}"
         spread += f" ({min(aucs):.4f} .. {max(aucs):.4f})" if len(aucs) > 1 else ""
-        means = [f"{statistics.mean(test[key] for test in found['test']):.4f}" for key in ("rig", "log_loss")]
-        behind = found.get("behind")
+        means = [f"{statistics.mean(test[key] for test in results['test']):.4f}" for key in ("rig", "log_loss")]
+        behind = results.get("behind")
         cells = ["", "", ""]
         if behind:
             low, high = behind["interval"]
             # Too few rows for every shard to have both classes.
             t = "-" if behind["t"] is None else f"{behind['t']:.1f}"
             cells = [f"{behind['auc']:+.4f}", t, f"{low:+.4f} .. {high:+.4f}"]
-        cpu = f"{statistics.mean(run['cpu_seconds'] for run in found['runs']):,.0f}" if found["runs"] else ""
+        cpu = f"{statistics.mean(run['cpu_seconds'] for run in results['runs']):,.0f}" if results["runs"] else ""
         table.add_row(name, str(len(aucs)), spread, *means, *cells, cpu)
     return table
 
@@ -284,8 +284,8 @@ def main(
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(1)
     train_missing(tasks, output)
-    found = compare(tasks, output, references(data))
-    finish({"benchmark": "reviews", "machine": machine(), "models": found}, output / "reviews.json", _table(found))
+    results = compare(tasks, output, references(data))
+    finish({"benchmark": "reviews", "machine": machine(), "models": results}, output / "reviews.json", _table(results))
 
 
 if __name__ == "__main__":

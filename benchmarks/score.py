@@ -68,8 +68,8 @@ class Pair:
         return self.large.rows - self.small.rows
 
     def as_json(self) -> dict[str, Any]:
-        found = {"rows_per_s": self.rows_per_s, "cpu_us_per_row": self.cpu_us_per_row}
-        return found | {"start_seconds": self.start_seconds, "runs": [self.small.as_json(), self.large.as_json()]}
+        values = {"rows_per_s": self.rows_per_s, "cpu_us_per_row": self.cpu_us_per_row}
+        return values | {"start_seconds": self.start_seconds, "runs": [self.small.as_json(), self.large.as_json()]}
 
 
 class Benchmark:
@@ -141,9 +141,9 @@ def _write_examples(log: pathlib.Path, version: pathlib.Path, folder: pathlib.Pa
 
 def claim(name: str, ratios: list[float], cpu_ratios: list[float], target: float | None) -> dict[str, Any]:
     """Our marginal rows a second, and a CPU second, over another side's, round by round."""
-    found = spread(ratios)
-    met = None if target is None else found["median"] >= target
-    return {"against": name, "ratio": found, "cpu_ratio": spread(cpu_ratios), "target": target, "met": met}
+    ratio = spread(ratios)
+    met = None if target is None else ratio["median"] >= target
+    return {"against": name, "ratio": ratio, "cpu_ratio": spread(cpu_ratios), "target": target, "met": met}
 
 
 def report_of(
@@ -157,8 +157,8 @@ def report_of(
         bulk: BulkInferrer's, by its number of workers; none where it was not asked for.
         mean_difference: Between our mean score and BulkInferrer's, of the same rows.
     """
-    ratios = [mine.rows_per_s / found["best"]["rows_per_s"] for mine, found in zip(pairs, alone, strict=True)]
-    cpu = [found["best"]["cpu_us_per_row"] / mine.cpu_us_per_row for mine, found in zip(pairs, alone, strict=True)]
+    ratios = [mine.rows_per_s / rates["best"]["rows_per_s"] for mine, rates in zip(pairs, alone, strict=True)]
+    cpu = [rates["best"]["cpu_us_per_row"] / mine.cpu_us_per_row for mine, rates in zip(pairs, alone, strict=True)]
     claims = [claim("model", ratios, cpu, TARGETS["model"]) | {"workers": None}]
     for workers, theirs in bulk.items():
         ratios = [mine.rows_per_s / theirs.rows_per_s for mine in pairs]
@@ -176,22 +176,24 @@ def report_of(
 
 
 def table(report: dict[str, Any]) -> Table:
-    found = Table(title=f"{report['model_name']}, {report['machine']['cpu']}", caption=busy_caption(report["busy"]))
+    result_table = Table(
+        title=f"{report['model_name']}, {report['machine']['cpu']}", caption=busy_caption(report["busy"])
+    )
     for name in ("side", "rows", "marginal rows/s", "CPU us a row", "start, s", "CPU s", "peak MiB"):
-        found.add_column(name, justify="left" if name == "side" else "right")
+        result_table.add_column(name, justify="left" if name == "side" else "right")
 
     def add(side: str, pair: dict[str, Any]) -> None:
         small, large = pair["runs"]
         rates = (f"{pair['rows_per_s']:,.0f}", f"{pair['cpu_us_per_row']:.1f}", f"{pair['start_seconds']:.1f}")
         rows = f"{small['rows']:,} and {large['rows']:,}"
-        found.add_row(side, rows, *rates, f"{large['cpu_seconds']:.1f}", f"{large['peak_bytes'] / 2**20:,.0f}")
+        result_table.add_row(side, rows, *rates, f"{large['cpu_seconds']:.1f}", f"{large['peak_bytes'] / 2**20:,.0f}")
 
     for index, pair in enumerate(report["ours"]):
         add(f"score, round {index + 1}", pair)
     for index, alone in enumerate(report["model"]):
         best = alone["best"]
         side = f"model, round {index + 1}: {best['callers']} callers of {best['batch']:,}"
-        found.add_row(side, f"{alone['rows']:,}", f"{best['rows_per_s']:,.0f}", f"{best['cpu_us_per_row']:.1f}")
+        result_table.add_row(side, f"{alone['rows']:,}", f"{best['rows_per_s']:,.0f}", f"{best['cpu_us_per_row']:.1f}")
     for workers, pair in report["bulk_inferrer"].items():
         add(f"BulkInferrer, {workers} processes", pair)
     for each in report["claims"]:
@@ -199,8 +201,8 @@ def table(report: dict[str, Any]) -> Table:
         target = f">= {each['target']:g}" if each["target"] else ""
         verdict = "" if each["met"] is None else " met" if each["met"] else " missed"
         ratios = (f"{each['ratio']['median']:.2f}{verdict}", f"{each['cpu_ratio']['median']:.2f}")
-        found.add_row(f"over {ANNOUNCED[each['against']]}{processes}", target, *ratios)
-    return found
+        result_table.add_row(f"over {ANNOUNCED[each['against']]}{processes}", target, *ratios)
+    return result_table
 
 
 @command("benchmarks.score")
@@ -251,10 +253,10 @@ def main(rows: str, against: str, rows_bulk: str, rounds: int, folder: pathlib.P
 
 
 def _two(option: str, text: str) -> list[int]:
-    found = sorted(size for size in numbers(option, text) if size)
-    if len(found) != 2:
+    sizes = sorted(size for size in numbers(option, text) if size)
+    if len(sizes) != 2:
         raise InputError(f"{option}: expected two sizes as in 200000,1000000. Received: {text!r}")
-    return found
+    return sizes
 
 
 if __name__ == "__main__":

@@ -74,9 +74,9 @@ class Measured:
         return math.ceil(rows * self.row_bytes / (capacity - self.rest_bytes))
 
     def as_json(self, dim: int, capacity: float) -> dict[str, Any]:
-        found = dataclasses.asdict(self) | {"step_ms": spread(self.step_ms), "rest_bytes": self.rest_bytes}
-        found |= {"formula_row_bytes": bytes_per_row(self.optimizer, dim), "largest_rows": self.rows_in(capacity)}
-        return found | {"devices_for_target": self.devices_for(TARGET_ROWS, capacity)}
+        values = dataclasses.asdict(self) | {"step_ms": spread(self.step_ms), "rest_bytes": self.rest_bytes}
+        values |= {"formula_row_bytes": bytes_per_row(self.optimizer, dim), "largest_rows": self.rows_in(capacity)}
+        return values | {"devices_for_target": self.devices_for(TARGET_ROWS, capacity)}
 
 
 def measure(
@@ -86,36 +86,36 @@ def measure(
     training = {"backend": "jax", "distribution": "mirrored", "shard_tables": True}
     training |= {"optimizer": optimizer, "gradient_clip_norm": 5.0}
     with Ours("jax", threads, devices) as ours:
-        found = []
+        replies = []
         for shape in reversed(shapes):
             options = {"embedding_dim": shape.dim, "hidden_units": HIDDEN}
-            found.append(ours.device_memory(MODEL, options, shape, training=training))
+            replies.append(ours.device_memory(MODEL, options, shape, training=training))
 
         def seconds(count: int, warmup: int) -> float:
             return ours.train(MODEL, options, shape, count, training=training, warmup=warmup)["seconds"] / count
 
         count = steps or steps_for(shape.batch / seconds(WARM_UP, WARM_UP), 3.0, shape.batch)
         times = tuple(1000 * seconds(count, 1) for _ in range(rounds))
-    half, whole = (reply["argument_bytes"] + reply["temporary_bytes"] for reply in found)
+    half, whole = (reply["argument_bytes"] + reply["temporary_bytes"] for reply in replies)
     rows = [shape.ids * shape.fields for shape in shapes]
     row = (whole - half) * devices / (rows[0] - rows[1])
     announce(f"{optimizer}, {devices} devices: {whole / MIB:,.0f} MiB each, {times[0]:.1f} ms")
-    return Measured(optimizer, devices, rows[0], whole, found[1]["live_bytes"], row, times)
+    return Measured(optimizer, devices, rows[0], whole, replies[1]["live_bytes"], row, times)
 
 
 def table(results: list[Measured], dim: int, gigabytes: float, title: str, share: float) -> Table:
-    found = Table(title=title, caption=busy_caption(share))
+    result_table = Table(title=title, caption=busy_caption(share))
     columns = ("MiB a device", "live MiB", "bytes a row", "by formula", "rest MiB", "ms a step")
     names = ("optimizer", "devices", *columns, f"million rows in {gigabytes:g} GB each", "devices for 10^9")
     for name in names:
-        found.add_column(name, justify="left" if name == "optimizer" else "right")
+        result_table.add_column(name, justify="left" if name == "optimizer" else "right")
     for result in results:
         numbers = result.as_json(dim, gigabytes * 1e9)
         row = [result.optimizer, str(result.devices), f"{result.device_bytes / MIB:,.1f}"]
         row += [f"{result.live_bytes / MIB:,.1f}", f"{result.row_bytes:.1f}", str(numbers["formula_row_bytes"])]
         row += [f"{result.rest_bytes / MIB:,.1f}", f"{numbers['step_ms']['median']:.1f}"]
-        found.add_row(*row, f"{numbers['largest_rows'] / 1e6:,.0f}", str(numbers["devices_for_target"]))
-    return found
+        result_table.add_row(*row, f"{numbers['largest_rows'] / 1e6:,.0f}", str(numbers["devices_for_target"]))
+    return result_table
 
 
 @command("benchmarks.sharded_tables")

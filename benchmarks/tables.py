@@ -44,8 +44,8 @@ class Growth:
         """The rounds, their medians, the median and the range of large over small, and whether it meets the target."""
         ratio = spread(self.ratios)
         target = TARGET if self.zipf and self.optimizer != DENSE else None
-        found = dataclasses.asdict(self) | {"small_ms": spread(self.small), "large_ms": spread(self.large)}
-        return found | {"ratio": ratio, "target": target, "met": None if target is None else ratio["median"] <= target}
+        values = dataclasses.asdict(self) | {"small_ms": spread(self.small), "large_ms": spread(self.large)}
+        return values | {"ratio": ratio, "target": target, "met": None if target is None else ratio["median"] <= target}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,16 +77,16 @@ class Benchmark:
         for ours, shape in sides:
             trial = self.step_ms(ours, shape, optimizer, zipf, WARM_UP, WARM_UP)
             steps.append(self.steps or steps_for(1000 * shape.batch / trial, self.seconds, shape.batch))
-        found = Growth(optimizer, zipf)
+        growth = Growth(optimizer, zipf)
         for index in range(self.rounds):
             small, large = (
                 self.step_ms(ours, shape, optimizer, zipf, count, 1)
                 for (ours, shape), count in zip(sides, steps, strict=True)
             )
-            found.small.append(small)
-            found.large.append(large)
+            growth.small.append(small)
+            growth.large.append(large)
             announce(f"{name}: round {index + 1} of {self.rounds}: {small:.1f} ms, {large:.1f} ms")
-        return found
+        return growth
 
     def step_ms(self, ours: Ours, shape: Shape, optimizer: str, zipf: float | None, steps: int, warmup: int) -> float:
         hyperparameters = {"hidden_units": HIDDEN, "embedding_dim": shape.dim, "embedding_l2": L2}
@@ -101,17 +101,17 @@ def shape_of(rows: int, fields: int, dim: int, batch: int) -> Shape:
 
 
 def table(growths: list[Growth], rows: tuple[int, int], title: str, share: float) -> Table:
-    found = Table(title=title, caption=busy_caption(share))
+    result_table = Table(title=title, caption=busy_caption(share))
     for name in ("optimizer", "ids", f"ms, {rows[0]:,} rows", f"ms, {rows[1]:,} rows", "ratio", "range", "target", ""):
-        found.add_column(name, justify="left" if name in ("optimizer", "ids", "") else "right")
+        result_table.add_column(name, justify="left" if name in ("optimizer", "ids", "") else "right")
     for growth in growths:
         numbers = growth.as_json()
         ratio, target = numbers["ratio"], numbers["target"]
         row = [growth.optimizer, f"Zipf {growth.zipf}" if growth.zipf else "uniform"]
         row += [f"{numbers['small_ms']['median']:.1f}", f"{numbers['large_ms']['median']:.1f}"]
         row += [f"{ratio['median']:.2f}", f"{ratio['min']:.2f}-{ratio['max']:.2f}"]
-        found.add_row(*row, *([f"{target:.1f}", "met" if numbers["met"] else "missed"] if target else ["", ""]))
-    return found
+        result_table.add_row(*row, *([f"{target:.1f}", "met" if numbers["met"] else "missed"] if target else ["", ""]))
+    return result_table
 
 
 def measure(

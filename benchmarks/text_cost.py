@@ -98,11 +98,11 @@ def _table(measured: list[dict[str, Any]], caption: str) -> Table:
     table = Table(title="ms per sample", caption=caption)
     for name in ("features", "model", "average", "median", "p90", "p95"):
         table.add_column(name, justify="left" if name == "model" else "right")
-    for found in measured:
-        for name, numbers in found["models"].items():
-            table.add_row(str(found["features"]), name, *(f"{value:.2f}" for value in numbers.values()))
-        shallow, numbert = found["bert4ctr over shallow_interaction_n"], found["numbert over bert4ctr"]
-        wanted = TARGETS.get(found["features"])
+    for case in measured:
+        for name, numbers in case["models"].items():
+            table.add_row(str(case["features"]), name, *(f"{value:.2f}" for value in numbers.values()))
+        shallow, numbert = case["bert4ctr over shallow_interaction_n"], case["numbert over bert4ctr"]
+        wanted = TARGETS.get(case["features"])
         least = f" (>= {wanted:g})" if wanted else ""
         table.add_section()
         table.add_row("", f"bert4ctr / shallow_interaction_n (<= {SHALLOW_TARGET:g})", "", f"{shallow:.3f}")

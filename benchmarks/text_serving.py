@@ -109,21 +109,21 @@ class Exports:
 
 def in_turn(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, list[float]]]:
     """Seconds and processor seconds of every call, the calls in turn, after two of each that are not counted."""
-    found: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "cpu_seconds": []} for name in calls}
+    times_of: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "cpu_seconds": []} for name in calls}
     for repeat in range(-WARM_UP, repeats):
         for name, call in calls.items():
             started, cpu = time.perf_counter(), time.process_time()
             call()
             if repeat >= 0:
-                found[name]["seconds"].append(time.perf_counter() - started)
-                found[name]["cpu_seconds"].append(time.process_time() - cpu)
-    return found
+                times_of[name]["seconds"].append(time.perf_counter() - started)
+                times_of[name]["cpu_seconds"].append(time.process_time() - cpu)
+    return times_of
 
 
-def milliseconds(found: dict[str, list[float]]) -> dict[str, float]:
+def milliseconds(times: dict[str, list[float]]) -> dict[str, float]:
     return {
-        "ms": 1000 * statistics.median(found["seconds"]),
-        "cpu_ms": 1000 * statistics.median(found["cpu_seconds"]),
+        "ms": 1000 * statistics.median(times["seconds"]),
+        "cpu_ms": 1000 * statistics.median(times["cpu_seconds"]),
     }
 
 
@@ -149,8 +149,8 @@ def sharing(exports: Exports, servable: Any, candidates: Sequence[int], repeats:
             signature: lambda signature=signature, inputs=inputs: servable.run(signature, inputs)
             for signature, inputs in requests.items()
         }
-        found = in_turn(calls, repeats)
-        each, shared = found["serving_raw"], found["serving_candidates"]
+        times_of = in_turn(calls, repeats)
+        each, shared = times_of["serving_raw"], times_of["serving_candidates"]
         gain = {"gain": ratio(each, shared, "seconds"), "cpu_gain": ratio(each, shared)}
         measured.append(
             {"candidates": count, "each": milliseconds(each), "shared": milliseconds(shared), **gain}
@@ -174,7 +174,7 @@ def fewer_bits(exports: Exports, threads: int, rows: int, repeats: int) -> list[
         for precision, servable in servables.items()
     }
     differences = {name: float(np.abs(call()["ctr"] - exact).max()) for name, call in calls.items()}
-    found = in_turn(calls, repeats)
+    times_of = in_turn(calls, repeats)
     for servable in servables.values():
         servable.close()
     return [
@@ -183,8 +183,8 @@ def fewer_bits(exports: Exports, threads: int, rows: int, repeats: int) -> list[
             "bytes": sum(path.stat().st_size for path in (versions[name] / "variables").iterdir()),
             "encoder_bytes": encoder_bytes(in_precision(exports.model, name)),
             "rows": rows,
-            **milliseconds(found[name]),
-            "over_float32": ratio(found[name], found["float32"]),
+            **milliseconds(times_of[name]),
+            "over_float32": ratio(times_of[name], times_of["float32"]),
             "difference": differences[name],
         }
         for name in PRECISIONS
@@ -237,9 +237,11 @@ def quality(reviews: pathlib.Path, encoder: pathlib.Path, most: int | None) -> l
         logits = tf.function(functools.partial(model, training=False), reduce_retracing=True)
         answers = [(label, tf.sigmoid(logits(inputs))) for inputs, label in batches]
         labels, probabilities = (np.concatenate(values)[:, 0] for values in zip(*answers, strict=True))
-        found = metrics.summarise(labels, probabilities)
-        measured.append({"precision": precision, "encoder_bytes": encoder_bytes(model), **found})
-        announce(f"{precision}: AUC {found['auc']:.5f}, log loss {found['log_loss']:.5f}, {found['examples']:,} rows")
+        summary = metrics.summarise(labels, probabilities)
+        measured.append({"precision": precision, "encoder_bytes": encoder_bytes(model), **summary})
+        announce(
+            f"{precision}: AUC {summary['auc']:.5f}, log loss {summary['log_loss']:.5f}, {summary['examples']:,} rows"
+        )
     return measured
 
 
@@ -267,10 +269,10 @@ def tables(report: dict[str, Any]) -> Group:
         bits.add_column(name, justify="left" if name == "precision" else "right")
     judged = {one["precision"]: one for one in report["quality"]}
     for one in report["precisions"]:
-        found = judged.get(one["precision"])
+        numbers = judged.get(one["precision"])
         cells = [f"{one['bytes'] / 1e6:.1f}", f"{one['encoder_bytes'] / 1e6:.1f}", f"{one['ms']:.1f}"]
         cells += [f"{one['cpu_ms']:.1f}", f"{one['over_float32']:.2f}", f"{one['difference']:.0e}"]
-        cells += [f"{found['auc']:.5f}", f"{found['log_loss']:.5f}"] if found else ["", ""]
+        cells += [f"{numbers['auc']:.5f}", f"{numbers['log_loss']:.5f}"] if numbers else ["", ""]
         bits.add_row(one["precision"], *cells)
     return Group(shared, bits)
 

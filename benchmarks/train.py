@@ -47,12 +47,12 @@ class Comparison:
 
     def as_json(self) -> dict[str, Any]:
         """The rounds, their medians, the ratios' median and range, and whether that median meets the target."""
-        found = dataclasses.asdict(self) | {"ours_samples_per_s": spread(self.ours)}
+        values = dataclasses.asdict(self) | {"ours_samples_per_s": spread(self.ours)}
         if self.theirs:
             ratio, target = spread(self.ratios), TARGETS.get(self.model)
             met = None if target is None else ratio["median"] >= target
-            found |= {"theirs_samples_per_s": spread(self.theirs), "ratio": ratio, "target": target, "met": met}
-        return found
+            values |= {"theirs_samples_per_s": spread(self.theirs), "ratio": ratio, "target": target, "met": met}
+        return values
 
 
 def steps_for(samples_per_s: float, seconds: float, batch: int) -> int:
@@ -92,17 +92,17 @@ class Benchmark:
                 trials[name] = self.theirs(model, peer, TRIAL_STEPS)
                 announce(f"{model}: {name} {trials[name]:,.0f} samples/s in a short round")
         best = max(trials, key=trials.__getitem__, default=None)
-        found = Comparison(model, our_options(model, best, self.shape), best, trials)
-        ours_steps = self.number_of_steps(self.mine(found, TRIAL_STEPS))
+        comparison = Comparison(model, our_options(model, best, self.shape), best, trials)
+        ours_steps = self.number_of_steps(self.mine(comparison, TRIAL_STEPS))
         theirs_steps = self.number_of_steps(trials[best]) if best else 0
         for index in range(self.rounds):
-            found.ours.append(self.mine(found, ours_steps))
-            text = f"{model}: round {index + 1} of {self.rounds}: {found.ours[-1]:,.0f} samples/s"
+            comparison.ours.append(self.mine(comparison, ours_steps))
+            text = f"{model}: round {index + 1} of {self.rounds}: {comparison.ours[-1]:,.0f} samples/s"
             if best:
-                found.theirs.append(self.theirs(model, self.peers[best], theirs_steps))
-                text += f", {best} {found.theirs[-1]:,.0f}"
+                comparison.theirs.append(self.theirs(model, self.peers[best], theirs_steps))
+                text += f", {best} {comparison.theirs[-1]:,.0f}"
             announce(text)
-        return found
+        return comparison
 
     def number_of_steps(self, samples_per_s: float) -> int:
         return self.steps or steps_for(samples_per_s, self.seconds, self.shape.batch)
@@ -120,9 +120,9 @@ class Benchmark:
 
 def table(comparisons: list[Comparison], title: str) -> Table:
     caption = busy_caption(max(comparison.busy for comparison in comparisons))
-    found = Table(title=title, caption=caption)
+    result_table = Table(title=title, caption=caption)
     for name in ("model", "samples/s", "peer", "its samples/s", "ratio", "range", "target", ""):
-        found.add_column(name, justify="left" if name in ("model", "peer", "") else "right")
+        result_table.add_column(name, justify="left" if name in ("model", "peer", "") else "right")
     for comparison in comparisons:
         numbers = comparison.as_json()
         row = [comparison.model, f"{numbers['ours_samples_per_s']['median']:,.0f}"]
@@ -131,8 +131,8 @@ def table(comparisons: list[Comparison], title: str) -> Table:
             row += [comparison.peer, f"{numbers['theirs_samples_per_s']['median']:,.0f}", f"{ratio['median']:.2f}"]
             row += [f"{ratio['min']:.2f}-{ratio['max']:.2f}"]
             row += [f"{target:.1f}", "met" if numbers["met"] else "missed"] if target else ["", ""]
-        found.add_row(*row)
-    return found
+        result_table.add_row(*row)
+    return result_table
 
 
 def chosen_models(text: str | None) -> list[str]:

@@ -65,9 +65,9 @@ def golden_inputs(version: pathlib.Path, signature: str) -> dict[str, np.ndarray
     """The rows that were exported with the version, as `serving_packed` or `serving_raw` takes them."""
     prefix = "packed." if signature == "serving_packed" else "raw."
     with np.load(asset_path(version, Asset.GOLDEN)) as golden:
-        found = {name.removeprefix(prefix): golden[name] for name in golden.files if name.startswith(prefix)}
+        arrays = {name.removeprefix(prefix): golden[name] for name in golden.files if name.startswith(prefix)}
     types = {"S": object, "f": np.float32, "i": np.int32}
-    return {name: value.astype(types[value.dtype.kind]) for name, value in found.items()}
+    return {name: value.astype(types[value.dtype.kind]) for name, value in arrays.items()}
 
 
 # The ways to run -------------------------------------------------------------------------------------------------
@@ -88,15 +88,15 @@ def _tensors(definition: Any) -> tuple[list[str], list[str]]:
 
 def make_callable(version: str, signature: str, session: str) -> Run:
     """Session.make_callable, which is Session.run where there are feeds: the baseline."""
-    found, signatures = _session(version, session)
+    opened, signatures = _session(version, session)
     feeds, fetches = _tensors(signatures[signature])
-    return found.make_callable(fetches, feeds)
+    return opened.make_callable(fetches, feeds)
 
 
 def session_callable(version: str, signature: str, session: str) -> Run:
     """C++'s Session::MakeCallable."""
-    found, signatures = _session(version, session)
-    return _cpp_callable(found, *_tensors(signatures[signature]))
+    opened, signatures = _session(version, session)
+    return _cpp_callable(opened, *_tensors(signatures[signature]))
 
 
 def _cpp_callable(session: Any, feeds: list[str], fetches: list[str]) -> Run:
@@ -114,11 +114,11 @@ def frozen(version: str, signature: str, session: str) -> Run:
     model = tf.saved_model.load(version)
     function = convert_variables_to_constants_v2(model.signatures[signature])
     config = text_format.Parse(session, tf.compat.v1.ConfigProto())
-    found = tf.compat.v1.Session(graph=tf.Graph(), config=config)
-    with found.graph.as_default():
+    opened = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+    with opened.graph.as_default():
         tf.import_graph_def(function.graph.as_graph_def(), name="")
     feeds = sorted(tensor.name for tensor in function.inputs)
-    return _cpp_callable(found, feeds, [tensor.name for tensor in function.outputs])
+    return _cpp_callable(opened, feeds, [tensor.name for tensor in function.outputs])
 
 
 def xla(version: str, signature: str, session: str) -> Run:
@@ -134,8 +134,8 @@ def xla(version: str, signature: str, session: str) -> Run:
         return function(**dict(zip(names, tensors, strict=True)))
 
     def run(*arrays, model=model):  # the variables live as long as the model
-        found = compiled(*[tf.constant(array) for array in arrays])
-        return [found[name].numpy() for name in sorted(found)]
+        outputs = compiled(*[tf.constant(array) for array in arrays])
+        return [outputs[name].numpy() for name in sorted(outputs)]
 
     return run
 

@@ -117,11 +117,11 @@ def marked(mark: str) -> list[int]:
 
     Neither parents nor groups tell as much: a process that is left by its parent has another.
     """
-    wanted, found = f"{MARK}={mark}".encode(), []
+    wanted, processes = f"{MARK}={mark}".encode(), []
     for folder in PROC.iterdir():
         if folder.name.isdigit() and wanted in _read(folder / "environ").split(b"\0"):
-            found.append(int(folder.name))
-    return found
+            processes.append(int(folder.name))
+    return processes
 
 
 def _ticks(number: int) -> int:

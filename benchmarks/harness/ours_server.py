@@ -145,12 +145,12 @@ class Server:
         job = self.prepared(request)
         job.run(1)
         gc.collect()  # of the model before
-        found = job.learner.compiled_step(job.batches[0]).memory_analysis()
+        analysis = job.learner.compiled_step(job.batches[0]).memory_analysis()
         live: collections.Counter = collections.Counter()
         for array in jax.live_arrays():
             for shard in array.addressable_shards:
                 live[shard.device.id] += shard.data.nbytes
-        step = {"argument_bytes": found.argument_size_in_bytes, "temporary_bytes": found.temp_size_in_bytes}
+        step = {"argument_bytes": analysis.argument_size_in_bytes, "temporary_bytes": analysis.temp_size_in_bytes}
         return step | {"live_bytes": max(live.values())}
 
     def prepared(self, request: dict[str, Any]) -> Job:

@@ -64,8 +64,8 @@ class Run:
         return self.rows / self.usage.seconds
 
     def as_json(self) -> dict[str, Any]:
-        found = {"side": self.side, "rule": self.rule, "rows": self.rows, **dataclasses.asdict(self.usage)}
-        return found | {"rows_per_s": self.rows_per_s, "stages": self.stages}
+        values = {"side": self.side, "rule": self.rule, "rows": self.rows, **dataclasses.asdict(self.usage)}
+        return values | {"rows_per_s": self.rows_per_s, "stages": self.stages}
 
 
 def config(rule: Rule, workers: int | None) -> dict[str, Any]:
@@ -143,8 +143,8 @@ def stages(database: pathlib.Path, seconds: float) -> dict[str, float]:
     store = metadata_store.MetadataStore(connection)
     names = {kind.id: kind.name.rpartition(".")[2] for kind in store.get_execution_types()}
     executions = sorted(store.get_executions(), key=lambda execution: execution.create_time_since_epoch)
-    found = {
+    by_stage = {
         names[execution.type_id]: (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000
         for execution in executions
     }
-    return {"start": seconds - sum(found.values())} | found
+    return {"start": seconds - sum(by_stage.values())} | by_stage

@@ -69,8 +69,8 @@ def bulk_inferrer(version: pathlib.Path, examples: pathlib.Path, output: pathlib
     for path in pathlib.Path(result.uri).rglob("*.gz"):
         for record in tf.compat.v1.io.tf_record_iterator(str(path), tf.io.TFRecordOptions("GZIP")):
             answer = prediction_log_pb2.PredictionLog.FromString(record).predict_log.response
-            found = tf.make_ndarray(answer.outputs["ctr"])
-            rows, total = rows + found.size, total + float(found.sum(dtype=np.float64))
+            scores = tf.make_ndarray(answer.outputs["ctr"])
+            rows, total = rows + scores.size, total + float(scores.sum(dtype=np.float64))
     _answer(rows=rows, mean=total / rows)
 
 
@@ -89,10 +89,10 @@ def model(version: pathlib.Path, log: pathlib.Path, rows: int, rounds: int) -> N
     ways = list(itertools.product(sorted({1, cores()}), BATCHES))
     tried = {way: _rate(servable, batches, PACKED_ROWS // 2, *way) for way in ways}
     likely = sorted(ways, key=lambda way: tried[way]["rows_per_s"])[-LIKELY:]
-    found: list[dict[str, Any]] = []
+    rates: list[dict[str, Any]] = []
     for _ in range(rounds):
-        found += [_rate(servable, batches, rows, *way) for way in likely]
-    best = max(found, key=lambda rate: rate["rows_per_s"])
+        rates += [_rate(servable, batches, rows, *way) for way in likely]
+    best = max(rates, key=lambda rate: rate["rows_per_s"])
     _answer(rows=rows, best=best, tried=list(tried.values()))
 
 

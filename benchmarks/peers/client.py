@@ -99,8 +99,8 @@ class Peer(LineProcess):
             sizes = [rows // ids.shape[1]] * ids.shape[1]
         if ids.min() < 0 or (ids.max(axis=0) >= np.asarray(sizes)).any():
             raise ValueError(f"ids should be in [0, size) of their field. Received: ids up to {ids.max(axis=0)}")
-        given, found = self.folder / "weights.npz", self.folder / "logits.npz"
+        given, logits = self.folder / "weights.npz", self.folder / "logits.npz"
         np.savez(given, ids=ids, sizes=np.asarray(sizes), **weights)
-        self.ask({"cmd": "forward", "model": model, "in": str(given), "out": str(found), **options})
-        with np.load(found) as file:
+        self.ask({"cmd": "forward", "model": model, "in": str(given), "out": str(logits), **options})
+        with np.load(logits) as file:
             return file["logits"]

@@ -64,66 +64,69 @@ def model_of(name: str, spec: Spec, common: dict[str, Any]) -> torch.nn.Module:
 
 def cin_weights(model: torch.nn.Module, fields: int) -> dict[str, Weight]:
     """The peer's channels count the previous layer's map first, then x_0's field."""
-    found = {}
+    weights = {}
     for index, (before, convolution) in enumerate(zip(model.cin.field_nums, model.cin.conv1ds, strict=False)):
-        found[f"cin/filter_{index}"] = same(convolution.weight, convolution.out_channels, before, fields)
-        found[f"cin/bias_{index}"] = same(convolution.bias)
-    return found | output(model.cin_linear, "cin_out")
+        weights[f"cin/filter_{index}"] = same(convolution.weight, convolution.out_channels, before, fields)
+        weights[f"cin/bias_{index}"] = same(convolution.bias)
+    return weights | output(model.cin_linear, "cin_out")
 
 
 def cross_weights(model: torch.nn.Module) -> dict[str, Weight]:
     """The layers are slices of two tensors, which are filled layer by layer."""
-    found, kernels, biases = {}, model.crossnet.kernels, model.crossnet.bias
+    weights, kernels, biases = {}, model.crossnet.kernels, model.crossnet.bias
     matrix = kernels.shape[2] > 1
     for index in range(len(kernels)):
         kernel = transposed(kernels[index]) if matrix else same(kernels[index], kernels.shape[1])
-        found[f"cross/kernel_{index}"] = kernel
-        found[f"cross/bias_{index}"] = same(biases[index], biases.shape[1])
-    return found
+        weights[f"cross/kernel_{index}"] = kernel
+        weights[f"cross/bias_{index}"] = same(biases[index], biases.shape[1])
+    return weights
 
 
 def attention_weights(model: torch.nn.Module) -> dict[str, Weight]:
-    found = {}
+    weights = {}
     for index, layer in enumerate(model.int_layers):
-        found[f"attention/query_{index}"] = same(layer.W_Query)
-        found[f"attention/key_{index}"] = same(layer.W_key)
-        found[f"attention/value_{index}"] = same(layer.W_Value)
-        found[f"attention/residual_{index}"] = same(layer.W_Res)
-    return found
+        weights[f"attention/query_{index}"] = same(layer.W_Query)
+        weights[f"attention/key_{index}"] = same(layer.W_key)
+        weights[f"attention/value_{index}"] = same(layer.W_Value)
+        weights[f"attention/residual_{index}"] = same(layer.W_Res)
+    return weights
 
 
 def convolution_weights(model: torch.nn.Module) -> dict[str, Weight]:
-    found = {}
+    weights = {}
     layers = [layer for layer in model.conv_layer.conv_layer if isinstance(layer, torch.nn.Conv2d)]
     for index, layer in enumerate(layers):
         shape = (layer.kernel_size[0], layer.in_channels, layer.out_channels)
-        found[f"conv/kernel_{index}"] = transposed(layer.weight, shape, (2, 1, 0))
-        found[f"conv/bias_{index}"] = same(layer.bias)
-    return found
+        weights[f"conv/kernel_{index}"] = transposed(layer.weight, shape, (2, 1, 0))
+        weights[f"conv/bias_{index}"] = same(layer.bias)
+    return weights
 
 
 def weights_of(name: str, model: torch.nn.Module, spec: Spec) -> dict[str, Weight]:
-    found = {"embedding": stacked([table.weight for table in model.embedding_dict.values()], spec.dim)}
-    found["bias"] = same(model.out.bias)
+    weights = {"embedding": stacked([table.weight for table in model.embedding_dict.values()], spec.dim)}
+    weights["bias"] = same(model.out.bias)
     if name != "pnn":
-        found["linear"] = stacked([table.weight for table in model.linear_model.embedding_dict.values()])
+        weights["linear"] = stacked([table.weight for table in model.linear_model.embedding_dict.values()])
     if name == "afm":
-        found |= {"attention/kernel": same(model.fm.attention_W), "attention/bias": same(model.fm.attention_b)}
-        return found | {"attention/projection": same(model.fm.projection_h), "out/kernel": same(model.fm.projection_p)}
+        weights |= {"attention/kernel": same(model.fm.attention_W), "attention/bias": same(model.fm.attention_b)}
+        return weights | {
+            "attention/projection": same(model.fm.projection_h),
+            "out/kernel": same(model.fm.projection_p),
+        }
     if spec.hidden:
-        found |= linears(list(model.dnn.linears))
+        weights |= linears(list(model.dnn.linears))
     if name == "pnn" and spec.outer:
         kernel = model.outterproduct.kernel  # (d of the second, pairs, d of the first)
-        found["outer/kernel"] = transposed(kernel, (kernel.shape[1], spec.dim, spec.dim), (2, 0, 1))
+        weights["outer/kernel"] = transposed(kernel, (kernel.shape[1], spec.dim, spec.dim), (2, 0, 1))
     if name in ("dcn", "dcn_v2"):
-        found |= cross_weights(model)
+        weights |= cross_weights(model)
     if name == "xdeepfm":
-        found |= cin_weights(model, len(spec.sizes))
+        weights |= cin_weights(model, len(spec.sizes))
     if name == "autoint":
-        found |= attention_weights(model)
+        weights |= attention_weights(model)
     if name == "ccpm":
-        found |= convolution_weights(model)
-    return found | (output(model.dnn_linear) if hasattr(model, "dnn_linear") else {})
+        weights |= convolution_weights(model)
+    return weights | (output(model.dnn_linear) if hasattr(model, "dnn_linear") else {})
 
 
 def build(name: str, spec: Spec, logits: bool) -> Built:

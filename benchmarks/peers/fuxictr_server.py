@@ -40,17 +40,17 @@ LABEL = "label"
 
 def feature_map(spec: Spec) -> FeatureMap:
     """What FuxiCTR's preprocessing would write for categorical fields."""
-    found = FeatureMap("benchmark", ".")
-    found.default_emb_dim = spec.dim
-    found.labels = [LABEL]
-    found.features = OrderedDict(
+    described = FeatureMap("benchmark", ".")
+    described.default_emb_dim = spec.dim
+    described.labels = [LABEL]
+    described.features = OrderedDict(
         (f"f{index}", {"source": "", "type": "categorical", "vocab_size": size})
         for index, size in enumerate(spec.sizes)
     )
-    found.num_fields = found.get_num_fields()
-    found.total_features = sum(spec.sizes)
-    found.set_column_index()
-    return found
+    described.num_fields = described.get_num_fields()
+    described.total_features = sum(spec.sizes)
+    described.set_column_index()
+    return described
 
 
 class Model(BaseModel):
@@ -85,10 +85,10 @@ class Model(BaseModel):
 
     def weights(self) -> dict[str, Weight]:
         """The weights of the layers that the model has."""
-        found: dict[str, Weight] = {}
+        weights: dict[str, Weight] = {}
         for name, layer in self.named_children():
-            found |= WEIGHTS[name](layer, self) if name in WEIGHTS else {}
-        return found
+            weights |= WEIGHTS[name](layer, self) if name in WEIGHTS else {}
+        return weights
 
 
 def tables(layer: FeatureEmbedding) -> list[torch.Tensor]:
@@ -96,8 +96,8 @@ def tables(layer: FeatureEmbedding) -> list[torch.Tensor]:
 
 
 def linear_weights(layer: LogisticRegression) -> dict[str, Weight]:
-    found = {"linear": stacked(tables(layer.embedding_layer))}
-    return found if layer.bias is None else found | {"bias": same(layer.bias)}
+    weights = {"linear": stacked(tables(layer.embedding_layer))}
+    return weights if layer.bias is None else weights | {"bias": same(layer.bias)}
 
 
 def dnn_weights(layer: MLP_Block) -> dict[str, Weight]:
@@ -107,23 +107,23 @@ def dnn_weights(layer: MLP_Block) -> dict[str, Weight]:
 
 def cin_weights(layer: CompressedInteractionNet, fields: int) -> dict[str, Weight]:
     """The peer's channels count x_0's field first, then the previous layer's map."""
-    found, before = {}, fields
+    weights, before = {}, fields
     for index, convolution in enumerate(layer.cin_layer.values()):
         maps = convolution.out_channels
-        found[f"cin/filter_{index}"] = transposed(convolution.weight, (maps, before, fields), (0, 2, 1))
-        found[f"cin/bias_{index}"] = same(convolution.bias)
+        weights[f"cin/filter_{index}"] = transposed(convolution.weight, (maps, before, fields), (0, 2, 1))
+        weights[f"cin/bias_{index}"] = same(convolution.bias)
         before = maps
-    return found | output(layer.fc, "cin_out")
+    return weights | output(layer.fc, "cin_out")
 
 
 def cross_weights(layer: CrossNet | CrossNetV2) -> dict[str, Weight]:
-    found = {}
+    weights = {}
     if isinstance(layer, CrossNetV2):
         return linears(list(layer.cross_layers), "cross")
     for index, cross in enumerate(layer.cross_net):
-        found[f"cross/kernel_{index}"] = same(cross.weight.weight, cross.weight.in_features)
-        found[f"cross/bias_{index}"] = same(cross.bias)
-    return found
+        weights[f"cross/kernel_{index}"] = same(cross.weight.weight, cross.weight.in_features)
+        weights[f"cross/bias_{index}"] = same(cross.bias)
+    return weights
 
 
 def tower_weights(layer: MLP_Block) -> dict[str, Weight]:

@@ -19,7 +19,7 @@ def main(checkpoint: str, file: str) -> None:
     tokens = np.where(mask, random.integers(5, model.config.vocab_size, mask.shape), model.config.pad_token_id)
     segments = mask & (np.arange(17) > 5) & (model.config.type_vocab_size > 1)
     with torch.no_grad():
-        found = model(
+        output = model(
             torch.tensor(tokens),
             attention_mask=torch.tensor(mask.astype(np.int64)),
             token_type_ids=torch.tensor(segments.astype(np.int64)),
@@ -29,8 +29,8 @@ def main(checkpoint: str, file: str) -> None:
         file,
         tokens=tokens.astype(np.int32),
         segments=segments.astype(np.int32),
-        states=torch.stack(found.hidden_states).numpy(),
-        pooled=found.pooler_output.numpy(),
+        states=torch.stack(output.hidden_states).numpy(),
+        pooled=output.pooler_output.numpy(),
     )
 
 

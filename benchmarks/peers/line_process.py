@@ -85,5 +85,5 @@ class LineProcess:
 
 def clean_environment(**more: str) -> dict[str, str]:
     """This process's variables, less those that would mix two Python environments, and `more`."""
-    found = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    return found | more
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    return environment | more

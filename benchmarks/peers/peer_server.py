@@ -62,19 +62,19 @@ class Spec:
         """With the sizes that the weights have."""
 
         def widths(name: str, axis: int) -> tuple[int, ...]:
-            found = []
-            while f"{name}_{len(found)}" in weights:
-                found.append(weights[f"{name}_{len(found)}"].shape[axis])
-            return tuple(found)
+            sizes = []
+            while f"{name}_{len(sizes)}" in weights:
+                sizes.append(weights[f"{name}_{len(sizes)}"].shape[axis])
+            return tuple(sizes)
 
-        found: dict[str, Any] = {"hidden": widths("dnn/kernel", 1), "cin": widths("cin/filter", 0)}
-        found |= {"cross": len(widths("cross/kernel", 0)), "layers": len(widths("attention/query", 0))}
-        found |= {"conv_width": widths("conv/kernel", 0), "conv_filters": widths("conv/kernel", 2)}
+        fields: dict[str, Any] = {"hidden": widths("dnn/kernel", 1), "cin": widths("cin/filter", 0)}
+        fields |= {"cross": len(widths("cross/kernel", 0)), "layers": len(widths("attention/query", 0))}
+        fields |= {"conv_width": widths("conv/kernel", 0), "conv_filters": widths("conv/kernel", 2)}
         if "embedding" in weights:
-            found["dim"] = weights["embedding"].shape[-1]
+            fields["dim"] = weights["embedding"].shape[-1]
         if "attention/kernel" in weights:
-            found["attention"] = weights["attention/kernel"].shape[1]
-        return dataclasses.replace(self, **found)
+            fields["attention"] = weights["attention/kernel"].shape[1]
+        return dataclasses.replace(self, **fields)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +99,8 @@ def same(tensor: torch.Tensor, *shape: int) -> Weight:
 
 def transposed(tensor: torch.Tensor, shape: tuple[int, ...] = (), axes: tuple[int, ...] = (1, 0)) -> Weight:
     """A weight whose axes, permuted by `axes` (and then reshaped), are the peer's: (in, out) -> (out, in)."""
-    found = shape or tuple(tensor.shape[axis] for axis in np.argsort(axes))
-    return Weight(found, (tensor,), lambda value: [value.transpose(axes).reshape(tensor.shape)])
+    stored_shape = shape or tuple(tensor.shape[axis] for axis in np.argsort(axes))
+    return Weight(stored_shape, (tensor,), lambda value: [value.transpose(axes).reshape(tensor.shape)])
 
 
 def stacked(tensors: list[torch.Tensor], *row: int) -> Weight:
@@ -117,18 +117,18 @@ def stacked(tensors: list[torch.Tensor], *row: int) -> Weight:
 
 def linears(layers: list[torch.nn.Linear], name: str = "dnn") -> dict[str, Weight]:
     """`name`/kernel_i (in, out) and `name`/bias_i (out)."""
-    found = {}
+    weights = {}
     for index, layer in enumerate(layers):
-        found[f"{name}/kernel_{index}"] = transposed(layer.weight)
+        weights[f"{name}/kernel_{index}"] = transposed(layer.weight)
         if layer.bias is not None:
-            found[f"{name}/bias_{index}"] = same(layer.bias)
-    return found
+            weights[f"{name}/bias_{index}"] = same(layer.bias)
+    return weights
 
 
 def output(layer: torch.nn.Linear, name: str = "out") -> dict[str, Weight]:
     """`name`/kernel (in, 1) and, where the peer has one, `name`/bias (1)."""
-    found = {f"{name}/kernel": transposed(layer.weight)}
-    return found if layer.bias is None else found | {f"{name}/bias": same(layer.bias)}
+    weights = {f"{name}/kernel": transposed(layer.weight)}
+    return weights if layer.bias is None else weights | {f"{name}/bias": same(layer.bias)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,16 +80,16 @@ def field_aware(tables: torch.nn.ModuleList) -> Weight:
 def weights_of(name: str, model: torch.nn.Module) -> dict[str, Weight]:
     linear = model.first_order_linear
     table = linear.token_embedding_table.embedding.weight
-    found = {"linear": same(table, len(table)), "bias": same(linear.bias)}
+    weights = {"linear": same(table, len(table)), "bias": same(linear.bias)}
     rows = {"embedding": same(model.token_embedding_table.embedding.weight)}
     if name == "fm":
-        return found | rows
+        return weights | rows
     if name == "ffm":
-        return found | {"embedding": field_aware(model.ffm.token_embeddings)}
+        return weights | {"embedding": field_aware(model.ffm.token_embeddings)}
     if name == "fnn":
         hidden = [layer for layer in model.mlp_layers.mlp_layers if isinstance(layer, torch.nn.Linear)]
         return rows | linears(hidden) | output(model.predict_layer)
-    return found
+    return weights
 
 
 def build(name: str, spec: Spec, logits: bool) -> Built:
