@@ -4,8 +4,7 @@ from typing import Any
 
 import keras
 
-from models.checks import require_one_task
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, require_one_task
 from models.feature_map import FeatureMap
 from models.layers.attentional_pooling import AttentionalPooling
 from models.tensors import Inputs, Tensor

@@ -5,8 +5,8 @@ from typing import Any
 
 import keras
 
-from models.checks import require_fields, require_positive
-from models.ctr_model import CTRModel, attention_of
+from models.checks import require_positive
+from models.ctr_model import CTRModel, attention_of, require_fields
 from models.feature_map import FeatureMap
 from models.layers.top_k_self_attention import TopKSelfAttention
 from models.layers.tower import Tower

@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.checks import require_fields, require_positive
-from models.ctr_model import CTRModel, attention_of
+from models.checks import require_positive
+from models.ctr_model import CTRModel, attention_of, require_fields
 from models.feature_map import FeatureMap
 from models.layers.interacting_layer import InteractingLayer
 from models.layers.tower import Tower

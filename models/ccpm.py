@@ -6,8 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.checks import require_fields
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, require_fields
 from models.feature_map import FeatureMap
 from models.layers.k_max_convolution import KMaxConvolution
 from models.layers.tower import Tower

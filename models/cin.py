@@ -5,8 +5,7 @@ from typing import Any
 
 import keras
 
-from models.checks import require_fields
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, require_fields
 from models.feature_map import FeatureMap
 from models.layers.cin import CIN as CINLayer
 from models.tensors import Inputs, Tensor

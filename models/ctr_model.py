@@ -284,3 +284,16 @@ def attention_of(layers: Iterable[keras.layers.Layer], rows: Tensor) -> list[Ten
         rows, attention = layer(rows, return_attention=True)
         maps.append(attention)
     return maps
+
+
+def require_fields(model: str, feature_map: FeatureMap) -> None:
+    """Raises ValueError where the data has no field, only dense features."""
+    if not feature_map.fields:
+        raise ValueError(f"{model} needs at least one field; all features are dense")
+
+
+def require_one_task(model: str, feature_map: FeatureMap) -> None:
+    """Raises ValueError where the data has several labels: the model's interaction is one number."""
+    if len(feature_map.tasks) > 1:
+        tasks = ", ".join(feature_map.tasks)
+        raise ValueError(f"{model} predicts one task; give one label or another model. Received: {tasks}")

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.checks import require_one_task
+from models.ctr_model import require_one_task
 from models.feature_map import FeatureMap
 from models.layers.factorization_machine import FactorizationMachine
 from models.mlp import MLP

@@ -7,8 +7,7 @@ import keras
 from keras import ops
 from keras_rs.layers import DotInteraction
 
-from models.checks import require_fields
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, require_fields
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
 from models.tensors import Inputs, Tensor

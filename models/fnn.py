@@ -6,8 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from models.checks import require_one_task
-from models.ctr_model import CTRModel
+from models.ctr_model import CTRModel, require_one_task
 from models.feature_map import FeatureMap
 from models.layers.dense_embedding import DenseEmbedding
 from models.layers.tower import Tower

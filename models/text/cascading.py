@@ -7,8 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from models.checks import require_one_task
-from models.ctr_model import CTRModel, empty_row
+from models.ctr_model import CTRModel, empty_row, require_one_task
 from models.deepfm import DeepFM
 from models.feature_map import FeatureMap
 from models.layers.field_embedding import FieldEmbedding
