@@ -42,8 +42,10 @@ test-fast: install  ## the quick tests, 3 minutes on 4 cores: while you work
 test: install   ## the tests, 12 minutes on 4 cores: before a change is handed in, and in CI
 	$(pytest) -m "not large"
 
-test-all: install  ## the tests with every case of the large matrices: models x precisions x backends
+test-all: install  ## every case of the large matrices (models x precisions x backends), a long fuzz and a soak
 	$(pytest)
+	$(MAKE) fuzz REQUESTS=20000 GRPC=2000 MINUTES=10
+	$(MAKE) soak MINUTES=5
 
 # URL=http://HOST:PORT GRPC=HOST:PORT: a server that serves the folder of `python -m tests.contract.models FOLDER`.
 # SERVER=/usr/bin/tensorflow_model_server: that binary, started with the tests' flags.

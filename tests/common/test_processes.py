@@ -69,7 +69,7 @@ def imported(_number):
     return "colorsys" in sys.modules
 
 def process_id(_number):
-    time.sleep(0.2)
+    time.sleep(0.5)  # long enough that the other process takes the other one
     return os.getpid()
 
 def refuse(number):
