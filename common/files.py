@@ -67,6 +67,23 @@ def restore_folder(path: pathlib.Path) -> None:
         _former(path).rename(path)
 
 
+def make_unique_folder(path: pathlib.Path) -> pathlib.Path:
+    """Makes a folder `<path>-<8 digits>` for one try of work that a runner may try twice; returns it."""
+    folder = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
+    folder.mkdir()
+    return folder
+
+
+@contextlib.contextmanager
+def temporary_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields a folder of `make_unique_folder`, which is removed with what is left in it when the block ends."""
+    folder = make_unique_folder(path)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _former(path: pathlib.Path) -> pathlib.Path:
     return path.with_name(f".{path.name}.former")
 

@@ -10,6 +10,7 @@ _started = time.monotonic()
 
 
 def announce(text: str) -> None:
+    """Prints a line with the seconds since the program started."""
     print(f"[{time.monotonic() - _started:6.1f}s] {text}", file=sys.stderr, flush=True)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from common.errors import InputError
+from common.processes import start_command
 from pipeline.training.cluster import Cluster, read_cluster
 
 Report = Callable[[dict[str, Any]], None]
@@ -101,13 +102,12 @@ class TrainingProcess:
         self.joined = ""
         self.late = False
         root = str(pathlib.Path(__file__).parents[2])
-        self._process = subprocess.Popen(
+        self._process = start_command(
             [sys.executable, "-m", *command],
             env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": root},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C reaches this process alone
         )
 
     def follow(

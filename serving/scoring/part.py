@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import shutil
-import uuid
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from common.errors import InputError
+from common.files import temporary_folder
 from serving.scoring.folder import SAMPLE, Part, score_columns
 from serving.scoring.rows import Scorer
 from transforms.log.payload import PayloadWriter, payload_schema
@@ -87,19 +86,16 @@ def score_part(
     Raises:
         InputError: the log cannot be read, or the result not be written.
     """
-    fresh = folder / f".{part.name}-{uuid.uuid4()}"  # a runner may try twice
     try:
-        fresh.mkdir()
-        _write(scorer, part, fresh, sample_rate, progress, check)
-        for sample in fresh.glob("sample-*.parquet"):
-            sample.replace(folder / SAMPLE / sample.name.replace("sample", part.name))
-        for suffix in ("jsonl", "json", "parquet"):
-            if (made := fresh / f"part.{suffix}").exists():
-                made.replace(folder / f"{part.name}.{suffix}")
+        with temporary_folder(folder / f".{part.name}") as fresh:
+            _write(scorer, part, fresh, sample_rate, progress, check)
+            for sample in fresh.glob("sample-*.parquet"):
+                sample.replace(folder / SAMPLE / sample.name.replace("sample", part.name))
+            for suffix in ("jsonl", "json", "parquet"):
+                if (made := fresh / f"part.{suffix}").exists():
+                    made.replace(folder / f"{part.name}.{suffix}")
     except OSError as error:
         raise InputError(f"{folder}: the result cannot be written ({error.strerror or error})") from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _write(

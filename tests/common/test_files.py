@@ -1,5 +1,6 @@
 """Files and folders appear whole or not at all, whatever ends the process that writes them."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -9,7 +10,16 @@ import sys
 import numpy as np
 import pytest
 
-from common.files import atomic_folder, atomic_path, restore_folder, write_bytes, write_json, write_text
+from common.files import (
+    atomic_folder,
+    atomic_path,
+    make_unique_folder,
+    restore_folder,
+    temporary_folder,
+    write_bytes,
+    write_json,
+    write_text,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -107,3 +117,19 @@ with atomic_folder(pathlib.Path({str(path)!r})) as unfinished:
         assert names(unfinished) == []  # nothing of the killed one
         (unfinished / "3").touch()
     assert names(path) == ["3"] and names(tmp_path) == ["a"]
+
+
+def test_two_tries_have_folders_of_their_own(tmp_path):
+    first, second = make_unique_folder(tmp_path / "a"), make_unique_folder(tmp_path / "a")
+    assert first.is_dir() and second.is_dir() and first != second
+    assert names(tmp_path) == sorted([first.name, second.name]) and first.name.startswith("a-")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_temporary_folder_is_removed_whatever_happens(tmp_path, fails):
+    with contextlib.suppress(KeyboardInterrupt), temporary_folder(tmp_path / "a") as folder:
+        (folder / "b").touch()
+        assert names(tmp_path) == [folder.name]
+        if fails:
+            raise KeyboardInterrupt
+    assert names(tmp_path) == []

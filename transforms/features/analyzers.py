@@ -54,6 +54,7 @@ class Numbers:
 
     @property
     def variance(self) -> float:
+        """The variance over the rows; 0 without rows."""
         return self.m2 / self.count if self.count else 0.0
 
     def quantiles(self, steps: int) -> np.ndarray:
@@ -271,6 +272,7 @@ class LogCounter:
             numbers.merge(summary.numbers[column])
 
     def summary(self) -> LogSummary:
+        """Returns the summary of the rows that were added."""
         return LogSummary(
             {column: counter.counts() for column, counter in self._values.items()},
             {column: counter.numbers() for column, counter in self._numbers.items()},

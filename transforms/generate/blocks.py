@@ -30,6 +30,7 @@ class Block:
 
     @property
     def rows(self) -> int:
+        """How many rows the block has."""
         return len(self.uniform)
 
 

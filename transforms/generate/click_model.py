@@ -135,6 +135,7 @@ def _terms(spec: LogLayout, model: ClickModel) -> list[Term]:
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Returns 1 / (1 + exp(-logits)) `[N]`."""
     probabilities: np.ndarray = 1.0 / (1.0 + np.exp(-logits))
     return probabilities
 

@@ -30,6 +30,7 @@ class QuantileTable:
 
     @functools.cached_property
     def spread(self) -> bool:
+        """Whether an interval holds several values."""
         return bool((self.width > 1).any())
 
     def values(self, quantile: np.ndarray, within: np.ndarray) -> np.ndarray:
@@ -51,10 +52,12 @@ class _Column:
 
     @property
     def draw_key(self) -> str:
+        """The name of the draws that give the values."""
         return self.follows or self.name
 
     @property
     def missing_key(self) -> str:
+        """The name of the draws that say which rows are empty."""
         return self.missing_group or self.name
 
     @functools.cached_property
@@ -88,10 +91,12 @@ class Categorical(_Column):
 
     @property
     def as_number(self) -> bool:
+        """Whether values are written as numbers."""
         return bool(self.numbers) or self.number_range[1] > 0
 
     @functools.cached_property
     def table(self) -> QuantileTable:
+        """The values by quantile."""
         top = np.asarray(self.top[: self.vocabulary], float)
         rest = np.arange(len(top) + 1, self.vocabulary + 1, dtype=float) ** -self.exponent
         if len(rest):
@@ -108,9 +113,11 @@ class Categorical(_Column):
 
     @property
     def rare_code(self) -> int | None:
+        """The code that rare values share, where there are any."""
         return HEAD_VALUES if self.vocabulary > HEAD_VALUES else None
 
     def code_of(self, values: np.ndarray) -> np.ndarray:
+        """Returns the codes of ranks, int64 `[N]`: the rank, or the rare code."""
         codes: np.ndarray = np.minimum(values, HEAD_VALUES)
         return codes
 
@@ -137,10 +144,12 @@ class Integer(_Column):
 
     @property
     def main_weight(self) -> float:
+        """Weight of the column's main effect relative to the others'."""
         return 1.0
 
     @functools.cached_property
     def table(self) -> QuantileTable:
+        """The values by quantile."""
         edges = np.arange(QUANTILES + 1) / QUANTILES
         positive = np.clip((edges - self.negative - self.zero) / (1.0 - self.negative - self.zero), 0.0, 1.0)
         normal = statistics.NormalDist(self.log_mean, self.log_std)
@@ -158,6 +167,7 @@ class Integer(_Column):
 
     @property
     def rare_code(self) -> int | None:
+        """The code that rare values share, where there are any."""
         return None
 
     def code_of(self, values: np.ndarray) -> np.ndarray:

@@ -156,6 +156,7 @@ class Score:
         self._skipped: list[np.ndarray] = []
 
     def add(self, labels: np.ndarray, probabilities: np.ndarray) -> None:
+        """Adds rows: labels 0 or 1, and probabilities, [N] each."""
         clicked = labels == 1
         self.rows += len(labels)
         self.positives += int(clicked.sum())

@@ -71,6 +71,7 @@ def _hours(hours: np.ndarray) -> pa.Array:
 
 
 def write_options(spec: LogLayout) -> pyarrow.csv.WriteOptions:
+    """Returns how Arrow writes a layout's lines."""
     return pyarrow.csv.WriteOptions(
         include_header=False, delimiter=spec.delimiter, quoting_style="none", batch_size=4096
     )

@@ -86,6 +86,7 @@ class MergeCounts:
 
 
 def parts_of(folder: pathlib.Path, name: str) -> pathlib.Path:
+    """Returns the folder of a table's sums by range."""
     return folder / name / "parts"
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 import shutil
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from common.files import make_unique_folder
 from transforms.kddcup2012.history import History, Total
 from transforms.kddcup2012.layout import IDS, NUMBERS, PARTS, PUBLIC_TEST, TEXTS, TOKEN_TABLES, WEIGHTS
 from transforms.kddcup2012.tables import Lookup, bucket_name, map_arrow, mixed, numbers, present_in
@@ -64,8 +64,7 @@ class Join:
         history = History(*self.history, self.total, self.prior_impressions, self.folds)
         tokens = {name: Lookup(*table) for name, table in self.tokens.items()}
         lines = map_arrow(self.lines / bucket_name(number))
-        folder = self.output / f"{number:05d}-{uuid.uuid4()}"
-        folder.mkdir()
+        folder = make_unique_folder(self.output / f"{number:05d}")
         absent: Counter[str] = Counter()
         rows = 0
         with PayloadWriter(folder, f"{self.stem}-{number:05d}", SCHEMA) as writer:

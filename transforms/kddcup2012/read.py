@@ -57,6 +57,7 @@ class Tally:
     first: str = ""
 
     def add(self, other: "Tally") -> None:
+        """Adds the counts of another range of the file."""
         self.lines += other.lines
         self.rejected += other.rejected
         self.reasons.update(other.reasons)

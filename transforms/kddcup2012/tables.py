@@ -126,6 +126,7 @@ def _rows_of(table: pa.Table, wanted: np.ndarray) -> pa.Table:
 
 
 def bucket_name(bucket: int) -> str:
+    """Returns the file name of a bucket, or of a range."""
     return f"{bucket:05d}.arrow"
 
 

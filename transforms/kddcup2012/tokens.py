@@ -187,9 +187,9 @@ def shared_tokens(first: pa.Array, second: pa.Array) -> pa.Array:
     codes = _Codes(pa.chunked_array([first, second]))
     row, token, _ = codes.pairs()
     size = max(len(codes.tokens), 1)
-    mine, theirs = row < count, row >= count
+    in_first, in_second = row < count, row >= count
     common = np.intersect1d(
-        row[mine] * size + token[mine], (row[theirs] - count) * size + token[theirs], assume_unique=True
+        row[in_first] * size + token[in_first], (row[in_second] - count) * size + token[in_second], assume_unique=True
     )
     shared = np.bincount(common // size, minlength=count).astype(np.float32)
     absent = pc.or_(first.is_null(), second.is_null()).to_numpy(zero_copy_only=False)

@@ -7,7 +7,6 @@ import json
 import pathlib
 import re
 import shutil
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from common.errors import InputError
+from common.files import make_unique_folder
 from common.hashing import splitmix64
 from common.processes import Workers
 from transforms.log.payload import PayloadWriter, payload_files, payload_rows, payload_schema, read_payload
@@ -182,8 +182,7 @@ class _IngestRange:
     scratch: pathlib.Path
 
     def __call__(self, item: NumberedRange) -> IngestedRange:
-        folder = self.scratch / f"{item.number:06d}-{uuid.uuid4()}"
-        folder.mkdir()
+        folder = make_unique_folder(self.scratch / f"{item.number:06d}")
         split = self.spec.data.split
         schema = payload_schema(self.spec)
         lines = rejected = 0

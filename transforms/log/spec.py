@@ -134,6 +134,7 @@ class Data(Section):
 
     @property
     def header_in_file(self) -> bool:
+        """Whether the file's first line is a header."""
         return self.header and self.format != "parquet"
 
 
@@ -181,6 +182,7 @@ class Numeric(_Columns):
 
     @property
     def is_dense(self) -> bool:
+        """Whether the column becomes a dense feature, not a field."""
         return self.transform in ("standardize", "quantile_normalize")
 
 
@@ -339,10 +341,12 @@ class LogSpec(Section):
         return "row" if self.data.format == "parquet" else "line"
 
     def columns_of(self, *kinds: str) -> list[str]:
+        """Returns the columns of the features of some kinds."""
         return [column for feature in self.features if feature.kind in kinds for column in feature.columns]
 
     @property
     def feature_by_column(self) -> dict[str, Feature]:
+        """The feature of each column."""
         return {column: feature for feature in self.features for column in feature.columns}
 
     @property
@@ -382,10 +386,12 @@ class LogSpec(Section):
 
     @property
     def feature_columns(self) -> list[str]:
+        """The columns of all features, in their order."""
         return [column for feature in self.features for column in feature.columns]
 
     @property
     def numeric_columns(self) -> list[str]:
+        """Columns that travel as float32."""
         return self.columns_of("numeric")
 
     @property
@@ -395,4 +401,5 @@ class LogSpec(Section):
 
     @property
     def label_columns(self) -> list[str]:
+        """The columns of the labels, the primary task's first."""
         return list(self.data.labels.values())

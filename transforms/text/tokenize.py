@@ -54,6 +54,7 @@ class TokenLists:
         self._vocabulary = vocabulary
 
     def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the tokens of texts, string [N] -> int32 [N, (tokens)], without special tokens."""
         split = tf.strings.split(texts, self._separator)
         split = tf.ragged.boolean_mask(split, tf.not_equal(split, ""))
         first = len(SPECIAL)
