@@ -48,11 +48,11 @@ def tune_serving(
     from common.progress import announce
     from pipeline.run_folder import check_output
     from serving.layout import find_version
-    from serving.tuning.tune import FLAGS, Load, flags, rows_of_table, tune, write
+    from serving.tuning.tune import FLAGS, ClientLoad, flags, rows_of_table, tune, write
 
     version = find_version(model)
     check_output(output)
-    loads = [Load(count, number) for count in rows for number in clients]
+    loads = [ClientLoad(count, number) for count in rows for number in clients]
     trials = tune(version, signature, loads, seconds, rounds, announce)
     write(trials, loads, version, signature, output)
     found = Table(title=f"{model}, {signature}: rows/s (median / 99th percentile in ms)")

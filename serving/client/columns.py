@@ -17,7 +17,7 @@ Inputs: TypeAlias = Mapping[str, Column] | pa.RecordBatch | pa.Table
 
 
 def to_arrays(inputs: Inputs) -> dict[str, np.ndarray]:
-    """Arrays by input: float32 with NaN, bytes objects with b"" where a value is missing (null, None).
+    """Returns arrays by input: float32 with NaN, bytes objects with b"" where a value is missing (null, None).
 
     Lists and Arrow arrays of numbers become float32, as the columns of `serving_raw` are; numpy arrays keep their type,
     but for float64, which becomes float32, and text, which becomes bytes.
@@ -88,13 +88,13 @@ def _bytes(value: Any) -> bytes:
 
 
 def predict_body(signature_name: str, arrays: Mapping[str, np.ndarray]) -> bytes:
-    """The body of a columnar predict request; NaN and Infinity travel as tokens (contract J4)."""
+    """Returns the body of a columnar predict request; NaN and Infinity travel as tokens (contract J4)."""
     body = {"signature_name": signature_name, "inputs": {name: _column(values) for name, values in arrays.items()}}
     return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _column(values: np.ndarray) -> Any:
-    """What orjson writes as the column."""
+    """Returns what orjson writes as the column."""
     if values.dtype == object:
         return _texts(values.tolist())
     values = np.ascontiguousarray(values)
@@ -121,7 +121,7 @@ def _text(value: bytes) -> str | dict[str, str]:
 
 
 def read_json(body: bytes) -> Any:
-    """An answer, NaN and Infinity included. Raises ValueError."""
+    """Parses an answer, NaN and Infinity included. Raises ValueError."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -129,7 +129,7 @@ def read_json(body: bytes) -> Any:
 
 
 def read_output(values: Any) -> np.ndarray:
-    """An output: floats as float32, texts as bytes objects. Raises ValueError where it is no tensor."""
+    """Returns an output: floats as float32, texts as bytes objects. Raises ValueError where it is no tensor."""
     array = np.asarray(values)
     if array.dtype.kind == "f":
         return array.astype(np.float32)
@@ -147,5 +147,5 @@ def _from_text(value: Any) -> bytes:
 
 
 def is_named(outputs: Any) -> bool:
-    """Whether an answer's outputs are several, by name; of a single one TF Serving leaves the name out (O2)."""
+    """Returns whether an answer's outputs are several, by name; TF Serving leaves out the name of a single one (O2)."""
     return isinstance(outputs, dict) and set(outputs) != {"b64"}

@@ -32,10 +32,11 @@ class LabelSplit:
 
     @classmethod
     def parse(cls, text: str) -> "LabelSplit":
-        """'stable=95,canary=5' -> the split. Raises InputError for any other form."""
+        """Parses 'stable=95,canary=5'. Raises InputError for any other form."""
         weights: dict[str, float] = {}
         for part in text.split(","):
             label, _, weight = (piece.strip() for piece in part.partition("="))
+            number: float | None
             try:
                 number = float(weight)
             except ValueError:
@@ -46,7 +47,7 @@ class LabelSplit:
         return cls(weights)
 
     def choose(self, key: Key | None = None) -> str:
-        """The label for one request: by the hash of a key (a user's id), or by chance where there is none."""
+        """Returns the label for one request, by the hash of a key (a user's id), or by chance where there is none."""
         point = (random.random() if key is None else _hashed(key)) * sum(self.weights.values())
         for label, weight in self.weights.items():
             if point < weight:
@@ -56,7 +57,7 @@ class LabelSplit:
 
 
 def _hashed(key: Key) -> float:
-    """Uniform in [0, 1), the same in every process; 7 and "7" are one key."""
+    """Returns a number of [0, 1), uniform over the keys, the same in every process; 7 and "7" are one key."""
     text = key if isinstance(key, bytes) else str(key).encode()
     digest = hashlib.blake2b(text, digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53

@@ -59,11 +59,11 @@ class ServedLabels:
         self.current()
 
     def current(self) -> ModelConfig:
-        """The model's part of the file."""
+        """Returns the model's part of the file."""
         return _find(read_config(self._file), self._model, self._file)
 
     def previous(self) -> ModelConfig | None:
-        """What it was before the last change, None where nothing is kept."""
+        """Returns the model's part before the last change, None where nothing is kept."""
         if not self._previous.exists():
             return None
         return next((one for one in _models(read_config(self._previous)) if one.name == self._model), None)
@@ -131,18 +131,18 @@ class ServedLabels:
         return {one.version for one in self._client.status() if one.state == "AVAILABLE"}
 
     def _in_use(self, current: ModelConfig) -> set[int]:
-        """The versions that requests go to."""
+        """Returns the versions that requests go to."""
         return set(current.version_labels.values()) or self._loaded(current)
 
     def _loaded(self, current: ModelConfig) -> set[int]:
-        """The versions that the policy has loaded, as far as can be known."""
+        """Returns the versions that the policy has loaded, as far as can be known."""
         policy = current.model_version_policy
         if policy.HasField("specific"):
             return set(policy.specific.versions)
         if self._client:
             return self._available()
-        found = [int(path.name) for path in versions(pathlib.Path(current.base_path))]
-        return set(found if policy.HasField("all") else found[-max(policy.latest.num_versions, 1) :])
+        numbers = [int(path.name) for path in versions(pathlib.Path(current.base_path))]
+        return set(numbers if policy.HasField("all") else numbers[-max(policy.latest.num_versions, 1) :])
 
     # What is done ----------------------------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class ServedLabels:
 
     @contextlib.contextmanager
     def _undone_on_failure(self) -> Iterator[None]:
-        """The file as it was; a server that has taken a part of a change is told so."""
+        """Restores the file where the block fails; a server that may have taken a part of the change gets it too."""
         before = self._file.read_text()
         try:
             yield
@@ -179,18 +179,18 @@ class ServedLabels:
         assert self._client
         deadline = time.monotonic() + self._wait_seconds
         while True:
-            found = self._client.status()
-            left = needed - {one.version for one in found if one.state == "AVAILABLE"}
+            statuses = self._client.status()
+            left = needed - {one.version for one in statuses if one.state == "AVAILABLE"}
             if not left:
                 return
-            failed = [one for one in found if one.version in left and one.error_code != "OK"]
+            failed = [one for one in statuses if one.version in left and one.error_code != "OK"]
             if any(one not in before for one in failed):  # an older failure may be overcome
                 raise InputError(
                     f"{self._client.address}: version {failed[0].version} of model {self._model} did not load "
                     f"({one_line(failed[0].error_message, 300)}); no label has moved"
                 )
             if time.monotonic() > deadline:
-                states = {one.version: f"{one.state} {one_line(one.error_message, 300)}".strip() for one in found}
+                states = {one.version: f"{one.state} {one_line(one.error_message, 300)}".strip() for one in statuses}
                 raise InputError(
                     f"{self._client.address}: version {min(left)} of model {self._model} is "
                     f"{states.get(min(left), 'not known')} after {self._wait_seconds:g} s, and a label may only point "
@@ -203,9 +203,9 @@ class ServedLabels:
             return
         deadline = time.monotonic() + self._wait_seconds
         for label, version in target.version_labels.items():
-            while (found := self._asked(label)) != version:
+            while (pointed_at := self._asked(label)) != version:
                 if time.monotonic() > deadline:
-                    shown = "unknown" if found is None else f"at version {found}"
+                    shown = "unknown" if pointed_at is None else f"at version {pointed_at}"
                     raise InputError(
                         f"{self._client.address}: {self._file} is written, but label '{label}' is still {shown} after "
                         f"{self._wait_seconds:g} s; {self._advice()}"
@@ -226,12 +226,13 @@ class ServedLabels:
 
 
 def read_config(file: pathlib.Path) -> ModelServerConfig:
-    """A model config file.
+    """Reads a model config file.
 
     Raises:
         InputError: it cannot be read, or is of another form.
     """
-    return read_text_proto(file, ModelServerConfig(), _FORM)
+    config: ModelServerConfig = read_text_proto(file, ModelServerConfig(), _FORM)
+    return config
 
 
 def _models(config: ModelServerConfig) -> list[ModelConfig]:
@@ -239,11 +240,11 @@ def _models(config: ModelServerConfig) -> list[ModelConfig]:
 
 
 def _find(config: ModelServerConfig, model: str, file: pathlib.Path) -> ModelConfig:
-    found = [one for one in _models(config) if one.name == model]
-    if len(found) != 1:
+    entries = [one for one in _models(config) if one.name == model]
+    if len(entries) != 1:
         names = ", ".join(one.name for one in _models(config)) or "none"
-        raise InputError(f"{file}: model '{model}' is {'listed twice' if found else 'not in it'}; it has {names}")
-    return found[0]
+        raise InputError(f"{file}: model '{model}' is {'listed twice' if entries else 'not in it'}; it has {names}")
+    return entries[0]
 
 
 def _with_labels(entry: ModelConfig, labels: Mapping[str, int]) -> ModelConfig:
@@ -255,7 +256,7 @@ def _with_labels(entry: ModelConfig, labels: Mapping[str, int]) -> ModelConfig:
 
 
 def _with_loaded(entry: ModelConfig, loaded: Collection[int]) -> ModelConfig:
-    """The policy `latest` would drop a labelled version when a newer one is pushed; `specific` keeps it."""
+    """Returns the entry with the policy `specific`: `latest` would drop a labelled version for a newer one."""
     changed = ModelConfig()
     changed.CopyFrom(entry)
     if not entry.model_version_policy.HasField("all"):
@@ -264,7 +265,7 @@ def _with_loaded(entry: ModelConfig, loaded: Collection[int]) -> ModelConfig:
 
 
 def _write(file: pathlib.Path, text: str, like: pathlib.Path | None = None) -> None:
-    """In one rename; with the permissions that the file has, for the server may run as another user."""
+    """Writes in one rename, with the permissions that the file has: the server may run as another user."""
     with atomic_path(file) as unfinished, open(unfinished, "w") as output:
         shutil.copymode(like or file, unfinished)
         output.write(text)

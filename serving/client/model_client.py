@@ -1,9 +1,8 @@
 """What the clients over REST and gRPC have in common."""
 
 import abc
-import contextlib
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,7 +16,7 @@ LONGEST_WAIT_SECONDS = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Target:
+class VersionChoice:
     """Which version is asked: a number, what a label points at, or the newest."""
 
     version: int | None = None
@@ -54,7 +53,7 @@ class VersionStatus:
     error_message: str = ""
 
 
-class ModelClient(contextlib.AbstractContextManager, abc.ABC):
+class ModelClient(abc.ABC):
     """A client of one model; several threads may use it at once.
 
     Args:
@@ -63,7 +62,7 @@ class ModelClient(contextlib.AbstractContextManager, abc.ABC):
         split: Labels that requests are divided between where a call names neither version nor label.
     """
 
-    def __init__(self, address: str, target: Target, split: LabelSplit | None):
+    def __init__(self, address: str, target: VersionChoice, split: LabelSplit | None):
         self.address = address
         self.split = split
         self._target = target
@@ -77,7 +76,7 @@ class ModelClient(contextlib.AbstractContextManager, abc.ABC):
         label: str | None = None,
         key: Key | None = None,
     ) -> dict[str, np.ndarray]:
-        """The outputs by name (task -> float32 [N]), the same over REST and gRPC.
+        """Returns the outputs by name (task -> float32 [N]), the same over REST and gRPC.
 
         Args:
             inputs: Columns of raw rows for `serving_raw`, the arrays `ids` and `dense` for `serving_packed`, serialized
@@ -102,36 +101,39 @@ class ModelClient(contextlib.AbstractContextManager, abc.ABC):
         label: str | None = None,
         key: Key | None = None,
     ) -> Answer:
-        """As predict, with what answered."""
+        """Returns what `predict` returns, and which label and version answered."""
         target = self._chosen(version, label, key)
         return self._predict(to_arrays(inputs), signature_name, target)
 
-    def _chosen(self, version: int | None, label: str | None, key: Key | None = None) -> Target:
+    def _chosen(self, version: int | None, label: str | None, key: Key | None = None) -> VersionChoice:
         if version is not None or label is not None:
-            return Target(version, label)
-        return Target(label=self.split.choose(key)) if self.split else self._target
+            return VersionChoice(version, label)
+        return VersionChoice(label=self.split.choose(key)) if self.split else self._target
 
     def version_of(self, label: str | None = None) -> int:
-        """The version that a label points at now, or that is asked where there is none."""
+        """Returns the version that a label points at now, or that is asked where there is none."""
         return int(self.metadata(label=label)["model_spec"]["version"])
 
     def metadata(self, *, version: int | None = None, label: str | None = None) -> dict[str, Any]:
-        """The signatures of a version, as TF Serving's REST API writes them (M1)."""
-        return self._metadata(Target(version, label) if (version, label) != (None, None) else self._target)
+        """Returns the signatures of a version, as TF Serving's REST API writes them (M1)."""
+        return self._metadata(VersionChoice(version, label) if (version, label) != (None, None) else self._target)
 
     @abc.abstractmethod
     def status(self) -> list[VersionStatus]:
-        """All versions that the server has seen, newest first."""
+        """Returns all versions that the server has seen, newest first."""
 
     @abc.abstractmethod
     def close(self) -> None:
         """Closes the connections."""
 
     @abc.abstractmethod
-    def _predict(self, arrays: dict[str, np.ndarray], signature_name: str, target: Target) -> Answer: ...
+    def _predict(self, arrays: dict[str, np.ndarray], signature_name: str, target: VersionChoice) -> Answer: ...
 
     @abc.abstractmethod
-    def _metadata(self, target: Target) -> dict[str, Any]: ...
+    def _metadata(self, target: VersionChoice) -> dict[str, Any]: ...
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -20,7 +20,7 @@ from serving.client.model_client import (
     TIMEOUT_SECONDS,
     Answer,
     ModelClient,
-    Target,
+    VersionChoice,
     VersionStatus,
 )
 
@@ -69,7 +69,9 @@ class RestClient(ModelClient):
         if (label or split) and (parts["version"] or parts["label"]):
             raise InputError(f"{url}: it names a version or a label already; leave that out of the URL")
         named = urllib.parse.unquote(parts["label"]) if parts["label"] else label
-        super().__init__(url.rstrip("/"), Target(int(parts["version"]) if parts["version"] else None, named), split)
+        super().__init__(
+            url.rstrip("/"), VersionChoice(int(parts["version"]) if parts["version"] else None, named), split
+        )
         self._path = parsed.path or ""
         self._timeout = timeout
         self._retries = retries
@@ -80,26 +82,26 @@ class RestClient(ModelClient):
         self._pool.close()
 
     def status(self) -> list[VersionStatus]:
-        found = self._call("GET", self._path)
+        answer = self._call("GET", self._path)
         try:
             return [
                 VersionStatus(int(one["version"]), one["state"], status["error_code"], status["error_message"])
-                for one in found["model_version_status"]
+                for one in answer["model_version_status"]
                 for status in [one["status"]]
             ]
         except (LookupError, TypeError, ValueError) as error:
             raise InputError(f"{self.address}: the answer is no status; is this TF Serving's REST API?") from error
 
-    def _metadata(self, target: Target) -> dict[str, Any]:
-        found = self._call("GET", f"{self._url_of(target)}/metadata")
-        if "metadata" not in found or "model_spec" not in found:
+    def _metadata(self, target: VersionChoice) -> dict[str, Any]:
+        answer = self._call("GET", f"{self._url_of(target)}/metadata")
+        if "metadata" not in answer or "model_spec" not in answer:
             raise InputError(f"{self.address}: the answer is no metadata; is this TF Serving's REST API?")
-        return found
+        return answer
 
-    def _predict(self, arrays: dict[str, np.ndarray], signature_name: str, target: Target) -> Answer:
+    def _predict(self, arrays: dict[str, np.ndarray], signature_name: str, target: VersionChoice) -> Answer:
         label = target.label
         if self._say_version and target.version is None:
-            target = Target(int(self._metadata(target)["model_spec"]["version"]))
+            target = VersionChoice(int(self._metadata(target)["model_spec"]["version"]))
         answer = self._call("POST", f"{self._url_of(target)}:predict", predict_body(signature_name, arrays))
         if "outputs" not in answer:
             raise InputError(f"{self.address}: the answer has no 'outputs'; is this TF Serving's REST API?")
@@ -111,8 +113,8 @@ class RestClient(ModelClient):
             raise InputError(f"{self.address}: the answer holds no tensor ({error})") from error
         return Answer(tensors, label, target.version)
 
-    def _only_output(self, signature_name: str, target: Target) -> str:
-        """The name of a signature's output, asked once: with a single one the answer leaves it out (O2)."""
+    def _only_output(self, signature_name: str, target: VersionChoice) -> str:
+        """Returns the name of a signature's output, asked once: with a single one the answer leaves it out (O2)."""
         if signature_name not in self._only_outputs:
             metadata = self._metadata(target)["metadata"]
             try:
@@ -124,7 +126,7 @@ class RestClient(ModelClient):
                 ) from error
         return self._only_outputs[signature_name]
 
-    def _url_of(self, target: Target) -> str:
+    def _url_of(self, target: VersionChoice) -> str:
         if target.version is not None:
             return f"{self._path}/versions/{target.version}"
         return (
@@ -195,7 +197,7 @@ class RestClient(ModelClient):
 
 
 def _retry_after(response: urllib3.BaseHTTPResponse) -> float:
-    """The seconds that the server asks to wait, 0 where it does not say."""
+    """Returns the seconds that the server asks to wait, 0 where it does not say."""
     try:
         return urllib3.Retry().get_retry_after(response) or 0.0
     except exceptions.InvalidHeader:

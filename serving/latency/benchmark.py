@@ -11,12 +11,12 @@ from tensorflow.core.protobuf import config_pb2
 from common.errors import InputError
 from serving.assets import read_log_spec
 from serving.latency.generators import Generators
-from serving.latency.in_process import Session, loader_call, measure_calls, saved_model_call
-from serving.latency.requests import BODIES, KINDS, Rows, read_rows
+from serving.latency.in_process import Call, Session, loader_call, measure_calls, saved_model_call
+from serving.latency.requests import BODIES, KINDS, RequestRows, read_rows
 from serving.latency.responder import responder, sized
-from serving.latency.sample import Sample, summarise
+from serving.latency.sample import LatencySample, summarise
 from serving.latency.settings import Settings
-from serving.latency.target import Target, compare
+from serving.latency.target import ServerTarget, compare
 from serving.layout import find_version
 from serving.loader import Servable
 
@@ -32,7 +32,7 @@ RATIO_KINDS = ("rest_columnar", "grpc_packed")
 RATIO_CLIENTS, RATIO_ROWS = 8, 100
 
 
-class Model:
+class MeasuredModel:
     """A model in this process, and real rows for it.
 
     Args:
@@ -57,7 +57,7 @@ class Model:
         self.task = next(iter(read_log_spec(self.version).data.labels))
         self.config = config
         self.servable = Servable(self.version, config=config)
-        self.rows: Rows = read_rows(self.version, self.servable, log, most_rows * BODIES)
+        self.rows: RequestRows = read_rows(self.version, self.servable, log, most_rows * BODIES)
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, "version": self.version.name, "path": str(self.version), "rows": self.rows.count}
@@ -79,9 +79,9 @@ class Cell:
     kind: str
     rows: int
     concurrency: int
-    measure: Callable[[float], Sample]
+    measure: Callable[[float], LatencySample]
     rate: float | None = None
-    samples: list[Sample] = dataclasses.field(default_factory=list)
+    samples: list[LatencySample] = dataclasses.field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         loop = {"loop": "closed"} if self.rate is None else {"loop": "open", "rate_per_s": self.rate}
@@ -89,7 +89,7 @@ class Cell:
         return about | summarise(self.samples, self.rows)
 
 
-class Benchmark:
+class LatencyBenchmark:
     """One model at one server. What is measured stays in `cells` when it is interrupted.
 
     Args:
@@ -103,8 +103,8 @@ class Benchmark:
 
     def __init__(
         self,
-        model: Model,
-        target: Target,
+        model: MeasuredModel,
+        target: ServerTarget,
         settings: Settings,
         generators: Generators,
         whole: bool,
@@ -145,7 +145,7 @@ class Benchmark:
         }
 
     def _check(self, kind: str) -> bool:
-        """Does the server answer requests of the kind, and with what the model says here?"""
+        """Returns whether the server answers requests of the kind with what the model says in this process."""
         try:
             endpoint = self._target.endpoint(kind)
             for rows in self._settings.rows:
@@ -168,7 +168,7 @@ class Benchmark:
     # Closed loop ----------------------------------------------------------------------------------------------------
 
     def _closed_cells(self, kinds: Sequence[str]) -> Iterator[Cell]:
-        """Call, then request, of the same rows and clients: what is compared lies close in time."""
+        """Yields calls, then requests, of the same rows and clients: what is compared lies close in time."""
         session = Session(self._model.version, self._model.config)
         calls = {name: (session.call(signature), signature) for name, signature in CALLS.items()}
         calls[LOADER] = loader_call(self._model.servable, "serving_packed"), "serving_packed"
@@ -187,16 +187,16 @@ class Benchmark:
                 cells += [Cell(kind, rows, clients, self._requests(kind, rows, clients)) for kind in kinds]
                 yield from sorted(cells, key=lambda cell: cell.kind not in ("call_packed", *RATIO_KINDS))
 
-    def _call(self, call: Callable, signature: str, rows: int, threads: int) -> Callable[[float], Sample]:
+    def _call(self, call: Call, signature: str, rows: int, threads: int) -> Callable[[float], LatencySample]:
         batches = self._model.rows.inputs(signature, rows)
         return lambda seconds: measure_calls(call, batches, threads, self._settings.warm_up, seconds)
 
-    def _requests(self, kind: str, rows: int, clients: int) -> Callable[[float], Sample]:
+    def _requests(self, kind: str, rows: int, clients: int) -> Callable[[float], LatencySample]:
         endpoint, bodies = self._target.endpoint(kind), self._body(kind, rows)
         return lambda seconds: self._generators.closed(endpoint, bodies, clients, self._settings.warm_up, seconds)
 
     def _warm(self, cells: Sequence[Cell]) -> None:
-        """Every kind and number of rows at its most clients, uncounted: first calls allocate and start threads."""
+        """Runs every kind and number of rows at its most clients, uncounted: first calls allocate and start threads."""
         most: dict[tuple[str, int], Cell] = {}
         for cell in cells:
             most[cell.kind, cell.rows] = max(cell, most.get((cell.kind, cell.rows), cell), key=lambda c: c.concurrency)
@@ -224,7 +224,7 @@ class Benchmark:
                     cell.samples.append(cell.measure(plan.seconds))
                     self.cells.append(cell)
 
-    def _arrivals(self, kind: str, rows: int, rate: float) -> Callable[[float], Sample]:
+    def _arrivals(self, kind: str, rows: int, rate: float) -> Callable[[float], LatencySample]:
         plan = self._settings.open_loop
         assert plan
         endpoint, bodies, most = self._target.endpoint(kind), self._body(kind, rows), plan.connections
@@ -232,9 +232,9 @@ class Benchmark:
         return lambda seconds: self._generators.open(endpoint, bodies, most, rate, warm_up, seconds)
 
 
-def ceilings(model: Model, settings: Settings, generators: Generators) -> list[dict[str, Any]]:
-    """What the generators reach with a server that does nothing: requests and answers as long as real ones."""
-    found = []
+def ceilings(model: MeasuredModel, settings: Settings, generators: Generators) -> list[dict[str, Any]]:
+    """Measures what the generators reach with a server that does nothing, requests and answers as long as real ones."""
+    cells = []
     for kind in [kind for kind in RATIO_KINDS if kind in settings.kinds]:
         with responder(KINDS[kind].protocol) as endpoint:
             for rows in settings.rows:
@@ -242,5 +242,5 @@ def ceilings(model: Model, settings: Settings, generators: Generators) -> list[d
                 for clients in settings.concurrency:
                     sample = generators.closed(answers, bodies, clients, settings.warm_up, CEILING_SECONDS)
                     about = {"kind": kind, "rows": rows, "concurrency": clients, "loop": "closed"}
-                    found.append(about | summarise([sample], rows))
-    return found
+                    cells.append(about | summarise([sample], rows))
+    return cells

@@ -1,23 +1,35 @@
-"""One generator at work."""
+"""What one generator process does with a load."""
 
 import contextlib
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from serving.latency import grpc_load, rest_load
 from serving.latency.load import Load, soon
-from serving.latency.sample import Recorder, Sample
+from serving.latency.sample import LatencySample, Recorder
 
 
-def drive(load: Load, bodies: list[bytes], start: Callable[[], float] = soon) -> Sample:
-    """Sends the bodies in turn, from this process, and measures.
+class LoadDriver(Protocol):
+    """What sends requests over one protocol: RestDriver, GrpcDriver."""
+
+    def run(self, bodies: list[bytes], begin: float, recorder: Recorder) -> None:
+        """Sends the bodies in turn from `begin` (of time.perf_counter) until the recorder closes."""
+
+    def close(self) -> None:
+        """Closes the connections."""
+
+
+def drive(load: Load, bodies: list[bytes], start: Callable[[], float] = soon) -> LatencySample:
+    """Sends the bodies in turn, from this process, and returns what was measured.
 
     Args:
-        load: How.
+        load: How many, how fast, for how long.
         bodies: Request bodies: JSON, or serialized messages.
-        start: Called once all is connected; when to begin.
+        start: Called once all is connected; returns when to begin.
     """
-    driver = rest_load.Driver(load) if load.endpoint.protocol == "rest" else grpc_load.Driver(load)
+    is_rest = load.endpoint.protocol == "rest"
+    driver: LoadDriver = rest_load.RestDriver(load) if is_rest else grpc_load.GrpcDriver(load)
     with contextlib.closing(driver):
         begin = start()
         opens = begin + load.warm_up

@@ -9,12 +9,12 @@ from typing import Any
 
 from common.processes import child_process
 from serving.latency.load import Endpoint, Load, poisson, soon
-from serving.latency.sample import Sample, together
+from serving.latency.sample import LatencySample, together
 
 PATIENCE = 60.0  # seconds past the end of a load after which a generator is taken for dead
 
 
-class Generators(contextlib.AbstractContextManager):
+class Generators(contextlib.AbstractContextManager["Generators"]):
     """Generator processes; a closed loop's clients are spread over them, an open loop's rate is divided.
 
     Args:
@@ -34,8 +34,8 @@ class Generators(contextlib.AbstractContextManager):
 
     def closed(
         self, endpoint: Endpoint, bodies: Sequence[bytes], clients: int, warm_up: float, seconds: float
-    ) -> Sample:
-        """`clients` requests on their way at all times."""
+    ) -> LatencySample:
+        """Measures with `clients` requests on their way at all times."""
         shares = [clients // len(self._pipes) + (i < clients % len(self._pipes)) for i in range(len(self._pipes))]
         return self._run(bodies, [Load(endpoint, share, warm_up, seconds) for share in shares if share])
 
@@ -48,8 +48,8 @@ class Generators(contextlib.AbstractContextManager):
         warm_up: float,
         seconds: float,
         timeout: float = 30.0,
-    ) -> Sample:
-        """Requests at `rate` a second on average, at Poisson times, whether the server keeps up or not."""
+    ) -> LatencySample:
+        """Measures requests at `rate` a second on average, at Poisson times, whether the server keeps up or not."""
         count = min(len(self._pipes), connections)
         loads = []
         for _ in range(count):
@@ -57,7 +57,7 @@ class Generators(contextlib.AbstractContextManager):
             loads.append(Load(endpoint, connections // count, warm_up, seconds, arrivals, timeout))
         return self._run(bodies, loads)
 
-    def _run(self, bodies: Sequence[bytes], loads: list[Load]) -> Sample:
+    def _run(self, bodies: Sequence[bytes], loads: list[Load]) -> LatencySample:
         pipes = self._pipes[: len(loads)]
         for pipe, load in zip(pipes, loads, strict=True):
             pipe.send((load, list(bodies)))
@@ -72,14 +72,14 @@ class Generators(contextlib.AbstractContextManager):
     def _answer(self, pipe: Connection, seconds: float) -> Any:
         if not pipe.poll(max(0.0, seconds) + PATIENCE):
             raise RuntimeError("a load generator does not end")
-        found = pipe.recv()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        answer = pipe.recv()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
 
 def _work(pipe: Connection) -> None:
-    """A generator's life: loads in, samples out, until the pipe closes."""
+    """Drives the loads that come through the pipe and sends back their samples, until it closes."""
     from serving.latency.drive import drive  # loads what it sends with: here, before the first load
 
     gc.disable()
@@ -90,7 +90,7 @@ def _work(pipe: Connection) -> None:
 
             def start() -> float:
                 pipe.send(None)
-                return pipe.recv()
+                return float(pipe.recv())
 
             gc.collect()
             gc.freeze()

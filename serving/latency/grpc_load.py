@@ -22,8 +22,8 @@ PAUSE = 0.05  # where nothing answers
 CONNECT_SECONDS = 2.0
 
 
-class Driver:
-    """See load.drive; connects at once, where something listens."""
+class GrpcDriver:
+    """Sends a load over gRPC; connects at once, where something listens."""
 
     def __init__(self, load: Load):
         self._load = load

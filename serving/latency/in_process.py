@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
 from common.sessions import load_session
-from serving.latency.sample import Recorder, Sample
+from serving.latency.sample import LatencySample, Recorder
 from serving.loader import Servable
 
 Arrays = dict[str, np.ndarray]
@@ -31,7 +31,7 @@ class Session:
         self._session, self._signatures = load_session(version, config)
 
     def call(self, signature: str) -> Call:
-        """A function of the signature's inputs by name; all of its outputs, in the order of their names."""
+        """Returns a function of the signature's inputs by name; it gives all outputs, in the order of their names."""
         definition = self._signatures[signature]
         names = sorted(definition.inputs)
         fetches = [definition.outputs[name].name for name in sorted(definition.outputs)]
@@ -40,25 +40,24 @@ class Session:
 
 
 def loader_call(servable: Servable, signature: str) -> Call:
-    """What the server itself calls, which is faster than the public function."""
+    """Returns what the server itself calls, which is faster than the public function."""
     return lambda inputs: servable.run(signature, inputs)
 
 
 def saved_model_call(path: str, signature: str) -> Call:
-    """Anybody's way: `tf.saved_model.load`, numpy in, numpy out."""
+    """Returns the way that TensorFlow's guide shows: `tf.saved_model.load`, numpy in, numpy out."""
     loaded = tf.saved_model.load(path)
-    function = loaded.signatures[signature]
 
     def call(inputs: Arrays) -> dict[str, np.ndarray]:
-        found = function(**{name: tf.constant(values) for name, values in inputs.items()})
-        return {name: value.numpy() for name, value in found.items()}
+        # Looked up in each call: the function alone would not keep the model's variables.
+        outputs = loaded.signatures[signature](**{name: tf.constant(values) for name, values in inputs.items()})
+        return {name: value.numpy() for name, value in outputs.items()}
 
-    call.loaded = loaded  # type: ignore[attr-defined]  # the function alone does not keep the variables
     return call
 
 
-def measure_calls(call: Call, batches: Sequence[Arrays], threads: int, warm_up: float, seconds: float) -> Sample:
-    """A closed loop of `threads` threads, each of which calls with the batches in turn."""
+def measure_calls(call: Call, batches: Sequence[Arrays], threads: int, warm_up: float, seconds: float) -> LatencySample:
+    """Measures a closed loop of `threads` threads, each of which calls with the batches in turn."""
     clock = time.perf_counter
     opens = clock() + warm_up
     recorder = Recorder(opens, opens + seconds)

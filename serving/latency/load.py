@@ -1,4 +1,4 @@
-"""Load on a server: what one generator is told. Imports nothing that takes long to load."""
+"""The description of a load on a server. Imports nothing that takes long to load."""
 
 import dataclasses
 import time
@@ -47,11 +47,11 @@ class Load:
 
 
 def poisson(rate: float, seconds: float, seed: int) -> np.ndarray:
-    """Arrival times of a Poisson process in [0, seconds), sorted."""
+    """Returns the arrival times of a Poisson process in [0, seconds), sorted."""
     random = np.random.default_rng(seed)
     return np.sort(random.uniform(0, seconds, random.poisson(rate * seconds)))
 
 
 def soon() -> float:
-    """A time.perf_counter() at which to begin; the same clock in all processes of a machine."""
+    """Returns a time.perf_counter() at which to begin; all processes of a machine have the same clock."""
     return time.perf_counter() + LEAD

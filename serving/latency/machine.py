@@ -1,4 +1,4 @@
-"""What numbers are measured on, and whether others work there too."""
+"""The machine that numbers are measured on, and whether other programs use it too."""
 
 import importlib.metadata
 import os
@@ -23,14 +23,14 @@ VARIABLES = (
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """Returns processor, number of cores and Python version."""
     lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {"cpu": models[0] if models else platform.processor(), "cores": cores(), "python": platform.python_version()}
 
 
 def software() -> dict[str, Any]:
-    """Versions, and those variables of the environment that change speed, where they are set."""
+    """Returns versions, and those variables of the environment that change speed, where they are set."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     return {
         "versions": {**versions, "kernel": platform.release()},
@@ -39,7 +39,7 @@ def software() -> dict[str, Any]:
 
 
 def busy(seconds: float = 1.0) -> float:
-    """The share of the machine's cores that others use. Measured while nothing of ours runs.
+    """Returns the share of the machine's cores that others use; to be called while nothing of ours runs.
 
     Above BUSY a comparison is worth nothing: threads that wait for each other at every operation (OpenMP, PyTorch) lose
     far more on a shared core than threads that take what there is to do (TensorFlow).
@@ -51,7 +51,7 @@ def busy(seconds: float = 1.0) -> float:
 
 
 def _times() -> tuple[int, int]:
-    """Ticks of all cores: idle (waiting for a disk included), total."""
+    """Returns ticks of all cores: idle (waiting for a disk included), total."""
     if not STAT.exists():
         return 0, 0
     ticks = [int(value) for value in STAT.read_text().splitlines()[0].split()[1:9]]
@@ -59,7 +59,7 @@ def _times() -> tuple[int, int]:
 
 
 def busy_caption(share: float) -> str | None:
-    """What a table says below where the machine was not ours alone."""
+    """Returns what a table says below it where the machine was not ours alone, else None."""
     if share <= BUSY:
         return None
     return f"Other work took {share:.0%} of the machine's cores: these numbers are no comparison."

@@ -19,7 +19,7 @@ Predict = Callable[[Any], Any]
 def batch_seconds(
     calls: Mapping[str, tuple[Predict, Sequence[Any]]], report: Callable[[int], None] | None = None
 ) -> dict[str, list[float]]:
-    """Seconds of each batch of each model, the models in turn, after two batches each that are not counted.
+    """Returns the seconds of each batch of each model, the models in turn, after two uncounted batches each.
 
     Args:
         calls: By model, what predicts and its batches, as many for one model as for another.
@@ -40,7 +40,7 @@ def batch_seconds(
 
 
 def hiformer(calls: Mapping[str, tuple[Predict, Sequence[Any]]], baseline: str | None) -> dict[str, dict[str, Any]]:
-    """By model, the median ms of a batch, and `relative`: over that of the baseline (None where there is none)."""
+    """Returns by model the median ms of a batch, and `relative`: over the baseline's (None where there is none)."""
     medians = {name: statistics.median(seconds) for name, seconds in batch_seconds(calls).items()}
     unit = medians.get(baseline) if baseline else None
     return {
@@ -52,11 +52,11 @@ def hiformer(calls: Mapping[str, tuple[Predict, Sequence[Any]]], baseline: str |
 def bert4ctr(
     calls: Mapping[str, tuple[Predict, Sequence[Any]]], rows: int, report: Callable[[int], None] | None = None
 ) -> dict[str, dict[str, float]]:
-    """By model, average, median, p90 and p95 of the ms/sample of 20 repeats; a repeat is all of its batches.
+    """Returns by model average, median, p90 and p95 of the ms/sample of 20 repeats; a repeat is all batches.
 
     Args:
         calls: By model, what predicts and its batches.
-        rows: Rows in each batch.
+        rows: RequestRows in each batch.
         report: Called with the number of repeats that all models have done.
     """
 
@@ -68,9 +68,9 @@ def bert4ctr(
         return all_batches
 
     repeats = {name: (repeat(*call), range(BERT4CTR_REPEATS)) for name, call in calls.items()}
-    found = {}
+    by_model = {}
     for name, seconds in batch_seconds(repeats, report).items():
         ms = 1000 * np.array(seconds) / (rows * len(calls[name][1]))
         p90, p95 = np.percentile(ms, [90, 95], method="inverted_cdf")
-        found[name] = {"average": ms.mean(), "median": np.median(ms), "p90": p90, "p95": p95}
-    return {name: {key: float(value) for key, value in values.items()} for name, values in found.items()}
+        by_model[name] = {"average": ms.mean(), "median": np.median(ms), "p90": p90, "p95": p95}
+    return {name: {key: float(value) for key, value in values.items()} for name, values in by_model.items()}

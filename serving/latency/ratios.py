@@ -1,4 +1,4 @@
-"""What the cells say of a server: its cost over that of the model, as ratios of one run."""
+"""Ratios of one run's cells: what a server costs over the model that it serves."""
 
 import statistics
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Cells = Sequence[dict[str, Any]]
 
 
 def ratios(cells: Cells) -> dict[str, Any]:
-    """The ratios of a model's closed-loop cells, each the median over the rounds; what was not measured is absent.
+    """Returns ratios of a model's closed-loop cells, each the median over the rounds; unmeasured ones are absent.
 
     Returns:
         `rest_packed_over_call`, `rest_packed_over_loader`, `grpc_packed_over_call` and `grpc_packed_over_rest` (p50,
@@ -24,7 +24,7 @@ def ratios(cells: Cells) -> dict[str, Any]:
         `grpc_share_of_calls` (rows/s, 8 clients of 100 rows over 8 threads that call).
     """
     rows = sorted({cell["rows"] for cell in cells})
-    found: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "rest_packed_over_call": _by_rows(cells, rows, "rest_columnar", "call_packed"),
         "rest_packed_over_loader": _by_rows(cells, rows, "rest_columnar", "loader_packed"),
         "grpc_packed_over_call": _by_rows(cells, rows, "grpc_packed", "call_packed"),
@@ -32,10 +32,10 @@ def ratios(cells: Cells) -> dict[str, Any]:
     }
     for name, kind in (("rest", "rest_columnar"), ("grpc", "grpc_packed")):
         if rows:
-            found[f"{name}_fixed_ms"] = _difference(cells, rows[0], kind)
+            measured[f"{name}_fixed_ms"] = _difference(cells, rows[0], kind)
         place = (THROUGHPUT_ROWS, THROUGHPUT_CLIENTS)
-        found[f"{name}_share_of_calls"] = _ratio(cells, place, kind, "call_packed", "rows_per_s")
-    return {name: value for name, value in found.items() if value not in (None, {})}
+        measured[f"{name}_share_of_calls"] = _ratio(cells, place, kind, "call_packed", "rows_per_s")
+    return {name: value for name, value in measured.items() if value not in (None, {})}
 
 
 def _by_rows(cells: Cells, rows: Sequence[int], kind: str, base: str) -> dict[str, float]:
@@ -64,17 +64,17 @@ def _difference(cells: Cells, rows: int, kind: str) -> float | None:
     return statistics.median(values) if values else None
 
 
-def targets(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each number to reach that was measured: `name`, `value`, `target`, `at_most` or not, `met`."""
+def targets(measured: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns each number to reach that was measured: `name`, `value`, `target`, `at_most` or not, `met`."""
     checks: list[tuple[str, float | None, float, bool]] = []
     for rows, limit in REST_OVER_CALL.items():
-        value = found.get("rest_packed_over_call", {}).get(str(rows))
+        value = measured.get("rest_packed_over_call", {}).get(str(rows))
         checks.append((f"REST packed p50 / call, rows: {rows}", value, limit, True))
-    for rows, value in found.get("grpc_packed_over_rest", {}).items():
+    for rows, value in measured.get("grpc_packed_over_rest", {}).items():
         if int(rows) >= GRPC_FROM_ROWS:
             checks.append((f"gRPC packed p50 / REST, rows: {rows}", value, GRPC_OVER_REST, True))
     name = f"REST rows/s / calls, {THROUGHPUT_CLIENTS} x {THROUGHPUT_ROWS} rows"
-    checks.append((name, found.get("rest_share_of_calls"), THROUGHPUT_SHARE, False))
+    checks.append((name, measured.get("rest_share_of_calls"), THROUGHPUT_SHARE, False))
     return [
         {
             "name": name,
@@ -89,10 +89,10 @@ def targets(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def near_ceiling(cells: Cells, ceiling: Cells) -> list[str]:
-    """Cells where the generators may be what was measured: a closed loop near their own rate, an open one sent late."""
+    """Returns the cells that may have measured the generators: a closed loop near their own rate, an open one late."""
     protocol = {"rest": "rest_columnar", "grpc": "grpc_packed"}
     limits = {(one["kind"], one["rows"], one["concurrency"]): one["requests_per_s"] for one in ceiling}
-    found = []
+    near_cells = []
     for cell in cells:
         kind = protocol.get(cell["kind"].partition("_")[0])
         limit = limits.get((kind, cell["rows"], cell["concurrency"]))
@@ -101,5 +101,5 @@ def near_ceiling(cells: Cells, ceiling: Cells) -> list[str]:
         else:
             near = (cell["generator_lag_p99_ms"] or 0.0) > (cell["p99_ms"] or cell["max_ms"] or 0.0) * LATE
         if near:
-            found.append(f"{cell['kind']} rows: {cell['rows']} clients: {cell['concurrency']} ({cell['loop']})")
-    return found
+            near_cells.append(f"{cell['kind']} rows: {cell['rows']} clients: {cell['concurrency']} ({cell['loop']})")
+    return near_cells

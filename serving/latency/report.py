@@ -26,7 +26,7 @@ Cells = list[dict[str, Any]]
 
 
 def last_line(report: dict[str, Any]) -> dict[str, Any]:
-    """The ratios of every model and the numbers to reach, as one small JSON object."""
+    """Returns the ratios of every model and the numbers to reach, as one small JSON object."""
     return {
         "benchmark": "latency",
         "interrupted": report["interrupted"],
@@ -64,7 +64,7 @@ def show(report: dict[str, Any]) -> None:
 
 
 def tables(report: dict[str, Any]) -> Iterable[Table]:
-    """Each model's cells, the generators' ceiling, the papers' methods, the numbers to reach."""
+    """Yields each model's cells, the generators' ceiling, the papers' methods, the numbers to reach."""
     caption = busy_caption(max(report["busy"].values()))
     for model in report["models"]:
         title = f"{model['name']} version {model['version']} at {report['target'].get('url')}, ms"
@@ -116,7 +116,7 @@ def _papers_table(papers: dict[str, Any]) -> Table:
 
 
 def remarks(report: dict[str, Any]) -> Iterable[str]:
-    """What a reader of the tables must know besides."""
+    """Yields what a reader of the tables must know besides."""
     target, flags = report["target"], report["target"].get("flags")
     if target:
         yield (
@@ -143,7 +143,7 @@ def _number(value: float | None) -> str:
 
 
 def page(report: dict[str, Any]) -> str:
-    """One HTML file; its plots are in it."""
+    """Returns one HTML file that holds its plots."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -159,22 +159,22 @@ def page(report: dict[str, Any]) -> str:
 
 
 def _plots(report: dict[str, Any]) -> dict[str, str]:
-    """By title, a picture as a data: URL."""
+    """Returns pictures as data: URLs, by title."""
     if not report["models"]:
         return {}
     cells = report["models"][0]["cells"]
     closed = [cell for cell in cells if cell["loop"] == "closed"]
-    found = {}
+    plots = {}
     clients = sorted({cell["concurrency"] for cell in closed})
     for count in clients:
         chosen = [cell for cell in closed if cell["concurrency"] == count]
         label = f"{count} client{'s' if count > 1 else ''}"
-        found[f"p50 (line) and p99 (dotted), ms, {label}"] = _latency_plot(chosen)
-        found[f"rows/s, {label}"] = _rate_plot(chosen)
+        plots[f"p50 (line) and p99 (dotted), ms, {label}"] = _latency_plot(chosen)
+        plots[f"rows/s, {label}"] = _rate_plot(chosen)
     opened = [cell for cell in cells if cell["loop"] == "open"]
     if opened:
-        found["Open loop: percentiles from the intended start, ms"] = _open_plot(opened)
-    return found
+        plots["Open loop: percentiles from the intended start, ms"] = _open_plot(opened)
+    return plots
 
 
 def _lines(cells: Cells) -> Iterable[tuple[str, Cells]]:

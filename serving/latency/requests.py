@@ -1,4 +1,4 @@
-"""Raw rows -> the same rows as every kind of request that a served model takes."""
+"""Raw rows as every kind of request that a served model takes."""
 
 import base64
 import dataclasses
@@ -47,7 +47,7 @@ KINDS = {
 SIGNATURES = ("serving_packed", "serving_default", "serving_raw")
 
 
-class Rows:
+class RequestRows:
     """Real rows as the inputs of each signature.
 
     Args:
@@ -68,12 +68,12 @@ class Rows:
         }
 
     def inputs(self, signature: str, rows: int) -> list[Arrays]:
-        """Up to BODIES different batches of `rows` rows; where there are too few rows, they come again."""
+        """Returns up to BODIES different batches of `rows` rows; where there are too few rows, they come again."""
         arrays = self._inputs[signature]
         return [{name: values[index] for name, values in arrays.items()} for index in self._batches(rows)]
 
     def bodies(self, kind: str, rows: int, model: str) -> list[bytes]:
-        """Request bodies of a kind, of `rows` rows each, at most MOST_BYTES together but at least one."""
+        """Returns request bodies of a kind, of `rows` rows each, at most MOST_BYTES together but at least one."""
         bodies: list[bytes] = []
         for inputs in self.inputs(KINDS[kind].signature, rows):
             bodies.append(_body(kind, inputs, model))
@@ -93,7 +93,7 @@ def _body(kind: str, inputs: Arrays, model: str) -> bytes:
         request.model_spec.name, request.model_spec.signature_name = model, signature
         for name, values in inputs.items():
             request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
-        return request.SerializeToString()
+        return bytes(request.SerializeToString())
     body: dict[str, Any] = {"signature_name": signature}
     if kind == "rest_columnar":
         body["inputs"] = {name: values.tolist() for name, values in inputs.items()}
@@ -105,14 +105,14 @@ def _body(kind: str, inputs: Arrays, model: str) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()  # NaN is a token, as TF Serving reads it
 
 
-def _values(values: np.ndarray) -> list:
+def _values(values: np.ndarray) -> list[Any]:
     if values.dtype == np.float32:
         return [float(str(value)) for value in values]  # the shortest digits, as a client writes them
     return [value.decode() for value in values.tolist()]
 
 
-def read_rows(version: pathlib.Path, servable: Servable, log: pathlib.Path | None, most: int) -> Rows:
-    """The first good rows of a log, at most `most`; without a log, those that travel with the model.
+def read_rows(version: pathlib.Path, servable: Servable, log: pathlib.Path | None, most: int) -> RequestRows:
+    """Returns the first good rows of a log, at most `most`; without a log, those that travel with the model.
 
     Raises:
         InputError: the log cannot be read, has no good row, or the model is none that ctrpipe exported.
@@ -122,16 +122,16 @@ def read_rows(version: pathlib.Path, servable: Servable, log: pathlib.Path | Non
     if missing:
         raise InputError(f"{version}: has no signature {missing[0]}; the benchmark takes models that ctrpipe exports")
     if log is None:
-        return Rows(servable, spec, _golden_rows(asset_path(version, Asset.GOLDEN), spec))
+        return RequestRows(servable, spec, _golden_rows(asset_path(version, Asset.GOLDEN), spec))
     batches: list[pa.RecordBatch] = []
     for batch in LogReader(spec, labels=False).read(find_files([str(log)])[0]):
-        batches.append(batch.rows.slice(0, most - sum(found.num_rows for found in batches)))
-        if sum(found.num_rows for found in batches) >= most:
+        batches.append(batch.rows.slice(0, most - sum(rows.num_rows for rows in batches)))
+        if sum(rows.num_rows for rows in batches) >= most:
             break
     table = pa.Table.from_batches(batches).combine_chunks()
     if not table.num_rows:
         raise InputError(f"{log}: no good row in it; check --data and the log's format")
-    return Rows(servable, spec, table.to_batches()[0])
+    return RequestRows(servable, spec, table.to_batches()[0])
 
 
 def _golden_rows(path: pathlib.Path, spec: LogSpec) -> pa.RecordBatch:

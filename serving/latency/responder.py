@@ -1,4 +1,4 @@
-"""Servers that do nothing but answer, as long as the path says: what a generator reaches is its own ceiling."""
+"""Servers that only answer, with as many bytes as the path says: a generator's rate at them is its own ceiling."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,13 @@ from serving.latency.load import Endpoint
 
 @contextlib.contextmanager
 def responder(protocol: str) -> Iterator[Endpoint]:
-    """A server in a process of its own, on a free port; answers of no bytes, see `sized`."""
+    """Runs a server in a process of its own, on a free port; it answers no bytes, see `sized`."""
     with child_process(_serve, protocol) as connection:
         yield sized(Endpoint(protocol, f"127.0.0.1:{connection.recv()}", ""), 0)
 
 
 def sized(endpoint: Endpoint, length: int) -> Endpoint:
-    """The responder where it answers with so many bytes."""
+    """Returns the responder where it answers with so many bytes."""
     return dataclasses.replace(endpoint, path=f"/answer/{length}")
 
 
@@ -49,7 +49,7 @@ async def _serve_rest(pipe: Connection) -> None:
 
 
 class _Answer(asyncio.Protocol):
-    """Counts bytes up to a request's end, nothing more."""
+    """A connection that answers once a request's bytes have arrived, without parsing more than their number."""
 
     def __init__(self) -> None:
         self._response = self._head = b""
@@ -88,7 +88,7 @@ async def _serve_grpc(pipe: Connection) -> None:
 
     from serving.latency.grpc_load import OPTIONS
 
-    class Handler(grpc.GenericRpcHandler):
+    class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
         def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
             return _method(details.method)
 

@@ -5,7 +5,7 @@ import itertools
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import httptools
 
@@ -16,8 +16,8 @@ RECEIVE = 1 << 18
 PAUSE = 0.05  # after a connection that could not be made
 
 
-class Driver:
-    """See load.drive; connects at once, where something listens."""
+class RestDriver:
+    """Sends a load over REST; connects at once, where something listens."""
 
     def __init__(self, load: Load):
         self._load = load
@@ -36,7 +36,7 @@ class Driver:
 
 
 def message(load: Load, body: bytes) -> bytes:
-    """A whole HTTP request."""
+    """Returns a whole HTTP request."""
     head = (
         f"POST {load.endpoint.path} HTTP/1.1\r\nHost: {load.endpoint.address}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -59,7 +59,7 @@ class _Connection:
         return self.socket.fileno()
 
     def connect(self) -> None:
-        """Raises OSError."""
+        """Connects; raises OSError."""
         host, _, port = self._address.rpartition(":")
         self.socket = socket.create_connection((host.strip("[]"), int(port)), self._timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -67,7 +67,7 @@ class _Connection:
         self._parser = httptools.HttpResponseParser(self)
 
     def start(self, request: bytes, intended: float, now: float) -> None:
-        """Raises OSError."""
+        """Sends what the socket takes of a request; raises OSError."""
         self.intended, self.started = intended, now
         if self.socket is None:
             self.connect()
@@ -76,7 +76,7 @@ class _Connection:
         self.send()
 
     def send(self) -> None:
-        """As much as the socket takes. Raises OSError."""
+        """Sends as much as the socket takes. Raises OSError."""
         assert self.socket
         try:
             self.unsent = self.unsent[self.socket.send(self.unsent) :]
@@ -84,7 +84,7 @@ class _Connection:
             pass
 
     def receive(self) -> int | None:
-        """The answer's status once it is whole. Raises OSError or httptools.HttpParserError."""
+        """Returns the answer's status once it is whole, None before. Raises OSError or httptools.HttpParserError."""
         assert self.socket
         data = self.socket.recv(RECEIVE)
         if not data:
@@ -149,7 +149,7 @@ class _Loop:
                 self._give_up_old(now)
 
     def _next_due(self) -> float | None:
-        """When the next request should start; in a closed loop as soon as a connection is free."""
+        """Returns when the next request should start; in a closed loop as soon as a connection is free."""
         if self._due is not None:
             after = next(self._due, None)
             return None if after is None else self._begin + after
@@ -180,7 +180,8 @@ class _Loop:
                 self._recorder.failed(connection.intended, f"HTTP {status[0]}")
             self._leave(connection, now)
 
-    def _try(self, connection: _Connection, step) -> bool:
+    def _try(self, connection: _Connection, step: Callable[[], object]) -> bool:
+        """Returns whether the step succeeded; a failure is recorded and frees the connection."""
         try:
             step()
         except (OSError, httptools.HttpParserError) as error:
@@ -208,7 +209,7 @@ class _Loop:
             self._leave(connection, now)
 
     def _give_up_all(self, now: float) -> None:
-        """What is on its way, and what was due and found no connection."""
+        """Records as given up what is on its way, and what was due without a free connection."""
         for connection in self._busy:
             self._recorder.given_up(connection.intended, now)
         while self._next is not None and self._due is not None:

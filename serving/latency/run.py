@@ -11,13 +11,13 @@ from google.protobuf import text_format
 from common.interrupt import interrupt_heard
 from common.processes import cores
 from serving.latency import papers
-from serving.latency.benchmark import Benchmark, Model, Progress, ceilings
+from serving.latency.benchmark import LatencyBenchmark, MeasuredModel, Progress, ceilings
 from serving.latency.generators import Generators
 from serving.latency.in_process import loader_call
 from serving.latency.machine import busy, machine, software
 from serving.latency.ratios import near_ceiling, ratios, targets
 from serving.latency.settings import Settings
-from serving.latency.target import Target, at_url, started
+from serving.latency.target import ServerTarget, at_url, started
 from serving.server.options import parse_flags
 from serving.server.session_options import session_config
 
@@ -35,7 +35,7 @@ def measure_latency(
     baseline: pathlib.Path | None = None,
     progress: Progress = lambda text: None,
 ) -> dict[str, Any]:
-    """Everything that the settings name of the first model, and of each further one what the ratios are made of.
+    """Measures all that the settings name of the first model, and of each further one what the ratios are made of.
 
     Args:
         models: Folders of versions, or of one version each. A server that is there serves the first.
@@ -72,9 +72,11 @@ def measure_latency(
         "papers": {},
     }
     progress("loading the models")
-    loaded = [Model(path, log, max(settings.rows), config) for path in [*models, *([baseline] if baseline else [])]]
+    loaded = [
+        MeasuredModel(path, log, max(settings.rows), config) for path in [*models, *([baseline] if baseline else [])]
+    ]
     _tell_apart(loaded)
-    running: list[Benchmark] = []
+    running: list[LatencyBenchmark] = []
     try:
         with Generators(settings.generators or max(1, cores() // 2), settings.seed) as generators:
             progress("the generators' own ceiling")
@@ -82,7 +84,7 @@ def measure_latency(
             for index, model in enumerate(loaded[: 1 if there else len(models)]):
                 with _server(model, there, command, flags, progress) as server:
                     report["target"] = report["target"] or server.describe()
-                    running.append(Benchmark(model, server, settings, generators, index == 0, progress))
+                    running.append(LatencyBenchmark(model, server, settings, generators, index == 0, progress))
                     running[-1].run()
         if settings.papers:
             progress("Hiformer's and BERT4CTR's methods")
@@ -92,18 +94,18 @@ def measure_latency(
         interrupt_heard()
         report["interrupted"] = True
     for benchmark in running:
-        found = benchmark.as_json()
-        found["ratios"] = ratios(found["cells"])
-        found["near_ceiling"] = near_ceiling(found["cells"], report["ceiling"])
-        report["models"].append(found)
+        measured = benchmark.as_json()
+        measured["ratios"] = ratios(measured["cells"])
+        measured["near_ceiling"] = near_ceiling(measured["cells"], report["ceiling"])
+        report["models"].append(measured)
     report["targets"] = targets(report["models"][0]["ratios"]) if report["models"] else []
     return report
 
 
 @contextlib.contextmanager
 def _server(
-    model: Model, there: Target | None, command: Sequence[str], flags: Sequence[str], progress: Progress
-) -> Iterator[Target]:
+    model: MeasuredModel, there: ServerTarget | None, command: Sequence[str], flags: Sequence[str], progress: Progress
+) -> Iterator[ServerTarget]:
     if there:
         yield there
         return
@@ -112,7 +114,7 @@ def _server(
         yield server
 
 
-def _tell_apart(models: Sequence[Model]) -> None:
+def _tell_apart(models: Sequence[MeasuredModel]) -> None:
     """Numbers the models of one name."""
     for index, model in enumerate(models):
         count = sum(other.name == model.name for other in models[:index])
@@ -120,16 +122,16 @@ def _tell_apart(models: Sequence[Model]) -> None:
             model.name = f"{model.name}-{count + 1}"
 
 
-def _papers(models: Sequence[Model], baseline: str | None) -> dict[str, Any]:
-    """Both methods on packed tensors, in this process, all models in turn."""
+def _papers(models: Sequence[MeasuredModel], baseline: str | None) -> dict[str, Any]:
+    """Measures by both papers' methods, on packed tensors, in this process, all models in turn."""
 
     def calls(rows: int, batches: int) -> dict[str, tuple[papers.Predict, list[Any]]]:
-        found = {}
+        by_model = {}
         for model in models:
             inputs = model.rows.inputs("serving_packed", rows)
             repeated = [inputs[index % len(inputs)] for index in range(batches)]
-            found[model.name] = (loader_call(model.servable, "serving_packed"), repeated)
-        return found
+            by_model[model.name] = (loader_call(model.servable, "serving_packed"), repeated)
+        return by_model
 
     return {
         "hiformer": {

@@ -17,7 +17,7 @@ def name_of(percentile: float) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sample:
+class LatencySample:
     """The requests of one window.
 
     Attributes:
@@ -70,18 +70,18 @@ class Recorder:
             if self.opens <= intended < self.closes:
                 self._lags.append(lag)
 
-    def sample(self, cpu_seconds: float) -> Sample:
+    def sample(self, cpu_seconds: float) -> LatencySample:
         errors = {reason: count for reason, count in self._errors.items() if count}
         latencies, lags = np.array(self._latencies), np.array(self._lags)
-        return Sample(latencies, self._completed, self.closes - self.opens, errors, lags, cpu_seconds)
+        return LatencySample(latencies, self._completed, self.closes - self.opens, errors, lags, cpu_seconds)
 
 
-def together(samples: Sequence[Sample]) -> Sample:
-    """Samples of generators that ran at the same time, as one."""
+def together(samples: Sequence[LatencySample]) -> LatencySample:
+    """Joins samples of generators that ran at the same time into one."""
     errors: collections.Counter[str] = collections.Counter()
     for sample in samples:
         errors.update(sample.errors)
-    return Sample(
+    return LatencySample(
         np.concatenate([sample.latencies for sample in samples]),
         sum(sample.completed for sample in samples),
         samples[0].seconds,
@@ -92,17 +92,17 @@ def together(samples: Sequence[Sample]) -> Sample:
 
 
 def percentiles(seconds: np.ndarray) -> dict[str, float | None]:
-    """Milliseconds by nearest rank; None where fewer requests than one lie above the percentile."""
+    """Returns milliseconds by nearest rank; None where no request lies above the percentile."""
     ordered, count = np.sort(seconds), len(seconds)
-    found: dict[str, float | None] = {}
+    by_name: dict[str, float | None] = {}
     for percentile in PERCENTILES:
         rank = math.ceil(count * percentile / 100 - 1e-9)  # 99.9% of 1000 is not quite 999 in floating point
-        found[name_of(percentile)] = 1000 * float(ordered[rank - 1]) if rank < count else None
-    return found
+        by_name[name_of(percentile)] = 1000 * float(ordered[rank - 1]) if rank < count else None
+    return by_name
 
 
-def summarise(rounds: Sequence[Sample], rows: int) -> dict[str, Any]:
-    """All rounds of a cell: percentiles of all its requests, rates, errors, and p50 and rows/s round by round."""
+def summarise(rounds: Sequence[LatencySample], rows: int) -> dict[str, Any]:
+    """Returns of a cell's rounds the percentiles of its requests, rates and errors, and p50 and rows/s by round."""
     latencies = np.concatenate([sample.latencies for sample in rounds])
     lags = np.concatenate([sample.lags for sample in rounds])
     seconds = sum(sample.seconds for sample in rounds)

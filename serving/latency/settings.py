@@ -1,7 +1,7 @@
-"""What is measured: the file of --config, with a default that ends in some minutes."""
+"""The settings of the latency benchmark: the file of --config, with a default that ends in some minutes."""
 
 import pathlib
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 import yaml
@@ -18,8 +18,14 @@ class _Section(pydantic.BaseModel):
 
 
 class OpenLoop(_Section):
-    """Poisson arrivals. `loads` are shares of the rate that the closed loop of most clients reached, `rates` are
-    requests a second; `connections` bounds the requests on their way at once over REST."""
+    """An open loop of Poisson arrivals.
+
+    Attributes:
+        loads: Shares of the rate that the closed loop of most clients reached.
+        rates: Requests a second, besides.
+        connections: Bounds the requests on their way at once over REST.
+        seconds: Of one cell.
+    """
 
     kinds: tuple[KindName, ...] = ("rest_columnar", "grpc_packed")
     rows: tuple[Count, ...] = (1, 100)
@@ -30,9 +36,14 @@ class OpenLoop(_Section):
 
 
 class Settings(_Section):
-    """`seconds` are of one cell in one of the `rounds`, in each of which all cells are measured in turn, after
-    `warm_up` seconds that are not counted. `generators` are the processes that make the load. `papers`: whether
-    Hiformer's and BERT4CTR's methods are measured too."""
+    """What is measured.
+
+    Attributes:
+        rounds: In each of them all cells are measured in turn.
+        seconds: Of one cell in one round, after `warm_up` seconds that are not counted.
+        generators: Processes that make the load; None: half as many as there are cores.
+        papers: Whether Hiformer's and BERT4CTR's methods are measured too.
+    """
 
     kinds: tuple[KindName, ...] = ("rest_row", "rest_columnar", "rest_b64", "grpc_packed", "grpc_examples")
     rows: tuple[Count, ...] = (1, 10, 100, 270, 1024)
@@ -58,12 +69,12 @@ QUICK = Settings(
 
 
 def read_settings(path: pathlib.Path | None, quick: bool, **options: object) -> Settings:
-    """Settings of a YAML file or the default ones, with the options that are not None or empty in their place.
+    """Returns settings of a YAML file or the default ones, with the options that are not None or empty in their place.
 
     Raises:
         InputError: the file cannot be read, or a key or a value is wrong.
     """
-    values: dict = (QUICK if quick else Settings()).model_dump()
+    values: dict[str, Any] = (QUICK if quick else Settings()).model_dump()
     where = "options"
     if path:
         where = str(path)

@@ -33,7 +33,7 @@ _URL = re.compile(
 
 
 @dataclasses.dataclass(frozen=True)
-class Target:
+class ServerTarget:
     """A model at a server.
 
     Attributes:
@@ -51,7 +51,7 @@ class Target:
     flags: tuple[str, ...] | None = None
 
     def endpoint(self, kind: str) -> Endpoint:
-        """Where requests of a kind go. Raises InputError: the target has no such API."""
+        """Returns where requests of a kind go; raises InputError where the server has no such API."""
         if KINDS[kind].protocol == "rest":
             return Endpoint("rest", self.address, f"{self.path}:predict")
         if self.grpc is None:
@@ -59,7 +59,7 @@ class Target:
         return Endpoint("grpc", self.grpc, GRPC_PATH)
 
     def describe(self) -> dict[str, Any]:
-        """What the report says of the server: its address, its Server header, flags where known."""
+        """Returns what the report says of the server: its address, its Server header, flags where known."""
         response, _ = request(self.address, "GET", self.path)
         url = f"http://{self.address}{self.path}"
         server = response.getheader("server", "").strip() or None
@@ -67,7 +67,7 @@ class Target:
 
 
 def request(address: str, method: str, path: str, body: bytes | None = None) -> tuple[http.client.HTTPResponse, bytes]:
-    """One request. Raises InputError: nothing answers."""
+    """Sends one request and returns its answer; raises InputError where nothing answers."""
     host, _, port = address.rpartition(":")
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=60)
     try:
@@ -80,27 +80,27 @@ def request(address: str, method: str, path: str, body: bytes | None = None) -> 
         connection.close()
 
 
-def at_url(url: str, grpc_address: str | None) -> Target:
-    """A server that is there.
+def at_url(url: str, grpc_address: str | None) -> ServerTarget:
+    """Returns a server that is there.
 
     Raises:
         InputError: the URL is none of a model, or nothing answers there.
     """
-    found = _URL.fullmatch(url)
-    if not found:
+    match = _URL.fullmatch(url)
+    if not match:
         raise InputError(f"--target {url}: expected local, or a URL like http://127.0.0.1:8501/v1/models/ctr")
-    path = f"/v1/models/{found['name']}{found['version'] or ''}"
-    response, answer = request(found["address"], "GET", path)
+    path = f"/v1/models/{match['name']}{match['version'] or ''}"
+    response, answer = request(match["address"], "GET", path)
     if response.status != 200:
         raise InputError(
             f"--target {url}: answers {response.status}: {one_line(answer.decode('utf-8', 'replace'), 200)}"
         )
-    return Target(found["address"], path, found["name"], grpc_address)
+    return ServerTarget(match["address"], path, match["name"], grpc_address)
 
 
 @contextlib.contextmanager
-def started(command: Sequence[str], base_path: pathlib.Path, flags: Sequence[str] = ()) -> Iterator[Target]:
-    """A server of our own in a process of its own, on free ports, until the block ends.
+def started(command: Sequence[str], base_path: pathlib.Path, flags: Sequence[str] = ()) -> Iterator[ServerTarget]:
+    """Runs a server of our own in a process of its own, on free ports, until the block ends.
 
     Args:
         command: What starts it, without its flags.
@@ -117,7 +117,7 @@ def started(command: Sequence[str], base_path: pathlib.Path, flags: Sequence[str
         f"--rest_api_port={rest}",
         f"--port={rpc}",
     ]
-    target = Target(f"127.0.0.1:{rest}", f"/v1/models/{LOCAL_NAME}", LOCAL_NAME, f"127.0.0.1:{rpc}", tuple(flags))
+    target = ServerTarget(f"127.0.0.1:{rest}", f"/v1/models/{LOCAL_NAME}", LOCAL_NAME, f"127.0.0.1:{rpc}", tuple(flags))
     with tempfile.TemporaryFile("w+") as said:
         process = start_command([*command, *own, *flags], stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         try:
@@ -130,10 +130,10 @@ def started(command: Sequence[str], base_path: pathlib.Path, flags: Sequence[str
 def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+        return int(listener.getsockname()[1])
 
 
-def _wait(target: Target, process: subprocess.Popen, said: Any) -> None:
+def _wait(target: ServerTarget, process: subprocess.Popen[bytes], said: Any) -> None:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
         if process.poll() is not None:
@@ -154,7 +154,7 @@ def _wait(target: Target, process: subprocess.Popen, said: Any) -> None:
 
 
 def ask(endpoint: Endpoint, body: bytes, task: str) -> np.ndarray:
-    """The probabilities that a request is answered with, float32 [N].
+    """Returns the probabilities that a request is answered with, float32 [N].
 
     Raises:
         InputError: it is answered with an error.
@@ -179,19 +179,19 @@ def _ask_grpc(endpoint: Endpoint, body: bytes, task: str) -> np.ndarray:
             answer = channel.unary_unary(endpoint.path)(body, timeout=60, wait_for_ready=False)
         except grpc.RpcError as error:
             raise InputError(f"gRPC {error.code().name}: {one_line(error.details(), 200)}") from error
-    return tf.make_ndarray(predict_pb2.PredictResponse.FromString(answer).outputs[task])
+    return np.asarray(tf.make_ndarray(predict_pb2.PredictResponse.FromString(answer).outputs[task]))
 
 
 def compare(endpoint: Endpoint, body: bytes, task: str, expected: np.ndarray) -> float:
-    """The largest difference between an answer and the same call in this process.
+    """Returns the largest difference between an answer and the same call in this process.
 
     Raises:
         InputError: an error, another number of rows, or another model's probabilities.
     """
-    found = ask(endpoint, body, task)
-    if found.shape != expected.shape:
-        raise InputError(f"{len(found)} probabilities for {len(expected)} rows")
-    difference = float(np.abs(found - expected).max())
+    answered = ask(endpoint, body, task)
+    if answered.shape != expected.shape:
+        raise InputError(f"{len(answered)} probabilities for {len(expected)} rows")
+    difference = float(np.abs(answered - expected).max())
     if not difference <= TOLERANCE:
         raise InputError(
             f"its probabilities differ by {difference:.2g} from those of --model; does it serve that model?"

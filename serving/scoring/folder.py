@@ -1,4 +1,4 @@
-"""The output folder of a scoring: what is planned, what is done, and whether it is the same scoring that goes on."""
+"""The output folder of a batch scoring: its plan, which parts are done, whether a second call continues the first."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ _RESERVED = ("file", "line", "ctr", "model_version")
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class ScoredPart:
     """A range of the log that is scored by itself, and the number of its result."""
 
     range: Range
@@ -37,14 +37,14 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """What a scoring is of, and how it is cut.
+class ScoringPlan:
+    """The inputs of a scoring, and how they are cut into parts.
 
     Attributes:
         version: The model version's folder.
         files: The inputs.
-        states: By path of an input or of the model's files, its size in bytes and its time of change in ns.
-        options: What else the result depends on.
+        states: By path of an input or of the model's files its size in bytes and its time of change in ns.
+        options: What the result depends on besides.
         parts: In the input's order.
     """
 
@@ -52,13 +52,13 @@ class Plan:
     files: list[str]
     states: dict[str, tuple[int, int]]
     options: dict[str, int]
-    parts: list[Part]
+    parts: list[ScoredPart]
 
     @classmethod
-    def from_json(cls, text: str) -> "Plan":
+    def from_json(cls, text: str) -> "ScoringPlan":
         values = json.loads(text)
-        ranges = [Range(**{**found, "columns": tuple(found["columns"])}) for found in values["ranges"]]
-        parts = [Part(found, number, len(ranges)) for number, found in enumerate(ranges)]
+        ranges = [Range(**{**fields, "columns": tuple(fields["columns"])}) for fields in values["ranges"]]
+        parts = _numbered(ranges)
         states = {path: (size, changed) for path, (size, changed) in values["states"].items()}
         return cls(values["version"], values["files"], states, values["options"], parts)
 
@@ -67,31 +67,35 @@ class Plan:
         return json.dumps(values | {"ranges": [dataclasses.asdict(part.range) for part in self.parts]}, indent=1)
 
 
+def _numbered(ranges: list[Range]) -> list[ScoredPart]:
+    return [ScoredPart(range, number, len(ranges)) for number, range in enumerate(ranges)]
+
+
 def score_columns(tasks: list[str]) -> dict[str, str]:
-    """By task its column: `ctr` for the first, the others' names, unless a column of another meaning has that."""
+    """Returns by task its column: `ctr` for the first task, the others' names, with `_score` behind a reserved one."""
     return {
         task: "ctr" if not index else f"{task}_score" if task in _RESERVED else task for index, task in enumerate(tasks)
     }
 
 
-def states(files: list[str], version: pathlib.Path) -> dict[str, tuple[int, int]]:
-    """Size and time of change of the inputs and of the model's own files.
+def file_states(files: list[str], version: pathlib.Path) -> dict[str, tuple[int, int]]:
+    """Returns by path size and time of change of the inputs and of the model's own files.
 
     Raises:
-        InputError: a file cannot be seen.
+        InputError: a file cannot be read.
     """
-    found = {}
+    states = {}
     for path in [*files, *map(str, model_files(version))]:
         try:
             status = os.stat(path)
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-        found[path] = (status.st_size, status.st_mtime_ns)
-    return found
+        states[path] = (status.st_size, status.st_mtime_ns)
+    return states
 
 
-class Folder:
-    """The output folder while it is worked on.
+class ScoringFolder:
+    """The output folder while a scoring runs.
 
     Args:
         output: The folder; its files are `part-*.parquet`, `_dead_letter/part-*.jsonl` and `_summary.json` in the end.
@@ -109,7 +113,7 @@ class Folder:
             InputError: it cannot be made, holds a finished scoring, or another process works in it.
         """
         try:
-            if not self._begun() and any(self.output.glob("part-*.parquet")):
+            if not self._unfinished_plan() and any(self.output.glob("part-*.parquet")):
                 raise InputError(
                     f"{self.output}: holds the result of a finished scoring; choose another --output or remove it"
                 )
@@ -132,62 +136,59 @@ class Folder:
             try:
                 yield
             finally:
-                if not self._begun():  # nothing is done, or all is
+                if not self._unfinished_plan():  # nothing is done, or all is
                     shutil.rmtree(self.unfinished, ignore_errors=True)
                     _remove_where_empty(self.output / DEAD_LETTER, self.output)
 
     def planned(
         self, version: pathlib.Path, files: list[str], options: dict[str, int], cut: Callable[[], list[Range]]
-    ) -> Plan:
-        """The plan that was begun here, or a new one.
+    ) -> ScoringPlan:
+        """Returns the plan of the scoring that was interrupted here, or a new one.
 
         Raises:
-            InputError: what was begun here is another scoring.
+            InputError: another scoring was interrupted here.
         """
-        now = states(files, version)
-        begun = self._begun()
-        if begun:
-            for left in self.unfinished.glob(".part-*"):  # by what was killed
-                shutil.rmtree(left)
-            self._check_same(begun, Plan(str(version), files, now, options, begun.parts))
-            return begun
+        states = file_states(files, version)
+        interrupted = self._unfinished_plan()
+        if interrupted:
+            for killed in self.unfinished.glob(".part-*"):
+                shutil.rmtree(killed)
+            self._check_same(interrupted, ScoringPlan(str(version), files, states, options, interrupted.parts))
+            return interrupted
         self._clear()
-        ranges = cut()
-        parts = [Part(found, number, len(ranges)) for number, found in enumerate(ranges)]
-        plan = Plan(str(version), files, now, options, parts)
+        plan = ScoringPlan(str(version), files, states, options, _numbered(cut()))
         write_text(self.unfinished / _PLAN, plan.to_json())
         return plan
 
-    def _begun(self) -> Plan | None:
-        """The plan of which there is a part that need not be scored again."""
+    def _unfinished_plan(self) -> ScoringPlan | None:
+        """Returns the plan of an interrupted scoring of which a part is done, or None."""
         path = self.unfinished / _PLAN
         if not path.exists():
             return None
         try:
-            plan = Plan.from_json(path.read_text())
+            plan = ScoringPlan.from_json(path.read_text())
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: cannot be read; remove {self.unfinished} and score again") from error
         return plan if any(map(self.is_done, plan.parts)) else None
 
     def _clear(self) -> None:
-        """Removes what belongs to parts that did not end."""
-        for left in self.unfinished.iterdir():
-            if left.name != _LOCK:
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+        """Removes what an interrupted scoring without a whole part has left."""
+        for path in self.unfinished.iterdir():
+            if path.name != _LOCK:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         (self.unfinished / SAMPLE).mkdir()
 
-    def _check_same(self, begun: Plan, now: Plan) -> None:
-        changed = [
-            path for path in sorted({*begun.states, *now.states}) if begun.states.get(path) != now.states.get(path)
-        ]
-        if begun.version != now.version:
-            change = f"with model version {begun.version}, and now it would be {now.version}"
-        elif begun.files != now.files:
-            change = f"of {_some(begun.files)}, and now it would be of {_some(now.files)}"
+    def _check_same(self, interrupted: ScoringPlan, now: ScoringPlan) -> None:
+        before = interrupted.states
+        changed = [path for path in sorted({*before, *now.states}) if before.get(path) != now.states.get(path)]
+        if interrupted.version != now.version:
+            change = f"with model version {interrupted.version}, and now it would be {now.version}"
+        elif interrupted.files != now.files:
+            change = f"of {_some(interrupted.files)}, and now it would be of {_some(now.files)}"
         elif changed:
             change = f"before {_some(changed)} changed"
-        elif begun.options != now.options:
-            change = f"with other options, {begun.options}, and now it would be with {now.options}"
+        elif interrupted.options != now.options:
+            change = f"with other options, {interrupted.options}, and now it would be with {now.options}"
         else:
             return
         raise InputError(
@@ -195,20 +196,20 @@ class Folder:
             f"{self.unfinished} to begin anew, or choose another --output"
         )
 
-    def is_done(self, part: Part) -> bool:
-        """Whether all of a part's files are there: its scores come last, and may have their place already."""
+    def is_done(self, part: ScoredPart) -> bool:
+        """Returns whether a part's files are there. Its scores are written last; `finish` may have moved them."""
         name = f"{part.name}.parquet"
         return (self.unfinished / name).exists() or (self.output / name).exists()
 
-    def scores(self, part: Part) -> pathlib.Path:
+    def scores(self, part: ScoredPart) -> pathlib.Path:
         path = self.output / f"{part.name}.parquet"
         return path if path.exists() else self.unfinished / path.name
 
     def samples(self) -> list[pathlib.Path]:
         return sorted((self.unfinished / SAMPLE).glob("*.parquet"))
 
-    def finish(self, plan: Plan, summary: str) -> None:
-        """Moves what is done to its place."""
+    def finish(self, plan: ScoringPlan, summary: str) -> None:
+        """Moves every part's files to their place and writes the summary."""
         for part in plan.parts:
             for source, target in (
                 (self.unfinished / f"{part.name}.jsonl", self.output / DEAD_LETTER),

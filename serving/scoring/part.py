@@ -1,4 +1,4 @@
-"""One part of a raw log -> its scores, dead letters, counts and a sample, each a file that appears whole or not."""
+"""Scores one part of a raw log; each of its files appears whole or not at all."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 from common.errors import InputError
 from common.files import temporary_folder
-from serving.scoring.folder import SAMPLE, Part, score_columns
+from serving.scoring.folder import SAMPLE, ScoredPart, score_columns
 from serving.scoring.rows import Scorer
 from transforms.log.payload import PayloadWriter, payload_schema
 from transforms.log.readers import LogBatch, LogReader
@@ -23,10 +23,14 @@ BINS = 1000  # of equal width, of the scores' histogram
 
 
 @dataclasses.dataclass
-class Counts:
-    """Of a part, or of all: lines that were scored and that were malformed, and the scores of each task.
+class ScoreCounts:
+    """What was scored, of a part or of the whole log.
 
-    A task's `histogram` has BINS bins of equal width from 0 to 1.
+    Attributes:
+        scored: Lines with scores.
+        rejected: Malformed lines.
+        tasks: By task the `sum` of its finite scores, how many are `not_finite`, and a `histogram` of BINS bins of
+            equal width from 0 to 1.
     """
 
     scored: int
@@ -38,20 +42,20 @@ class Counts:
         return self.scored + self.rejected
 
     @classmethod
-    def none(cls, tasks: list[str]) -> "Counts":
+    def none(cls, tasks: list[str]) -> "ScoreCounts":
         return cls(0, 0, {task: {"sum": 0.0, "not_finite": 0, "histogram": [0] * BINS} for task in tasks})
 
-    def add(self, other: "Counts") -> None:
+    def add(self, other: "ScoreCounts") -> None:
         self.scored += other.scored
         self.rejected += other.rejected
-        for task, found in self.tasks.items():
+        for task, total in self.tasks.items():
             more = other.tasks[task]
-            found["sum"] += more["sum"]
-            found["not_finite"] += more["not_finite"]
-            found["histogram"] = [a + b for a, b in zip(found["histogram"], more["histogram"], strict=True)]
+            total["sum"] += more["sum"]
+            total["not_finite"] += more["not_finite"]
+            total["histogram"] = [a + b for a, b in zip(total["histogram"], more["histogram"], strict=True)]
 
 
-def _count(scores: dict[str, np.ndarray], rejected: int) -> Counts:
+def _count(scores: dict[str, np.ndarray], rejected: int) -> ScoreCounts:
     tasks = {}
     for task, values in scores.items():
         finite = values[np.isfinite(values)]
@@ -61,19 +65,21 @@ def _count(scores: dict[str, np.ndarray], rejected: int) -> Counts:
             "not_finite": len(values) - len(finite),
             "histogram": histogram,
         }
-    return Counts(len(next(iter(scores.values()))), rejected, tasks)
+    return ScoreCounts(len(next(iter(scores.values()))), rejected, tasks)
 
 
 def score_part(
     scorer: Scorer,
-    part: Part,
+    part: ScoredPart,
     folder: pathlib.Path,
     sample_rate: float = 0.0,
     progress: Callable[[str], None] = lambda text: None,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Writes `<name>.parquet` last, and before it `<name>.json` (Counts), `<name>.jsonl` where lines are malformed, and
-    `sample/<name>-00000.parquet`, a payload of the features.
+    """Scores a part and writes its files.
+
+    `<name>.parquet`, the scores, is the last; before it come `<name>.json` (ScoreCounts), `<name>.jsonl` where lines
+    are malformed, and `sample/<name>-00000.parquet`, a payload of the features.
 
     Args:
         scorer: The model.
@@ -81,7 +87,7 @@ def score_part(
         folder: The folder of unfinished work.
         sample_rate: The share of the good rows that is drawn for the sample.
         progress: Told how many rows are scored.
-        check: Called now and then; what it raises ends the work.
+        check: Called before each batch; what it raises ends the work.
 
     Raises:
         InputError: the log cannot be read, or the result not be written.
@@ -100,7 +106,7 @@ def score_part(
 
 def _write(
     scorer: Scorer,
-    part: Part,
+    part: ScoredPart,
     fresh: pathlib.Path,
     sample_rate: float,
     progress: Callable[[str], None],
@@ -108,7 +114,7 @@ def _write(
 ) -> None:
     schema = _schema(scorer.tasks)
     random = np.random.default_rng(part.number)
-    counts = Counts.none(scorer.tasks)
+    counts = ScoreCounts.none(scorer.tasks)
     features = payload_schema(scorer.spec)
     features = pa.schema([features.field(name) for name in scorer.spec.feature_columns])
     with (
@@ -116,7 +122,7 @@ def _write(
         pa.parquet.ParquetWriter(fresh / "part.parquet", schema, store_schema=False) as writer,
         PayloadWriter(fresh, "sample", features) as sample,
     ):
-        for batches in _ahead(_blocks(LogReader(scorer.spec, labels=False).read_range(part.range))):
+        for batches in _read_ahead(_blocks(LogReader(scorer.spec, labels=False).read_range(part.range))):
             check()
             rows = pa.Table.from_batches([batch.rows for batch in batches])
             scores = scorer(rows, check)
@@ -147,8 +153,8 @@ def _blocks(batches: Iterator[LogBatch]) -> Iterator[list[LogBatch]]:
         yield block
 
 
-def _ahead(blocks: Iterator[list[LogBatch]]) -> Generator[list[LogBatch], None, None]:
-    """The same, the next one being read meanwhile."""
+def _read_ahead(blocks: Iterator[list[LogBatch]]) -> Generator[list[LogBatch], None, None]:
+    """Yields the blocks; a thread reads the next one meanwhile."""
     with ThreadPoolExecutor(1, "score-reader") as thread:
         waiting = thread.submit(next, blocks, None)
         while (block := waiting.result()) is not None:
@@ -163,7 +169,7 @@ def _schema(tasks: list[str]) -> pa.Schema:
 
 
 def _table(batches: list[LogBatch], scores: dict[str, np.ndarray], schema: pa.Schema, scorer: Scorer) -> pa.Table:
-    """One row per line, in their order; a malformed line has no score."""
+    """Returns one row per line, in their order; a malformed line has no score."""
     lines = np.concatenate([batch.lines for batch in batches])
     rejected = np.array([reject.line for batch in batches for reject in batch.rejects], np.int64)
     order = np.argsort(np.concatenate([lines, rejected]), kind="stable")

@@ -17,15 +17,15 @@ import pyarrow.parquet
 from common.processes import Workers, cores
 from serving.assets import read_log_spec
 from serving.layout import find_version
-from serving.scoring.folder import Folder, Part, Plan, score_columns
-from serving.scoring.part import BINS, Counts, score_part
+from serving.scoring.folder import ScoredPart, ScoringFolder, ScoringPlan, score_columns
+from serving.scoring.part import BINS, ScoreCounts, score_part
 from serving.scoring.rows import Scorer
 from transforms.log.lines import CHUNK_BYTES
 from transforms.log.readers import LogReader, find_files, plan
 from transforms.log.spec import LogSpec
 
 log = logging.getLogger(__name__)
-# Told the model version's folder, the files of a sample of the log, and its good and malformed rows.
+# Takes the model version's folder, the files of a sample of the log, and how many good and malformed rows it has.
 Compare = Callable[[pathlib.Path, list[pathlib.Path], int, int], dict[str, Any] | None]
 
 
@@ -36,11 +36,10 @@ class ScoreResult:
     Attributes:
         rows: scored + rejected, as many as the files written hold.
         parts: The files; parts_before: those of them that an earlier try had left.
-        start_seconds: Until the first part was begun: planning, loading the model.
-        seconds: Scoring those parts that were not there.
-        rows_per_s: The rows of those parts over these seconds.
+        start_seconds: Until the first part started: planning, loading the model.
+        seconds: Scoring those parts that were not there, `rows_per_s` of them.
         scores: By column its `mean`, how many are `not_finite`, and a `histogram` of bins of equal width from 0 to 1.
-        drift: What `compare` said of the log.
+        drift: What `compare` returned.
     """
 
     rows: int
@@ -76,8 +75,8 @@ def score(
     Args:
         model: The folder of a model's versions (the newest is used), or one version.
         inputs: Files and globs.
-        output: Folder for part-*.parquet (file, row, ctr, further tasks, model_version; one row per line in line order,
-            no score for a malformed one), _dead_letter/part-*.jsonl and _summary.json.
+        output: Folder for part-*.parquet (file, line, ctr, further tasks, model_version; one row per line in line
+            order, no score for a malformed one), _dead_letter/part-*.jsonl and _summary.json.
         beam_args: Arguments for Beam; where there are any, it scores the parts, on the runner that they name. Its
             workers must see the same files as this process.
         workers: Parts scored at a time in this process; None: as it has cores. The result does not depend on it.
@@ -85,31 +84,30 @@ def score(
         compare: Compares the log with that of training, say.
 
     Raises:
-        InputError: the model, the input or the output folder cannot be used, or an unfinished scoring of something else
-            was begun there.
+        InputError: the model, the input or the output folder cannot be used, or a scoring of something else was
+            interrupted there.
     """
     started = time.monotonic()
     version = find_version(model).resolve()
     spec = read_log_spec(version)
     files = find_files(inputs)
-    folder = Folder(output.resolve())
+    folder = ScoringFolder(output.resolve())
     with folder.opened():
         options = {"sample_rows": sample_rows}
         planned = folder.planned(version, files, options, lambda: plan(files, spec, labels=False))
         todo = [part for part in planned.parts if not folder.is_done(part)]
         rate = _sample_rate(planned, spec, sample_rows)
-        begun = (
-            _by_beam(planned, todo, folder, rate, beam_args)
-            if beam_args
-            else _here(planned, todo, folder, rate, workers)
-        )
-        seconds = time.monotonic() - begun
-        found = [_counts(folder, part, version, spec) for part in planned.parts]
-        _check_lines(planned.parts, found)
-        counts = Counts.none(list(spec.data.labels))
-        for more in found:
+        if beam_args:
+            first_started = _score_by_beam(planned, todo, folder, rate, beam_args)
+        else:
+            first_started = _score_here(planned, todo, folder, rate, workers)
+        seconds = time.monotonic() - first_started
+        by_part = [_read_counts(folder, part) for part in planned.parts]
+        _check_lines(planned.parts, by_part)
+        counts = ScoreCounts.none(list(spec.data.labels))
+        for more in by_part:
             counts.add(more)
-        now = sum(counts.rows for part, counts in zip(planned.parts, found, strict=True) if part in todo)
+        rows_now = sum(counts.rows for part, counts in zip(planned.parts, by_part, strict=True) if part in todo)
         result = ScoreResult(
             rows=counts.rows,
             scored=counts.scored,
@@ -118,9 +116,9 @@ def score(
             output=output,
             parts=len(planned.parts),
             parts_before=len(planned.parts) - len(todo),
-            start_seconds=begun - started,
+            start_seconds=first_started - started,
             seconds=seconds,
-            rows_per_s=now / seconds if todo else 0.0,
+            rows_per_s=rows_now / seconds if todo else 0.0,
             scores={column: _scores(counts, task) for task, column in score_columns(list(counts.tasks)).items()},
             drift=compare(version, folder.samples(), counts.scored, counts.rejected) if sample_rows else None,
         )
@@ -128,15 +126,15 @@ def score(
     return result
 
 
-def _scores(counts: Counts, task: str) -> dict[str, Any]:
-    found = counts.tasks[task]
-    finite = counts.scored - found["not_finite"]
-    mean = found["sum"] / finite if finite else None
-    return {"mean": mean, "not_finite": found["not_finite"], "histogram": found["histogram"]}
+def _scores(counts: ScoreCounts, task: str) -> dict[str, Any]:
+    total = counts.tasks[task]
+    finite = counts.scored - total["not_finite"]
+    mean = total["sum"] / finite if finite else None
+    return {"mean": mean, "not_finite": total["not_finite"], "histogram": total["histogram"]}
 
 
 def quantile(scores: dict[str, Any], share: float) -> float:
-    """Where so large a share of the scores lies below, from their histogram: right by one bin's width."""
+    """Returns the score below which this share of the scores lies, by their histogram: right to one bin's width."""
     wanted, seen = share * sum(scores["histogram"]), 0
     for index, count in enumerate(scores["histogram"]):
         seen += count
@@ -145,33 +143,35 @@ def quantile(scores: dict[str, Any], share: float) -> float:
     return 1.0
 
 
-def _sample_rate(planned: Plan, spec: LogSpec, sample_rows: int) -> float:
-    """The share of the rows that makes about so many, by the lines of the log's beginning and its size."""
+def _sample_rate(planned: ScoringPlan, spec: LogSpec, sample_rows: int) -> float:
+    """Returns the share of the rows that makes about `sample_rows`; counts the lines of the log's first chunk alone."""
     if not sample_rows:
         return 0.0
     ranges = [part.range for part in planned.parts]
     if spec.data.format == "parquet":
-        rows = sum(pa.parquet.read_metadata(path).num_rows for path in {found.path for found in ranges})
+        rows = sum(pa.parquet.read_metadata(path).num_rows for path in {range.path for range in ranges})
     else:
         first = next(LogReader(spec, labels=False).read_range(ranges[0]))
         lines = len(first.lines) + len(first.rejects)
-        rows = round(lines * sum(found.size for found in ranges) / min(CHUNK_BYTES, ranges[0].size))
-    return min(1.0, sample_rows / max(1, rows))
+        rows = round(lines * sum(range.size for range in ranges) / min(CHUNK_BYTES, ranges[0].size))
+    return float(min(1.0, sample_rows / max(1, rows)))
 
 
 class _Stopped(Exception):
-    """Another part has failed, or the user has."""
+    """Raised in the other threads when a part fails or the user interrupts."""
 
 
-def _here(planned: Plan, todo: list[Part], folder: Folder, rate: float, workers: int | None) -> float:
-    """Scores in threads of this process, which share the model; when the first part was begun.
+def _score_here(
+    planned: ScoringPlan, todo: list[ScoredPart], folder: ScoringFolder, rate: float, workers: int | None
+) -> float:
+    """Scores in threads of this process, which share the model; returns when the first part started.
 
     Threads are enough: the model, Arrow and TensorFlow's transform let go of Python's lock.
     """
     if not todo:
         return time.monotonic()
     scorer = Scorer(pathlib.Path(planned.version))
-    begun = time.monotonic()
+    started = time.monotonic()
     stop = threading.Event()
 
     def check() -> None:
@@ -188,15 +188,17 @@ def _here(planned: Plan, todo: list[Part], folder: Folder, rate: float, workers:
         stop.set()
         pool.shutdown(cancel_futures=True)
         scorer.close()
-    return begun
+    return started
 
 
-def _by_beam(planned: Plan, todo: list[Part], folder: Folder, rate: float, beam_args: Sequence[str]) -> float:
-    begun = time.monotonic()
+def _score_by_beam(
+    planned: ScoringPlan, todo: list[ScoredPart], folder: ScoringFolder, rate: float, beam_args: Sequence[str]
+) -> float:
+    started = time.monotonic()
     if todo:
         work = _BeamWork(planned.version, folder.unfinished, rate)
         Workers(beam_args=tuple(beam_args), scratch=folder.unfinished).map(work, todo, 0)
-    return begun
+    return started
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,28 +207,28 @@ class _BeamWork:
     folder: pathlib.Path
     rate: float
 
-    def __call__(self, part: Part) -> None:
+    def __call__(self, part: ScoredPart) -> None:
         score_part(_load(self.version), part, self.folder, self.rate)
 
 
 @functools.lru_cache(maxsize=1)
 def _load(version: str) -> Scorer:
-    """Once in a worker's process."""
+    """Loads the model once in a worker's process."""
     return Scorer(pathlib.Path(version))
 
 
-def _counts(folder: Folder, part: Part, version: pathlib.Path, spec: LogSpec) -> Counts:
-    """Of a part that is done, as many as its file has rows."""
-    counts = Counts(**json.loads((folder.unfinished / f"{part.name}.json").read_text()))
+def _read_counts(folder: ScoringFolder, part: ScoredPart) -> ScoreCounts:
+    """Returns the counts of a part that is done; raises RuntimeError where its file has another number of rows."""
+    counts = ScoreCounts(**json.loads((folder.unfinished / f"{part.name}.json").read_text()))
     written = pa.parquet.read_metadata(folder.scores(part)).num_rows
     if written != counts.rows:
         raise RuntimeError(f"{folder.scores(part)}: {counts.rows} lines read, but {written} rows written")
     return counts
 
 
-def _check_lines(parts: list[Part], found: list[Counts]) -> None:
-    """No line between two parts of a file is lost or there twice: the plan has counted them on its own."""
-    for before, after, counts in zip(parts, parts[1:], found, strict=False):
+def _check_lines(parts: list[ScoredPart], by_part: list[ScoreCounts]) -> None:
+    """Raises RuntimeError where a line between two parts of a file is lost or there twice."""
+    for before, after, counts in zip(parts, parts[1:], by_part, strict=False):
         one, two = before.range, after.range
         if one.path == two.path and one.line + counts.rows != two.line:
             raise RuntimeError(f"{one.path}: {counts.rows} rows of the lines {one.line} to {two.line - 1} written")

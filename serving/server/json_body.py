@@ -27,7 +27,7 @@ def parse_body(body: bytes) -> dict[str, Any]:
         return found
     if not body:
         raise bad_request("JSON Parse error: The document is empty")
-    value = _Parser(body.decode("latin-1")).value()  # one character a byte: offsets are RapidJSON's
+    value = _JsonParser(body.decode("latin-1")).value()  # one character a byte: offsets are RapidJSON's
     if not isinstance(value, dict):
         raise bad_request(f"JSON Value: {shown(value)} Is not object")
     return value
@@ -54,7 +54,7 @@ def with_first_members(body: bytes, value: dict[str, Any]) -> dict[str, Any]:
         text = body.decode("utf-8")
         return decoder.raw_decode(text, _SPACE.match(text).end())[0]  # type: ignore[union-attr]
     except (ValueError, RecursionError):
-        return _Parser(body.decode("latin-1")).value()
+        return _JsonParser(body.decode("latin-1")).value()
 
 
 def _first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _integer(text: str) -> int | float:
     return value if -(2**63) <= value < 2**64 else float(value)
 
 
-class _Parser:
+class _JsonParser:
     """Without recursion, for what is left: unusual numbers, very deep nesting, bytes that are no UTF-8, errors."""
 
     def __init__(self, text: str):

@@ -140,7 +140,7 @@ class ServerOptions:
             raise InputError(f'--mixed_precision={self.mixed_precision}: empty or "bfloat16"')
 
 
-class _Parser(argparse.ArgumentParser):
+class _FlagParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; ctrpipe serve --help lists the flags")
 
@@ -158,7 +158,7 @@ def _path(text: str) -> Path | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = _FlagParser(
         prog="ctrpipe serve",
         usage="ctrpipe serve [--FLAG=VALUE ...]",
         description="Serve models as tensorflow_model_server does, over REST and gRPC, with its flags.",

@@ -10,7 +10,7 @@ from typing import Any
 from common.errors import InputError
 from common.files import write_json, write_text
 from common.processes import cores, run_in_new_process
-from serving.tuning.tune_process import Load, Measured, Setting, measure
+from serving.tuning.tune_process import ClientLoad, Setting, TrialResult, measure
 
 FLAGS, ENVIRONMENT, BATCHING, SESSION, REPORT = (
     "flags",
@@ -28,7 +28,7 @@ class Trial:
     """A setting and what was measured with it, round by round, for each load."""
 
     setting: Setting
-    rounds: list[list[Measured]] = dataclasses.field(default_factory=list)
+    rounds: list[list[TrialResult]] = dataclasses.field(default_factory=list)
 
     def median(self, load: int, field: str) -> float:
         return statistics.median(getattr(results[load], field) for results in self.rounds)
@@ -43,7 +43,7 @@ def thread_settings() -> list[Setting]:
     return settings
 
 
-def batching_settings(best: Setting, loads: list[Load]) -> list[Setting]:
+def batching_settings(best: Setting, loads: list[ClientLoad]) -> list[Setting]:
     """The best threads, and one thread an operation, with requests joined and large ones split."""
     rows, clients = max(load.rows for load in loads), max(load.clients for load in loads)
     settings = []
@@ -63,7 +63,7 @@ def batching_settings(best: Setting, loads: list[Load]) -> list[Setting]:
 def tune(
     version: pathlib.Path,
     signature: str,
-    loads: list[Load],
+    loads: list[ClientLoad],
     seconds: float,
     rounds: int,
     say: Callable[[str], None],
@@ -89,12 +89,12 @@ def _measure(trials: list[Trial], version: pathlib.Path, signature: str, loads, 
             say(f"{describe(trial.setting)}: round {number + 1} of {rounds}")
 
 
-def ranked(trials: list[Trial], loads: list[Load]) -> list[Trial]:
+def ranked(trials: list[Trial], loads: list[ClientLoad]) -> list[Trial]:
     """By the geometric mean over the loads of rows a second; clients wait for their answers, so this is latency too."""
     return sorted(trials, key=lambda trial: -score(trial, loads))
 
 
-def score(trial: Trial, loads: list[Load]) -> float:
+def score(trial: Trial, loads: list[ClientLoad]) -> float:
     return statistics.geometric_mean(trial.median(index, "rows_per_s") for index in range(len(loads)))
 
 
@@ -118,7 +118,9 @@ def flags(setting: Setting, folder: pathlib.Path) -> list[str]:
     return found
 
 
-def write(trials: list[Trial], loads: list[Load], version: pathlib.Path, signature: str, folder: pathlib.Path) -> None:
+def write(
+    trials: list[Trial], loads: list[ClientLoad], version: pathlib.Path, signature: str, folder: pathlib.Path
+) -> None:
     """Leaves in the folder what starts a server with the best setting, and everything that was measured."""
     from serving.server.batching_parameters import BatchingParameters, write_parameters
 
@@ -142,7 +144,7 @@ def _as_json(trial: Trial) -> dict[str, Any]:
     return dataclasses.asdict(trial.setting) | {"batching": dict(trial.setting.batching), "rounds": rounds}
 
 
-def rows_of_table(trials: list[Trial], loads: list[Load]) -> Iterator[list[str]]:
+def rows_of_table(trials: list[Trial], loads: list[ClientLoad]) -> Iterator[list[str]]:
     """A setting a row: its name, for each load rows a second (median / 99th percentile), its score over the best."""
     best = score(trials[0], loads)
     for trial in trials:

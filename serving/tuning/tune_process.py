@@ -39,7 +39,7 @@ class Setting:
 
 
 @dataclasses.dataclass(frozen=True)
-class Load:
+class ClientLoad:
     """So many clients, each of which sends requests of so many rows one after another."""
 
     rows: int
@@ -47,7 +47,7 @@ class Load:
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
+class TrialResult:
     """Rows a second of all clients, and milliseconds of a request: median, 99th percentile, of the processors."""
 
     rows_per_s: float
@@ -56,7 +56,9 @@ class Measured:
     cpu_ms: float
 
 
-def measure(setting: Setting, version: str, signature: str, loads: list[Load], seconds: float) -> list[Measured]:
+def measure(
+    setting: Setting, version: str, signature: str, loads: list[ClientLoad], seconds: float
+) -> list[TrialResult]:
     """Loads the version with the setting, and sends it each load for some seconds.
 
     Raises:
@@ -108,7 +110,7 @@ def recorded_rows(version: pathlib.Path, signature: str) -> Mapping[str, np.ndar
     return {name: np.concatenate([inputs[name] for inputs in found]) for name in found[0]}
 
 
-def _send(call: Callable[[], object], load: Load, seconds: float) -> Measured:
+def _send(call: Callable[[], object], load: ClientLoad, seconds: float) -> TrialResult:
     for _ in range(3):
         call()
     times: list[float] = []
@@ -133,4 +135,4 @@ def _send(call: Callable[[], object], load: Load, seconds: float) -> Measured:
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     p50, p99 = np.percentile(times, [50, 99])
     count = len(times)
-    return Measured(count * load.rows / wall, 1000 * float(p50), 1000 * float(p99), 1000 * cpu / count)
+    return TrialResult(count * load.rows / wall, 1000 * float(p50), 1000 * float(p99), 1000 * cpu / count)

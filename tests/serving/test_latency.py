@@ -20,7 +20,7 @@ from common.errors import InputError
 from pipeline.cli import main
 from pipeline.sample_export import LOG, PREPARED, make_export
 from serving.check import check_servable
-from serving.latency.benchmark import Model
+from serving.latency.benchmark import MeasuredModel
 from serving.latency.report import JSON, PAGE, last_line, show, write
 from serving.latency.requests import GRPC_PATH, KINDS
 from serving.latency.run import measure_latency
@@ -233,7 +233,7 @@ def test_a_server_of_another_model_is_refused(folder, no_ceiling):
 
 
 def test_bodies_hold_the_logs_own_rows(folder):
-    model = Model(folder / "lr", folder / LOG, most_rows=3)
+    model = MeasuredModel(folder / "lr", folder / LOG, most_rows=3)
     assert model.rows.count == 24
     first = (folder / LOG).read_text().splitlines()[1].split("\t")
     row = json.loads(model.rows.bodies("rest_row", 1, "ctr")[1])["instances"][0]
@@ -248,8 +248,8 @@ def test_bodies_hold_the_logs_own_rows(folder):
 
 
 def test_a_model_without_a_log_brings_its_own_rows(folder):
-    model = Model(folder / "lr", None, most_rows=3)
-    with_log = Model(folder / "lr", folder / LOG, most_rows=3)
+    model = MeasuredModel(folder / "lr", None, most_rows=3)
+    with_log = MeasuredModel(folder / "lr", folder / LOG, most_rows=3)
     assert model.rows.count == 10
     for signature in ("serving_packed", "serving_raw"):
         for name, values in model.rows.inputs(signature, 10)[0].items():

@@ -5,11 +5,11 @@ import pytest
 
 from serving.latency.papers import batch_seconds, bert4ctr, hiformer
 from serving.latency.ratios import near_ceiling, ratios, targets
-from serving.latency.sample import Recorder, Sample, percentiles, summarise, together
+from serving.latency.sample import LatencySample, Recorder, percentiles, summarise, together
 
 
-def sample(latencies=(), completed=0, seconds=1.0, errors=None, lags=(), cpu=0.0) -> Sample:
-    return Sample(np.array(latencies), completed, seconds, errors or {}, np.array(lags), cpu)
+def sample(latencies=(), completed=0, seconds=1.0, errors=None, lags=(), cpu=0.0) -> LatencySample:
+    return LatencySample(np.array(latencies), completed, seconds, errors or {}, np.array(lags), cpu)
 
 
 def test_percentiles_are_those_of_the_nearest_rank():

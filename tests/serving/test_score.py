@@ -321,7 +321,10 @@ def test_a_model_that_changed_in_its_place_does_not_go_on(models, tmp_path, smal
 
 def test_two_scorings_at_once_need_two_folders(models, tmp_path):
     (tmp_path / "log.tsv").write_text(text())
-    with score_folder.Folder(tmp_path / "out").opened(), pytest.raises(InputError, match="another scoring is at work"):
+    with (
+        score_folder.ScoringFolder(tmp_path / "out").opened(),
+        pytest.raises(InputError, match="another scoring is at work"),
+    ):
         score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out")
 
 

@@ -14,10 +14,10 @@ from serving.server.batching_parameters import read_parameters
 from serving.server.options import parse_flags
 from serving.server.session_options import session_config
 from serving.tuning import tune
-from serving.tuning.tune_process import Load, Measured, Setting, measure, recorded_rows
+from serving.tuning.tune_process import ClientLoad, Setting, TrialResult, measure, recorded_rows
 from tests.e2e.small_run import call, one_line
 
-LOADS = [Load(1, 1), Load(100, 8)]
+LOADS = [ClientLoad(1, 1), ClientLoad(100, 8)]
 BATCHED = (
     ("max_batch_size", 500),
     ("max_execution_batch_size", 128),
@@ -49,7 +49,7 @@ def version(tmp_path_factory):
 
 
 def trial(setting, *rates):
-    return tune.Trial(setting, [[Measured(rate, 1.0, 2.0, 0.5) for rate in rates]])
+    return tune.Trial(setting, [[TrialResult(rate, 1.0, 2.0, 0.5) for rate in rates]])
 
 
 def test_the_best_has_the_largest_geometric_mean():
@@ -60,7 +60,7 @@ def test_the_best_has_the_largest_geometric_mean():
 
 def test_rounds_count_by_their_median():
     found = trial(Setting(1, -1, False), 100, 100)
-    found.rounds += [[Measured(900, 1, 1, 1)] * 2, [Measured(200, 1, 1, 1)] * 2]
+    found.rounds += [[TrialResult(900, 1, 1, 1)] * 2, [TrialResult(200, 1, 1, 1)] * 2]
     assert tune.score(found, LOADS) == pytest.approx(200)
 
 
@@ -72,7 +72,7 @@ def test_tensorflows_default_and_one_thread_are_tried():
 
 
 def test_batches_that_are_tried_take_the_largest_request():
-    for setting in tune.batching_settings(Setting(4, 4, False), [Load(1000, 32)]):
+    for setting in tune.batching_settings(Setting(4, 4, False), [ClientLoad(1000, 32)]):
         batching = dict(setting.batching)
         assert batching["max_batch_size"] == 1000 and batching["max_enqueued_batches"] * 128 >= 32 * 1000
 
@@ -111,7 +111,7 @@ def test_every_load_is_measured(version, monkeypatch, batching):
     interval = sys.getswitchinterval()
     setting = Setting(1, -1, True, batching)
     try:
-        found = measure(setting, str(version), "double", [Load(1, 1), Load(300, 4)], 0.05)
+        found = measure(setting, str(version), "double", [ClientLoad(1, 1), ClientLoad(300, 4)], 0.05)
     finally:
         sys.setswitchinterval(interval)
     assert len(found) == 2
