@@ -62,7 +62,7 @@ fuzz: install   ## broken requests to the server: REQUESTS=100000 over REST, GRP
 soak: install   ## steady load on the server for MINUTES=30; fails where its memory grows
 	$(BIN)/python -m tests.fuzz.soak --minutes $(or $(MINUTES),30)
 
-lint: install   ## ruff and mypy
+lint: install docs  ## ruff, mypy, and the documents built strictly
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
