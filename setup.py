@@ -21,7 +21,7 @@ def requirements() -> tuple[list[str], list[str]]:
 product, test = requirements()
 setup(
     name="ctrpipe",
-    version="0.1.0",
+    version="0.2.0",
     description="From a raw impression log to a served click-through-rate model",
     license="Apache-2.0",
     python_requires=">=3.11,<3.12",
