@@ -126,7 +126,8 @@ class Benchmark:
 
     def readers(self) -> dict[str, tuple[Callable[[], Iterable[Batch]], int | None]]:
         """Each way to read, and its target."""
-        from pipeline.training.data import packed_dataset, packed_reader
+        from pipeline.training.data import packed_reader
+        from pipeline.training.tensorflow_data import packed_dataset
 
         by_name: dict[str, tuple[Callable[[], Iterable[Batch]], int | None]] = {}
         packed = ([self.packed], self.feature_map, self.batch_size)
@@ -153,7 +154,8 @@ class Benchmark:
 
     def train(self, rounds: int) -> list[Speed]:
         """Epochs of the cheapest model on packed files, on their batches in memory, and on examples, in turn."""
-        from pipeline.training.data import packed_dataset, packed_reader
+        from pipeline.training.data import packed_reader
+        from pipeline.training.tensorflow_data import packed_dataset
         from pipeline.training.tensorflow_learner import make_learner
 
         training = Training(batch_size=self.batch_size, distribution="one_device")

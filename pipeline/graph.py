@@ -4,6 +4,7 @@ import json
 import pathlib
 from collections.abc import Callable
 
+from google.protobuf import text_format
 from tfx.components import BulkInferrer, ExampleValidator
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.base_component import BaseComponent
@@ -190,8 +191,6 @@ def _pipeline(config: RunConfig, output: pathlib.Path, nodes: list[BaseComponent
 
 def _write_schema(config: RunConfig, output: pathlib.Path) -> pathlib.Path:
     """ImportSchemaGen caches by path, so the path follows the contents."""
-    from google.protobuf import text_format
-
     text = text_format.MessageToString(raw_schema(config.log_spec))
     path = output / "tfx" / "schema" / fingerprint(text) / "schema.pbtxt"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,10 +7,10 @@ take is the class that runs an executor, which it calls where the cache has no r
 import datetime
 from typing import Any
 
+import tensorflow_transform as tft
 from tfx.dsl.compiler import constants
 from tfx.orchestration import metadata
 from tfx.orchestration.local import runner_utils
-from tfx.orchestration.pipeline import Pipeline
 from tfx.orchestration.portable import (
     beam_executor_operator,
     launcher,
@@ -21,15 +21,38 @@ from tfx.orchestration.portable import (
 from tfx.proto.orchestration import executable_spec_pb2, pipeline_pb2
 
 from common.progress import announce
+from pipeline.artifacts import Artifacts
+from pipeline.config import RunConfig
+from pipeline.graph import create_data_pipeline, create_pipeline
+from pipeline.run_folder import METADATA
+from pipeline.run_inputs import RunInputs
+from pipeline.transformed_log import TransformedLog
+from transforms.features.preprocessing import feature_map
 
 
-def run_pipeline(pipeline: Pipeline) -> None:
-    """Runs the nodes one after another, each after those whose outputs it reads.
+def run_pipeline(config: RunConfig, inputs: RunInputs) -> Artifacts:
+    """Runs the whole graph, and returns its artifacts.
 
     Raises:
-        Exception: whatever a node raised; the nodes after it do not run.
+        InputError: as a node raised it; the nodes after it do not run.
     """
-    _AnnouncingRunner().run(pipeline)
+    _AnnouncingRunner().run(create_pipeline(config, inputs))
+    return Artifacts(inputs.output / METADATA, config.name)
+
+
+def run_data_pipeline(config: RunConfig, inputs: RunInputs) -> TransformedLog:
+    """Runs the graph up to Transform, and returns what it made of the log.
+
+    Raises:
+        InputError: as `run_pipeline` does.
+    """
+    _AnnouncingRunner().run(create_data_pipeline(config, inputs))
+    artifacts = Artifacts(inputs.output / METADATA, config.name)
+    examples = artifacts.folder("LogTransform", "transformed_examples")
+    train, validation, test = ([str(examples / f"Split-{split}" / "*")] for split in ("train", "validation", "test"))
+    graph = tft.TFTransformOutput(str(artifacts.folder("LogTransform", "transform_graph")))
+    payload = artifacts.folder("LogExampleGen", "examples")
+    return TransformedLog(train, validation, test, feature_map(config.log_spec, graph), payload, inputs)
 
 
 class _AnnouncingRunner(tfx_runner.IrBasedRunner):

@@ -1,4 +1,7 @@
-"""What a run leaves for people: metrics.json, report_data/ and report.html, all from the run's artifacts."""
+"""What a run leaves for people: metrics.json, report_data/ and report.html, all from the run's artifacts.
+
+matplotlib, TFDV and TFX are imported inside functions: a run that still reads its log has not loaded them.
+"""
 
 import datetime
 import hashlib
@@ -15,6 +18,7 @@ from common.progress import announce
 from pipeline.components import SERVABLE
 from pipeline.config import RunConfig
 from pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
+from pipeline.monitoring.breach import drift_gate
 from serving.layout import Asset, asset_path
 
 VERSIONS_SHOWN = ("tensorflow", "keras", "tfx", "tensorflow-transform", "apache-beam", "numpy", "pyarrow")
@@ -43,7 +47,6 @@ def finish(
     Returns:
         The contents of metrics.json.
     """
-    from pipeline.monitoring.drift import drift_gate
     from pipeline.report.report import write_report
 
     evaluation = artifacts.folder("GatedEvaluator", "evaluation")

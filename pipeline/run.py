@@ -1,4 +1,8 @@
-"""`ctrpipe run`: the pipeline on this machine."""
+"""`ctrpipe run`: the pipeline on this machine.
+
+What imports TensorFlow or TFX is imported inside functions here: the log is read by copies of this process meanwhile,
+and a process that has loaded TensorFlow cannot be copied.
+"""
 
 import contextlib
 import os
@@ -12,12 +16,14 @@ from common.errors import InputError, one_line
 from common.libraries import importing, load_tensorflow, tfx_does_without
 from common.processes import cores, preload
 from common.progress import announce
+from models.registry import check_hyperparameters
 from pipeline.code_version import code_version
 from pipeline.config import RunConfig
 from pipeline.fingerprints import describe_file, described
 from pipeline.results import finish
 from pipeline.run_folder import METADATA, check_output, one_run_at_a_time
 from pipeline.run_inputs import RunInputs, absolute, complete, find_monitored, run_inputs
+from pipeline.training.text_encoder import with_encoder
 from pipeline.transformed_log import TransformedLog
 from transforms.log.read_ahead import reading_ahead
 from transforms.log.readers import RANGE_BYTES, find_files
@@ -32,20 +38,20 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
     Raises:
         InputError: the data, the configuration or the output folder cannot be used.
     """
-    found = find_files(files)
-    with working_ahead(config, found, output):
+    paths = find_files(files)
+    with working_ahead(config, paths, output):
         load_tensorflow()
         _check_model(config)
         check_output(output)
-        announce(f"Run {config.name}: {len(found)} file(s), output in {output}")
+        announce(f"Run {config.name}: {len(paths)} file(s), output in {output}")
         monitored = find_monitored(config.monitoring)
         with one_run_at_a_time(output):
-            return _run_pipeline(config, found, monitored, output.resolve())
+            return _run_pipeline(config, paths, monitored, output.resolve())
 
 
 @contextlib.contextmanager
 def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> Iterator[None]:
-    """Has the log read, and lets processes get ready, while this one loads its libraries, where that pays.
+    """Has the log read, and other processes loaded, while this one loads its libraries, where that pays.
 
     Only a folder's first run is sure to read the log; in another, the cache may have what it makes of it.
     """
@@ -60,7 +66,7 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
         is_single = "tensorflow" not in sys.modules and threading.active_count() == 1  # so that it may be copied
         if readers > 0 and is_single and not (output / METADATA).exists():
             seed, near = config.data.split.seed(config.seed), (output / METADATA).parent
-            with contextlib.suppress(OSError):  # what is wrong with the folder is said in time
+            with contextlib.suppress(OSError):  # check_output says what is wrong with the folder
                 stack.enter_context(reading_ahead(config.log_spec, absolute(files), seed, near, readers))
         preload("pipeline.worker_modules")
         yield
@@ -71,32 +77,28 @@ def _run_pipeline(
 ) -> dict[str, Any]:
     announce("Loading TFX")
     with importing(*tfx_does_without(config.beam_args)), described(files) as description:
-        from pipeline.artifacts import Artifacts
-        from pipeline.graph import create_pipeline
         from pipeline.local_runner import run_pipeline
 
     data = description.result()
     inputs = complete(config, run_inputs(config, files, data, output), monitored)
-    run_pipeline(create_pipeline(config, inputs))
-    artifacts = Artifacts(output / METADATA, config.name)
-    return finish(config, data, code_version(), output, artifacts)
+    return finish(config, data, code_version(), output, run_pipeline(config, inputs))
 
 
 def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[RunInputs, list[dict[str, Any]]]:
-    """The checks of `run`, for a graph that something else runs.
+    """Checks as `run` does, for a graph that something else runs.
 
     Returns:
-        The graph's RunInputs, and what `finish` wants to know of the log's files.
+        The graph's RunInputs, and the log's files as `finish` takes them.
 
     Raises:
         InputError: as `run` does.
     """
-    found = find_files(files)
+    paths = find_files(files)
     load_tensorflow()
     _check_model(config)
     check_output(output)
-    data = [describe_file(path) for path in found]
-    inputs = run_inputs(config, found, data, output.resolve())
+    data = [describe_file(path) for path in paths]
+    inputs = run_inputs(config, paths, data, output.resolve())
     return complete(config, inputs, find_monitored(config.monitoring)), data
 
 
@@ -106,32 +108,18 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
     Raises:
         InputError: the data or the configuration cannot be used.
     """
-    found = find_files(files)
-    with working_ahead(config, found, output):
+    paths = find_files(files)
+    with working_ahead(config, paths, output):
         load_tensorflow()
         announce("Loading TFX")
-        with importing(*tfx_does_without(config.beam_args)), described(found) as description:
-            import tensorflow_transform as tft
+        with importing(*tfx_does_without(config.beam_args)), described(paths) as description:
+            from pipeline.local_runner import run_data_pipeline
 
-            from pipeline.artifacts import Artifacts
-            from pipeline.graph import create_data_pipeline
-            from pipeline.local_runner import run_pipeline
-            from transforms.features.preprocessing import feature_map
-
-        inputs = run_inputs(config, found, description.result(), output.resolve())
-        run_pipeline(create_data_pipeline(config, inputs))
-    artifacts = Artifacts(inputs.output / METADATA, config.name)
-    examples = artifacts.folder("LogTransform", "transformed_examples")
-    train, validation, test = ([str(examples / f"Split-{split}" / "*")] for split in ("train", "validation", "test"))
-    graph = tft.TFTransformOutput(str(artifacts.folder("LogTransform", "transform_graph")))
-    payload = artifacts.folder("LogExampleGen", "examples")
-    return TransformedLog(train, validation, test, feature_map(config.log_spec, graph), payload, inputs)
+        return run_data_pipeline(config, run_inputs(config, paths, description.result(), output.resolve()))
 
 
 def check_options(config: RunConfig) -> None:
     """Raises InputError where a model does not exist, or does not have the options that it is given."""
-    from models.registry import check_hyperparameters
-
     for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
         if model:
             try:
@@ -141,8 +129,6 @@ def check_options(config: RunConfig) -> None:
 
 
 def _check_model(config: RunConfig) -> None:
-    from pipeline.training.text_encoder import with_encoder
-
     check_options(config)
     for model in filter(None, (config.model, config.evaluation.baseline)):
         with_encoder(model, config.text)

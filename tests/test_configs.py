@@ -8,7 +8,8 @@ import pytest
 from models import FeatureMap
 from models.registry import available
 from pipeline.config import RunConfig, load_config
-from pipeline.sweep.plan import check_models, make_plan
+from pipeline.sweep.check import check_models
+from pipeline.sweep.plan import make_plan
 from pipeline.training.network import build_network, count_parameters
 from transforms.features.preprocessing import layout
 

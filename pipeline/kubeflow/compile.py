@@ -12,7 +12,8 @@ from common.errors import InputError
 from common.files import write_text
 from pipeline.code_version import code_version
 from pipeline.config import Resources, RunConfig
-from pipeline.kubeflow.nodes import PREPARE, REPORT, REPORTED, VERDICT, Node, graph_nodes, key, kind
+from pipeline.kubeflow.nodes import REPORTED, Node, graph_nodes, key, kind
+from pipeline.kubeflow.task import PREPARE, REPORT, VERDICT
 from pipeline.run import check_options
 from transforms.log.spec import RANDOM
 

@@ -13,7 +13,6 @@ from pipeline.config import RunConfig
 from pipeline.graph import create_pipeline
 from pipeline.run_inputs import RunInputs
 
-PREPARE, REPORT, VERDICT = "Prepare", "Report", "Verdict"
 # What the report is made from, of the nodes that a graph has.
 REPORTED = (
     ("LogExampleGen", "examples"),

@@ -319,17 +319,3 @@ def compare_training_rows(
 
 def _together(comparisons: list[dict[str, Any]]) -> dict[str, Any]:
     return {"breached": any(found["breached"] for found in comparisons), "comparisons": comparisons}
-
-
-def drift_gate(drift: dict[str, Any]) -> dict[str, Any]:
-    """drift.json as a row of the gate table."""
-    far = far_columns(drift)
-    reason = f"further away than they may be: {', '.join(far)}" if far else "no column is further away than it may be"
-    bound = "of no column above its limit"
-    return {"metric": "drift", "kind": "drift", "bound": bound, "value": None, "passed": not far, "reason": reason}
-
-
-def far_columns(drift: dict[str, Any]) -> list[str]:
-    """The columns that are a breach, each once."""
-    columns = (column for comparison in drift["comparisons"] for column in comparison["columns"])
-    return list(dict.fromkeys(column["column"] for column in columns if column["breached"]))

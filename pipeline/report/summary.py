@@ -8,6 +8,7 @@ import rich.console
 import rich.table
 
 from pipeline.config import RunConfig
+from pipeline.monitoring.breach import far_columns
 
 
 def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float] | None = None) -> None:
@@ -34,8 +35,6 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     else:
         print("Model:  blocked by a gate, not pushed")
     if metrics["drift_breached"]:
-        from pipeline.monitoring.drift import far_columns
-
         drift = json.loads((output / "report_data" / "drift.json").read_text())
         print(f"Drift:  further from another log than they may be: {', '.join(far_columns(drift))}")
     print(f"Report: {output}/report.html")

@@ -1,22 +1,58 @@
-"""What a trained model is worth: metrics on the test rows, size, speed of training and of a prediction."""
+"""Trains a model, and measures what it is worth: metrics on the test rows, size, speed."""
 
 import dataclasses
+import gc
 import math
+import pathlib
 import statistics
 import time
 from typing import Any
 
+import keras
+
 from models.metrics import summarise
-from pipeline.config import Training
+from pipeline.config import RunConfig, Training
 from pipeline.evaluation.scored_rows import ScoredRows
+from pipeline.sweep.plan import Plan
 from pipeline.training.data import packed_batches, prediction_rows
 from pipeline.training.learner import Learner
 from pipeline.training.network import count_parameters
-from pipeline.training.train import TrainResult
+from pipeline.training.text_encoder import with_encoder
+from pipeline.training.train import TrainResult, train
 from pipeline.transformed_log import TransformedLog
 from serving.latency.papers import HIFORMER_BATCHES, HIFORMER_ROWS, batch_seconds
 
 SPEED_STEPS, SPEED_REPEATS = 10, 3
+
+
+def train_and_measure(
+    config: RunConfig, log: TransformedLog, plan: Plan, test: ScoredRows, work: pathlib.Path, key: str
+) -> tuple[dict[str, Any], ScoredRows]:
+    """Trains (or goes on from the checkpoint in `work`/`key`), then measures; and what it answered to the test rows.
+    `validation` is of the kept weights. First stages that several points have are trained once."""
+    started = time.monotonic()
+    model = with_encoder(config.model, config.text)
+    files = log.feature_map, log.train, log.validation
+    trained = train(model, config.training, *files, config.seed, work / key, shared_stages=work / "stages")
+    seconds = time.monotonic() - started
+    history = trained.history
+    best = history["evaluations"][history["best"]]
+    measured, scored = measure(trained, config.training, log, plan.latency, test)
+    result = {
+        "model": config.model.model_dump(mode="json"),
+        "training": config.training.model_dump(mode="json"),
+        "seed": config.seed,
+        "validation": {"auc": best["validation_auc"], "log_loss": best["validation_log_loss"]},
+        **measured,
+        "evaluations": history["evaluations"],
+        "examples_trained": best["examples"],
+        "stopped": history["stopped"],
+        "seconds": round(seconds, 3),
+    }
+    del trained
+    keras.utils.clear_session()
+    gc.collect()
+    return result, scored
 
 
 def measure(

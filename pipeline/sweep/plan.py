@@ -9,8 +9,9 @@ from typing import Any
 import pydantic
 import yaml
 
-from common.errors import InputError, one_line
+from common.errors import InputError
 from common.progress import announce
+from models.registry import model_class
 from pipeline.config import Model, RunConfig, load_config, read_yaml
 from serving.latency.papers import BERT4CTR_BATCHES, BERT4CTR_ROWS
 from transforms.log.spec import Section
@@ -119,32 +120,6 @@ def make_plan(
     return Plan(name or file.name, base, points, seeds or file.seeds, *measured)
 
 
-def check_models(plan: Plan) -> None:
-    """Builds every model of a plan on a few ids, so that a mistake is found before anything is trained.
-
-    Raises:
-        InputError: a model or one of its hyperparameters is impossible; it names the point.
-    """
-    import keras
-
-    from pipeline.training.network import build_network
-    from pipeline.training.text_encoder import with_encoder
-    from transforms.features.preprocessing import layout
-
-    few_ids = layout(plan.base.log_spec, lambda column, feature: 3)
-    checked: set[str] = set()
-    for point in plan.points:
-        model = point.config.model
-        if model.model_dump_json() in checked:
-            continue
-        checked.add(model.model_dump_json())
-        try:
-            build_network(with_encoder(model, plan.base.text), few_ids, seed=0)
-        except (ValueError, TypeError) as error:
-            raise InputError(f"point '{point.name}': {one_line(error)}") from error
-        keras.utils.clear_session()
-
-
 def _read(path: pathlib.Path) -> SweepFile | None:
     """The sweep file at `path`; None where it is a run's configuration."""
     try:
@@ -220,8 +195,6 @@ def _other_model(point: str, changes: dict[str, Any], base: Model) -> dict[str, 
     name = changes.get("model.name", base.name)
     if name == base.name or "model" in changes:
         return changes
-    from models.registry import model_class
-
     try:
         options = model_class(name).options()
     except ValueError as error:
@@ -231,8 +204,6 @@ def _other_model(point: str, changes: dict[str, Any], base: Model) -> dict[str, 
 
 
 def _announce_left_out(points: tuple[Point, ...], base: Model) -> None:
-    from models.registry import model_class
-
     for name in dict.fromkeys(point.config.model.name for point in points if "model.name" in point.changes):
         absent = [key for key in base.hyperparameters if key not in model_class(name).options()]
         if absent:

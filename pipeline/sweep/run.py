@@ -1,7 +1,9 @@
-"""Trains and measures every point of a sweep with every seed; each result is a file, so that a sweep can go on."""
+"""Trains and measures every point of a sweep with every seed; each result is a file, so that a sweep can go on.
+
+What imports Keras is imported inside functions: a plan with a mistake is refused before, and the log is read meanwhile.
+"""
 
 import dataclasses
-import gc
 import json
 import pathlib
 import shutil
@@ -18,7 +20,7 @@ from pipeline.evaluation.tail import tail_rows
 from pipeline.fingerprints import fingerprint
 from pipeline.run import transform
 from pipeline.run_folder import check_output, one_run_at_a_time
-from pipeline.sweep.plan import Plan, Point, check_models
+from pipeline.sweep.plan import Plan, Point
 from pipeline.sweep.summary import show
 from pipeline.transformed_log import TransformedLog
 from transforms.log.payload import payload_files
@@ -45,6 +47,8 @@ def run_sweep(plan: Plan, files: list[str], output: pathlib.Path) -> dict[str, l
     """
     find_files(files)
     load_tensorflow()
+    from pipeline.sweep.check import check_models
+
     check_models(plan)
     check_output(output)
     with one_run_at_a_time(output):
@@ -81,6 +85,8 @@ def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pat
     announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(missing)} trainings to do{continued}")
     if not missing:
         return
+    from pipeline.sweep.measure import train_and_measure
+
     test = describe_test(plan.base, log)
     started = time.monotonic()
     for done, run in enumerate(missing, 1):
@@ -119,42 +125,6 @@ def describe_test(config: RunConfig, log: TransformedLog) -> ScoredRows:
     tail = tail_rows(test, train, rare.columns, rare.max_count, config.workers_for(log.payload.parent))
     announce(f"Tail: {tail.sum():,} of {len(tail):,} test rows, {' x '.join(rare.columns)}")
     return dataclasses.replace(scored, tail=tail, tail_of=rare.model_dump())
-
-
-def train_and_measure(
-    config: RunConfig, log: TransformedLog, plan: Plan, test: ScoredRows, work: pathlib.Path, key: str
-) -> tuple[dict[str, Any], ScoredRows]:
-    """Trains (or goes on from the checkpoint in `work`/`key`), then measures; and what it answered to the test rows.
-    `validation` is of the kept weights. First stages that several points have are trained once."""
-    import keras
-
-    from pipeline.sweep.measure import measure
-    from pipeline.training.text_encoder import with_encoder
-    from pipeline.training.train import train
-
-    started = time.monotonic()
-    model = with_encoder(config.model, config.text)
-    files = log.feature_map, log.train, log.validation
-    trained = train(model, config.training, *files, config.seed, work / key, shared_stages=work / "stages")
-    seconds = time.monotonic() - started
-    history = trained.history
-    best = history["evaluations"][history["best"]]
-    measured, scored = measure(trained, config.training, log, plan.latency, test)
-    result = {
-        "model": config.model.model_dump(mode="json"),
-        "training": config.training.model_dump(mode="json"),
-        "seed": config.seed,
-        "validation": {"auc": best["validation_auc"], "log_loss": best["validation_log_loss"]},
-        **measured,
-        "evaluations": history["evaluations"],
-        "examples_trained": best["examples"],
-        "stopped": history["stopped"],
-        "seconds": round(seconds, 3),
-    }
-    del trained
-    keras.utils.clear_session()
-    gc.collect()
-    return result, scored
 
 
 def _numbers(result: dict[str, Any]) -> str:

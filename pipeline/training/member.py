@@ -11,19 +11,18 @@ import sys
 import threading
 from typing import Any
 
+from common.errors import InputError
+from common.libraries import load_tensorflow
+from pipeline.training.process import JOINED, LOST, MISTAKE
 from pipeline.training.worker import end_with_the_parent
 
 
 def main(folder: pathlib.Path | None) -> None:
     threading.Thread(target=end_with_the_parent, daemon=True).start()
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # a lost worker is one line, not a page
-    from common.libraries import load_tensorflow
-
     load_tensorflow()
     import tensorflow as tf
 
-    from common.errors import InputError
-    from pipeline.training.process import JOINED, LOST, MISTAKE
     from pipeline.training.tensorflow_learner import make_strategy
     from pipeline.training.train import run_shared_task
     from pipeline.training.worker_group import WorkerGroup

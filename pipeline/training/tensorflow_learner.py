@@ -16,11 +16,11 @@ from models.layers.field_embedding import FieldEmbedding
 from models.losses import BinaryCrossEntropy
 from pipeline.config import Model, Training
 from pipeline.training.cluster import read_cluster
-from pipeline.training.data import input_errors
 from pipeline.training.learner import Batch
 from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
 from pipeline.training.network import build_network, rate_factors, task_weights, warm_up
 from pipeline.training.row_optimizers import RowOptimizer, row_optimizer
+from pipeline.training.tensorflow_data import input_errors
 from pipeline.training.worker_group import WorkerGroup
 
 

@@ -26,7 +26,7 @@ from pipeline.fingerprints import fingerprint
 from pipeline.training import masked_language_model
 from pipeline.training.checkpoint import read_arrays
 from pipeline.training.cluster import Cluster, text_from_chief
-from pipeline.training.data import base_rates, count_rows, input_errors, packed_batches, prediction_rows
+from pipeline.training.data import base_rates, count_rows, packed_batches, prediction_rows
 from pipeline.training.learner import Batch, Learner
 from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
 
@@ -290,7 +290,11 @@ def _learn_language(task: Task, encoder: Any, stage: FirstStage, work: pathlib.P
     def of(epoch: int) -> Iterable[Batch]:
         order = (training.batch_size, task.seed + epoch)
         batches = packed_batches(files, task.feature_map, *order, by_length=training.bucket_by_length)
-        return input_errors(batches) if keras.backend.backend() == "tensorflow" else batches
+        if keras.backend.backend() != "tensorflow":
+            return batches
+        from pipeline.training.tensorflow_data import input_errors  # a process that trains on JAX has no TensorFlow
+
+        return input_errors(batches)
 
     batches = masked_language_model.TextBatches(of, task.rows(task.train_files), text)
     folder = work / f"pretrained-{masked_language_model.NAME}"

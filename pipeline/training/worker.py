@@ -10,15 +10,16 @@ import sys
 import threading
 import warnings
 
+from common.errors import InputError
+from pipeline.training.process import MISTAKE
+
 
 def main(folder: str) -> None:
     threading.Thread(target=end_with_the_parent, daemon=True).start()
     warnings.filterwarnings("ignore")
     # Keras imports TensorFlow, where it is installed, only to seed it: two seconds and 470 MB.
     sys.modules["tensorflow"] = None  # type: ignore[assignment]
-    from common.errors import InputError
-    from pipeline.training.process import MISTAKE
-    from pipeline.training.train import run_task
+    from pipeline.training.train import run_task  # now that Keras finds no TensorFlow
 
     try:
         run_task(pathlib.Path(folder), lambda numbers: print(json.dumps(numbers), flush=True))

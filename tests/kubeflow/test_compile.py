@@ -15,7 +15,8 @@ from pipeline.code_version import code_version
 from pipeline.config import check_config, load_config, read_yaml
 from pipeline.kubeflow.compile import compile_pipeline
 from pipeline.kubeflow.nodes import arguments, graph_nodes
-from pipeline.kubeflow.step import Task, local_path, prepare
+from pipeline.kubeflow.task import Task, local_path
+from pipeline.kubeflow.work import prepare
 from pipeline.run import resolve
 from tests.e2e.small_run import CONFIG, ROOT, call, one_line
 

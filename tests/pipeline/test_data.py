@@ -13,7 +13,8 @@ from common.errors import InputError
 from models import FeatureMap
 from models.feature_map import Text
 from pipeline.config import Model, Training
-from pipeline.training.data import count_rows, packed_batches, packed_dataset, packed_reader
+from pipeline.training.data import count_rows, packed_batches, packed_reader
+from pipeline.training.tensorflow_data import packed_dataset
 from pipeline.training.tensorflow_learner import make_learner
 from transforms.features import packed_files as packed
 from transforms.features.packed_files import PackedReader, PackedWriter

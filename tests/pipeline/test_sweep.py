@@ -16,7 +16,7 @@ from common.errors import InputError
 from models import metrics
 from pipeline.compare.significance import shards
 from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
-from pipeline.sweep import run as sweep_run
+from pipeline.sweep import measure as sweep_measure
 from pipeline.sweep.costs import row_costs
 from pipeline.sweep.plan import Costs, make_plan
 from pipeline.sweep.plots import _first_epoch
@@ -247,7 +247,6 @@ def test_what_could_not_be_measured_stays_empty(config):
 
 
 def test_all_points_have_one_folder_for_first_stages_they_share(config, tmp_path, monkeypatch):
-    import pipeline.training.train
 
     plan = make_plan(file(config))
     folders = []
@@ -256,11 +255,11 @@ def test_all_points_have_one_folder_for_first_stages_they_share(config, tmp_path
         folders.append((arguments[-1], shared_stages))
         raise InterruptedError
 
-    monkeypatch.setattr(pipeline.training.train, "train", stop)
+    monkeypatch.setattr(sweep_measure, "train", stop)
     log = TransformedLog([], [], [], None, tmp_path, None)
     for key in ("a", "b"):
         with pytest.raises(InterruptedError):
-            sweep_run.train_and_measure(plan.base, log, plan, None, tmp_path / "work", key)
+            sweep_measure.train_and_measure(plan.base, log, plan, None, tmp_path / "work", key)
     assert folders == [(tmp_path / "work" / key, tmp_path / "work" / "stages") for key in ("a", "b")]
 
 
@@ -270,7 +269,7 @@ def done(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
     assert call("generate", "--rows", 2000, "--output", folder / "log.tsv")[0] == 0
-    original, trained = sweep_run.train_and_measure, []
+    original, trained = sweep_measure.train_and_measure, []
 
     def cut(*arguments):
         if len(trained) == 1:
@@ -278,11 +277,11 @@ def done(tmp_path_factory) -> pathlib.Path:
         trained.append(arguments)
         return original(*arguments)
 
-    sweep_run.train_and_measure = cut
+    sweep_measure.train_and_measure = cut
     try:
         code, output = call(*command(folder))
     finally:
-        sweep_run.train_and_measure = original
+        sweep_measure.train_and_measure = original
     assert code == 130 and "the same command again goes on" in output
     assert len(list((folder / "out" / "results").glob("*.json"))) == 1
     first = {path: path.stat().st_mtime_ns for path in (folder / "out" / "results").iterdir()}

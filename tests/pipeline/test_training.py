@@ -14,8 +14,9 @@ from common.errors import InputError
 from models import FeatureMap
 from pipeline.config import Model, Training
 from pipeline.training.checkpoint import read_arrays
-from pipeline.training.data import packed_dataset, packed_reader
+from pipeline.training.data import packed_reader
 from pipeline.training.network import warm_up
+from pipeline.training.tensorflow_data import packed_dataset
 from pipeline.training.tensorflow_learner import make_strategy
 from pipeline.training.train import Task, train
 from transforms.features.packed_files import PackedWriter
