@@ -155,3 +155,15 @@ def test_configurations_that_are_shown_are_valid(page):
     whole = [values for values in shown if "name" in values and "data" in values]
     for values in whole:
         check_config(values, (), page)
+
+
+def test_the_site_needs_no_network(tmp_path):
+    command = [pathlib.Path(sys.executable).with_name("mkdocs"), "build", "--strict", "--quiet", "--site-dir", tmp_path]
+    built = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert built.returncode == 0, built.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > len(PAGES) and (tmp_path / "search" / "search_index.js").exists()
+    loaded = r'(?:src="|<link[^>]+(?:stylesheet|icon|preload)[^>]+href=")(https?:[^"]+)'
+    assert {page.name: re.findall(loaded, page.read_text()) for page in pages} == {page.name: [] for page in pages}
