@@ -1,4 +1,4 @@
-"""Mends the links of the site: those that lead out of docs/, and the one script that the theme takes from the network."""
+"""Mends the site's links: those that lead out of docs/, and the one script that the theme takes from the network."""
 
 import re
 from typing import Any
