@@ -57,7 +57,7 @@ def test_no_mistake_in_the_source_is_left_out():
         ("raise InputError(f\"{path}: lacks {', '.join(sorted(absent))}\")", "<path>: lacks <absent>"),
         ('raise InputError(f"{p}: {error.strerror or error}!; x")', "<p>: <reason>!; x"),
         ("raise InputError(f\"is {'twice' if a else 'never'} in it\")", "is twice (or: never) in it"),
-        ('raise InputError(f"of {len(rows):,} rows")', "of <number of rows> rows"),
+        ('raise InputError(f"of {len(rows):,} rows")', "of <number> rows"),
         ('CURE = "do this"\nraise InputError(f"{a}: wrong; {CURE}")', "<a>: wrong; do this"),
         ('raise InputError("one; " + "two")', "one; two"),
         ("raise InputError(str(error))", None),

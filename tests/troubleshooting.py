@@ -71,9 +71,9 @@ class Note:
 
 
 def messages() -> list[Message]:
-    """Returns all messages in the source whose words are there, each once, sorted by file and text."""
+    """Returns all messages in the source whose words are there, each once, in an order that a file's move leaves."""
     texts = {message for folder in PRODUCT for path in (ROOT / folder).rglob("*.py") for message in _messages_in(path)}
-    return sorted(texts, key=lambda message: (message.file, message.text))
+    return sorted(texts, key=lambda message: (re.sub("<[^>]*>", "", message.text), message.text, message.file))
 
 
 @functools.cache
@@ -194,8 +194,8 @@ def _name(value: ast.expr) -> str:
     match value:
         case ast.Name(name) | ast.Attribute(_, name):
             return name
-        case ast.Call(ast.Name("len"), [argument, *_]):
-            return f"number of {_name(argument)}"
+        case ast.Call(ast.Name("len")):
+            return "number"
         case ast.Call(ast.Name("getattr"), [_, argument, *_]):
             return _name(argument)
         case ast.Call(ast.Attribute(ast.Constant(), "join"), [argument, *_]) | ast.Call(ast.Name(), [argument, *_]):
