@@ -5,13 +5,22 @@ import pathlib
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, finish, machine, write
+from benchmarks.harness.command import (
+    busy,
+    busy_caption,
+    command,
+    finish,
+    machine,
+    output_option,
+    positive_numbers,
+    write,
+)
 from benchmarks.peers.line_process import LineProcess, ProcessError, clean_environment
 from common.progress import announce
 
@@ -124,7 +133,7 @@ def compare(way: Way, process: Process, baseline: Process, rows: int, rounds: in
 
 
 def measure(
-    ways: list[Way], version: pathlib.Path, signature: str, rows: list[int], rounds: int, seconds: float
+    ways: list[Way], version: pathlib.Path, signature: str, rows: Sequence[int], rounds: int, seconds: float
 ) -> Iterator[tuple[Way, list[Comparison] | str]]:
     """Way by way, what was found for each number of rows, or the reason why it does not run."""
     with Process(BASELINE, version, signature) as baseline:
@@ -136,7 +145,7 @@ def measure(
                 yield way, str(error).strip().splitlines()[-1]
 
 
-def table(results: list[dict[str, Any]], rows: list[int], title: str, share: float) -> Table:
+def table(results: list[dict[str, Any]], rows: Sequence[int], title: str, share: float) -> Table:
     result_table = Table(title=title, caption=busy_caption(share))
     result_table.add_column("ms (ratio / ratio of CPU time)")
     for count in [f"{count} rows" for count in rows] + ["difference"]:
@@ -160,20 +169,10 @@ def allocators(libraries: tuple[pathlib.Path, ...]) -> list[Way]:
     ]
 
 
-def numbers(_context: Any, _parameter: Any, value: str) -> list[int]:
-    try:
-        values = [int(part) for part in value.split(",")]
-    except ValueError:
-        values = [0]
-    if min(values) < 1:
-        raise click.BadParameter("it should be whole numbers above 0, separated by commas")
-    return values
-
-
 @command("benchmarks.floor")
 @click.argument("version", required=False, type=click.Path(path_type=pathlib.Path, exists=True, file_okay=False))
 @click.option("--signature", type=click.Choice(["serving_packed", "serving_raw"]), default="serving_packed")
-@click.option("--rows", callback=numbers, default="1,10,100,1024", help="Rows of a call.")
+@click.option("--rows", default="1,10,100,1024", help="Rows of a call.")
 @click.option("--rounds", type=click.IntRange(1), default=7, help="How often a way and the baseline alternate.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=0.3, help="Time of each in a round.")
 @click.option("--only", default="", help="Ways whose name has this in it.")
@@ -183,13 +182,11 @@ def numbers(_context: Any, _parameter: Any, value: str) -> list[int]:
     type=click.Path(path_type=pathlib.Path, exists=True, dir_okay=False, resolve_path=True),
     help="A library to preload, such as libjemalloc.so.2; repeat for more.",
 )
-@click.option(
-    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/floor.json", help="The JSON file."
-)
+@output_option("floor")
 def main(
     version: pathlib.Path | None,
     signature: str,
-    rows: list[int],
+    rows: str,
     rounds: int,
     seconds: float,
     only: str,
@@ -202,6 +199,7 @@ def main(
     Each way has a process of its own. CPU is the processor time of a call over the baseline's. Prints a table, writes
     JSON after every way, and prints it as the last line.
     """
+    sizes = positive_numbers("--rows", rows)
     ways = [way for way in (*WAYS, *allocators(malloc)) if only in way.name]
     if signature == "serving_raw":  # its vocabularies are tables: no variables, and nothing for XLA
         ways = [way for way in ways if way.call not in ("frozen", "xla")]
@@ -215,7 +213,7 @@ def main(
             version = make_export("dcn_v2", pathlib.Path(folder))
         report: dict[str, Any] = {"benchmark": "floor", "machine": machine(), "busy": share, "signature": signature}
         report |= {"rounds": rounds, "seconds": seconds, "baseline": BASELINE.name, "results": []}
-        for way, comparisons in measure(ways, version, signature, rows, rounds, seconds):
+        for way, comparisons in measure(ways, version, signature, sizes, rounds, seconds):
             result: dict[str, Any] = {"way": way.name, "session": way.session, "environment": way.environment}
             result |= (
                 {"error": comparisons}
@@ -226,7 +224,7 @@ def main(
             write(report, output)
             announce(way.name)
     title = f"{signature}: ms of a call, over {BASELINE.name} in the same rounds, {report['machine']['cpu']}"
-    finish(report, output, table(report["results"], rows, title, share))
+    finish(report, output, table(report["results"], sizes, title, share))
 
 
 if __name__ == "__main__":

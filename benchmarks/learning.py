@@ -18,7 +18,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, machine
+from benchmarks.harness.command import command, finish, machine, output_option
 from common.errors import InputError
 from common.libraries import load_tensorflow
 from common.progress import announce
@@ -217,9 +217,7 @@ def chosen_models(text: str | None) -> tuple[str, ...]:
 @click.option("--seeds", type=click.IntRange(1), default=3, help="Trainings of each model.")
 @click.option("--rows", type=click.IntRange(1000), default=40_000, help="Training rows of each log.")
 @click.option("--epochs", type=click.IntRange(1), default=TRAINING.epochs, help="At most, of each training.")
-@click.option(
-    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/learning.json", help="The JSON file."
-)
+@output_option("learning")
 @click.pass_context
 def main(context: click.Context, models: str | None, seeds: int, rows: int, epochs: int, output: pathlib.Path) -> None:
     """How far each model's test AUC goes from LR's to the best possible, on a log of pairs and on one of triples.

@@ -7,7 +7,16 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.harness.command import command, cores, finish, machine, on_cores, positive_numbers
+from benchmarks.harness.command import (
+    command,
+    cores,
+    finish,
+    machine,
+    on_cores,
+    output_option,
+    positive_numbers,
+    shape_options,
+)
 from benchmarks.harness.ours import BACKENDS, Ours
 from benchmarks.harness.settings import Shape, peer_options
 from benchmarks.peers.client import Peer
@@ -45,14 +54,10 @@ def table(report: dict[str, Any]) -> Table:
 @click.option("--backend", type=click.Choice(BACKENDS), default="tensorflow", help="Ours.")
 @click.option("--maps", default="200,200,200", help="Feature maps of each layer.")
 @click.option("--batch", type=click.IntRange(1), default=4096, help="Rows in a step.")
-@click.option("--fields", type=click.IntRange(2), default=39, help="Categorical fields.")
+@shape_options
 @click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
-@click.option("--dim", type=click.IntRange(1), default=16, help="Width of an embedding.")
-@click.option("--threads", type=click.IntRange(1), help="Cores and threads of either side. Default: all cores.")
 @click.option("--peer-python", type=click.Path(path_type=pathlib.Path), help="Interpreter that has FuxiCTR installed.")
-@click.option(
-    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/memory.json", help="The JSON file."
-)
+@output_option("memory")
 def main(
     backend: str,
     maps: str,

@@ -18,7 +18,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, machine
+from benchmarks.harness.command import command, finish, machine, output_option
 from benchmarks.peers.client import Peer
 from common.errors import InputError
 from common.libraries import load_tensorflow
@@ -359,9 +359,7 @@ def _report_table(results: Sequence[dict[str, Any]]) -> Table:
 
 @command("benchmarks.parity")
 @click.option("--models", help="Names, separated by commas. Default: all that a peer has.")
-@click.option(
-    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/parity.json", help="The JSON file."
-)
+@output_option("parity")
 @click.pass_context
 def main(context: click.Context, models: str | None, output: pathlib.Path) -> None:
     """Our logits beside the peers' (`make peers`), with the same weights and ids.

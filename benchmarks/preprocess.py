@@ -12,7 +12,17 @@ import numpy as np
 from rich.console import Group
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, finish, machine, write
+from benchmarks.harness.command import (
+    busy,
+    busy_caption,
+    command,
+    finish,
+    folder_option,
+    machine,
+    output_option,
+    positive_numbers,
+    write,
+)
 from benchmarks.harness.preprocess_logs import TEST, VALIDATION, VALUES, bad_log, raw_log, values_of
 from benchmarks.harness.preprocess_sides import PEERS, TOP, Rule, Run, ours
 from benchmarks.train import peer_version
@@ -355,19 +365,15 @@ def claims(report: dict[str, Any]) -> Table:
 # The command ---------------------------------------------------------------------------------------------------------
 
 
-def numbers(option: str, text: str, names: tuple[str, ...] = ()) -> list[int | None]:
-    """'1,4' -> [1, 4]; a name is None.
+def worker_counts(text: str) -> list[int | None]:
+    """Returns the numbers of --workers without repeats, such as [1, 4]; None for auto.
 
     Raises:
-        InputError: something else.
+        InputError: a part is neither a positive number nor auto.
     """
-    values: list[int | None] = []
-    for part in text.split(","):
-        part = part.strip()
-        if part not in names and not (part.isdecimal() and int(part) > 0):
-            raise InputError(f"{option}: expected positive numbers as in 1,2. Received: {text!r}")
-        values.append(None if part in names else int(part))
-    return list(dict.fromkeys(values))
+    parts = [part.strip() for part in text.split(",")]
+    counts = [None if part == "auto" else positive_numbers("--workers", part)[0] for part in parts]
+    return list(dict.fromkeys(counts))
 
 
 def chosen_peers(text: str) -> list[str]:
@@ -388,18 +394,8 @@ def chosen_peers(text: str) -> list[str]:
 @click.option("--workers", default="auto", help="Our processes at most, as in 1,2,4; auto: all cores.")
 @click.option("--bad-rate", type=click.FloatRange(0, 0.5), default=0.0, help="Also a log with this share malformed.")
 @click.option("--rounds", type=click.IntRange(1), default=1, help="How often each is measured; the median counts.")
-@click.option(
-    "--folder",
-    type=click.Path(path_type=pathlib.Path),
-    default="runs/benchmarks/preprocess",
-    help="Logs, kept for the next time, and what the sides write.",
-)
-@click.option(
-    "--output",
-    type=click.Path(path_type=pathlib.Path),
-    default="runs/benchmarks/preprocess.json",
-    help="The JSON file.",
-)
+@folder_option("preprocess")
+@output_option("preprocess")
 def main(
     rows: str,
     against: str,
@@ -421,8 +417,8 @@ def main(
     scaled linearly. Peers get the log split, with a header, and stock with commas; making that is not counted. Prints
     tables, writes JSON after every step, and prints it as the last line.
     """
-    sizes = sorted(size for size in numbers("--rows", rows) if size)
-    peers, counts = chosen_peers(against), numbers("--workers", workers, ("auto",))
+    sizes = sorted(set(positive_numbers("--rows", rows)))
+    peers, counts = chosen_peers(against), worker_counts(workers)
     report: dict[str, Any] = {"benchmark": "preprocess", "machine": machine(), "rounds": rounds, "busy": busy()}
     report |= {"peers": {"fuxictr": peer_version("fuxictr")} if "fuxictr" in peers else {}}
     benchmark = Benchmark(folder, rounds)

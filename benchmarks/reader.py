@@ -11,7 +11,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, finish, machine, on_cores, spread
+from benchmarks.harness.command import busy, busy_caption, command, finish, machine, on_cores, output_option, spread
 from benchmarks.harness.ours_server import draw_ids
 from common.libraries import load_tensorflow
 from common.progress import announce
@@ -212,9 +212,7 @@ def prepare(folder: pathlib.Path, rows: int, fields: int, batch_size: int) -> tu
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a batch.")
 @click.option("--fields", type=click.IntRange(1), default=39, help="Categorical fields.")
 @click.option("--rounds", type=click.IntRange(1), default=3, help="How often the readers alternate.")
-@click.option(
-    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/reader.json", help="The JSON file."
-)
+@output_option("reader")
 def main(rows: int, threads: int, batch: int, fields: int, rounds: int, output: pathlib.Path) -> None:
     """Rows a second of the packed files, as numpy batches and as tf.data, beside gzip TFRecords of the same rows.
 

@@ -10,9 +10,20 @@ import click
 from rich.table import Table
 
 from benchmarks.harness import measured
-from benchmarks.harness.command import busy, busy_caption, command, cores, finish, machine, spread, write
+from benchmarks.harness.command import (
+    busy,
+    busy_caption,
+    command,
+    cores,
+    finish,
+    folder_option,
+    machine,
+    output_option,
+    positive_numbers,
+    spread,
+    write,
+)
 from benchmarks.harness.preprocess_logs import raw_log
-from benchmarks.preprocess import numbers
 from common.errors import InputError
 from common.files import atomic_folder
 from common.libraries import load_tensorflow
@@ -210,15 +221,8 @@ def table(report: dict[str, Any]) -> Table:
 @click.option("--against", type=click.Choice(PEERS), default="bulk_inferrer", help="Peer.")
 @click.option("--rows-bulk", default="50000,250000", help="Two sizes of the log for BulkInferrer.")
 @click.option("--rounds", type=click.IntRange(1), default=3, help="How often ours and the model alone alternate.")
-@click.option(
-    "--folder",
-    type=click.Path(path_type=pathlib.Path),
-    default="runs/benchmarks/score",
-    help="Logs and the model, kept for the next time.",
-)
-@click.option(
-    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/score.json", help="The JSON file."
-)
+@folder_option("score")
+@output_option("score")
 def main(rows: str, against: str, rows_bulk: str, rounds: int, folder: pathlib.Path, output: pathlib.Path) -> None:
     """Rows a second of `ctrpipe score` from a raw TSV log to Parquet, on a DCN-v2 (39 fields, width 16, MLP 400-400).
 
@@ -253,7 +257,7 @@ def main(rows: str, against: str, rows_bulk: str, rounds: int, folder: pathlib.P
 
 
 def _two(option: str, text: str) -> list[int]:
-    sizes = sorted(size for size in numbers(option, text) if size)
+    sizes = sorted(set(positive_numbers(option, text)))
     if len(sizes) != 2:
         raise InputError(f"{option}: expected two sizes as in 200000,1000000. Received: {text!r}")
     return sizes

@@ -16,7 +16,9 @@ from benchmarks.harness.command import (
     finish,
     machine,
     on_cores,
+    output_option,
     positive_numbers,
+    shape_options,
     spread,
     write,
 )
@@ -126,15 +128,8 @@ def table(results: list[Measured], dim: int, gigabytes: float, title: str, share
 @click.option("--rounds", type=click.IntRange(1), default=3, help="How often a step is timed.")
 @click.option("--steps", type=click.IntRange(1), help="Steps in a round. Default: three seconds of them.")
 @click.option("--batch", type=click.IntRange(1), default=4096, help="Rows in a step.")
-@click.option("--fields", type=click.IntRange(2), default=39, help="Categorical fields.")
-@click.option("--dim", type=click.IntRange(1), default=16, help="Width of an embedding.")
-@click.option("--threads", type=click.IntRange(1), help="Cores. Default: all cores.")
-@click.option(
-    "--output",
-    type=click.Path(path_type=pathlib.Path),
-    default="runs/benchmarks/sharded_tables.json",
-    help="The JSON file.",
-)
+@shape_options
+@output_option("sharded_tables")
 def main(
     rows: int,
     optimizers: tuple[str, ...],

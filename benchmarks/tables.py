@@ -8,7 +8,19 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, cores, finish, machine, on_cores, spread, write
+from benchmarks.harness.command import (
+    busy,
+    busy_caption,
+    command,
+    cores,
+    finish,
+    machine,
+    on_cores,
+    output_option,
+    shape_options,
+    spread,
+    write,
+)
 from benchmarks.harness.ours import BACKENDS, OPTIMIZERS, Ours
 from benchmarks.harness.settings import HIDDEN, Shape
 from benchmarks.train import steps_for
@@ -139,12 +151,8 @@ def measure(
 @click.option("--steps", type=click.IntRange(1), help="Timed steps in a round, instead of --seconds.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=3.0, help="Time of a table in a round.")
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a step.")
-@click.option("--fields", type=click.IntRange(2), default=39, help="Categorical fields.")
-@click.option("--dim", type=click.IntRange(1), default=16, help="Width of an embedding.")
-@click.option("--threads", type=click.IntRange(1), help="Cores and threads. Default: all cores.")
-@click.option(
-    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/tables.json", help="The JSON file."
-)
+@shape_options
+@output_option("tables")
 def main(
     backend: str,
     optimizer: str,

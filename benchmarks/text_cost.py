@@ -15,7 +15,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, finish, machine
+from benchmarks.harness.command import busy, busy_caption, command, finish, machine, output_option
 from common.libraries import load_tensorflow
 from common.progress import announce
 from models import FeatureMap
@@ -117,11 +117,7 @@ def _table(measured: list[dict[str, Any]], caption: str) -> Table:
 @click.option("--width", type=click.IntRange(64), default=768, help="Of the encoder; a multiple of 64.")
 @click.option("--batch", type=click.IntRange(1), default=10, help="Rows in a batch.")
 @click.option("--repeats", type=click.IntRange(2), default=20)
-@click.option(
-    "--output",
-    type=click.Path(path_type=pathlib.Path),
-    default=pathlib.Path("runs/benchmarks/text_cost.json"),
-)
+@output_option("text_cost")
 def main(features: str, layers: int, width: int, batch: int, repeats: int, output: pathlib.Path) -> None:
     """What features cost a model with a text."""
     load_tensorflow()

@@ -23,8 +23,7 @@ import pyarrow as pa
 from rich.console import Group
 from rich.table import Table
 
-from benchmarks.floor import numbers
-from benchmarks.harness.command import busy, busy_caption, command, finish, machine
+from benchmarks.harness.command import busy, busy_caption, command, finish, machine, output_option, positive_numbers
 from common.errors import InputError
 from common.libraries import load_tensorflow
 from common.progress import announce
@@ -278,7 +277,7 @@ def tables(report: dict[str, Any]) -> Group:
 
 
 @command("benchmarks.text_serving")
-@click.option("--candidates", callback=numbers, default="1,10,100", help="Numbers of candidates.")
+@click.option("--candidates", default="1,10,100", help="Numbers of candidates.")
 @click.option("--layers", type=click.IntRange(1), default=6, help="Of the encoder.")
 @click.option("--width", type=click.IntRange(32), default=384, help="Of the encoder; a multiple of 32.")
 @click.option("--length", type=click.IntRange(8), default=64, help="Tokens of the text.")
@@ -288,11 +287,9 @@ def tables(report: dict[str, Any]) -> Group:
 @click.option("--reviews", type=click.Path(path_type=pathlib.Path), help="The --output of benchmarks.reviews.")
 @click.option("--encoder", type=click.Path(path_type=pathlib.Path), help="The --encoder of benchmarks.reviews.")
 @click.option("--test-rows", type=click.IntRange(1), help="Of the reviews, about so many. Default: all.")
-@click.option(
-    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/text_serving.json", help="JSON file."
-)
+@output_option("text_serving")
 def main(
-    candidates: list[int],
+    candidates: str,
     layers: int,
     width: int,
     length: int,
@@ -305,6 +302,7 @@ def main(
     output: pathlib.Path,
 ) -> None:
     """What many candidates for one text cost, and what an encoder in fewer bits costs and saves."""
+    counts = positive_numbers("--candidates", candidates)
     if (reviews is None) != (encoder is None):
         raise InputError("--reviews and --encoder: give both or none")
     load_tensorflow()
@@ -321,7 +319,7 @@ def main(
         exports = Exports(pathlib.Path(folder), layers, width, length)
         report["precisions"] = fewer_bits(exports, threads, rows, repeats)
         servable = Servable(pathlib.Path(folder) / "float32" / "1", threads)
-        report["sharing"] = sharing(exports, servable, candidates, repeats)
+        report["sharing"] = sharing(exports, servable, counts, repeats)
         servable.close()
     report["quality"] = quality(reviews, encoder, test_rows) if reviews and encoder else []
     finish(report, output, tables(report))

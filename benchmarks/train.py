@@ -10,7 +10,19 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, cores, finish, machine, on_cores, spread, write
+from benchmarks.harness.command import (
+    busy,
+    busy_caption,
+    command,
+    cores,
+    finish,
+    machine,
+    on_cores,
+    output_option,
+    shape_options,
+    spread,
+    write,
+)
 from benchmarks.harness.ours import BACKENDS, OPTIMIZERS, Ours
 from benchmarks.harness.settings import MODELS, TARGETS, Shape, our_options, peer_options
 from benchmarks.peers.client import FOLDER, NAMES, Peer
@@ -184,17 +196,13 @@ def measure(
 @click.option("--steps", type=click.IntRange(1), help="Timed steps of each in a round, instead of --seconds.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=3.0, help="Time of each in a round.")
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a step.")
-@click.option("--fields", type=click.IntRange(2), default=39, help="Categorical fields.")
+@shape_options
 @click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
-@click.option("--dim", type=click.IntRange(1), default=16, help="Width of an embedding.")
-@click.option("--threads", type=click.IntRange(1), help="Cores and threads of either side. Default: all cores.")
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", help="Where both sides train.")
 @click.option(
     "--peer-python", type=click.Path(path_type=pathlib.Path), help="Interpreter that has the peers installed."
 )
-@click.option(
-    "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/train.json", help="The JSON file."
-)
+@output_option("train")
 def main(
     models: str | None,
     against: str,

@@ -27,8 +27,11 @@ __all__ = [
     "cores",
     "finish",
     "machine",
+    "folder_option",
     "on_cores",
+    "output_option",
     "positive_numbers",
+    "shape_options",
     "spread",
     "write",
 ]
@@ -50,10 +53,35 @@ class Command(click.Command):
             context.exit(INTERRUPTED)
 
 
-def command(module: str) -> Callable:
+def command(module: str) -> Callable[[Callable[..., None]], click.Command]:
     """The decorator of the main function of `python -m <module>`."""
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True}
     return click.command(module.rpartition(".")[2], cls=Command, context_settings=settings)
+
+
+def output_option(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Returns the decorator of the option --output, by default runs/benchmarks/<name>.json."""
+    path = click.Path(path_type=pathlib.Path)
+    return click.option("--output", type=path, default=f"runs/benchmarks/{name}.json", help="The JSON file.")
+
+
+def folder_option(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Returns the decorator of the option --folder, by default runs/benchmarks/<name>."""
+    path = click.Path(path_type=pathlib.Path)
+    text = "Logs and what the sides write; kept for the next time."
+    return click.option("--folder", type=path, default=f"runs/benchmarks/{name}", help=text)
+
+
+def shape_options(main: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of the data's shape and of the cores: --fields, --dim and --threads."""
+    options = (
+        click.option("--fields", type=click.IntRange(2), default=39, help="Categorical fields."),
+        click.option("--dim", type=click.IntRange(1), default=16, help="Width of an embedding."),
+        click.option("--threads", type=click.IntRange(1), help="Cores and threads of a side. Default: all cores."),
+    )
+    for option in reversed(options):
+        main = option(main)
+    return main
 
 
 @contextlib.contextmanager
@@ -78,7 +106,11 @@ def on_cores(count: int) -> Iterator[None]:
 
 
 def positive_numbers(option: str, text: str) -> tuple[int, ...]:
-    """Raises InputError where the option's text is not positive numbers with commas between them."""
+    """Returns the numbers of an option's text, such as 200,200,100.
+
+    Raises:
+        InputError: the text is not positive whole numbers, separated by commas.
+    """
     if not all(part.strip().isdecimal() and int(part) > 0 for part in text.split(",")):
         raise InputError(f"{option}: expected positive numbers as in 200,200,200. Received: {text!r}")
     return tuple(int(part) for part in text.split(","))

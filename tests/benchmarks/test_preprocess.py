@@ -21,11 +21,11 @@ from benchmarks.preprocess import (
     chosen_peers,
     growth,
     loss,
-    numbers,
     ratio,
     same_ids,
     same_values,
     speed_ups,
+    worker_counts,
 )
 from common.errors import InputError
 from models.feature_map import FeatureMap
@@ -263,11 +263,11 @@ def test_an_interrupt_leaves_nothing_running():
 
 
 def test_numbers():
-    assert numbers("--rows", "5,1, 5") == [5, 1]
-    assert numbers("--workers", "auto,2", ("auto",)) == [None, 2]
-    for text in ("", "0", "many", "1,,2", "auto"):
-        with pytest.raises(InputError, match="--rows"):
-            numbers("--rows", text)
+    assert worker_counts("5,1, 5") == [5, 1]
+    assert worker_counts("auto,2") == [None, 2]
+    for text in ("", "0", "many", "1,,2"):
+        with pytest.raises(InputError, match="--workers"):
+            worker_counts(text)
 
 
 def test_peers():
