@@ -49,11 +49,13 @@ def compare(
     labels = first.labels[task]
     probabilities = {name: each.probabilities[task] for name, each in scored.items()}
     shard = shards(len(labels), shard_count)
-    found = []
+    slices_compared = []
     for name, rows in _slices(list(scored.values())):
         progress(name)
         parts = {model: values[rows] for model, values in probabilities.items()}
-        found.append({"slice": name, **_compare_slice(labels[rows], parts, shard[rows], shard_count, resamples)})
+        slices_compared.append(
+            {"slice": name, **_compare_slice(labels[rows], parts, shard[rows], shard_count, resamples)}
+        )
     return {
         "models": names,
         "task": task,
@@ -62,7 +64,7 @@ def compare(
         "resamples": resamples,
         "level": LEVEL,
         "tail": first.tail_of,
-        "slices": found,
+        "slices": slices_compared,
     }
 
 
@@ -86,13 +88,13 @@ def _check_same(first_name: str, first: ScoredRows, name: str, each: ScoredRows,
 def _slices(scored: Sequence[ScoredRows]) -> list[tuple[str, np.ndarray | slice]]:
     """Names of the slices, and the rows of each."""
     first = scored[0]
-    found: list[tuple[str, np.ndarray | slice]] = [(ALL, slice(None))]
+    slices: list[tuple[str, np.ndarray | slice]] = [(ALL, slice(None))]
     if first.tail is not None and all(each.tail_of == first.tail_of for each in scored) and first.tail.any():
-        found.append((TAIL, np.flatnonzero(first.tail)))
+        slices.append((TAIL, np.flatnonzero(first.tail)))
     for column in first.slices:
         if all(column in each.slices for each in scored):
-            found += _by_value(column, first.slices[column])
-    return found
+            slices += _by_value(column, first.slices[column])
+    return slices
 
 
 def _by_value(column: str, values: pa.ChunkedArray) -> list[tuple[str, np.ndarray]]:
@@ -113,15 +115,15 @@ def _compare_slice(
     }
     differences = {}
     for name in others:
-        found: dict[str, Any] = {}
+        compared: dict[str, Any] = {}
         for metric in TESTED:
             from_, to = summaries[first][metric], summaries[name][metric]
-            found[metric] = {
+            compared[metric] = {
                 "difference": None if from_ is None or to is None else to - from_,
                 **dataclasses.asdict(paired_t(by_metric[first][metric], by_metric[name][metric])),
             }
         test = delong(labels, probabilities[first], probabilities[name])
-        found["auc"]["delong"] = dataclasses.asdict(test) if test else None
-        found["auc"]["interval"] = bootstrap(labels, probabilities[first], probabilities[name], resamples)
-        differences[name] = found
+        compared["auc"]["delong"] = dataclasses.asdict(test) if test else None
+        compared["auc"]["interval"] = bootstrap(labels, probabilities[first], probabilities[name], resamples)
+        differences[name] = compared
     return {"rows": len(labels), "metrics": summaries, "differences": differences}

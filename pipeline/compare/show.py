@@ -12,19 +12,19 @@ from common.files import atomic_path, write_json
 TABLE_WIDTH = 160  # where the output is no terminal
 
 
-def print_comparison(found: dict[str, Any]) -> None:
+def print_comparison(comparison: dict[str, Any]) -> None:
     """A table of the models' metrics on every slice, each model's differences to the first behind them."""
     console = rich.console.Console()
     if not console.is_terminal:
         console = rich.console.Console(width=TABLE_WIDTH)
-    first = found["models"][0]
-    table = rich.table.Table(title=f"{found['task']}: {found['rows']:,} test rows; differences to {first}")
+    first = comparison["models"][0]
+    table = rich.table.Table(title=f"{comparison['task']}: {comparison['rows']:,} test rows; differences to {first}")
     table.add_column("slice", overflow="fold")
     table.add_column("model", overflow="fold")
     titles = ("rows", "AUC", "RIG", "log loss", "calibration", "AUC difference", "t", "95%", "p (DeLong)")
     for title in (*titles, "RIG difference", "t"):
         table.add_column(title, justify="right")
-    for part in found["slices"]:
+    for part in comparison["slices"]:
         for name, metrics in part["metrics"].items():
             cells = [part["slice"] if name == first else "", name, f"{part['rows']:,}" if name == first else ""]
             cells += [_show(metrics[key]) for key in ("auc", "rig", "log_loss", "calibration")]
@@ -33,11 +33,11 @@ def print_comparison(found: dict[str, Any]) -> None:
                 cells += [_show(auc["difference"], sign="+"), _show(auc["t"], 2), _interval(auc["interval"])]
                 cells += [_small(auc["delong"]["p"] if auc["delong"] else None)]
                 cells += [_show(rig["difference"], sign="+"), _show(rig["t"], 2)]
-            table.add_row(*cells, end_section=name == found["models"][-1])
+            table.add_row(*cells, end_section=name == comparison["models"][-1])
     console.print(table)
-    said = f"t: paired, over {found['shards']} shards of the rows; above 3 a difference counts as significant."
-    if found["resamples"]:
-        said += f" 95%: of {found['resamples']:,} paired resamples of the rows."
+    said = f"t: paired, over {comparison['shards']} shards of the rows; above 3 a difference counts as significant."
+    if comparison["resamples"]:
+        said += f" 95%: of {comparison['resamples']:,} paired resamples of the rows."
     console.print(said, highlight=False)
 
 
@@ -53,7 +53,7 @@ def _interval(value: tuple[float, float] | None) -> str:
     return "-" if value is None else f"{value[0]:+.4f} .. {value[1]:+.4f}"
 
 
-def write_comparison(found: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
+def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
     """Writes the JSON and, beside it, the picture, whose path it returns.
 
     Raises:
@@ -62,21 +62,21 @@ def write_comparison(found: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
     picture = path.with_suffix(".png")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, found)
-        _plot(found, picture)
+        write_json(path, comparison)
+        _plot(comparison, picture)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another --output") from error
     return picture
 
 
-def _plot(found: dict[str, Any], path: pathlib.Path) -> None:
+def _plot(comparison: dict[str, Any], path: pathlib.Path) -> None:
     """A dot for each model's difference in AUC and in RIG on each slice; the bar of AUC is the bootstrap's interval."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    slices, others = found["slices"], found["models"][1:]
+    slices, others = comparison["slices"], comparison["models"][1:]
     height = 1.5 + 0.22 * len(slices) * (len(others) + 1)
     figure, axes = plt.subplots(1, 2, figsize=(11, height), sharey=True, layout="constrained")
     for axis, metric in zip(axes, ("auc", "rig"), strict=True):
@@ -93,7 +93,7 @@ def _plot(found: dict[str, Any], path: pathlib.Path) -> None:
                 errors.append((max(values[-1] - low, 0), max(high - values[-1], 0)))
             bars = [[low for low, _ in errors], [high for _, high in errors]]
             axis.errorbar(values, places, xerr=bars, fmt="o", capsize=3, label=name)
-        axis.set_xlabel(f"{metric.upper()} - that of {found['models'][0]}")
+        axis.set_xlabel(f"{metric.upper()} - that of {comparison['models'][0]}")
     axes[0].set_yticks(range(len(slices)), [part["slice"] for part in slices])
     axes[0].invert_yaxis()
     axes[0].legend(fontsize="small")

@@ -58,8 +58,8 @@ def paired_t(first: np.ndarray, second: np.ndarray) -> PairedT:
     differences = second - first
     if len(differences) < 2 or np.isnan(differences).any() or np.ptp(differences) == 0:
         return PairedT(None, None)
-    found = scipy.stats.ttest_rel(second, first)
-    return PairedT(float(found.statistic), float(found.pvalue))
+    test = scipy.stats.ttest_rel(second, first)
+    return PairedT(float(test.statistic), float(test.pvalue))
 
 
 def delong(labels: np.ndarray, first: np.ndarray, second: np.ndarray) -> DeLong | None:
@@ -109,7 +109,7 @@ def bootstrap(
     for scores in (first, second):
         values, places = np.unique(scores, return_inverse=True)
         sides.append((len(values), places[clicked], places[~clicked]))
-    found = []
+    differences = []
     for _ in range(resamples):
         times = np.bincount(random.integers(len(labels), size=len(labels)), minlength=len(labels))
         of_clicks, of_others = times[clicked], times[~clicked]
@@ -119,7 +119,7 @@ def bootstrap(
             auc_of_counts(np.bincount(clicks, of_clicks, size), np.bincount(others, of_others, size))
             for size, clicks, others in sides
         ]
-        found.append(aucs[1] - aucs[0])
+        differences.append(aucs[1] - aucs[0])
     tail = (1 - LEVEL) / 2
-    low, high = np.quantile(found, [tail, 1 - tail])
+    low, high = np.quantile(differences, [tail, 1 - tail])
     return float(low), float(high)

@@ -111,14 +111,14 @@ class CountClicks(beam.CombineFn):
         return []
 
     def add_input(self, parts: list[Counts], element: metric_types.StandardMetricInputs) -> list[Counts]:
-        found = metric_util.to_label_prediction_example_weight(
+        triples = metric_util.to_label_prediction_example_weight(
             element,
             eval_config=self._eval_config,
             model_name=self._key.model_name,
             output_name=self._key.output_name,
             flatten=False,
         )
-        parts += [(prediction, label, np.ones(len(label))) for label, prediction, _ in found]
+        parts += [(prediction, label, np.ones(len(label))) for label, prediction, _ in triples]
         # Sorting what is merged anew only when there is as much again: each row is sorted a few times, not each time.
         waiting = sum(len(values) for values, _, _ in parts[1:])
         return self.compact(parts) if waiting >= max(MERGE_AT, len(parts[0][0])) else parts

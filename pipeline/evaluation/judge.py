@@ -127,10 +127,10 @@ def _blocks(
     predictions = {spec.name: rows[_prediction_column(spec)].to_numpy() for spec in config.model_specs}
     for spec in config.slicing_specs:
         for key, chosen in _slices(rows, list(spec.feature_keys), frequent):
-            found = {name: values[chosen] for name, values in predictions.items()}
+            of_slice = {name: values[chosen] for name, values in predictions.items()}
             yield {
                 tfma.LABELS_KEY: label[chosen],
-                tfma.PREDICTIONS_KEY: found if len(found) > 1 else found[""],
+                tfma.PREDICTIONS_KEY: of_slice if len(of_slice) > 1 else of_slice[""],
                 tfma.SLICE_KEY_TYPES_KEY: slicer_lib.slice_keys_to_numpy_array([key]),
             }
 

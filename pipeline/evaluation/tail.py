@@ -47,9 +47,9 @@ def tail_rows(
         size = -(-len(train) // GROUPS)
         groups = [train[start : start + size] for start in range(0, len(train), size)] if train else []
         count = _Count(path, tuple(columns), max_count)
-        found = workers.map(count, groups, payload_rows(train) * COUNT_SECONDS, START_SECONDS)
+        by_group = workers.map(count, groups, payload_rows(train) * COUNT_SECONDS, START_SECONDS)
     counts = np.zeros(len(known), np.int64)
-    for part in found:
+    for part in by_group:
         counts += part
     is_rare: np.ndarray = (counts <= max_count)[codes]
     return is_rare
@@ -79,8 +79,8 @@ class _Combinations:
         codes = _places(rows.column(0), values[0])
         for index in range(1, len(values)):
             pairs = codes * len(values[index]) + _places(rows.column(index), values[index])
-            found, codes = np.unique(pairs, return_inverse=True)
-            keys.append(found)
+            pairs_seen, codes = np.unique(pairs, return_inverse=True)
+            keys.append(pairs_seen)
         return cls(values, keys), codes
 
     def number(self, rows: pa.Table) -> np.ndarray:
@@ -89,8 +89,8 @@ class _Combinations:
         for column, values, keys in zip(rows.columns[1:], self.values[1:], self.keys, strict=True):
             places = _places(column, values)
             pairs = np.where((codes < 0) | (places < 0), -1, codes * len(values) + places)
-            found = np.minimum(np.searchsorted(keys, pairs), len(keys) - 1)
-            codes = np.where(keys[found] == pairs, found, -1)
+            nearest = np.minimum(np.searchsorted(keys, pairs), len(keys) - 1)
+            codes = np.where(keys[nearest] == pairs, nearest, -1)
         return codes
 
 

@@ -64,15 +64,15 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
 
 def _paths(config: RunConfig) -> list[tuple[str, str]]:
     """The files and folders that the configuration names, and where it does."""
-    found: list[tuple[str, str | None]] = [("data.paths", path) for path in config.data.paths]
-    found += [("monitoring.previous", path) for path in config.monitoring.previous]
-    found += [("monitoring.serving", path) for path in config.monitoring.serving]
+    named: list[tuple[str, str | None]] = [("data.paths", path) for path in config.data.paths]
+    named += [("monitoring.previous", path) for path in config.monitoring.previous]
+    named += [("monitoring.serving", path) for path in config.monitoring.serving]
     if config.text:
-        found.append(("text.encoder", config.text.encoder))
+        named.append(("text.encoder", config.text.encoder))
     if config.training.distillation:
-        found.append(("training.distillation.teacher", config.training.distillation.teacher))
-    found += [("model.encoder", model.encoder) for model in (config.model, config.evaluation.baseline) if model]
-    return [(where, path) for where, path in found if path and path != RANDOM]
+        named.append(("training.distillation.teacher", config.training.distillation.teacher))
+    named += [("model.encoder", model.encoder) for model in (config.model, config.evaluation.baseline) if model]
+    return [(where, path) for where, path in named if path and path != RANDOM]
 
 
 def _check_path(where: str, path: str, mounts: list[str]) -> None:

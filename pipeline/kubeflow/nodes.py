@@ -72,12 +72,12 @@ def arguments(config: RunConfig, inputs: RunInputs) -> dict[str, str]:
     Beam gets a folder in the volume, too, because Beam's workers do not see what the launcher fetches.
     """
     pipeline = create_pipeline(config, inputs)
-    found: dict[str, dict[str, Any]] = {}
+    properties_of: dict[str, dict[str, Any]] = {}
     for node in pipeline.components:
-        found[node.id] = {name: value for name, value in node.exec_properties.items() if value is not None}
+        properties_of[node.id] = {name: value for name, value in node.exec_properties.items() if value is not None}
     beam = {node.id for node in pipeline.components if isinstance(node.executor_spec, BeamExecutorSpec)}
     given: dict[str, dict[str, Any]] = {}
-    for name, properties in found.items():
+    for name, properties in properties_of.items():
         given[name] = {"exec_properties": properties, "beam_args": pipeline.beam_pipeline_args if name in beam else []}
         if config.beam_args and (name in beam or "workers" in properties):
             given[name]["shared"] = str(inputs.output / "tfx")

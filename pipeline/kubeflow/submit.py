@@ -110,8 +110,8 @@ def read_parameters(package: Package, given: tuple[str, ...]) -> dict[str, Any]:
             raise InputError(f"--param {setting}: expected a value of type {kind.lower()}")
     missing = [
         name
-        for name, found in package.parameters.items()
-        if name not in values and "defaultValue" not in found and not found.get("isOptional")
+        for name, description in package.parameters.items()
+        if name not in values and "defaultValue" not in description and not description.get("isOptional")
     ]
     if missing:
         raise InputError(f"{package.path}: give --param {missing[0]}=VALUE, which has no default")
@@ -229,16 +229,18 @@ def _upload(client: kfp.Client, host: Host, package: Package, undo: contextlib.E
 def _find_pipeline(client: kfp.Client, host: Host, name: str) -> str | None:
     """A pipeline's id; kfp's own get_pipeline_id sees only those without a namespace."""
     asked = {"operation": "EQUALS", "key": "display_name", "stringValue": name}
-    found = client.list_pipelines(filter=json.dumps({"predicates": [asked]}), namespace=host.namespace).pipelines
-    return found[0].pipeline_id if found else None
+    pipelines = client.list_pipelines(filter=json.dumps({"predicates": [asked]}), namespace=host.namespace).pipelines
+    return pipelines[0].pipeline_id if pipelines else None
 
 
 def _experiment(client: kfp.Client, host: Host, name: str, undo: contextlib.ExitStack) -> str:
     """The id of the experiment with this name, made where there is none."""
     asked = {"operation": "EQUALS", "key": "display_name", "stringValue": name}
-    found = client.list_experiments(filter=json.dumps({"predicates": [asked]}), namespace=host.namespace).experiments
-    if found:
-        return str(found[0].experiment_id)
+    experiments = client.list_experiments(
+        filter=json.dumps({"predicates": [asked]}), namespace=host.namespace
+    ).experiments
+    if experiments:
+        return str(experiments[0].experiment_id)
     made = str(client.create_experiment(name, namespace=host.namespace).experiment_id)
     undo.callback(_tried, client.delete_experiment, made)
     return made
@@ -306,13 +308,13 @@ def follow(
 
 def _ask(client: kfp.Client, run_id: str, seconds: float) -> Any:
     """The run as it stands; a host that does not answer, or is broken, is asked again for OUTAGE_SECONDS."""
-    begun = time.monotonic()
+    started = time.monotonic()
     while True:
         try:
             return client.get_run(run_id)
         except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
             passes = not isinstance(error, kfp_server_api.ApiException) or error.status >= 500
-            if not passes or time.monotonic() - begun > OUTAGE_SECONDS:
+            if not passes or time.monotonic() - started > OUTAGE_SECONDS:
                 raise
         time.sleep(seconds)
 
@@ -366,8 +368,8 @@ def _explained(host: Host, more: str = "") -> Iterator[None]:
 def _reason(error: kfp_server_api.ApiException) -> str:
     """What the API says is wrong, on one line."""
     try:
-        found = json.loads(error.body)
-        text = str(found.get("error") or found.get("message") or error.reason)
+        answer = json.loads(error.body)
+        text = str(answer.get("error") or answer.get("message") or error.reason)
     except (TypeError, ValueError, AttributeError):
         text = str(error.reason)
     return one_line(text, 300)

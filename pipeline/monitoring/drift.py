@@ -57,8 +57,8 @@ def read_log(spec: LogSpec, patterns: list[str], labels: bool, max_rows: int, se
     with tempfile.TemporaryDirectory(prefix="ctrpipe-", dir=workers.scratch) as name:
         folder = pathlib.Path(name)
         counts = write_whole_log(spec, files, labels, folder, workers)
-        found = generate_statistics({"log": payload_files(folder)}, max_rows, seed, workers)
-    return Log(found["log"], counts.rows, counts.rejected)
+        statistics = generate_statistics({"log": payload_files(folder)}, max_rows, seed, workers)
+    return Log(statistics["log"], counts.rows, counts.rejected)
 
 
 # Distances -----------------------------------------------------------------------------------------------------------
@@ -113,12 +113,12 @@ def _thresholds(spec: LogSpec, limits: Monitoring, shared: set[str]) -> dict[str
     """By column that is compared, its threshold; a label is where both logs have it."""
     labels = [name for name in spec.label_columns if name in shared]
     numeric = {*spec.numeric_columns, *labels}
-    found = {}
+    thresholds = {}
     for name in spec.feature_columns + labels:
         usual = limits.max_distance.numeric if name in numeric else limits.max_distance.categorical
         if name in limits.columns or name not in spec.columns_of("time", "text"):
-            found[name] = limits.columns.get(name, usual)
-    return found
+            thresholds[name] = limits.columns.get(name, usual)
+    return thresholds
 
 
 def _distances(kind: str, log: Log, other: Log, spec: LogSpec, thresholds: Mapping[str, float]) -> dict[str, float]:
@@ -138,11 +138,11 @@ def _distances(kind: str, log: Log, other: Log, spec: LogSpec, thresholds: Mappi
             comparator.infinity_norm.threshold = thresholds[feature.name]
     role = {"drift": "previous_statistics", "skew": "serving_statistics"}[kind]
     anomalies = tfdv.validate_statistics(log.sampled.statistics, schema, **{role: other.sampled.statistics})
-    found = {}
+    distances = {}
     for info in anomalies.drift_skew_info:
         (measured,) = info.drift_measurements if kind == "drift" else info.skew_measurements
-        found[info.path.step[0]] = measured.value
-    return found
+        distances[info.path.step[0]] = measured.value
+    return distances
 
 
 def _severity(column: Mapping[str, Any]) -> float:
@@ -229,12 +229,12 @@ class _Comparison:
 
 
 def _shares_of_values(values: Any, others: Any) -> list[tuple[str, float, float]]:
-    found: list[dict[str, float]] = []
+    shares: list[dict[str, float]] = []
     for side in (values, others):
         present = side.common_stats.num_non_missing
-        found.append({bucket.label: bucket.sample_count / present for bucket in side.rank_histogram.buckets})
-    names = dict.fromkeys([*found[0], *found[1]])
-    return [(name, found[0].get(name, 0.0), found[1].get(name, 0.0)) for name in names]
+        shares.append({bucket.label: bucket.sample_count / present for bucket in side.rank_histogram.buckets})
+    names = dict.fromkeys([*shares[0], *shares[1]])
+    return [(name, shares[0].get(name, 0.0), shares[1].get(name, 0.0)) for name in names]
 
 
 def _shares_of_bins(values: Any, others: Any) -> list[tuple[str, float, float]]:
@@ -252,7 +252,7 @@ def _shares_of_bins(values: Any, others: Any) -> list[tuple[str, float, float]]:
 
 def _cumulated(values: Any) -> tuple[np.ndarray, np.ndarray]:
     """The ends of TFDV's quantile buckets, each once, after a number below all; the share of the numbers up to each."""
-    histogram = next(found for found in values.histograms if found.type == found.QUANTILES)
+    histogram = next(each for each in values.histograms if each.type == each.QUANTILES)
     ends = [np.nextafter(values.min, -np.inf)] + [bucket.high_value for bucket in histogram.buckets]
     counts = np.cumsum([0.0] + [bucket.sample_count for bucket in histogram.buckets])
     last = np.append(np.diff(ends) > 0, True)
@@ -318,4 +318,4 @@ def compare_training_rows(
 
 
 def _together(comparisons: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"breached": any(found["breached"] for found in comparisons), "comparisons": comparisons}
+    return {"breached": any(comparison["breached"] for comparison in comparisons), "comparisons": comparisons}

@@ -68,16 +68,16 @@ def generate_statistics(
         workers: Where the files are read.
     """
     parts = {name: _parts(files, max_rows, seed) for name, files in splits.items()}
-    costs = {part: _seconds(part) for found in parts.values() for part in found}
+    costs = {part: _seconds(part) for groups in parts.values() for part in groups}
     todo = sorted(costs, key=costs.__getitem__, reverse=True)  # so that all workers end at about the same time
     done = dict(zip(todo, workers.map(_summarise, todo, sum(costs.values()), START_SECONDS), strict=True))
-    by_split = [[done[part] for part in found] for found in parts.values()]
+    by_split = [[done[part] for part in groups] for groups in parts.values()]
     # Here and not by Beam, which would have to carry what is merged.
     here = Workers(processes=1) if workers.beam_args else workers
     merged = here.map(_merge, by_split, MERGE_SECONDS * len(by_split), START_SECONDS)
     return {
-        name: Sampled(statistics, found[0].rate)
-        for (name, found), statistics in zip(parts.items(), merged, strict=True)
+        name: Sampled(statistics, groups[0].rate)
+        for (name, groups), statistics in zip(parts.items(), merged, strict=True)
     }
 
 
@@ -138,8 +138,8 @@ def _merge(parts: list[list[Any]]) -> statistics_pb2.DatasetFeatureStatisticsLis
     if not parts:
         parts = [[generator.create_accumulator() for generator in generators]]
     kept = [
-        generator.merge_accumulators(found)
-        for generator, found in zip(generators, zip(*parts, strict=True), strict=True)
+        generator.merge_accumulators(accumulators)
+        for generator, accumulators in zip(generators, zip(*parts, strict=True), strict=True)
     ]
     return stats_impl.extract_statistics_output(kept, generators)
 
@@ -157,11 +157,11 @@ def write_statistics(
     """
     files = {name: payload_files(examples / f"Split-{name}") for name in splits}
     rates = {}
-    for name, found in generate_statistics(files, max_rows, seed, workers).items():
+    for name, sampled in generate_statistics(files, max_rows, seed, workers).items():
         folder = output / f"Split-{name}"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / FILE).write_bytes(found.statistics.SerializeToString(deterministic=True))
-        rates[name] = found.rate
+        (folder / FILE).write_bytes(sampled.statistics.SerializeToString(deterministic=True))
+        rates[name] = sampled.rate
     return rates
 
 
@@ -197,13 +197,15 @@ def summarise_statistics(
     columns = [_column(feature, kinds, train.num_examples) for feature in train.features]
     order = {name: index for index, name in enumerate(spec.label_columns + spec.feature_columns)}
     columns.sort(key=lambda column: order.get(column["name"], len(order)))
-    found = []
+    anomalies_shown = []
     for folder in sorted(anomalies.glob("Split-*")):
         binary = anomalies_pb2.Anomalies.FromString((folder / "SchemaDiff.pb").read_bytes())
         for column, info in binary.anomaly_info.items():
-            found.append({"column": column, "split": folder.name.removeprefix("Split-"), "text": info.description})
+            anomalies_shown.append(
+                {"column": column, "split": folder.name.removeprefix("Split-"), "text": info.description}
+            )
     letters = {"rows": counts["rejected"], "reasons": counts["reasons"]}
-    return {"splits": splits, "columns": columns, "anomalies": found, "dead_letters": letters}
+    return {"splits": splits, "columns": columns, "anomalies": anomalies_shown, "dead_letters": letters}
 
 
 def _column(feature: Any, kinds: dict[str, str], rows: int) -> dict[str, Any]:

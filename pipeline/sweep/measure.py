@@ -79,7 +79,7 @@ def measure(
     tail = None
     if test.tail is not None:
         tail = _test_metrics(scored.labels[names[0]][test.tail], scored.probabilities[names[0]][test.tail])
-    found = {
+    measured = {
         "test": tasks[names[0]],
         "tail": tail,
         "tasks": tasks,
@@ -88,13 +88,13 @@ def measure(
         "latency_ms": 1000 * latency_seconds(learner, log, len(labels)) if latency else None,
         "train_samples_per_second": training_speed(trains, training, log) if trains else None,
     }
-    return found, scored
+    return measured, scored
 
 
 def _test_metrics(labels: Any, probabilities: Any) -> dict[str, Any]:
-    found: dict[str, Any] = summarise(labels, probabilities)
-    found["normalised_log_loss"] = None if found["rig"] is None else 1 - found["rig"]
-    return found
+    numbers: dict[str, Any] = summarise(labels, probabilities)
+    numbers["normalised_log_loss"] = None if numbers["rig"] is None else 1 - numbers["rig"]
+    return numbers
 
 
 def latency_seconds(learner: Learner, log: TransformedLog, test_rows: int) -> float:

@@ -141,12 +141,12 @@ def _read(path: pathlib.Path) -> SweepFile | None:
 def _grid_values(text: str) -> tuple[str, list[Any]]:
     key, equals, values = text.partition("=")
     try:
-        found = read_yaml(f"[{values}]")
+        items = read_yaml(f"[{values}]")
     except yaml.YAMLError as error:
         raise InputError(f"--grid {text}: the values are not valid YAML") from error
-    if not equals or not key or not found:
+    if not equals or not key or not items:
         raise InputError(f"--grid {text}: expected KEY=VALUE,VALUE as in --grid model.top_k=2,5,10")
-    return key, found
+    return key, items
 
 
 def _as_settings(values: dict[str, Any]) -> tuple[str, ...]:

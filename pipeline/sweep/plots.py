@@ -112,9 +112,9 @@ def _dots(axis: Any, points: Points, metrics: tuple[str, ...], title: str) -> No
 def _bars(
     axis: Any, places: Sequence[float], points: Points, metric: str, sideways: bool = False, **options: Any
 ) -> None:
-    found = [point["metrics"][metric] for point in points]
-    means = [float("nan") if spread["mean"] is None else spread["mean"] for spread in found]
-    errors = [spread["std"] or 0.0 for spread in found]
+    spreads = [point["metrics"][metric] for point in points]
+    means = [float("nan") if spread["mean"] is None else spread["mean"] for spread in spreads]
+    errors = [spread["std"] or 0.0 for spread in spreads]
     if sideways:
         axis.errorbar(means, places, xerr=errors, capsize=3, **options)
     else:

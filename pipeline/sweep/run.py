@@ -56,13 +56,13 @@ def run_sweep(plan: Plan, files: list[str], output: pathlib.Path) -> dict[str, l
         runs = [_run(plan, point, seed, log) for seed in range(plan.seeds) for point in plan.points]
         _train_missing(plan, runs, log, output)
         costs = _row_costs(plan, log, output)
-        found: dict[str, list[dict[str, Any]]] = {point.name: [] for point in plan.points}
+        results: dict[str, list[dict[str, Any]]] = {point.name: [] for point in plan.points}
         for run in runs:
             result = json.loads(_file(output, run).read_text())
             kept = _file(output, run).with_suffix(".parquet")
             predictions = str(kept) if kept.exists() else None
-            found[run.point.name].append({**result, "costs": costs.get(run.point.name), "predictions": predictions})
-        return found
+            results[run.point.name].append({**result, "costs": costs.get(run.point.name), "predictions": predictions})
+        return results
 
 
 def _run(plan: Plan, point: Point, index: int, log: TransformedLog) -> Run:
@@ -111,8 +111,8 @@ def _row_costs(plan: Plan, log: TransformedLog, output: pathlib.Path) -> dict[st
     file = output / "results" / f"costs-{fingerprint(keys, plan.costs, code)}.json"
     if not file.exists():
         write_json(file, row_costs(points, log, plan.costs))
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    measured: dict[str, Any] = json.loads(file.read_text())
+    return measured
 
 
 def describe_test(config: RunConfig, log: TransformedLog) -> ScoredRows:

@@ -69,8 +69,8 @@ def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dic
 
 def _tail_of(plan: Plan, points: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The Tail slice's definition and how many test rows are in it."""
-    rare, found = plan.base.evaluation.tail, points[0]["runs"][0]["tail"]
-    return {**rare.model_dump(), "examples": found["examples"]} if rare and found else None
+    rare, of_tail = plan.base.evaluation.tail, points[0]["runs"][0]["tail"]
+    return {**rare.model_dump(), "examples": of_tail["examples"]} if rare and of_tail else None
 
 
 def _value(run: dict[str, Any], path: tuple[str, ...]) -> float | None:
@@ -119,7 +119,7 @@ def shard_metrics(runs: list[dict[str, Any]]) -> dict[str, np.ndarray]:
 
     Nothing where the answers were not kept.
     """
-    found: dict[str, list[np.ndarray]] = {}
+    by_metric: dict[str, list[np.ndarray]] = {}
     for run in runs:
         if run["predictions"] is None:
             return {}
@@ -130,8 +130,8 @@ def shard_metrics(runs: list[dict[str, Any]]) -> dict[str, np.ndarray]:
             if rows is not None:
                 for name, metric in (("auc", metrics.auc), ("rig", metrics.rig)):
                     values = by_shard(metric, label[rows], probability[rows], shard[rows], SHARDS)
-                    found.setdefault(prefix + name, []).append(values)
-    return {name: np.mean(values, axis=0) for name, values in found.items()}
+                    by_metric.setdefault(prefix + name, []).append(values)
+    return {name: np.mean(values, axis=0) for name, values in by_metric.items()}
 
 
 def write_sweep(summary: dict[str, Any], output: pathlib.Path) -> None:

@@ -39,13 +39,13 @@ def read_cluster() -> Cluster | None:
     """
     text = os.environ.get(VARIABLE, "")
     try:
-        found = json.loads(text or "{}")
-        cluster = {role: list(addresses) for role, addresses in found.get("cluster", {}).items() if addresses}
+        config = json.loads(text or "{}")
+        cluster = {role: list(addresses) for role, addresses in config.get("cluster", {}).items() if addresses}
         if sum(map(len, cluster.values())) < 2:
             return None
         workers = tuple(address for role in ROLES for address in cluster.get(role, []))
         places = [(role, place) for role in ROLES for place in range(len(cluster.get(role, [])))]
-        index = places.index((found["task"]["type"], int(found["task"]["index"])))
+        index = places.index((config["task"]["type"], int(config["task"]["index"])))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f'{VARIABLE}: expected {{"cluster": {{"worker": ["HOST:PORT", ...]}}, "task": {{"type": "worker", '
@@ -74,5 +74,5 @@ def text_from_chief(from_chief: Callable[[list[np.ndarray]], list[np.ndarray]], 
     """The chief's text, in every process, by `Learner.from_chief`, whose arrays have the same shape in all of them."""
     own = np.frombuffer(text.encode(), np.uint8)
     [length] = from_chief([np.array([len(own)])])
-    [found] = from_chief([np.resize(own, int(length[0]))])
-    return found.tobytes().decode()
+    [received] = from_chief([np.resize(own, int(length[0]))])
+    return received.tobytes().decode()

@@ -51,8 +51,8 @@ def soften_labels(
             with atomic_folder(done) as unfinished, PackedWriter(unfinished / "part-0.parquet") as writer:
                 for inputs, labels in packed_reader(patterns, feature_map, BATCH_ROWS):
                     answer = servable.run("serving_packed", inputs)
-                    found = np.stack([answer[task] for task in feature_map.tasks], axis=1)
-                    mixed = (1 - weight) * labels + weight * found
+                    taught = np.stack([answer[task] for task in feature_map.tasks], axis=1)
+                    mixed = (1 - weight) * labels + weight * taught
                     writer.write({**inputs, "label": mixed.astype(np.float32)})
         finally:
             servable.close()

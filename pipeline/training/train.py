@@ -232,11 +232,11 @@ def _boost(task: Task, learner: Learner) -> dict[str, float | None]:
     if task.training.refit:
         learn_trees(learner.network, rows(task.train_files + task.validation_files), None, count, task.seed)
     # Not by the learner: of several workers only the chief has trees.
-    found = [
+    answers = [
         (np.asarray(labels), np.asarray(keras.ops.sigmoid(learner.network(inputs, training=False))))
         for inputs, labels in rows(task.validation_files)
     ]
-    labels, probabilities = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    labels, probabilities = (np.concatenate(parts) for parts in zip(*answers, strict=True))
     return _validation(labels, probabilities, task.feature_map.tasks)
 
 
@@ -314,12 +314,12 @@ def _refit(task: Task, learner: Learner, progress: Progress) -> None:
 
 def _validation(labels: np.ndarray, probabilities: np.ndarray, tasks: tuple[str, ...]) -> dict[str, float | None]:
     """AUC and log loss of the primary task and, where there are several, of each of the others."""
-    found: dict[str, float | None] = {}
+    numbers: dict[str, float | None] = {}
     for index, task in enumerate(tasks):
         name = f"validation_{task}" if index else "validation"
-        found[f"{name}_auc"] = metrics.auc(labels[:, index], probabilities[:, index])
-        found[f"{name}_log_loss"] = metrics.log_loss(labels[:, index], probabilities[:, index])
-    return found
+        numbers[f"{name}_auc"] = metrics.auc(labels[:, index], probabilities[:, index])
+        numbers[f"{name}_log_loss"] = metrics.log_loss(labels[:, index], probabilities[:, index])
+    return numbers
 
 
 def _decide(training: Training, progress: Progress, numbers: dict[str, Any]) -> None:

@@ -36,8 +36,8 @@ class WorkerGroup:
             return arrays
         # Floats, because every device's collective operations know them; those of the others are zero.
         sent = [array.astype(np.float32 if array.dtype == np.float32 else np.float64) for array in arrays]
-        found = [self.total(values if self.index == 0 else np.zeros_like(values)) for values in sent]
-        return [values.astype(array.dtype) for values, array in zip(found, arrays, strict=True)]
+        totals = [self.total(values if self.index == 0 else np.zeros_like(values)) for values in sent]
+        return [values.astype(array.dtype) for values, array in zip(totals, arrays, strict=True)]
 
     def _sum_of_copies(self, values: tf.Tensor) -> tf.Tensor:
         def of(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
