@@ -1,4 +1,4 @@
-"""What lowers the time of a prediction within one process: `python -m benchmarks.floor`."""
+"""Measures what lowers the time of a prediction within one process: `python -m benchmarks.floor`."""
 
 import dataclasses
 import pathlib
@@ -43,8 +43,8 @@ class Way:
         name: Its row in the table.
         session: ConfigProto as text.
         call: One of floor_server.CALLS.
-        environment: What the process has besides ours.
-        tolerance: How far a probability may be from the baseline's.
+        environment: Variables of its process besides ours.
+        tolerance: Largest difference of a probability from the baseline's.
     """
 
     name: str
@@ -77,7 +77,7 @@ WAYS = (
 
 @dataclasses.dataclass
 class Comparison:
-    """Rounds of a way and of the baseline, for one number of rows: milliseconds of a call, wall and processor."""
+    """Rounds of a way and of the baseline for one number of rows: milliseconds of a call, wall time and CPU time."""
 
     rows: int
     way: list[dict[str, float]] = dataclasses.field(default_factory=list)
@@ -85,7 +85,7 @@ class Comparison:
     difference: float = 0.0
 
     def ratio(self, key: str) -> float:
-        """The median over the rounds of the way's value over the baseline's."""
+        """Returns the median over the rounds of the way's value over the baseline's."""
         return statistics.median(own[key] / base[key] for own, base in zip(self.way, self.baseline, strict=True))
 
     def as_json(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Process(LineProcess):
 
 
 def compare(way: Way, process: Process, baseline: Process, rows: int, rounds: int, seconds: float) -> Comparison:
-    """Both in turn, after their answers have been compared.
+    """Compares the answers of a way and the baseline, then measures both in turn.
 
     Raises:
         ProcessError: the answers differ by more than the way's tolerance.
@@ -135,7 +135,7 @@ def compare(way: Way, process: Process, baseline: Process, rows: int, rounds: in
 def measure(
     ways: list[Way], version: pathlib.Path, signature: str, rows: Sequence[int], rounds: int, seconds: float
 ) -> Iterator[tuple[Way, list[Comparison] | str]]:
-    """Way by way, what was found for each number of rows, or the reason why it does not run."""
+    """Yields, way by way, the comparisons for each number of rows, or the reason why it does not run."""
     with Process(BASELINE, version, signature) as baseline:
         for way in ways:
             try:
@@ -162,7 +162,7 @@ def table(results: list[dict[str, Any]], rows: Sequence[int], title: str, share:
 
 
 def allocators(libraries: tuple[pathlib.Path, ...]) -> list[Way]:
-    """The shipped way (no oneDNN, the caller's thread) with each library in place of glibc's malloc."""
+    """Returns the shipped way (no oneDNN, the caller's thread) with each library in place of glibc's malloc."""
     return [
         Way(f"the same with {library.name}", CALLERS_THREAD, environment=NO_ONEDNN | {"LD_PRELOAD": str(library)})
         for library in libraries

@@ -1,4 +1,4 @@
-"""Do the models learn interactions? Two generated logs whose best possible AUC is known.
+"""Measures whether the models learn interactions, on two generated logs whose best possible AUC is known.
 
     python -m benchmarks.learning [--models fm,xdeepfm] [--seeds 3] [--rows 40000] [--epochs 12] [--output FILE]
 
@@ -72,7 +72,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """What the share of a model must reach on a log, or must not exceed."""
+    """A bound on a model's share on a log: the least it must reach, or the most it may reach."""
 
     log: str
     model: str
@@ -106,7 +106,7 @@ class Log:
 
 
 def make_log(kind: str, rows: int, folder: pathlib.Path) -> Log:
-    """`rows` training rows, a quarter as many validation and half as many test rows; `kind` is one of CLICK_MODELS."""
+    """Returns a new log by one of CLICK_MODELS: training rows, a quarter as many validation, half as many test rows."""
     spec = FORMATS["criteo"]
     spec = dataclasses.replace(spec, columns=tuple(column for column in spec.columns if column.name in COLUMNS))
     counts = {"train": rows, "validation": rows // 4, "test": rows // 2}
@@ -134,7 +134,7 @@ def _write(path: pathlib.Path, part: Sample, feature_map: FeatureMap) -> None:
 
 
 def trained_auc(model: str, log: Log, seed: int, work: pathlib.Path, training: Training = TRAINING) -> float:
-    """Trains on the log's training rows to the best validation AUC; the AUC on its test rows."""
+    """Trains to the best validation AUC, and returns the AUC on the test rows."""
     from pipeline.training.data import packed_batches
     from pipeline.training.train import train
 
@@ -149,14 +149,17 @@ def trained_auc(model: str, log: Log, seed: int, work: pathlib.Path, training: T
 
 
 def share(auc: float, start: float, best: float) -> float:
-    """How much of the way from `start` to `best`."""
+    """Returns how much of the way from `start` to `best` an AUC goes."""
     return (auc - start) / (best - start)
 
 
 def measure(
     kind: str, names: Sequence[str], rows: int, seeds: int, tell: Callable[[str], None], training: Training = TRAINING
 ) -> dict[str, Any]:
-    """{"best_auc", "lr_auc", "models": {name: {"auc", "share"}}}: lists over the seeds. `names` begins with lr."""
+    """Returns {"best_auc", "lr_auc", "models": {name: {"auc", "share"}}}, with lists over the seeds.
+
+    `names` begins with lr.
+    """
     aucs_of: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
@@ -175,7 +178,7 @@ def measure(
 
 
 def missed(logs: dict[str, dict[str, Any]]) -> list[str]:
-    """One line for every bound that the mean over the seeds does not keep."""
+    """Returns one line for every bound that the mean over the seeds misses."""
     lines = []
     for bound in BOUNDS:
         measured = logs.get(bound.log, {"models": {}})["models"].get(bound.model)
@@ -204,7 +207,7 @@ def _table(logs: dict[str, dict[str, Any]], names: Sequence[str]) -> Table:
 
 
 def chosen_models(text: str | None) -> tuple[str, ...]:
-    """LR first. Raises InputError where `text` names a model that is not there."""
+    """Returns the models of `text`, LR first. Raises InputError where one does not exist."""
     names = [name.strip() for name in text.split(",")] if text else list(SETTINGS)
     unknown = sorted(set(names) - set(SETTINGS))
     if unknown:

@@ -29,12 +29,12 @@ MIB = 2**20
 
 
 def used(reply: dict[str, int]) -> int:
-    """Bytes above what the process held with its libraries loaded."""
+    """Returns the bytes above what the process held with its libraries loaded."""
     return reply["peak_bytes"] - reply["baseline_bytes"]
 
 
 def result(ours: dict[str, int], theirs: dict[str, int]) -> dict[str, Any]:
-    """Both sides' bytes, ours over theirs, and whether that meets the target."""
+    """Returns both sides' bytes, ours over theirs, and whether that meets the target."""
     ratio = used(ours) / used(theirs)
     sides = {"ours": ours | {"used_bytes": used(ours)}, "theirs": theirs | {"used_bytes": used(theirs)}}
     return sides | {"ratio": ratio, "target": TARGET, "met": ratio <= TARGET}

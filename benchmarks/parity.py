@@ -37,7 +37,7 @@ Weights = dict[str, np.ndarray]
 
 
 class Given(dict):
-    """A peer's weights by name; notes which were asked for."""
+    """A peer's weights by name, which notes the names that were read."""
 
     def __init__(self, weights: Weights):
         super().__init__(weights)
@@ -48,7 +48,7 @@ class Given(dict):
         return super().__getitem__(name)
 
     def or_zero(self, name: str) -> np.ndarray:
-        """A bias that this peer does not have is zero here."""
+        """Returns the weight, or zero where this peer has no such bias."""
         return self[name] if name in self else np.zeros(1, np.float32)
 
 
@@ -58,7 +58,7 @@ Part = Callable[["CTRModel", Given], None]
 
 
 def _table(rows: np.ndarray) -> np.ndarray:
-    """Ours begins with the row of padding, which no id of a univalent field points to."""
+    """Returns our table: a row of padding, to which no id of a univalent field points, then the peer's rows."""
     rows = rows.reshape(len(rows), -1)
     return np.concatenate([np.zeros((1, rows.shape[1]), np.float32), rows])
 
@@ -151,7 +151,7 @@ def attentional_pooling(model: CTRModel, given: Given) -> None:
 
 
 def zero(prefix: str) -> Callable[[Weights], None]:
-    """A change of the drawn weights: those whose names begin so are zero."""
+    """Returns a change of the drawn weights that sets those with this prefix to zero."""
 
     def change(weights: Weights) -> None:
         for name, value in weights.items():
@@ -162,7 +162,7 @@ def zero(prefix: str) -> Callable[[Weights], None]:
 
 
 def descending(weights: Weights) -> None:
-    """What a convolution keeps decreases from field to field, in every map: then both orders are the same."""
+    """Makes what a convolution keeps decrease from field to field in every map, so that both orders are the same."""
     rows = weights["embedding"] * 0.05
     weights["embedding"] = rows + np.repeat(0.8 - 0.2 * np.arange(len(SIZES)), SIZES)[:, None].astype(np.float32)
     for name, kernel in weights.items():
@@ -291,7 +291,7 @@ def our_model(case: Case) -> CTRModel:
 
 
 def draw(shapes: dict[str, tuple[int, ...]]) -> Weights:
-    """Random weights; a kernel's as large as keeps its layer's output as large as its input, or a little larger."""
+    """Returns random weights, scaled so that a layer's output is as large as its input, or a little larger."""
     random, weights = np.random.default_rng(SEED), {}
     for name, shape in sorted(shapes.items()):
         scale = SCALE
@@ -303,7 +303,7 @@ def draw(shapes: dict[str, tuple[int, ...]]) -> Weights:
 
 
 def compare(case: Case, peer: Peer) -> dict[str, Any]:
-    """The largest difference of the logits, and how far the peer's own reach."""
+    """Returns the largest difference of the logits, and the range of the peer's logits."""
     options = {"hidden": HIDDEN, "cin": CIN, "heads": HEADS, "layers": 2, "cross": 3} | case.options
     shapes = peer.shapes(case.model, sizes=SIZES, dim=DIM, **options)
     weights = draw(shapes)
@@ -329,7 +329,7 @@ def compare(case: Case, peer: Peer) -> dict[str, Any]:
 
 
 def chosen_cases(text: str | None) -> list[Case]:
-    """Raises InputError where `text` names a model that no peer has."""
+    """Returns the cases of `text`. Raises InputError where no peer has a model."""
     known = sorted({case.model for case in CASES})
     names = [name.strip() for name in text.split(",")] if text else known
     unknown = sorted(set(names) - set(known))

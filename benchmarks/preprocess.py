@@ -49,11 +49,11 @@ MIB = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """Our run, or a peer's, on a log of `Run.rows` rows.
+    """A run of ours, or of a peer, on a log of `Run.rows` rows.
 
     Args:
-        run: Of several rounds the one of median time.
-        workers: Ours: what was asked for; None: as many as the product chooses.
+        run: The run of median time, where there were several rounds.
+        workers: The number of our workers that was asked for; None where the product chooses.
         bad_rate: Share of malformed rows.
     """
 
@@ -66,7 +66,7 @@ class Measured:
 
 
 def ratio(mine: Run, theirs: Run) -> dict[str, Any]:
-    """Our rows a second, and a CPU second, over theirs, which may be measured on fewer rows (see `seconds_for`)."""
+    """Returns our rows a second, and per CPU second, over theirs, which may be of fewer rows (see `seconds_for`)."""
     target = TARGETS[theirs.side] if mine.rows >= TARGET_ROWS else None
     speed = seconds_for(theirs, mine.rows) / mine.usage.seconds
     cpu = (mine.rows / mine.usage.cpu_seconds) / (theirs.rows / theirs.usage.cpu_seconds)
@@ -77,19 +77,19 @@ def ratio(mine: Run, theirs: Run) -> dict[str, Any]:
 
 
 def seconds_for(run: Run, rows: int) -> float:
-    """What a run would take for `rows` rows: its stages scale linearly, its start is there once."""
+    """Returns the seconds that a run would take for `rows` rows: its stages scale linearly, its start does not."""
     start = run.stages.get("start", 0.0)
     return start + (run.usage.seconds - start) * rows / run.rows
 
 
 def marginal(small: Run, large: Run) -> float | None:
-    """Rows a second of what the larger log has more; None where that took less than the start varies by."""
+    """Returns rows a second between two logs; None where the difference is less than the start varies by."""
     longer = large.usage.seconds - small.usage.seconds
     return (large.rows - small.rows) / longer if longer > START_NOISE * small.usage.seconds else None
 
 
 def growth(runs: list[Run]) -> list[dict[str, Any]]:
-    """Marginal rows a second between logs of growing size, and how much longer a row takes than in the step before."""
+    """Returns marginal rows a second between logs of growing size, and how much longer a row takes in each step."""
     steps: list[dict[str, Any]] = []
     for small, large in itertools.pairwise(runs):
         speed, before = marginal(small, large), steps[-1]["marginal_rows_per_s"] if steps else None
@@ -102,7 +102,7 @@ def growth(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def speed_ups(runs: dict[int, list[Run]]) -> list[dict[str, Any]]:
-    """Marginal rows a second of several workers over those of one, between the two largest logs."""
+    """Returns marginal rows a second of several workers over those of one, between the two largest logs."""
     if 1 not in runs or len(runs[1]) < 2:
         return []
     one = marginal(*runs[1][-2:])
@@ -117,7 +117,7 @@ def speed_ups(runs: dict[int, list[Run]]) -> list[dict[str, Any]]:
 
 
 def loss(good: Run, bad: Run, rate: float) -> dict[str, Any]:
-    """What malformed rows cost, in all and while the log is read, and where every row of the log has gone."""
+    """Returns what malformed rows cost, in all and in reading, and where every row of the log has gone."""
     share = 1 - bad.rows_per_s / good.rows_per_s
     reading = 1 - good.stages["LogExampleGen"] / bad.stages["LogExampleGen"]
     counts = json.loads((pathlib.Path(bad.answer["examples"]) / "counts.json").read_text())
@@ -139,13 +139,13 @@ def packed_splits(run: Run) -> dict[str, list[pathlib.Path]]:
 
 
 def vocabularies(transform_graph: str, prefix: str) -> dict[str, list[bytes]]:
-    """By categorical column, the lines of the vocabulary that a transform graph holds."""
+    """Returns the lines of each categorical column's vocabulary in a transform graph."""
     assets = pathlib.Path(transform_graph) / "transform_fn" / "assets"
     return {name: (assets / f"{prefix}{name}").read_bytes().splitlines() for name in VALUES}
 
 
 def same_ids(mine: Run, theirs: Run, log: pathlib.Path) -> dict[str, Any]:
-    """Our vocabularies beside stock TFX's, line by line, and our ids of validation rows beside those they give.
+    """Compares our vocabularies with stock TFX's line by line, and our ids of validation rows with theirs.
 
     An id is the field's offset (unknown), the next one (missing), or that of the value's line in their vocabulary.
     """
@@ -170,7 +170,7 @@ def same_ids(mine: Run, theirs: Run, log: pathlib.Path) -> dict[str, Any]:
 
 
 def same_values(mine: Run, theirs: Run, _log: pathlib.Path) -> dict[str, Any]:
-    """The values that we keep beside those that FuxiCTR keeps; it numbers them from 1 and ties its own way."""
+    """Compares the values that we keep with those that FuxiCTR keeps, which numbers them from 1 in its own order."""
     ours = vocabularies(mine.answer["transform_graph"], "vocabulary_")
     fuxictr = json.loads(pathlib.Path(theirs.answer["vocabularies"]).read_text())
     kept = {name: {value.encode() for value in fuxictr[name]} - {b"__PAD__", b"__OOV__"} for name in VALUES}
@@ -241,7 +241,7 @@ class Benchmark:
         return median
 
     def compare(self, peer: str, sizes: list[int], most: int | None) -> None:
-        """Ours beside a peer's at each size, the peer at no more than `most` rows; and their ids, at its own sizes."""
+        """Measures ours beside a peer's at each size, the peer at no more than `most` rows, and compares their ids."""
         rule, _ = PEERS[peer]
         for rows in sorted({min(size, most or size) for size in sizes}):
             theirs, mine = self.theirs(peer, rows), self.mine(rows, rule)
@@ -308,7 +308,7 @@ def side_of(result: dict[str, Any]) -> str:
 
 
 def stage_table(report: dict[str, Any]) -> Table:
-    """Where the time goes, of the sides that tell; in the order of `table`."""
+    """Returns the table of seconds by stage, in the order of `table`."""
     result_table = Table(title="Seconds by stage")
     for name in ("side", "rows", "workers", "stages"):
         result_table.add_column(name, justify="right" if name in ("rows", "workers") else "left")
@@ -321,7 +321,7 @@ def stage_table(report: dict[str, Any]) -> Table:
 
 
 def claims(report: dict[str, Any]) -> Table:
-    """What was to be shown, what was measured, and whether that is what it should be."""
+    """Returns the table of claims: what was measured, its target, and whether it is met."""
     claim_table = Table(title="Claims")
     for name in ("claim", "found", "target", ""):
         claim_table.add_column(name, justify="right" if name in ("found", "target") else "left")
@@ -377,7 +377,7 @@ def worker_counts(text: str) -> list[int | None]:
 
 
 def chosen_peers(text: str) -> list[str]:
-    """Raises InputError where `text` is neither 'none' nor peers with commas between them."""
+    """Returns the peers of `text`; none for 'none'. Raises InputError where one does not exist."""
     if text == "none":
         return []
     names = [name.strip() for name in text.split(",")]

@@ -1,4 +1,4 @@
-"""How fast training's rows come from disk, beside gzip TFRecords of tf.Examples: `python -m benchmarks.reader`."""
+"""Measures how fast training's rows come from disk, beside gzip TFRecords of tf.Examples: `python -m benchmarks.reader`."""
 
 import dataclasses
 import pathlib
@@ -48,7 +48,7 @@ class Speed:
         self.seconds.append(time.perf_counter() - wall)
 
     def as_json(self) -> dict[str, Any]:
-        """The rounds, the spread of their rows a second and a CPU second, and whether the median meets the target."""
+        """Returns the rounds, the spread of rows a second and per CPU second, and whether the target is met."""
         wall = spread([self.rows / seconds for seconds in self.seconds])
         cpu = spread([self.rows / seconds for seconds in self.cpu_seconds])
         met = None if self.target is None else wall["median"] >= self.target
@@ -56,7 +56,7 @@ class Speed:
 
 
 def make_rows(rows: int, fields: int) -> tuple[FeatureMap, np.ndarray, np.ndarray]:
-    """The feature map; ids int32 (rows, fields) by Zipf's law; labels float32 (rows, 1), a quarter of them clicks."""
+    """Returns the feature map, ids int32 (rows, fields) by Zipf's law, and labels float32 (rows, 1)."""
     feature_map = FeatureMap.from_sizes(
         [(f"f{index}", "categorical", FIELD_IDS, 1, "feature") for index in range(fields)]
     )
@@ -74,7 +74,7 @@ def write_packed(folder: pathlib.Path, ids: np.ndarray, labels: np.ndarray) -> N
 
 
 def write_examples(path: pathlib.Path, ids: np.ndarray, labels: np.ndarray) -> None:
-    """As TFX's Transform leaves them."""
+    """Writes the rows as TFX's Transform does."""
     import tensorflow as tf
 
     with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions("GZIP", compression_level=1)) as writer:
@@ -86,7 +86,7 @@ def write_examples(path: pathlib.Path, ids: np.ndarray, labels: np.ndarray) -> N
 
 
 def read_examples(path: pathlib.Path, fields: int, batch_size: int, shuffle_seed: int | None) -> Iterable[Batch]:
-    """The usual input function: records shuffled one by one, parsed by batch, on as many threads as pay."""
+    """Yields batches by the usual input function: records shuffled one by one, parsed by batch, on several threads."""
     import tensorflow as tf
 
     spec = {"ids": tf.io.FixedLenFeature([fields], tf.int64), "label": tf.io.FixedLenFeature([1], tf.float32)}
@@ -102,7 +102,7 @@ def read_examples(path: pathlib.Path, fields: int, batch_size: int, shuffle_seed
 
 
 def count(batches: Iterable[Batch]) -> int:
-    """Reads all batches; their rows."""
+    """Reads all batches and returns the number of rows."""
     return sum(label.shape[0] for _, label in batches)
 
 
@@ -125,7 +125,7 @@ class Benchmark:
     examples: pathlib.Path
 
     def readers(self) -> dict[str, tuple[Callable[[], Iterable[Batch]], int | None]]:
-        """Each way to read, and its target."""
+        """Returns each way to read, with its target."""
         from pipeline.training.data import packed_reader
         from pipeline.training.tensorflow_data import packed_dataset
 
@@ -139,7 +139,7 @@ class Benchmark:
         return by_name
 
     def read(self, rounds: int) -> list[Speed]:
-        """Every way to read in turn, as often as there are rounds."""
+        """Runs every way to read in turn, once a round."""
         readers = self.readers()
         speeds = {name: Speed(name, self.rows, target) for name, (_, target) in readers.items()}
         for index in range(rounds):
@@ -153,7 +153,7 @@ class Benchmark:
         assert count(batches) == self.rows
 
     def train(self, rounds: int) -> list[Speed]:
-        """Epochs of the cheapest model on packed files, on their batches in memory, and on examples, in turn."""
+        """Trains the cheapest model on packed files, on their batches in memory, and on examples, in turn."""
         from pipeline.training.data import packed_reader
         from pipeline.training.tensorflow_data import packed_dataset
         from pipeline.training.tensorflow_learner import make_learner
@@ -174,7 +174,7 @@ class Benchmark:
 
 
 def waiting(speeds: Sequence[Speed]) -> float:
-    """The seconds of an epoch from disk over those from memory, the median of the rounds: 1 waits for nothing."""
+    """Returns seconds of an epoch from disk over those from memory, the median of the rounds: 1 waits for nothing."""
     disk, memory = speeds[:2]
     return spread([a / b for a, b in zip(disk.seconds, memory.seconds, strict=True)])["median"]
 
@@ -194,7 +194,7 @@ def table(speeds: Sequence[Speed], title: str, share: float) -> Table:
 
 
 def prepare(folder: pathlib.Path, rows: int, fields: int, batch_size: int) -> tuple[Benchmark, dict[str, float]]:
-    """Writes the rows both ways; the bytes a row takes in each."""
+    """Writes the rows both ways and returns the bytes per row of each."""
     feature_map, ids, labels = make_rows(rows, fields)
     packed, examples = folder / "packed", folder / "examples.gz"
     packed.mkdir()

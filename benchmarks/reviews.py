@@ -68,7 +68,7 @@ C_VALUES = (1.0, 4.0, 10.0, 30.0)
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One training."""
+    """One training: a model, a seed and a configuration."""
 
     model: str
     seed: int
@@ -76,13 +76,13 @@ class Task:
 
     @property
     def name(self) -> str:
-        """The same for the same training on the same data."""
+        """A name that is the same for the same training on the same data."""
         config = self.config
         return f"{self.model}-{self.seed}-{fingerprint(config.log_spec, config.model, config.training)[:8]}"
 
 
 def config_of(model: str, seed: int, data: pathlib.Path, encoder: pathlib.Path) -> RunConfig:
-    """The run's configuration, as a YAML file would have it."""
+    """Returns the run's configuration, as a YAML file would have it."""
     return RunConfig.model_validate(
         {
             "name": "reviews",
@@ -155,7 +155,7 @@ def _result(output: pathlib.Path, task: Task) -> pathlib.Path:
 
 
 def references(data: pathlib.Path) -> dict[str, np.ndarray]:
-    """scikit-learn's probabilities on the test rows, by the name of the reference."""
+    """Returns scikit-learn's probabilities on the test rows, by the name of the reference."""
     from sklearn.compose import ColumnTransformer
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -172,7 +172,7 @@ def references(data: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _regression(encoder: Any, rows: Any, labels: np.ndarray) -> np.ndarray:
-    """Trained on training and validation rows with the C that is best on the validation rows."""
+    """Trains on training and validation rows with the C that is best on the validation rows."""
     from sklearn.linear_model import LogisticRegression
 
     train, test = (round(len(labels) * share) for share in (1 - SPLIT["validation"] - SPLIT["test"], 1 - SPLIT["test"]))
@@ -186,7 +186,7 @@ def _regression(encoder: Any, rows: Any, labels: np.ndarray) -> np.ndarray:
 
 
 def compare(tasks: Sequence[Task], output: pathlib.Path, beside: dict[str, np.ndarray]) -> dict[str, Any]:
-    """By model, its results over the seeds; and how far MAIN is ahead of each, of the mean probability of all seeds."""
+    """Returns each model's results over the seeds, and how far MAIN is ahead by the mean probability of all seeds."""
     scored: dict[str, list[np.ndarray]] = {}
     runs: dict[str, list[dict[str, Any]]] = {}
     labels = np.empty(0)
@@ -240,10 +240,10 @@ def _table(models: dict[str, Any]) -> Table:
 
 
 def chosen_tasks(models: str, seeds: int | None, data: pathlib.Path, encoder: pathlib.Path) -> list[Task]:
-    """Seed by seed, and within a seed in the order of TRAININGS, in which no model waits for a later one.
+    """Returns the trainings, seed by seed, and within a seed in the order in which models start from each other.
 
     Raises:
-        InputError: no such model, or what the encoder's folder or the data should be is not there.
+        InputError: a model does not exist, or the encoder's folder or the data is not there.
     """
     names = [name.strip() for name in models.split(",")]
     if unknown := sorted(set(names) - set(TRAININGS)):

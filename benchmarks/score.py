@@ -42,9 +42,9 @@ class Run:
     """One process that scored a log.
 
     Args:
-        rows: How many it has scored.
+        rows: How many rows it scored.
         usage: What the process took, imports and loading included.
-        answer: What it said.
+        answer: The JSON object that it printed.
     """
 
     rows: int
@@ -57,7 +57,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two logs, scored by the same side: what the larger has more is left when the start is subtracted."""
+    """Two logs, scored by the same side: their difference leaves the start out."""
 
     small: Run
     large: Run
@@ -151,7 +151,7 @@ def _write_examples(log: pathlib.Path, version: pathlib.Path, folder: pathlib.Pa
 
 
 def claim(name: str, ratios: list[float], cpu_ratios: list[float], target: float | None) -> dict[str, Any]:
-    """Our marginal rows a second, and a CPU second, over another side's, round by round."""
+    """Returns our marginal rows a second, and per CPU second, over another side's, round by round."""
     ratio = spread(ratios)
     met = None if target is None else ratio["median"] >= target
     return {"against": name, "ratio": ratio, "cpu_ratio": spread(cpu_ratios), "target": target, "met": met}
@@ -160,12 +160,12 @@ def claim(name: str, ratios: list[float], cpu_ratios: list[float], target: float
 def report_of(
     pairs: list[Pair], alone: list[dict[str, Any]], bulk: dict[int, Pair], mean_difference: float | None
 ) -> dict[str, Any]:
-    """All numbers.
+    """Returns all numbers.
 
     Args:
         pairs: Ours, by round.
         alone: The model alone, by round.
-        bulk: BulkInferrer's, by its number of workers; none where it was not asked for.
+        bulk: BulkInferrer's, by its number of workers; empty where it was not asked for.
         mean_difference: Between our mean score and BulkInferrer's, of the same rows.
     """
     ratios = [mine.rows_per_s / rates["best"]["rows_per_s"] for mine, rates in zip(pairs, alone, strict=True)]

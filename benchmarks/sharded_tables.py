@@ -1,4 +1,4 @@
-"""What an embedding table costs a device that has a part of its rows: `python -m benchmarks.sharded_tables`."""
+"""Measures what an embedding table costs a device that has a part of it: `python -m benchmarks.sharded_tables`."""
 
 import dataclasses
 import math
@@ -36,23 +36,22 @@ MIB = 2**20
 
 
 def bytes_per_row(optimizer: str, dim: int) -> int:
-    """What a row of a float32 table takes while it trains, its optimizer's state included; dense Adam makes a gradient
-    of the table beside."""
+    """Returns the bytes of a float32 table's row in training, with its optimizer's state and dense Adam's gradient."""
     numbers = {"adam": 4 * dim, "lazy_adam": 3 * dim, "rowwise_adagrad": dim + 1}
     return 4 * numbers[optimizer]
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """One optimizer on so many devices.
+    """The memory and time of one optimizer on a number of devices.
 
     Args:
         optimizer, devices: What was measured.
-        rows: Of the table.
+        rows: Rows of the table.
         device_bytes: What a step gets and needs on one device, as XLA counts it.
         live_bytes: The arrays on the fullest device.
-        row_bytes: A row's part of `device_bytes`, over all devices: from a second table, of half the rows.
-        step_ms: Round by round; the devices share the cores.
+        row_bytes: A row's part of `device_bytes`, over all devices, from a second table with half the rows.
+        step_ms: Milliseconds per step, round by round; the devices share the cores.
     """
 
     optimizer: str
@@ -65,11 +64,11 @@ class Measured:
 
     @property
     def rest_bytes(self) -> float:
-        """On one device: other weights, activations, the batch."""
+        """Bytes on one device that are not the table's: other weights, activations, the batch."""
         return self.device_bytes - self.row_bytes * self.rows / self.devices
 
     def rows_in(self, capacity: float) -> int:
-        """The largest table, where each device has so many bytes; ids are int32."""
+        """Returns the rows of the largest table, where each device has `capacity` bytes; ids are int32."""
         return min(int(self.devices * (capacity - self.rest_bytes) / self.row_bytes), MAX_IDS)
 
     def devices_for(self, rows: int, capacity: float) -> int:
@@ -84,7 +83,7 @@ class Measured:
 def measure(
     optimizer: str, devices: int, shapes: tuple[Shape, Shape], threads: int, rounds: int, steps: int | None
 ) -> Measured:
-    """`shapes`: with the whole table and with half of it."""
+    """Measures one optimizer. `shapes` are those of the whole table and of half of it."""
     training = {"backend": "jax", "distribution": "mirrored", "shard_tables": True}
     training |= {"optimizer": optimizer, "gradient_clip_norm": 5.0}
     with Ours("jax", threads, devices) as ours:

@@ -1,4 +1,4 @@
-"""What a larger embedding table costs a training step: `python -m benchmarks.tables`."""
+"""Measures what a larger embedding table costs a training step: `python -m benchmarks.tables`."""
 
 import dataclasses
 import pathlib
@@ -36,11 +36,11 @@ CLIP_NORM, L2 = 5.0, 1e-6
 
 @dataclasses.dataclass
 class Growth:
-    """Milliseconds a step, round by round, with the small and the large table.
+    """Milliseconds per step, round by round, with the small and the large table.
 
     Args:
         optimizer: As in a run's configuration.
-        zipf: Exponent of the ids' law; None: uniform.
+        zipf: Exponent of the ids' law; None for uniform ids.
     """
 
     optimizer: str
@@ -53,7 +53,7 @@ class Growth:
         return [large / small for small, large in zip(self.small, self.large, strict=True)]
 
     def as_json(self) -> dict[str, Any]:
-        """The rounds, their medians, the median and the range of large over small, and whether it meets the target."""
+        """Returns the rounds, their medians, median and range of large over small, and whether it meets the target."""
         ratio = spread(self.ratios)
         target = TARGET if self.zipf and self.optimizer != DENSE else None
         values = dataclasses.asdict(self) | {"small_ms": spread(self.small), "large_ms": spread(self.large)}
@@ -108,7 +108,7 @@ class Benchmark:
 
 
 def shape_of(rows: int, fields: int, dim: int, batch: int) -> Shape:
-    """Fields of equal size with `rows` ids in all, as nearly as the fields allow."""
+    """Returns fields of equal size with `rows` ids in all, as nearly as the fields allow."""
     return Shape(fields, max(rows // fields, 2), dim, batch)
 
 
@@ -129,7 +129,7 @@ def table(growths: list[Growth], rows: tuple[int, int], title: str, share: float
 def measure(
     optimizers: list[str], laws: tuple[float | None, ...], backend: str, threads: int, **settings: Any
 ) -> Iterator[tuple[dict[str, Any], list[Growth]]]:
-    """After every optimizer, what ran and the results so far."""
+    """Yields what ran and the results so far, after every optimizer."""
     growths: list[Growth] = []
     for optimizer in optimizers:
         with on_cores(threads), Ours(backend, threads) as small, Ours(backend, threads) as large:

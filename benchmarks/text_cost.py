@@ -30,13 +30,13 @@ SHALLOW_TARGET = 1.05
 
 
 def feature_map(features: int) -> FeatureMap:
-    """Bucketed features of 101 values, and a text."""
+    """Returns bucketed features of 101 values, and a text."""
     fields = [(f"field_{index}", "numeric", 101, 1, "feature") for index in range(features)]
     return FeatureMap.from_sizes(fields, text=Text(LENGTH, WORDS, number_ids=tuple(range(1000, 1100))))
 
 
 def batches(data: FeatureMap, rows: int, count: int) -> list[dict[str, np.ndarray]]:
-    """Rows full of words."""
+    """Returns batches whose rows are full of words."""
     random = np.random.default_rng(1)
     offsets = np.array([field.offset for field in data.fields])
     return [
@@ -50,7 +50,7 @@ def batches(data: FeatureMap, rows: int, count: int) -> list[dict[str, np.ndarra
 
 
 def predictor(name: str, data: FeatureMap, layers: int, width: int) -> Callable[[dict[str, Any]], Any]:
-    """A model as it is served: folded, one graph."""
+    """Returns a model as it is served: folded, one graph."""
     import tensorflow as tf
 
     from models import create
@@ -66,7 +66,7 @@ def predictor(name: str, data: FeatureMap, layers: int, width: int) -> Callable[
 
 
 def measure(features: int, layers: int, width: int, rows: int, repeats: int) -> dict[str, Any]:
-    """By model the seconds of every repeat, and the ratios."""
+    """Returns the seconds of every repeat by model, and the ratios."""
     data = feature_map(features)
     rows_of = batches(data, rows, repeats + 2)
     calls = {name: (predictor(name, data, layers, width), rows_of) for name in MODELS}

@@ -36,7 +36,7 @@ LOG_ROWS, SEED = 3000, 1
 
 
 def log_spec(length: int) -> LogSpec:
-    """The generated log's features, and its two texts as `length` tokens."""
+    """Returns the description of the generated log: its features, and its two texts as `length` tokens."""
     text = {"kind": "text", "columns": list(COLUMNS[5:]), "length": length, "tokens": "vocabulary", "separator": " "}
     return LogSpec.model_validate(
         {
@@ -84,7 +84,7 @@ class Exports:
         self.model(empty_row(self.fields))
 
     def save(self, precision: str) -> pathlib.Path:
-        """Writes the version, whose folder it returns."""
+        """Writes the version and returns its folder."""
         from serving.export import export
 
         version = self.folder / precision / "1"
@@ -93,7 +93,7 @@ class Exports:
         return version
 
     def request(self, candidates: int) -> dict[str, dict[str, np.ndarray]]:
-        """Candidates for one text that leaves no padding: by signature, its inputs."""
+        """Returns, by signature, the inputs of candidates for one text that leaves no padding."""
         from serving.export import candidates_of
         from transforms.log.raw_arrays import raw_arrays
 
@@ -107,7 +107,7 @@ class Exports:
 
 
 def in_turn(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, list[float]]]:
-    """Seconds and processor seconds of every call, the calls in turn, after two of each that are not counted."""
+    """Returns seconds and CPU seconds of every call; the calls alternate, after two of each that are not counted."""
     times_of: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "cpu_seconds": []} for name in calls}
     for repeat in range(-WARM_UP, repeats):
         for name, call in calls.items():
@@ -127,12 +127,12 @@ def milliseconds(times: dict[str, list[float]]) -> dict[str, float]:
 
 
 def ratio(first: dict[str, list[float]], second: dict[str, list[float]], key: str = "cpu_seconds") -> float:
-    """The median over the repeats of the first's over the second's in the same repeat."""
+    """Returns the median over the repeats of the first's value over the second's in the same repeat."""
     return statistics.median(a / b for a, b in zip(first[key], second[key], strict=True))
 
 
 def sharing(exports: Exports, servable: Any, candidates: Sequence[int], repeats: int) -> list[dict[str, Any]]:
-    """What sharing the text gives, by the number of candidates.
+    """Returns what sharing the text saves, by the number of candidates.
 
     Raises:
         InputError: the answers differ.
@@ -160,7 +160,7 @@ def sharing(exports: Exports, servable: Any, candidates: Sequence[int], repeats:
 
 
 def fewer_bits(exports: Exports, threads: int, rows: int, repeats: int) -> list[dict[str, Any]]:
-    """Size and time of the export in every precision, beside float32 in the same repeats."""
+    """Returns size and time of the export in every precision, beside float32 in the same repeats."""
     from models.text.precision import PRECISIONS, in_precision
     from serving.loader import Servable
 
@@ -191,12 +191,12 @@ def fewer_bits(exports: Exports, threads: int, rows: int, repeats: int) -> list[
 
 
 def encoder_bytes(model: Any) -> int:
-    """Of the weights of its encoder."""
+    """Returns the bytes of the encoder's weights."""
     return sum(int(np.prod(weight.shape)) * weight.value.dtype.size for weight in model.encoder.weights)
 
 
 def quality(reviews: pathlib.Path, encoder: pathlib.Path, most: int | None) -> list[dict[str, Any]]:
-    """AUC and log loss of the trained text_only on the reviews' test rows, in every precision.
+    """Returns AUC and log loss of the trained text_only on the reviews' test rows, in every precision.
 
     Raises:
         InputError: benchmarks.reviews has not trained it in this folder.

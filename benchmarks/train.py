@@ -35,11 +35,11 @@ LEAST_STEPS, MOST_STEPS = 3, 500
 
 @dataclasses.dataclass
 class Comparison:
-    """One model's samples/s, round by round; `theirs` is empty where there was nothing to compare with.
+    """One model's samples/s, round by round; `theirs` is empty where there is nothing to compare with.
 
     Args:
         model: Its registry name.
-        hyperparameters: Ours.
+        hyperparameters: Our hyperparameters.
         peer: The fastest peer that has the model.
         trials: Samples/s of every peer that has the model, in the short round that chose `peer`.
         busy: See `command.busy`.
@@ -58,7 +58,7 @@ class Comparison:
         return [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
     def as_json(self) -> dict[str, Any]:
-        """The rounds, their medians, the ratios' median and range, and whether that median meets the target."""
+        """Returns the rounds, their medians, the ratios' median and range, and whether that median meets the target."""
         values = dataclasses.asdict(self) | {"ours_samples_per_s": spread(self.ours)}
         if self.theirs:
             ratio, target = spread(self.ratios), TARGETS.get(self.model)
@@ -68,7 +68,7 @@ class Comparison:
 
 
 def steps_for(samples_per_s: float, seconds: float, batch: int) -> int:
-    """Steps that take about `seconds`."""
+    """Returns the number of steps that take about `seconds`."""
     return min(max(math.ceil(seconds * samples_per_s / batch), LEAST_STEPS), MOST_STEPS)
 
 
@@ -97,7 +97,7 @@ class Benchmark:
     device: str
 
     def compare(self, model: str) -> Comparison:
-        """Tries every peer that has the model, then alternates ours and the fastest one's."""
+        """Tries every peer that has the model, then alternates ours and the fastest peer's."""
         trials = {}
         for name, peer in self.peers.items():
             if model in peer.models():
@@ -120,7 +120,7 @@ class Benchmark:
         return self.steps or steps_for(samples_per_s, self.seconds, self.shape.batch)
 
     def mine(self, comparison: Comparison, steps: int) -> float:
-        """Samples/s. One step ahead of the timed ones: the first round has compiled the step."""
+        """Returns our samples/s. One step comes before the timed ones: the first round has compiled the step."""
         options = {"training": self.training, "warmup": 1}
         reply = self.ours.train(comparison.model, comparison.hyperparameters, self.shape, steps, **options)
         return reply["samples_per_s"]
@@ -148,10 +148,10 @@ def table(comparisons: list[Comparison], title: str) -> Table:
 
 
 def chosen_models(text: str | None) -> list[str]:
-    """The models of `--models`; those with a target by default.
+    """Returns the models of `--models`; by default those with a target.
 
     Raises:
-        InputError: A name is not one of MODELS.
+        InputError: a name is not one of MODELS.
     """
     names = list(TARGETS) if text is None else [name.strip() for name in text.split(",")]
     for name in names:
@@ -161,14 +161,14 @@ def chosen_models(text: str | None) -> list[str]:
 
 
 def peer_version(name: str) -> str:
-    """The pinned version: the first requirement of the peer's file."""
+    """Returns the pinned version: the first requirement of the peer's file."""
     lines = (FOLDER / f"{name}.txt").read_text().splitlines()
     return next(line for line in lines if "==" in line).partition("==")[2]
 
 
 @contextlib.contextmanager
 def started(names: tuple[str, ...], python: pathlib.Path | None) -> Iterator[dict[str, Peer]]:
-    """The peers' processes, all of them or an error that names the one that is missing."""
+    """Starts the peers' processes, all of them, or raises an error that names the one that is missing."""
     with contextlib.ExitStack() as stack:
         yield {peer.name: stack.enter_context(peer) for peer in [Peer(name, python) for name in names]}
 
@@ -176,7 +176,7 @@ def started(names: tuple[str, ...], python: pathlib.Path | None) -> Iterator[dic
 def measure(
     names: list[str], backend: str, threads: int, peers: tuple[str, ...], python: pathlib.Path | None, **settings: Any
 ) -> Iterator[tuple[dict[str, Any], list[Comparison]]]:
-    """After every model, what ran and the comparisons so far. A model's processes end before the next one's start."""
+    """Yields what ran and the comparisons so far, after every model. A model's processes end before the next starts."""
     comparisons: list[Comparison] = []
     for name in names:
         share = busy()

@@ -1,4 +1,4 @@
-"""What the commands of benchmarks/ share: one line for an error, the cores, the machine, the result."""
+"""What the commands of benchmarks/ share: options, one line for an error, cores, the machine, the report."""
 
 import contextlib
 import json
@@ -54,7 +54,7 @@ class Command(click.Command):
 
 
 def command(module: str) -> Callable[[Callable[..., None]], click.Command]:
-    """The decorator of the main function of `python -m <module>`."""
+    """Returns the decorator of the main function of `python -m <module>`."""
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True}
     return click.command(module.rpartition(".")[2], cls=Command, context_settings=settings)
 
@@ -86,12 +86,12 @@ def shape_options(main: Callable[..., None]) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def on_cores(count: int) -> Iterator[None]:
-    """Processes started in here run on `count` cores, the same for all.
+    """Runs processes that are started inside it on `count` cores, the same for all.
 
     Limits on threads alone would be uneven: one library's limit covers all its threads, another's only one pool.
 
     Raises:
-        InputError: There are not as many cores.
+        InputError: the machine has not as many cores.
     """
     before = os.sched_getaffinity(0)
     if not 1 <= count <= len(before):
@@ -117,12 +117,12 @@ def positive_numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, minimum and maximum."""
+    """Returns median, minimum and maximum."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def write(report: dict[str, Any], output: pathlib.Path) -> None:
-    """Writes the report; a reader never sees half of it."""
+    """Writes the report, in one rename."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_json(output, report)
@@ -131,7 +131,7 @@ def write(report: dict[str, Any], output: pathlib.Path) -> None:
 
 
 def finish(report: dict[str, Any], output: pathlib.Path, table: RenderableType) -> None:
-    """Writes the report and prints the table, where the report is, and the report as the last line of stdout."""
+    """Writes the report, and prints the table, the report's path, and the report as the last line of stdout."""
     write(report, output)
     console = Console()
     console.width = max(console.width, TABLE_WIDTH)  # a pipe has no width, and a narrow table loses digits

@@ -26,7 +26,7 @@ Run = Callable[..., Any]
 
 
 class Server:
-    """Answers requests on the one graph it has loaded."""
+    """Answers requests about the one graph that it has loaded."""
 
     def __init__(self):
         self.run: Run | None = None
@@ -42,7 +42,7 @@ class Server:
         return {}
 
     def arguments(self, rows: int) -> list[np.ndarray]:
-        """The golden rows again and again, in the order of their inputs' names."""
+        """Returns the golden rows, repeated up to `rows`, in the order of their inputs' names."""
         return [np.resize(self.inputs[name], (rows, *self.inputs[name].shape[1:])) for name in sorted(self.inputs)]
 
     def measure(self, rows: int, seconds: float) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Server:
 
 
 def golden_inputs(version: pathlib.Path, signature: str) -> dict[str, np.ndarray]:
-    """The rows that were exported with the version, as `serving_packed` or `serving_raw` takes them."""
+    """Returns the rows that were exported with the version, as `serving_packed` or `serving_raw` takes them."""
     prefix = "packed." if signature == "serving_packed" else "raw."
     with np.load(asset_path(version, Asset.GOLDEN)) as golden:
         arrays = {name.removeprefix(prefix): golden[name] for name in golden.files if name.startswith(prefix)}
@@ -87,14 +87,14 @@ def _tensors(definition: Any) -> tuple[list[str], list[str]]:
 
 
 def make_callable(version: str, signature: str, session: str) -> Run:
-    """Session.make_callable, which is Session.run where there are feeds: the baseline."""
+    """Returns Session.make_callable, which is Session.run where there are feeds: the baseline."""
     opened, signatures = _session(version, session)
     feeds, fetches = _tensors(signatures[signature])
     return opened.make_callable(fetches, feeds)
 
 
 def session_callable(version: str, signature: str, session: str) -> Run:
-    """C++'s Session::MakeCallable."""
+    """Returns C++'s Session::MakeCallable."""
     opened, signatures = _session(version, session)
     return _cpp_callable(opened, *_tensors(signatures[signature]))
 
@@ -106,7 +106,7 @@ def _cpp_callable(session: Any, feeds: list[str], fetches: list[str]) -> Run:
 
 
 def frozen(version: str, signature: str, session: str) -> Run:
-    """The same with every variable a constant, which grappler can fold."""
+    """Returns C++'s callable with every variable a constant, which grappler can fold."""
     import tensorflow as tf
     from google.protobuf import text_format
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
@@ -122,7 +122,7 @@ def frozen(version: str, signature: str, session: str) -> Run:
 
 
 def xla(version: str, signature: str, session: str) -> Run:
-    """The same as a function that XLA compiles, once for every number of rows."""
+    """Returns the graph as a function that XLA compiles, once for every number of rows."""
     import tensorflow as tf
 
     model = tf.saved_model.load(version)

@@ -1,4 +1,4 @@
-"""A command seen from outside: its time, and processor time and memory of it and of all processes that it starts."""
+"""Measures a command: its time, and the CPU time and memory of it and of all processes that it starts."""
 
 import contextlib
 import dataclasses
@@ -32,10 +32,10 @@ class Usage:
 
     Args:
         seconds: From its start to its end.
-        cpu_seconds: Of all its processes; of each, what had been used when it was last seen, INTERVAL before its end.
-        peak_bytes: The most that its processes held at a time, pages that they share counted once; looked at every
+        cpu_seconds: CPU time of all its processes, each as it was last seen, at most INTERVAL before its end.
+        peak_bytes: Largest memory that its processes held at a time, shared pages counted once; read every
             LOOKS_PER_MEMORY times INTERVAL.
-        processes: The most that there were at a time.
+        processes: Largest number of processes at a time.
     """
 
     seconds: float
@@ -45,10 +45,10 @@ class Usage:
 
 
 def run(name: str, command: Sequence[str | pathlib.Path], **environment: str) -> tuple[dict[str, Any], Usage]:
-    """Runs a command to its end: its last line of stdout, a JSON object, and what it took.
+    """Runs a command to its end, and returns the JSON object on its last line of stdout, and what it took.
 
     Args:
-        name: How errors call it.
+        name: The command's name in errors.
         command: The program and its arguments.
         environment: Variables besides those of this process.
 
@@ -113,9 +113,9 @@ def _watched(mark: str) -> Iterator[_Seen]:
 
 
 def marked(mark: str) -> list[int]:
-    """The processes that have the mark in their environment, which all get that a marked one starts.
+    """Returns the processes that have the mark in their environment, which children inherit.
 
-    Neither parents nor groups tell as much: a process that is left by its parent has another.
+    Parents and groups would not tell: a process whose parent ends gets another parent.
     """
     wanted, processes = f"{MARK}={mark}".encode(), []
     for folder in PROC.iterdir():
@@ -125,13 +125,13 @@ def marked(mark: str) -> list[int]:
 
 
 def _ticks(number: int) -> int:
-    """User's and system's ticks of a process, its own only; 0 where it has ended."""
+    """Returns the user and system ticks of a process without its children; 0 where it has ended."""
     fields = _read(PROC / str(number) / "stat").rpartition(b")")[2].split()  # a name may hold spaces
     return int(fields[11]) + int(fields[12]) if fields else 0
 
 
 def _bytes(number: int) -> int:
-    """Resident bytes, a page that n processes share counted as 1/n; 0 where the process has ended."""
+    """Returns resident bytes, a page that n processes share counted as 1/n; 0 where the process has ended."""
     for line in _read(PROC / str(number) / "smaps_rollup").splitlines():
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) * 1024

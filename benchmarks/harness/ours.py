@@ -1,4 +1,4 @@
-"""Asks the product, in a process of its own, to train. Standard library only."""
+"""A client of the product's training, which runs in a process of its own. Standard library only."""
 
 import pathlib
 import sys
@@ -18,7 +18,7 @@ class Ours(LineProcess):
     Args:
         backend: One of BACKENDS.
         threads: Threads of the backend.
-        devices: Into how many JAX divides the CPU.
+        devices: Number of devices into which JAX divides the CPU.
     """
 
     def __init__(self, backend: str, threads: int, devices: int = 1):
@@ -29,28 +29,31 @@ class Ours(LineProcess):
         super().__init__(f"ctrpipe on {backend}", [sys.executable, "-m", "benchmarks.harness.ours_server"], environment)
 
     def about(self) -> dict[str, Any]:
-        """The backend, its device and the versions of the packages that count."""
+        """Returns the backend, its device and the versions of the packages that count."""
         return self.ask({"cmd": "about"})
 
     def train(self, model: str, hyperparameters: dict[str, Any], shape: Shape, steps: int, **more: Any) -> dict:
-        """Training throughput: samples_per_s, seconds and the mean loss of `steps` steps, after `warmup` (2).
+        """Returns training throughput: samples_per_s, seconds and the mean loss of `steps` steps, after `warmup` (2).
 
         Args:
             model, hyperparameters: As in a run's configuration.
-            shape: The data's.
+            shape: Shape of the data.
             steps: Timed steps.
             more: `warmup` and fields of `ours_server.Spec`.
         """
         return self.ask({"cmd": "train", "steps": steps, **_spec(model, hyperparameters, shape), **more})
 
     def memory(self, model: str, hyperparameters: dict[str, Any], shape: Shape, **more: Any) -> dict[str, int]:
-        """Peak bytes before the model is built (baseline_bytes) and after two steps (peak_bytes), in a new process."""
+        """Returns peak bytes before the model is built (baseline_bytes) and after two steps (peak_bytes)."""
         with Ours(self.backend, self.threads) as fresh:
             return fresh.ask({"cmd": "memory", **_spec(model, hyperparameters, shape), **more})
 
     def device_memory(self, model: str, hyperparameters: dict[str, Any], shape: Shape, **more: Any) -> dict[str, int]:
-        """Bytes on one device (JAX): what a step gets (argument_bytes) and what it needs beside (temporary_bytes), as
-        XLA counts them, and the arrays that lie on the fullest device (live_bytes)."""
+        """Returns bytes on one device, by JAX.
+
+        They are what a step gets (argument_bytes) and needs beside it (temporary_bytes), as XLA counts them, and the
+        arrays that lie on the fullest device (live_bytes).
+        """
         return self.ask({"cmd": "device_memory", **_spec(model, hyperparameters, shape), **more})
 
 

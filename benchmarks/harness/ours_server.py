@@ -53,7 +53,7 @@ class Spec:
 
 
 def draw_ids(random: np.random.Generator, sizes: tuple[int, ...], rows: int, zipf: float | None) -> np.ndarray:
-    """int32 (rows, fields), each id counted from 0 within its field: id k with probability ~ (k + 1)^-zipf."""
+    """Returns int32 (rows, fields), each id counted from 0 within its field: id k with probability ~ (k + 1)^-zipf."""
     if zipf is None:
         return random.integers(0, sizes, (rows, len(sizes)), dtype=np.int32)
     columns = []
@@ -64,7 +64,7 @@ def draw_ids(random: np.random.Generator, sizes: tuple[int, ...], rows: int, zip
 
 
 def draw_batches(spec: Spec, feature_map: FeatureMap) -> list[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """Packed tensors and labels, of which a quarter are clicks."""
+    """Returns packed tensors and labels, of which a quarter are clicks."""
     random = np.random.default_rng(SEED)
     first = np.array([field.offset + RESERVED_IDS for field in feature_map.fields], np.int32)
     batches = []
@@ -99,14 +99,14 @@ class Job:
         self.steps_done = 0
 
     def run(self, steps: int) -> float:
-        """`steps` of forward, loss, backward and update; the mean loss, which waits for the last step."""
+        """Runs `steps` of forward, loss, backward and update; returns the mean loss, which waits for the last step."""
         chosen = [self.batches[(self.steps_done + step) % len(self.batches)] for step in range(steps)]
         self.steps_done += steps
         return self.learner.fit(chosen)
 
 
 class Server:
-    """Answers requests; the last model is kept, because building it is slow and not what is measured."""
+    """Answers requests; the last model is kept, because building it is slow and not measured."""
 
     def __init__(self):
         self.key: str | None = None
@@ -134,7 +134,7 @@ class Server:
         return {"samples_per_s": steps * request["batch"] / seconds, "seconds": seconds, "loss": loss}
 
     def memory(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The weights, the optimizer's state and what two steps need, their compilation included."""
+        """Measures the weights, the optimizer's state and what two steps need, their compilation included."""
         baseline = peak_bytes()
         self.prepared(request).run(2)
         return {"baseline_bytes": baseline, "peak_bytes": peak_bytes()}

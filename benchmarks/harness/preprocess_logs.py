@@ -1,4 +1,4 @@
-"""The logs that preprocessing is measured on: generated once and kept, because they are made slower than read."""
+"""The logs that preprocessing is measured on: generated once and kept."""
 
 import itertools
 import pathlib
@@ -19,7 +19,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def raw_log(folder: pathlib.Path, rows: int) -> pathlib.Path:
-    """A log in Criteo's format: TSV without a header."""
+    """Returns a log in Criteo's format: TSV without a header."""
     path = folder / f"criteo_{rows}.tsv"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def raw_log(folder: pathlib.Path, rows: int) -> pathlib.Path:
 
 
 def bad_log(folder: pathlib.Path, rows: int, rate: float) -> pathlib.Path:
-    """The same log, of whose rows a share is spoilt."""
+    """Returns a copy of the log with a share of malformed rows."""
     path = folder / f"criteo_{rows}_bad_{rate}.tsv"
     if not path.exists():
         random = np.random.default_rng(SEED)
@@ -39,7 +39,7 @@ def bad_log(folder: pathlib.Path, rows: int, rate: float) -> pathlib.Path:
 
 
 def spoil(line: bytes, random: np.random.Generator) -> bytes:
-    """A line that cannot be used: cut short, with a word for a number, or with another label."""
+    """Returns a malformed line: cut short, with a word for a number, or with another label."""
     values = line.rstrip(b"\n").split(b"\t")
     kind = random.integers(3)
     if kind == 0:
@@ -52,7 +52,7 @@ def spoil(line: bytes, random: np.random.Generator) -> bytes:
 
 
 def split_logs(folder: pathlib.Path, rows: int, separator: str) -> pathlib.Path:
-    """The same log as peers read it: train/, valid/ and test/, each with one file `log.csv` that has a header."""
+    """Returns the log as peers read it: train/, valid/ and test/, each with one file `log.csv` that has a header."""
     target = folder / f"criteo_{rows}_{'commas' if separator == ',' else 'tabs'}"
     first, last = round((1 - VALIDATION - TEST) * rows), round((1 - TEST) * rows)
     counts = dict(zip(SPLITS, (first, last - first, rows - last), strict=True))
@@ -71,7 +71,7 @@ def _write(path: pathlib.Path, lines: Iterator[bytes], separator: bytes) -> None
 
 
 def values_of(path: pathlib.Path, first: int, count: int) -> list[list[bytes]]:
-    """The categorical values of `count` rows from row `first` on, a list a row."""
+    """Returns the categorical values of `count` rows from row `first` on, one list per row."""
     with open(path, "rb") as log:
         lines = itertools.islice(log, first, first + count)
         return [line.rstrip(b"\n").split(b"\t")[-len(VALUES) :] for line in lines]

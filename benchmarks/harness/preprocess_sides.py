@@ -1,4 +1,4 @@
-"""Who preprocesses a log: the product, TFX's own components, FuxiCTR. Each run is a process, into an empty folder."""
+"""The sides that preprocess a log: the product, TFX's own components, FuxiCTR. Each run is a process."""
 
 import dataclasses
 import json
@@ -22,10 +22,10 @@ NAME = "preprocess"
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What becomes of the columns.
+    """The transforms of the columns.
 
     Args:
-        name: How tables call it.
+        name: Its name in tables.
         numbers: Transform of the numeric columns, as in a run's configuration.
         vocabulary: Which values are kept, as in a run's configuration.
     """
@@ -49,7 +49,7 @@ class Run:
         rows: Lines of the log.
         usage: What it took.
         stages: Seconds by stage; `start` is what lies between them: imports, what TFX writes down.
-        answer: What the process said.
+        answer: The JSON object that the process printed.
     """
 
     side: str
@@ -69,7 +69,7 @@ class Run:
 
 
 def config(rule: Rule, workers: int | None) -> dict[str, Any]:
-    """A run's configuration. However many rows are malformed, it goes on: they are counted."""
+    """Returns a run's configuration. However many rows are malformed, it goes on: they are counted."""
     split = {"by": "order", "validation": VALIDATION, "test": TEST}
     return {
         "name": NAME,
@@ -84,14 +84,14 @@ def config(rule: Rule, workers: int | None) -> dict[str, Any]:
 
 
 def ours(log: pathlib.Path, rows: int, rule: Rule, folder: pathlib.Path, workers: int | None = None) -> Run:
-    """The product, from the raw log to packed files.
+    """Runs the product, from the raw log to packed files.
 
     Args:
         log: The file.
         rows: Its lines.
-        rule: What becomes of the columns.
-        folder: Where the pipeline writes; what lies there is deleted.
-        workers: Its processes; None: as it chooses.
+        rule: The transforms of the columns.
+        folder: Where the pipeline writes; its content is deleted first.
+        workers: Number of its processes; None where it chooses.
     """
     request = {"config": config(rule, workers), "file": str(log.resolve()), "folder": str(_empty(folder))}
     command = [sys.executable, "-m", "benchmarks.harness.ours_preprocess", json.dumps(request)]
@@ -100,7 +100,7 @@ def ours(log: pathlib.Path, rows: int, rule: Rule, folder: pathlib.Path, workers
 
 
 def stock(logs: pathlib.Path, rows: int, folder: pathlib.Path) -> Run:
-    """TFX's components, by the rule TOP. `logs` is where the generated logs are kept."""
+    """Runs TFX's components, by the rule TOP. `logs` is where the generated logs are kept."""
     files = split_logs(logs, rows, ",").resolve()
     request = {"files": str(files), "folder": str(_empty(folder)), **TOP.vocabulary}
     command = [sys.executable, "-m", "benchmarks.harness.stock_preprocess", json.dumps(request)]
@@ -109,7 +109,7 @@ def stock(logs: pathlib.Path, rows: int, folder: pathlib.Path) -> Run:
 
 
 def fuxictr(logs: pathlib.Path, rows: int, folder: pathlib.Path) -> Run:
-    """FuxiCTR, by the rule OFTEN, which is that of its published results. `logs`: see `stock`.
+    """Runs FuxiCTR, by the rule OFTEN, which is that of its published results. `logs`: see `stock`.
 
     Raises:
         ProcessError: its environment is missing.
@@ -137,7 +137,7 @@ def _empty(folder: pathlib.Path) -> pathlib.Path:
 
 
 def stages(database: pathlib.Path, seconds: float) -> dict[str, float]:
-    """Seconds of each component that a TFX pipeline ran, in the order of their starts, and of what is left: `start`."""
+    """Returns the seconds of each component that a TFX pipeline ran, by start time, and of the rest (`start`)."""
     connection = metadata_store_pb2.ConnectionConfig()
     connection.sqlite.filename_uri = str(database)
     store = metadata_store.MetadataStore(connection)

@@ -29,7 +29,7 @@ def main() -> None:
 @click.argument("log", type=PATH)
 @click.argument("output", type=PATH)
 def ours(version: pathlib.Path, log: pathlib.Path, output: pathlib.Path) -> None:
-    """What `ctrpipe score` does."""
+    """Scores as `ctrpipe score` does."""
     load_tensorflow()
     from pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training
     from serving.scoring.score import score
@@ -44,7 +44,7 @@ def ours(version: pathlib.Path, log: pathlib.Path, output: pathlib.Path) -> None
 @click.argument("output", type=PATH)
 @click.option("--workers", type=int, required=True)
 def bulk_inferrer(version: pathlib.Path, examples: pathlib.Path, output: pathlib.Path, workers: int) -> None:
-    """TFX's component by its own executor, without ML Metadata and what else a pipeline adds."""
+    """Scores by the executor of TFX's component, without ML Metadata and what else a pipeline adds."""
     load_tensorflow()
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
@@ -80,7 +80,7 @@ def bulk_inferrer(version: pathlib.Path, examples: pathlib.Path, output: pathlib
 @click.argument("rows", type=int)
 @click.option("--rounds", type=int, default=2)
 def model(version: pathlib.Path, log: pathlib.Path, rows: int, rounds: int) -> None:
-    """The signature serving_packed by make_callable on batches in memory: the fastest size, by one or many callers."""
+    """Calls serving_packed by make_callable on batches in memory, at the fastest size, with one or many callers."""
     load_tensorflow()
     from serving.loader import Servable
 
@@ -97,7 +97,7 @@ def model(version: pathlib.Path, log: pathlib.Path, rows: int, rounds: int) -> N
 
 
 def packed_rows(version: pathlib.Path, log: pathlib.Path) -> dict[str, np.ndarray]:
-    """The log's first rows as the model's input, row by row through the transform."""
+    """Returns the log's first rows as the model's input, row by row through the transform."""
     from serving.assets import read_log_spec
     from serving.loader import Servable
     from transforms.log.raw_arrays import raw_arrays

@@ -1,4 +1,4 @@
-"""What is compared: the data's shape, each model's settings on both sides, and the targets. Standard library only."""
+"""The data's shape, each model's settings on both sides, and the targets. Standard library only."""
 
 import dataclasses
 from typing import Any
@@ -15,7 +15,7 @@ TARGETS |= dict.fromkeys(("autoint", "dcn_v2", "deepfm", "fm", "pnn", "ccpm", "f
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Univalent fields, ids in each, width of an embedding, rows in a batch."""
+    """The shape of the data: univalent fields, ids in each, width of an embedding, rows in a batch."""
 
     fields: int = 39
     ids: int = 5000
@@ -28,7 +28,7 @@ class Shape:
 
 
 def peer_options(shape: Shape) -> dict[str, Any]:
-    """The fields of `peer_server.Spec`, the same for every model."""
+    """Returns the fields of `peer_server.Spec`, the same for every model."""
     return {
         "sizes": shape.sizes,
         "dim": shape.dim,
@@ -45,13 +45,13 @@ def peer_options(shape: Shape) -> dict[str, Any]:
 
 
 def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:
-    """Hyperparameters that make our model the one that `peer` has, without dropout and L2.
+    """Returns the hyperparameters that make our model the one that `peer` has, without dropout and L2.
 
-    Where a peer does more than the model needs and does not let one choose, it keeps doing it: RecBole's DCN and DCN-v2
-    normalise the batch in their MLP, its AutoInt projects before and after the attention in place of a residual in each
-    layer. What it does instead, ours does too: the ReLU of RecBole's CIN, the linear part of DeepCTR-Torch's DCN,
-    DCN-v2 and CCPM, RecBole's FNN without the weights w. A part of the logit that has a linear layer of its own, or
-    shares one after a concatenation, costs the same.
+    Where a peer does more than the model needs and cannot be told otherwise, it keeps doing it: RecBole's DCN and
+    DCN-v2 normalise the batch in their MLP, its AutoInt projects before and after the attention in place of a residual
+    in each layer. Where a peer does something else, ours does it too: the ReLU of RecBole's CIN, the linear part of
+    DeepCTR-Torch's DCN, DCN-v2 and CCPM, RecBole's FNN without the weights w. A part of the logit that has a linear
+    layer of its own, or shares one after a concatenation, costs the same.
     """
     hidden = {"hidden_units": HIDDEN}
     linear = {"use_linear": peer == "deepctr_torch"}

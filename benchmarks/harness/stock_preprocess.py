@@ -21,7 +21,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def preprocessing_fn(inputs: dict[str, Any], custom_config: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """Ids of values by frequency, -1 for those beyond `top_k`, -2 where there is none; buckets of logarithms."""
+    """Returns ids of values by frequency, -1 beyond `top_k`, -2 where there is none; and buckets of logarithms."""
     outputs = {"label": inputs["label"]}
     for name in NUMBERS:
         outputs[name] = log_bucket(tf.cast(dense(inputs[name], -1), tf.float32))
@@ -32,7 +32,7 @@ def preprocessing_fn(inputs: dict[str, Any], custom_config: dict[str, Any]) -> d
 
 
 def dense(values: tf.Tensor | tf.SparseTensor, default: int) -> tf.Tensor:
-    """[N, 1]; a column in which a value is missing comes sparse."""
+    """Returns a dense column, [N, 1]; a column in which a value is missing comes sparse."""
     if isinstance(values, tf.SparseTensor):
         shape = [values.dense_shape[0], 1]
         return tf.sparse.to_dense(tf.SparseTensor(values.indices, values.values, shape), default)
@@ -40,7 +40,7 @@ def dense(values: tf.Tensor | tf.SparseTensor, default: int) -> tf.Tensor:
 
 
 def log_bucket(values: tf.Tensor) -> tf.Tensor:
-    """floor(ln x), two buckets below 1."""
+    """Returns floor(ln x), two buckets below 1."""
     return tf.cast(tf.where(values >= 1, 2 + tf.math.floor(tf.math.log(values)), tf.sign(values + 0.5)), tf.int64)
 
 

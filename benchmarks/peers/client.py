@@ -1,4 +1,4 @@
-"""Asks a peer library, which runs in an environment of its own, to train or to answer. Standard library and numpy.
+"""A client of a peer library, which runs in an environment of its own. Standard library and numpy.
 
 Example:
     >>> with Peer("fuxictr") as peer:
@@ -19,7 +19,7 @@ NAMES = ("fuxictr", "deepctr_torch", "recbole")
 
 
 class PeerError(ProcessError):
-    """A peer that cannot be started, has ended or refused a request."""
+    """Raised when a peer cannot be started, has ended or refuses a request."""
 
 
 class Peer(LineProcess):
@@ -49,11 +49,11 @@ class Peer(LineProcess):
         super().__init__(name, [self.python, FOLDER / f"{name}_server.py"], clean_environment(**proxies, **more))
 
     def models(self) -> dict[str, bool]:
-        """The names of the models, and whether `forward` and `shapes` know them; `train` and `memory` know all."""
+        """Returns the models' names, and whether `forward` and `shapes` know them; `train` and `memory` do."""
         return self.ask({"cmd": "models"})["models"]
 
     def train(self, model: str, steps: int, batch: int, threads: int, **options: Any) -> dict[str, float]:
-        """Training throughput: samples_per_s, seconds and the last loss, after `warmup` (2) steps.
+        """Returns training throughput: samples_per_s, seconds and the last loss, after `warmup` (2) steps.
 
         Args:
             model: A name of `models()`.
@@ -65,12 +65,12 @@ class Peer(LineProcess):
         return self.ask({"cmd": "train", "model": model, "steps": steps, "batch": batch, "threads": threads, **options})
 
     def memory(self, model: str, batch: int, threads: int, **options: Any) -> dict[str, int]:
-        """Peak bytes before the model is built (baseline_bytes) and after two steps (peak_bytes), in a new process."""
+        """Returns peak bytes before the model is built (baseline_bytes) and after two steps (peak_bytes)."""
         with Peer(self.name, self.python, self.packages) as peer:
             return peer.ask({"cmd": "memory", "model": model, "batch": batch, "threads": threads, **options})
 
     def shapes(self, model: str, **options: Any) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the weights that `forward` takes."""
+        """Returns names and shapes of the weights that `forward` takes."""
         reply = self.ask({"cmd": "shapes", "model": model, **options})
         return {name: tuple(shape) for name, shape in reply["shapes"].items()}
 
@@ -82,7 +82,7 @@ class Peer(LineProcess):
         sizes: list[int] | None = None,
         **options: Any,
     ) -> np.ndarray:
-        """The peer's logits, float32 (batch_size), with the given weights.
+        """Returns the peer's logits, float32 (batch_size), with the given weights.
 
         Args:
             model: A name of `models()`.

@@ -39,7 +39,7 @@ def columns(spec: Spec) -> list[SparseFeat]:
 
 
 def model_of(name: str, spec: Spec, common: dict[str, Any]) -> torch.nn.Module:
-    """The peer's class with the sizes of `spec`; everything else is the peer's default, less its regularisation."""
+    """Returns the peer's class with the sizes of `spec`; all else is its default, without its regularisation."""
     both = {"linear_feature_columns": columns(spec), "dnn_feature_columns": columns(spec), "l2_reg_linear": 0}
     deep = common | {"dnn_hidden_units": spec.hidden}
     cross = {"cross_num": spec.cross, "l2_reg_cross": 0}
@@ -63,7 +63,7 @@ def model_of(name: str, spec: Spec, common: dict[str, Any]) -> torch.nn.Module:
 
 
 def cin_weights(model: torch.nn.Module, fields: int) -> dict[str, Weight]:
-    """The peer's channels count the previous layer's map first, then x_0's field."""
+    """Returns the CIN's weights. The peer's channels count the previous layer's map first, then x_0's field."""
     weights = {}
     for index, (before, convolution) in enumerate(zip(model.cin.field_nums, model.cin.conv1ds, strict=False)):
         weights[f"cin/filter_{index}"] = same(convolution.weight, convolution.out_channels, before, fields)
@@ -72,7 +72,7 @@ def cin_weights(model: torch.nn.Module, fields: int) -> dict[str, Weight]:
 
 
 def cross_weights(model: torch.nn.Module) -> dict[str, Weight]:
-    """The layers are slices of two tensors, which are filled layer by layer."""
+    """Returns the cross layers' weights: slices of two tensors, which are filled layer by layer."""
     weights, kernels, biases = {}, model.crossnet.kernels, model.crossnet.bias
     matrix = kernels.shape[2] > 1
     for index in range(len(kernels)):

@@ -39,7 +39,7 @@ LABEL = "label"
 
 
 def feature_map(spec: Spec) -> FeatureMap:
-    """What FuxiCTR's preprocessing would write for categorical fields."""
+    """Returns what FuxiCTR's preprocessing would write for categorical fields."""
     described = FeatureMap("benchmark", ".")
     described.default_emb_dim = spec.dim
     described.labels = [LABEL]
@@ -70,7 +70,7 @@ class Model(BaseModel):
         self.width = self.feature_map.sum_emb_out_dim()
 
     def finish(self) -> None:
-        """What the zoo's constructors end with."""
+        """Runs what the zoo's constructors end with."""
         self.compile("adam", "binary_crossentropy", 1e-3)
         self.reset_parameters()
         self.model_to_device()
@@ -79,12 +79,12 @@ class Model(BaseModel):
         return MLP_Block(input_dim=width, hidden_units=list(self.spec.hidden), output_dim=1)
 
     def forward(self, inputs):
-        """A dictionary of tensors (batch_size) -> {"y_pred": (batch_size, 1)}."""
+        """Maps tensors (batch_size) by name to {"y_pred": (batch_size, 1)}."""
         ids = self.get_inputs(inputs)
         return {"y_pred": self.output_activation(self.logit(ids))}
 
     def weights(self) -> dict[str, Weight]:
-        """The weights of the layers that the model has."""
+        """Returns the weights of the layers that the model has."""
         weights: dict[str, Weight] = {}
         for name, layer in self.named_children():
             weights |= WEIGHTS[name](layer, self) if name in WEIGHTS else {}
@@ -106,7 +106,7 @@ def dnn_weights(layer: MLP_Block) -> dict[str, Weight]:
 
 
 def cin_weights(layer: CompressedInteractionNet, fields: int) -> dict[str, Weight]:
-    """The peer's channels count x_0's field first, then the previous layer's map."""
+    """Returns the CIN's weights. The peer's channels count x_0's field first, then the previous layer's map."""
     weights, before = {}, fields
     for index, convolution in enumerate(layer.cin_layer.values()):
         maps = convolution.out_channels

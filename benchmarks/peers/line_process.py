@@ -10,14 +10,14 @@ from typing import Any
 
 
 class ProcessError(RuntimeError):
-    """A process that has ended or refused a request."""
+    """Raised when a process has ended or refuses a request."""
 
 
 class LineProcess:
-    """Starts `command` on entry and ends it on exit; what it writes to stderr is kept for the error message.
+    """A process that is started on entry and ended on exit; its stderr is kept for the error message.
 
     Args:
-        name: How errors call it.
+        name: Its name in errors.
         command: The program and its arguments.
         environment: Its environment variables.
     """
@@ -57,10 +57,10 @@ class LineProcess:
         self._temporary.cleanup()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The reply to a request.
+        """Returns the reply to a request.
 
         Raises:
-            ProcessError: The process has ended, or its reply is an error.
+            ProcessError: the process has ended, or its reply is an error.
         """
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -84,6 +84,6 @@ class LineProcess:
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """This process's variables, less those that would mix two Python environments, and `more`."""
+    """Returns this process's variables without those that would mix two Python environments, and with `more`."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     return environment | more

@@ -7,7 +7,7 @@ STATUS = pathlib.Path("/proc/self/status")
 
 
 def peak_bytes() -> int:
-    """Peak resident set size of this process, in bytes.
+    """Returns the peak resident set size of this process, in bytes.
 
     Linux's VmHWM where there is one: getrusage's ru_maxrss survives exec, so that a small process started by a large
     one reports its parent's size.

@@ -30,7 +30,7 @@ SEED = 20
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What a model is built from: `sizes` ids in each univalent field, and the sizes of its parts.
+    """The sizes of a model: `sizes` is the number of ids of each univalent field, the others are of its parts.
 
     `hidden` is the DNN's, `cin` the CIN's, `cross` the number of cross layers, `layers` and `heads` the
     self-attention's, `attention` the width of AFM's attention, `conv_*` CCPM's.
@@ -59,7 +59,7 @@ class Spec:
         return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
     def fitted(self, weights: dict[str, np.ndarray]) -> "Spec":
-        """With the sizes that the weights have."""
+        """Returns the spec with the sizes that the weights have."""
 
         def widths(name: str, axis: int) -> tuple[int, ...]:
             sizes = []
@@ -93,18 +93,18 @@ class Weight:
 
 
 def same(tensor: torch.Tensor, *shape: int) -> Weight:
-    """A weight that the peer stores in the same order, perhaps in another shape."""
+    """Returns a weight that the peer stores in the same order, perhaps in another shape."""
     return Weight(shape or tuple(tensor.shape), (tensor,), lambda value: [value.reshape(tensor.shape)])
 
 
 def transposed(tensor: torch.Tensor, shape: tuple[int, ...] = (), axes: tuple[int, ...] = (1, 0)) -> Weight:
-    """A weight whose axes, permuted by `axes` (and then reshaped), are the peer's: (in, out) -> (out, in)."""
+    """Returns a weight whose axes, permuted by `axes` (and then reshaped), are the peer's: (in, out) -> (out, in)."""
     stored_shape = shape or tuple(tensor.shape[axis] for axis in np.argsort(axes))
     return Weight(stored_shape, (tensor,), lambda value: [value.transpose(axes).reshape(tensor.shape)])
 
 
 def stacked(tensors: list[torch.Tensor], *row: int) -> Weight:
-    """Tables of several fields, one behind the other: (sum of sizes, *row)."""
+    """Returns the tables of several fields as one weight, one behind the other: (sum of sizes, *row)."""
     sizes = [len(tensor) for tensor in tensors]
     shape = (sum(sizes), *row)
 
@@ -116,7 +116,7 @@ def stacked(tensors: list[torch.Tensor], *row: int) -> Weight:
 
 
 def linears(layers: list[torch.nn.Linear], name: str = "dnn") -> dict[str, Weight]:
-    """`name`/kernel_i (in, out) and `name`/bias_i (out)."""
+    """Returns `name`/kernel_i (in, out) and `name`/bias_i (out)."""
     weights = {}
     for index, layer in enumerate(layers):
         weights[f"{name}/kernel_{index}"] = transposed(layer.weight)
@@ -126,7 +126,7 @@ def linears(layers: list[torch.nn.Linear], name: str = "dnn") -> dict[str, Weigh
 
 
 def output(layer: torch.nn.Linear, name: str = "out") -> dict[str, Weight]:
-    """`name`/kernel (in, 1) and, where the peer has one, `name`/bias (1)."""
+    """Returns `name`/kernel (in, 1) and, where the peer has one, `name`/bias (1)."""
     weights = {f"{name}/kernel": transposed(layer.weight)}
     return weights if layer.bias is None else weights | {f"{name}/bias": same(layer.bias)}
 
@@ -152,7 +152,7 @@ class Built:
     unused: tuple[str, ...] = ()
 
     def named(self) -> dict[str, Weight]:
-        """The weights, after a check that none of the peer's parameters is left out."""
+        """Returns the weights, after a check that none of the peer's parameters is left out."""
         if self.weights is None:
             raise ValueError("`forward` and `shapes` are not offered for this model")
         bound = {tensor.data_ptr() for weight in self.weights.values() for tensor in weight.tensors}
@@ -184,7 +184,7 @@ class Training:
         built.module.train()
 
     def run(self, steps: int) -> float:
-        """`steps` of forward, loss, backward and update; the last loss."""
+        """Runs `steps` of forward, loss, backward and update; returns the last loss."""
         loss = torch.tensor(float("nan"))
         for _ in range(steps):
             inputs = self.batches[self.step_index % BATCHES]
@@ -226,7 +226,7 @@ class Server:
         return {"samples_per_s": steps * request["batch"] / seconds, "seconds": seconds, "loss": loss}
 
     def prepared(self, request: dict[str, Any]) -> Training:
-        """The model of the last request when it is asked for again: building it is slow and not what is measured."""
+        """Returns the last request's model where it is asked for again: building it is slow and not measured."""
         key = json.dumps(request, sort_keys=True)
         if self.key != key or self.training is None:
             self.key, self.training = key, None
@@ -235,7 +235,7 @@ class Server:
         return self.training
 
     def memory(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The weights, the optimizer's state and what two steps need: the first also makes the state."""
+        """Measures the weights, the optimizer's state and what two steps need: the first also makes the state."""
         peak = torch.cuda.max_memory_allocated if request.get("device", "cpu") != "cpu" else peak_bytes
         baseline = peak()
         self.prepared(request).run(2)

@@ -39,7 +39,7 @@ LABEL = "label"
 
 
 class Dataset:
-    """What RecBole's models ask of a dataset."""
+    """The part of a dataset that RecBole's models ask for."""
 
     def __init__(self, sizes: tuple[int, ...]):
         self.sizes = {f"f{index}": size for index, size in enumerate(sizes)}
@@ -53,7 +53,7 @@ class Dataset:
 
 
 def config(name: str, spec: Spec) -> Config:
-    """The peer's defaults with the sizes of `spec`, without dropout and regularisation."""
+    """Returns the peer's defaults with the sizes of `spec`, without dropout and regularisation."""
     values = {"LABEL_FIELD": LABEL, "embedding_size": spec.dim, "mlp_hidden_size": list(spec.hidden), "reg_weight": 0.0}
     values |= {"gpu_id": "" if spec.device == "cpu" else spec.device.removeprefix("cuda:"), "dropout_prob": 0.0}
     if name == "autoint":
@@ -71,7 +71,7 @@ def config(name: str, spec: Spec) -> Config:
 
 
 def field_aware(tables: torch.nn.ModuleList) -> Weight:
-    """One table (V, d) for each field that a row is multiplied with."""
+    """Returns one weight of the tables (V, d) of all fields, one for each field that a row is multiplied with."""
     tensors = tuple(table.weight for table in tables)
     rows, dim = tensors[0].shape
     return Weight((rows, len(tensors), dim), tensors, lambda value: list(value.transpose(1, 0, 2)))
