@@ -1,4 +1,4 @@
-"""Measures how fast training's rows come from disk, beside gzip TFRecords of tf.Examples: `python -m benchmarks.reader`."""
+"""Measures how fast rows are read from disk, beside gzip TFRecords of tf.Examples: `python -m benchmarks.reader`."""
 
 import dataclasses
 import pathlib
