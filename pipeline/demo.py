@@ -43,7 +43,7 @@ def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool
 
 
 def _best_possible(truth: pathlib.Path, log: pathlib.Path, test_rows: int) -> dict[str, Any]:
-    """The generator's own probabilities on the test rows, which are the log's last."""
+    """Returns the generator's own probabilities on the test rows, which are the log's last."""
     probabilities = pyarrow.parquet.read_table(truth)["probability"].to_numpy()[-test_rows:]
     with open(log, "rb") as file:
         labels = np.array([line[:1] == b"1" for line in file][-test_rows:], np.float32)

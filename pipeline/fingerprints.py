@@ -14,7 +14,7 @@ from common.errors import InputError
 
 
 def fingerprint(*values: Any) -> str:
-    """A short hash of JSON-able values (pydantic models included)."""
+    """Returns a short hash of JSON-able values (pydantic models included)."""
     plain = [value.model_dump(mode="json") if isinstance(value, pydantic.BaseModel) else value for value in values]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -36,6 +36,6 @@ def describe_file(path: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def described(files: list[str]) -> Iterator[Future[list[dict[str, Any]]]]:
-    """What `describe_file` says of the files, found out beside the block."""
+    """Describes the files in a thread while the block runs."""
     with ThreadPoolExecutor(1) as thread:
         yield thread.submit(lambda: [describe_file(path) for path in files])

@@ -32,7 +32,7 @@ from transforms.log.schema import raw_schema
 
 
 def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple[BaseComponent, ...]:
-    """From the raw log to transformed examples: what every graph begins with."""
+    """Returns the nodes from the raw log to transformed examples, with which every graph begins."""
     output = inputs.output
     workers = _workers(config, output)
     examples = LogExampleGen(
@@ -74,7 +74,7 @@ def _workers(config: RunConfig, output: pathlib.Path) -> str:
 
 
 def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
-    """The graph up to Transform, for trainings that are no part of a graph. Shares its cache with `create_pipeline`."""
+    """Returns the graph up to Transform, for trainings outside a graph; shares its cache with `create_pipeline`."""
     return _pipeline(config, inputs.output, list(_data_nodes(config, inputs)))
 
 
@@ -190,7 +190,7 @@ def _pipeline(config: RunConfig, output: pathlib.Path, nodes: list[BaseComponent
 
 
 def _write_schema(config: RunConfig, output: pathlib.Path) -> pathlib.Path:
-    """ImportSchemaGen caches by path, so the path follows the contents."""
+    """Writes the schema to a path that follows its contents, because ImportSchemaGen caches by path."""
     text = text_format.MessageToString(raw_schema(config.log_spec))
     path = output / "tfx" / "schema" / fingerprint(text) / "schema.pbtxt"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ def join(folder: pathlib.Path, output: pathlib.Path, options: Options, workers: 
 
 
 def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> list[str]:
-    """The files and globs of a log; in place of a folder of KDD Cup 2012, the log in `<output>/prepared`.
+    """Returns the files and globs of a log; for a folder of KDD Cup 2012, the log in `<output>/prepared`.
 
     Raises:
         InputError: as `join`.

@@ -21,7 +21,7 @@ def check_output(output: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def one_run_at_a_time(output: pathlib.Path) -> Iterator[None]:
-    """A lock that a killed run releases, because the kernel holds it."""
+    """Holds a lock that the kernel releases when the process ends, also when it is killed."""
     with open(output / ".lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,12 +28,12 @@ class RunInputs:
     checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # by encoder, the fingerprint of its files
 
     def training_fingerprint(self, config: RunConfig, model: Model) -> str:
-        """The same for two runs that would train the same model: gates, slices and names have no part in it."""
+        """Returns the same for two runs that would train the same model: gates, slices and names have no part in it."""
         parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.checkpoints)
         return fingerprint(*parts, stage_version(*TRAINING), *filter(None, [source_of(model.name)]))
 
     def transform_version(self, config: RunConfig) -> str:
-        """The same for two runs whose code, and whose tokenizer, transform alike."""
+        """Returns the same for two runs whose code, and whose tokenizer, transform alike."""
         code = stage_version("pipeline.components.log_transform")
         tokenizer = self.checkpoints.get(config.text.encoder) if config.text else None
         return fingerprint(code, tokenizer) if tokenizer else code
@@ -53,14 +53,14 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
 
 
 def complete(config: RunConfig, inputs: RunInputs, monitored: dict[str, Any]) -> RunInputs:
-    """The RunInputs with the version to beat and the logs to compare with."""
+    """Returns the RunInputs with the version to beat and the logs to compare with."""
     push_folder = inputs.output / "models" / config.serving.model_name
     newest = version_to_beat(push_folder, inputs.training_fingerprint(config, config.model))
     return dataclasses.replace(inputs, baseline_version=newest, **monitored)
 
 
 def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
-    """What RunInputs says of the logs to compare with.
+    """Returns the fields of RunInputs that describe the logs to compare with.
 
     Raises:
         InputError: a log cannot be read.
@@ -75,7 +75,7 @@ def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
 
 
 def version_to_beat(push_folder: pathlib.Path, training_fingerprint: str) -> str:
-    """The newest pushed version that another training made, so that repeating a run finds everything in the cache."""
+    """Returns the newest pushed version of another training, so that a repeated run finds everything in the cache."""
     for version in reversed(versions(push_folder)):
         made_by = asset_path(version, Asset.TRAINING_FINGERPRINT)
         if not made_by.exists() or made_by.read_text() != training_fingerprint:

@@ -25,7 +25,7 @@ def compare(
     resamples: int = 1000,
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Metrics of every model on ALL, on Tail and on the values of the columns to slice by, where all models have them.
+    """Returns the metrics of every model on ALL, on Tail, and on the values of columns that all models have.
 
     Each model but the first has its differences to the first: of AUC and RIG with their paired t values over the
     shards, of AUC also with DeLong's test and the interval of the bootstrap. A t value is None where a shard has one

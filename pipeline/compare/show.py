@@ -13,7 +13,7 @@ TABLE_WIDTH = 160  # where the output is no terminal
 
 
 def print_comparison(comparison: dict[str, Any]) -> None:
-    """A table of the models' metrics on every slice, each model's differences to the first behind them."""
+    """Prints a table of the models' metrics on every slice, each followed by its differences to the first model."""
     console = rich.console.Console()
     if not console.is_terminal:
         console = rich.console.Console(width=TABLE_WIDTH)
@@ -70,7 +70,7 @@ def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> pathlib.
 
 
 def _plot(comparison: dict[str, Any], path: pathlib.Path) -> None:
-    """A dot for each model's difference in AUC and in RIG on each slice; the bar of AUC is the bootstrap's interval."""
+    """Draws a dot for each model's difference in AUC and RIG on each slice; AUC's bar is the bootstrap's interval."""
     import matplotlib
 
     matplotlib.use("Agg")

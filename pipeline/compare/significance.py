@@ -34,7 +34,7 @@ class DeLong:
 
 
 def shards(rows: int, count: int = SHARDS) -> np.ndarray:
-    """The shard of each row, int64 [rows] in [0, count): by a hash of its number, the same in every comparison."""
+    """Returns each row's shard, int64 [rows] in [0, count): by a hash of its number, alike in every comparison."""
     # SplitMix64's finalizer: neighbours of a log, which belong together, come apart.
     mixed = np.arange(1, rows + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -46,7 +46,7 @@ def shards(rows: int, count: int = SHARDS) -> np.ndarray:
 def by_shard(
     metric: Metric, labels: np.ndarray, probabilities: np.ndarray, shard: np.ndarray, count: int
 ) -> np.ndarray:
-    """A metric on each shard's rows, float64 [count]; NaN where it is undefined."""
+    """Returns a metric on each shard's rows, float64 [count]; NaN where it is undefined."""
     order = np.argsort(shard, kind="stable")
     ends = np.searchsorted(shard[order], np.arange(1, count))
     parts = [metric(labels[rows], probabilities[rows]) for rows in np.split(order, ends)]
@@ -54,7 +54,7 @@ def by_shard(
 
 
 def paired_t(first: np.ndarray, second: np.ndarray) -> PairedT:
-    """Of a metric on the same shards, [count] each; none where a shard has no value or all differ alike."""
+    """Returns a paired t-test over shards, [count] each; None where a shard has no value or all differ alike."""
     differences = second - first
     if len(differences) < 2 or np.isnan(differences).any() or np.ptp(differences) == 0:
         return PairedT(None, None)
@@ -94,7 +94,7 @@ def delong(labels: np.ndarray, first: np.ndarray, second: np.ndarray) -> DeLong 
 def bootstrap(
     labels: np.ndarray, first: np.ndarray, second: np.ndarray, resamples: int, seed: int = SEED
 ) -> tuple[float, float] | None:
-    """The interval that holds 95% of the AUCs' differences, second - first, over resamples of the rows.
+    """Returns the interval that holds 95% of the AUCs' differences, second - first, over resamples of the rows.
 
     Both models have the same rows in a resample. Each takes O(N): the scores are sorted once, and a resample only
     counts how often each row is in it. None without a resample, or with one class only.

@@ -19,7 +19,7 @@ SUMMARY = "_summary.json"
 
 
 def read_sources(paths: Sequence[pathlib.Path], config: RunConfig | None) -> dict[str, ScoredRows]:
-    """By a name for each path: its last part, where that tells them apart.
+    """Returns the sources by a name for each path: its last part, where that tells them apart.
 
     Args:
         paths: Folders of runs or of scorings, or files that a sweep left in `results`.
@@ -51,7 +51,7 @@ def _read(path: pathlib.Path, config: RunConfig | None) -> ScoredRows:
 
 
 def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
-    """The scored rows of a scoring, with the labels of the log that was scored. Malformed rows are left out.
+    """Returns the scored rows of a scoring, with the labels of the log that was scored. Malformed rows are left out.
 
     Raises:
         InputError: a file is damaged, or the log is no longer there, or has no label where it was scored.
@@ -78,7 +78,7 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
 
 
 def _lines_of(file: str, lines: np.ndarray, config: RunConfig) -> pa.Table:
-    """The labels and the columns to slice by of some lines of a raw file, in their order."""
+    """Returns the labels and the columns to slice by of some lines of a raw file, in their order."""
     columns = [*config.log_spec.label_columns, *config.evaluation.slices]
     batches, known = [], []
     for batch in LogReader(config.log_spec).read(file):

@@ -26,7 +26,7 @@ def ExamplesForInference(
 
 
 def write_examples(payload: pathlib.Path, folder: pathlib.Path) -> None:
-    """Rows of a split's payload, in their order, to one file of the folder."""
+    """Writes the rows of a split's payload, in their order, to one file of the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     options = tf.io.TFRecordOptions(compression_type="GZIP", compression_level=1)
     with tf.io.TFRecordWriter(str(folder / "data_tfrecord-00000-of-00001.gz"), options) as writer:

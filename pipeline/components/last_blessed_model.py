@@ -15,7 +15,7 @@ def LastBlessedModel(
     push_folder: Parameter[str],
     version: Parameter[str],
 ) -> None:
-    """`version` is the version to beat; the runner names it, so that another one is another cache entry.
+    """Makes an artifact of the version to beat, which the runner names, so that another one is another cache entry.
 
     Where it is empty, nothing has been pushed yet: the artifact holds no model, and GatedEvaluator compares with
     nothing.

@@ -21,7 +21,7 @@ NOTHING: Counts = (np.zeros(0), np.zeros(0), np.zeros(0))
 
 
 def auc(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Area under the ROC curve by ranks, ties counted half; 0 where there is one class only, as TFMA's is.
+    """Returns the area under the ROC curve by ranks, ties counted half; 0 where there is one class only, as TFMA's is.
 
     Args are [N]; predictions are distinct and ascending.
     """
@@ -30,20 +30,20 @@ def auc(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
 
 
 def log_loss(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """As models.metrics.log_loss; NaN where there is no row."""
+    """Returns what models.metrics.log_loss does; NaN where there is no row."""
     p = np.clip(predictions.astype(np.float64), EPSILON, 1 - EPSILON)
     loss = -(clicks @ np.log(p) + (rows - clicks) @ np.log1p(-p))
     return float(loss / rows.sum()) if len(rows) else float("nan")
 
 
 def rig(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """As models.metrics.rig; NaN where there is one class only."""
+    """Returns what models.metrics.rig does; NaN where there is one class only."""
     base = entropy(float(clicks.sum() / rows.sum())) if len(rows) else 0.0
     return 1 - log_loss(predictions, clicks, rows) / base if base else float("nan")
 
 
 def calibration(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Mean predicted / mean observed probability; NaN where there is no click, as TFMA's is."""
+    """Returns the mean predicted / mean observed probability; NaN where there is no click, as TFMA's is."""
     return float(predictions.astype(np.float64) @ rows / clicks.sum()) if clicks.any() else float("nan")
 
 
@@ -52,7 +52,7 @@ def row_count(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> 
 
 
 def _computations(value: Callable[[np.ndarray, np.ndarray, np.ndarray], float]) -> Callable[..., Any]:
-    """What TFMA calls for the computations of a metric. TFMA runs the count once, whatever asks for it."""
+    """Returns what TFMA calls for the computations of a metric. TFMA runs the count once, whatever asks for it."""
 
     def computations(
         name: str,

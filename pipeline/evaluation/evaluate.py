@@ -74,14 +74,14 @@ def _read_columns(files: Sequence[pathlib.Path], names: list[str]) -> dict[str, 
 
 
 def _read_probabilities(predicted: Sequence[pathlib.Path], model: str, tasks: list[str]) -> dict[str, np.ndarray]:
-    """By task, float32 [N]."""
+    """Returns the probabilities by task, float32 [N]."""
     columns = {task: prediction_column(model, task) for task in tasks}
     values = _read_columns(predicted, list(columns.values()))
     return {task: values[column] for task, column in columns.items()}
 
 
 def _read_codes(files: Sequence[pathlib.Path], column: str) -> tuple[np.ndarray, np.ndarray]:
-    """A column as texts [V], each once, and which of them each row has [N]."""
+    """Returns a column as texts [V], each once, and which of them each row has [N]."""
     table = pa.Table.from_batches(read_payload(files, [column]))
     values = table[column].combine_chunks().dictionary_encode()
     texts = np.array([_text(value) for value in [*values.dictionary.to_pylist(), None]], object)
@@ -90,7 +90,7 @@ def _read_codes(files: Sequence[pathlib.Path], column: str) -> tuple[np.ndarray,
 
 
 def _by_value(values: tuple[np.ndarray, np.ndarray], label: np.ndarray, probability: np.ndarray) -> dict[str, Any]:
-    """Metrics of the most frequent values of a slicing column."""
+    """Returns the metrics of the most frequent values of a slicing column."""
     texts, codes = values
     counts = np.bincount(codes, minlength=len(texts))
     frequent = [code for code in np.lexsort((np.arange(len(texts)), -counts))[:MAX_SLICE_VALUES] if counts[code]]

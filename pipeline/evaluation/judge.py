@@ -84,7 +84,7 @@ def _add_tail(predicted: Sequence[pathlib.Path], is_tail: np.ndarray) -> None:
 
 
 def analyse(predicted: Sequence[pathlib.Path], config: config_pb2.EvalConfig, folder: pathlib.Path) -> None:
-    """TFMA on files of predictions, in this process: they are a few bytes a row.
+    """Runs TFMA on files of predictions, in this process: they are a few bytes a row.
 
     Slices are made of the MAX_SLICES most frequent values of a column.
     """
@@ -111,7 +111,7 @@ def _prediction_column(spec: config_pb2.ModelSpec) -> str:
 
 
 def _frequent(predicted: Sequence[pathlib.Path], column: str) -> pa.Array:
-    """The most frequent values of a column, most frequent first, ties in ascending order."""
+    """Returns the most frequent values of a column, most frequent first, ties in ascending order."""
     rows = pa.Table.from_batches(read_payload(predicted, [column])).filter(pc.is_valid(pc.field(column)))
     counts = rows.group_by(column).aggregate([([], "count_all")])
     most = counts.sort_by([("count_all", "descending"), (column, "ascending")]).slice(0, MAX_SLICES)
@@ -121,7 +121,7 @@ def _frequent(predicted: Sequence[pathlib.Path], column: str) -> pa.Array:
 def _blocks(
     extracts: tfma.Extracts, config: config_pb2.EvalConfig, frequent: dict[str, pa.Array]
 ) -> Iterator[tfma.Extracts]:
-    """All rows of a slice together, where TFMA's own extractors give each row with the slices that it is in."""
+    """Yields all rows of a slice together, where TFMA's own extractors give each row with the slices that it is in."""
     rows = extracts[tfma.ARROW_RECORD_BATCH_KEY]
     label = rows[config.model_specs[0].label_key].to_numpy()
     predictions = {spec.name: rows[_prediction_column(spec)].to_numpy() for spec in config.model_specs}

@@ -89,5 +89,5 @@ class _PredictPart:
 
 @functools.cache
 def _load(path: pathlib.Path) -> Servable:
-    """Loaded once in a process, not for each part."""
+    """Loads a model once in a process, not for each part."""
     return Servable(path)

@@ -67,7 +67,7 @@ def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.nd
 
 
 def read_scored(path: pathlib.Path) -> ScoredRows:
-    """What `write_scored` wrote. Raises InputError where it is something else, or damaged."""
+    """Reads what `write_scored` wrote. Raises InputError where it is something else, or damaged."""
     try:
         table = pa.parquet.read_table(path)
         about = json.loads((table.schema.metadata or {})[_KEY])

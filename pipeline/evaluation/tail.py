@@ -28,7 +28,7 @@ def tail_rows(
     max_count: int,
     workers: Workers,
 ) -> np.ndarray:
-    """Which test rows have a combination that came at most `max_count` times in training, bool [N].
+    """Returns which test rows have a combination that came at most `max_count` times in training, bool [N].
 
     Exact. In memory lie the test rows' values and, in each process, one part of the training rows; missing is a value
     like any other.
@@ -73,7 +73,7 @@ class _Combinations:
 
     @classmethod
     def of(cls, rows: pa.Table) -> tuple["_Combinations", np.ndarray]:
-        """And the number of each row's combination, [N]."""
+        """Returns the combinations, and the number of each row's combination, [N]."""
         values = [pc.unique(rows[name]) for name in rows.column_names]
         keys: list[np.ndarray] = []
         codes = _places(rows.column(0), values[0])
@@ -84,7 +84,7 @@ class _Combinations:
         return cls(values, keys), codes
 
     def number(self, rows: pa.Table) -> np.ndarray:
-        """Of each row's combination, [N]; -1 where there is none such."""
+        """Returns the number of each row's combination, [N]; -1 where there is none such."""
         codes = _places(rows.column(0), self.values[0])
         for column, values, keys in zip(rows.columns[1:], self.values[1:], self.keys, strict=True):
             places = _places(column, values)
@@ -95,7 +95,7 @@ class _Combinations:
 
 
 def _places(column: pa.ChunkedArray, values: pa.Array) -> np.ndarray:
-    """Of each value among the different ones, int64 [N]; -1 where it is none of them."""
+    """Returns each value's place among the different ones, int64 [N]; -1 where it is none of them."""
     places: np.ndarray = pc.index_in(column, values).fill_null(-1).to_numpy()
     return places.astype(np.int64)
 
@@ -107,7 +107,7 @@ class _Count:
     max_count: int
 
     def __call__(self, parts: Sequence[pathlib.Path]) -> np.ndarray:
-        """How often each combination comes in these parts, at most max_count + 1."""
+        """Returns how often each combination comes in these parts, at most max_count + 1."""
         known = _load(self.combinations)
         counts = np.zeros(len(known), np.int64)
         for part in parts:
@@ -120,6 +120,6 @@ class _Count:
 
 @functools.lru_cache(maxsize=1)
 def _load(path: pathlib.Path) -> _Combinations:
-    """Loaded once in a process, not for each group of parts."""
+    """Loads the combinations once in a process, not for each group of parts."""
     combinations: _Combinations = pickle.loads(path.read_bytes())
     return combinations

@@ -63,7 +63,7 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
 
 
 def _paths(config: RunConfig) -> list[tuple[str, str]]:
-    """The files and folders that the configuration names, and where it does."""
+    """Returns the files and folders that the configuration names, and where it does."""
     named: list[tuple[str, str | None]] = [("data.paths", path) for path in config.data.paths]
     named += [("monitoring.previous", path) for path in config.monitoring.previous]
     named += [("monitoring.serving", path) for path in config.monitoring.serving]
@@ -90,7 +90,7 @@ def _compiled(pipeline: Any) -> str:
 
 
 def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) -> Any:
-    """kfp's pipeline. Prepare alone sees the parameters: what it hands to the others is what their caches go by."""
+    """Returns kfp's pipeline. Prepare alone sees the parameters: the others' caches go by what it hands to them."""
     version = code_version()
     rest = config.model_dump(mode="json", exclude={"kubeflow", "model", "training", "seed"})
 
@@ -160,7 +160,7 @@ def _component(
     returned: list[str] | None = None,
     shown: dict[str, str] | None = None,
 ) -> Any:
-    """A container that runs one step: the steps whose parameters it returns, artifacts that only people look at."""
+    """Returns a container that runs one step; `returned`: the steps whose arguments it hands on."""
     outputs = {key(output): "String" for output in returned or ()} | (shown or {})
     arguments = ["--stage", name, "--code_version", version]
     if node:

@@ -41,7 +41,7 @@ class Node:
 
 
 def key(*names: str) -> str:
-    """A name for a parameter or an artifact: `Trainer.baseline`, `model` -> trainer_baseline_model."""
+    """Returns a name for a parameter or an artifact: `Trainer.baseline`, `model` -> trainer_baseline_model."""
     return "_".join(names).replace(".", "_").lower()
 
 
@@ -66,7 +66,7 @@ def graph_nodes(config: RunConfig) -> list[Node]:
 
 
 def arguments(config: RunConfig, inputs: RunInputs) -> dict[str, str]:
-    """By node, as JSON, what its executor is given besides artifacts: the same for two runs that may share its result.
+    """Returns by node, as JSON, its executor's arguments besides artifacts: equal where runs may share its result.
 
     Writes the schema into the run's output folder, which is where one of the nodes reads it. A node whose work goes to
     Beam gets a folder in the volume, too, because Beam's workers do not see what the launcher fetches.

@@ -44,7 +44,7 @@ class Package:
 
     @property
     def version(self) -> str:
-        """The same for two files with the same contents."""
+        """Returns a name that is the same for two files with the same contents."""
         return f"{self.name}-{hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]}"
 
 
@@ -67,7 +67,7 @@ class Host:
     ca_cert: pathlib.Path | None = None
 
     def get(self, path: str, retries: urllib3.Retry) -> urllib3.BaseHTTPResponse:
-        """What kfp's client has no call for. Raises urllib3's HTTPError."""
+        """Asks for what kfp's client has no call for. Raises urllib3's HTTPError."""
         pool = urllib3.PoolManager(ca_certs=str(self.ca_cert or certifi.where()))
         return pool.request("GET", self.url.rstrip("/") + path, headers=self._headers(), timeout=30, retries=retries)
 
@@ -90,7 +90,7 @@ def read_package(path: pathlib.Path) -> Package:
 
 
 def read_parameters(package: Package, given: tuple[str, ...]) -> dict[str, Any]:
-    """Values by name, from `name=value`; a text is taken as it stands, everything else is YAML.
+    """Returns values by name, from `name=value`; a text is taken as it stands, everything else is YAML.
 
     Raises:
         InputError: the pipeline has no such parameter, a value is of another type, or one is missing.
@@ -119,7 +119,7 @@ def read_parameters(package: Package, given: tuple[str, ...]) -> dict[str, Any]:
 
 
 def connect(host: Host) -> kfp.Client:
-    """A client whose host has answered and has taken the token.
+    """Returns a client whose host has answered and has taken the token.
 
     Raises:
         InputError: it has not, or it wants a namespace.
@@ -145,7 +145,7 @@ def connect(host: Host) -> kfp.Client:
 
 
 def _check_health(host: Host) -> None:
-    """What kfp's client does as well, which takes 25 seconds to say of any failure that it was one."""
+    """Checks what kfp's client checks as well, which takes 25 seconds to say of any failure that it was one."""
     busy = urllib3.Retry(2, redirect=False, status_forcelist=(502, 503, 504), backoff_factor=1.0, raise_on_status=False)
     answer = host.get("/apis/v2beta1/healthz", busy)
     if answer.status in (301, 302, 303, 307, 401, 403):  # a page to log in on, or a plain no
@@ -204,7 +204,7 @@ def start(
 
 
 def _upload(client: kfp.Client, host: Host, package: Package, undo: contextlib.ExitStack) -> tuple[str, str]:
-    """The ids of the pipeline and of the version with the package's contents."""
+    """Returns the ids of the pipeline and of the version with the package's contents."""
     pipeline_id = _find_pipeline(client, host, package.name)
     if pipeline_id is None:
         made = client.upload_pipeline(str(package.path), package.name, namespace=host.namespace)
@@ -227,14 +227,14 @@ def _upload(client: kfp.Client, host: Host, package: Package, undo: contextlib.E
 
 
 def _find_pipeline(client: kfp.Client, host: Host, name: str) -> str | None:
-    """A pipeline's id; kfp's own get_pipeline_id sees only those without a namespace."""
+    """Returns a pipeline's id; kfp's own get_pipeline_id sees only those without a namespace."""
     asked = {"operation": "EQUALS", "key": "display_name", "stringValue": name}
     pipelines = client.list_pipelines(filter=json.dumps({"predicates": [asked]}), namespace=host.namespace).pipelines
     return pipelines[0].pipeline_id if pipelines else None
 
 
 def _experiment(client: kfp.Client, host: Host, name: str, undo: contextlib.ExitStack) -> str:
-    """The id of the experiment with this name, made where there is none."""
+    """Returns the id of the experiment with this name, made where there is none."""
     asked = {"operation": "EQUALS", "key": "display_name", "stringValue": name}
     experiments = client.list_experiments(
         filter=json.dumps({"predicates": [asked]}), namespace=host.namespace
@@ -247,7 +247,7 @@ def _experiment(client: kfp.Client, host: Host, name: str, undo: contextlib.Exit
 
 
 def _tried(undo: Callable[..., object], *arguments: object) -> None:
-    """What cannot be taken back stays: why that was to be is what the user is told."""
+    """Undoes something if it can: the error that made it necessary is what the user is told."""
     with contextlib.suppress(kfp_server_api.ApiException, urllib3.exceptions.HTTPError):
         undo(*arguments)
 
@@ -307,7 +307,7 @@ def follow(
 
 
 def _ask(client: kfp.Client, run_id: str, seconds: float) -> Any:
-    """The run as it stands; a host that does not answer, or is broken, is asked again for OUTAGE_SECONDS."""
+    """Returns the run as it stands; a host that does not answer, or is broken, is asked again for OUTAGE_SECONDS."""
     started = time.monotonic()
     while True:
         try:
@@ -336,7 +336,7 @@ def _check_started(
 
 
 def _log(host: Host, run_id: str, pod: str) -> list[str]:
-    """The last lines of a pod's log; none where the cluster has already deleted it."""
+    """Returns the last lines of a pod's log; none where the cluster has already deleted it."""
     try:
         answer = host.get(f"/apis/v1alpha1/runs/{run_id}/nodes/{pod}/log", urllib3.Retry(1))
     except urllib3.exceptions.HTTPError:
@@ -366,7 +366,7 @@ def _explained(host: Host, more: str = "") -> Iterator[None]:
 
 
 def _reason(error: kfp_server_api.ApiException) -> str:
-    """What the API says is wrong, on one line."""
+    """Returns what the API says is wrong, on one line."""
     try:
         answer = json.loads(error.body)
         text = str(answer.get("error") or answer.get("message") or error.reason)

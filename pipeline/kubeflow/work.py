@@ -26,14 +26,14 @@ MAX_ARGUMENTS = 100_000  # bytes; Linux gives a process one argument of 128 KiB 
 
 
 def tfx_artifact(artifact: dict[str, Any]) -> Any:
-    """The TFX artifact that a step before this one has made."""
+    """Returns the TFX artifact that a step before this one has made."""
     made = json_utils.loads(artifact["metadata"][TFX])
     made.uri = str(local_path(artifact))
     return made
 
 
 def input_artifacts(task: Task, shared: pathlib.Path | None) -> dict[str, Any]:
-    """The TFX artifacts that a step is given; copies of them in the folder `shared`, where there is one."""
+    """Returns the TFX artifacts that a step is given; copies of them in the folder `shared`, where there is one."""
     artifacts = {name: tfx_artifact(artifact) for name, artifact in task.inputs().items()}
     for name, artifact in artifacts.items():
         if shared and pathlib.Path(artifact.uri).exists():  # an object store keeps no empty folder
@@ -77,7 +77,7 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def _scratch(shared: str | None) -> Iterator[pathlib.Path]:
-    """A folder for as long as it is needed, in `shared` where that is given."""
+    """Makes a folder for as long as the block runs, in `shared` where that is given."""
     if shared:
         pathlib.Path(shared).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".step-", dir=shared) as folder:
@@ -135,7 +135,7 @@ class StepArtifacts:
 
 
 def report(task: Task) -> None:
-    """What `ctrpipe run` leaves for people, in the output folder and in Kubeflow's pages."""
+    """Writes what `ctrpipe run` leaves for people, in the output folder and in Kubeflow's pages."""
     given = json.loads(task.arguments["arguments"])
     output = pathlib.Path(given["output"])
     config = RunConfig.model_validate(given["config"])

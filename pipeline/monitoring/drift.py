@@ -40,7 +40,7 @@ class Log:
 
 
 def read_log(spec: LogSpec, patterns: list[str], labels: bool, max_rows: int, seed: int, workers: Workers) -> Log:
-    """Statistics of a raw log.
+    """Returns the statistics of a raw log.
 
     Args:
         spec: The description of the log.
@@ -65,7 +65,7 @@ def read_log(spec: LogSpec, patterns: list[str], labels: bool, max_rows: int, se
 
 
 def compare(kind: str, log: Log, other: Log, spec: LogSpec, limits: Monitoring) -> dict[str, Any]:
-    """How far each column of a log is from another log's, and whether that is too far.
+    """Returns how far each column of a log is from another log's, and whether that is too far.
 
     A categorical column's distance is the largest difference between the shares of one value, a numeric one's the
     Jensen-Shannon divergence (0 to 1) of the distributions in quantiles; both of the values that are there. The same
@@ -110,7 +110,7 @@ def _by_column(sampled: Sampled) -> dict[str, Any]:
 
 
 def _thresholds(spec: LogSpec, limits: Monitoring, shared: set[str]) -> dict[str, float]:
-    """By column that is compared, its threshold; a label is where both logs have it."""
+    """Returns the threshold of each column that is compared; a label only where both logs have it."""
     labels = [name for name in spec.label_columns if name in shared]
     numeric = {*spec.numeric_columns, *labels}
     thresholds = {}
@@ -180,7 +180,7 @@ class _Comparison:
         }
 
     def _fault(self, missing: float, other_missing: float, known: float, other_known: float) -> str:
-        """What is a breach, "" where nothing is."""
+        """Returns what is a breach, "" where nothing is."""
         name, other = SIDES[self.kind]
         if (missing == 1) != (other_missing == 1):
             return f"no value in the {name if missing == 1 else other} log"
@@ -193,7 +193,7 @@ class _Comparison:
         return ""
 
     def _known(self) -> tuple[float, float]:
-        """The share of the other log's frequent values, all together, in the log and in the other log."""
+        """Returns the share of the other log's frequent values, all together, in the log and in the other log."""
         values, others = self._values(0), self._values(1)
         rows = min(side.common_stats.num_non_missing for side in (values, others))
         known = other_known = 0.0
@@ -213,14 +213,14 @@ class _Comparison:
         return getattr(side, side.WhichOneof("stats"))
 
     def _missing(self, index: int) -> float:
-        """The share of the rows without a value."""
+        """Returns the share of the rows without a value."""
         rows = self.logs[index].statistics.datasets[0].num_examples
         if self.sides[index] is None:
             return 1.0
         return float((rows - self._values(index).common_stats.num_non_missing) / rows)
 
     def _moves(self) -> Iterator[dict[str, Any]]:
-        """The values, or ranges of numbers, whose share of the rows with a value has changed most."""
+        """Yields the values, or ranges of numbers, whose share of the rows with a value has changed most."""
         values, others = self._values(0), self._values(1)
         shares = _shares_of_values(values, others) if self._is_text() else _shares_of_bins(values, others)
         moved = [row for row in shares if row[1] != row[2]]
@@ -238,7 +238,7 @@ def _shares_of_values(values: Any, others: Any) -> list[tuple[str, float, float]
 
 
 def _shares_of_bins(values: Any, others: Any) -> list[tuple[str, float, float]]:
-    """Of ranges that hold about a tenth of the other log's numbers each, and of what lies below and above them."""
+    """Yields ranges that hold about a tenth of the other log's numbers each, and what lies below and above them."""
     ends, shares = _cumulated(others)
     edges = np.unique(ends[np.searchsorted(shares, np.arange(SHOWN_BINS) / SHOWN_BINS)])
     cumulated = [np.interp(edges, *_cumulated(side), left=0.0, right=1.0) for side in (values, others)]
@@ -251,7 +251,7 @@ def _shares_of_bins(values: Any, others: Any) -> list[tuple[str, float, float]]:
 
 
 def _cumulated(values: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The ends of TFDV's quantile buckets, each once, after a number below all; the share of the numbers up to each."""
+    """Returns the ends of TFDV's quantile buckets, each once, after a number below all, and the share up to each."""
     histogram = next(each for each in values.histograms if each.type == each.QUANTILES)
     ends = [np.nextafter(values.min, -np.inf)] + [bucket.high_value for bucket in histogram.buckets]
     counts = np.cumsum([0.0] + [bucket.sample_count for bucket in histogram.buckets])
@@ -269,7 +269,7 @@ def compare_logs(
     seed: int,
     workers: Workers,
 ) -> dict[str, Any]:
-    """`compare` of two raw logs; to see skew, neither needs labels.
+    """Compares two raw logs, as `compare`; to see skew, neither needs labels.
 
     Returns:
         The contents of drift.json: breached, and the one comparison.
@@ -290,7 +290,7 @@ def compare_training_rows(
     seed: int,
     workers: Workers,
 ) -> dict[str, Any]:
-    """The training split of a payload beside each log that `limits` names.
+    """Compares the training split of a payload with each log that `limits` names.
 
     Args:
         examples: The payload's folder.

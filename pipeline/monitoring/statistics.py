@@ -108,7 +108,7 @@ def _generators() -> list[Any]:
 
 
 def _summarise(part: _FileGroup) -> list[Any]:
-    """What TFDV's generators keep of a part; pickles, and merges with that of other parts."""
+    """Returns what TFDV's generators keep of some files; it pickles, and merges with that of others."""
     generators = _generators()
     kept = [generator.create_accumulator() for generator in generators]
     for batch in _sample(part):
@@ -118,7 +118,7 @@ def _summarise(part: _FileGroup) -> list[Any]:
 
 
 def _sample(part: _FileGroup) -> list[pa.RecordBatch]:
-    """The part's rows that are drawn, in few batches: each costs TFDV 10 ms, however small."""
+    """Returns the part's rows that are drawn, in few batches: each costs TFDV 10 ms, however small."""
     if part.rate >= 1:
         return list(read_payload(part.files))
     draw = np.random.PCG64(part.seed)
@@ -179,7 +179,7 @@ def summarise_statistics(
     spec: LogSpec,
     rates: Mapping[str, float],
 ) -> dict[str, Any]:
-    """The contents of report_data/statistics.json.
+    """Returns the contents of report_data/statistics.json.
 
     Args:
         statistics: Folder of the statistics artifact.

@@ -15,7 +15,7 @@ SHOWN_COLUMNS = 20
 
 
 def print_comparison(comparison: dict[str, Any]) -> None:
-    """All columns with a breach, and the nearest to one."""
+    """Prints all columns with a breach, and those nearest to one."""
     log, other = comparison["log"], comparison["other"]
     for side in (log, other):
         sample = f" (statistics: of a sample of {side['rate']:.2%})" if side["rate"] < 1 else ""

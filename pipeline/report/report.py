@@ -57,7 +57,7 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
 
 
 def template(name: str) -> jinja2.Template:
-    """A page of this folder: values are escaped, an unknown one is an error."""
+    """Returns a page of this folder: values are escaped, an unknown one is an error."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )

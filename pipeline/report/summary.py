@@ -12,7 +12,7 @@ from pipeline.monitoring.breach import far_columns
 
 
 def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float] | None = None) -> None:
-    """The gate table, the metrics (beside the baseline's and the best possible ones), and where things lie."""
+    """Prints the gate table, the metrics (beside the baseline's and the best possible ones), and where things lie."""
     console = rich.console.Console()
     gates = rich.table.Table("gate", "value", "passed", "reason", title="Gates")
     for gate in json.loads((output / "report_data" / "gates.json").read_text()):

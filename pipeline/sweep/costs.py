@@ -37,7 +37,7 @@ def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs
 
 
 def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner | None]:
-    """What predicts, as it is served, and what trains, where this process does."""
+    """Returns the learner that predicts, as it is served, and the one that trains, where this process does."""
     model, training = with_encoder(config.model, config.text), config.training
     task = Task(model, training, log.feature_map, tuple(log.train), tuple(log.validation), config.seed)
     here = training.backend == keras.backend.backend() and not other_workers(training.distribution)

@@ -106,7 +106,7 @@ def latency_seconds(learner: Learner, log: TransformedLog, test_rows: int) -> fl
 
 
 def training_speed(learner: Learner, training: Training, log: TransformedLog) -> float:
-    """Rows per second of the training step (forward, backward, update) on batches in memory: the median of 3 times."""
+    """Returns rows per second of the training step (forward, backward, update) on batches in memory: a median of 3."""
     batches = list(packed_batches(log.train, log.feature_map, training.batch_size, take=SPEED_STEPS))
     rows = sum(len(labels) for _, labels in batches)
     learner.fit(batches)

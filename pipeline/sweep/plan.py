@@ -121,7 +121,7 @@ def make_plan(
 
 
 def _read(path: pathlib.Path) -> SweepFile | None:
-    """The sweep file at `path`; None where it is a run's configuration."""
+    """Returns the sweep file at `path`; None where it is a run's configuration."""
     try:
         values = read_yaml(path.read_text())
     except OSError as error:
@@ -150,7 +150,7 @@ def _grid_values(text: str) -> tuple[str, list[Any]]:
 
 
 def _as_settings(values: dict[str, Any]) -> tuple[str, ...]:
-    """The texts that `load_config` takes."""
+    """Returns the texts that `load_config` takes."""
     return tuple(
         f"{key}={yaml.safe_dump(value, default_flow_style=True, width=10**6)}" for key, value in values.items()
     )
@@ -191,7 +191,7 @@ def _text(value: Any) -> str:
 
 
 def _other_model(point: str, changes: dict[str, Any], base: Model) -> dict[str, Any]:
-    """Where only the model's name changes, what the other model has no option for is left out."""
+    """Leaves out, where only the model's name changes, what the other model has no option for."""
     name = changes.get("model.name", base.name)
     if name == base.name or "model" in changes:
         return changes

@@ -64,7 +64,7 @@ def plot_loss(summary: dict[str, Any], path: pathlib.Path) -> None:
 
 
 def _first_epoch(runs: list[dict[str, Any]]) -> list[tuple[int, float]]:
-    """Rows seen and mean loss at each evaluation of the first epoch that all runs have."""
+    """Returns rows seen and mean loss at each evaluation of the first epoch that all runs have."""
     parts = [run["evaluations"][: run["training"]["evaluations_per_epoch"]] for run in runs]
     return [
         (each[0]["examples"], statistics.fmean(numbers["train_loss"] for numbers in each))

@@ -100,7 +100,7 @@ def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pat
 
 
 def _row_costs(plan: Plan, log: TransformedLog, output: pathlib.Path) -> dict[str, Any]:
-    """What the plan's models cost, measured once: it needs none of the trainings."""
+    """Returns what the plan's models cost, measured once: it needs none of the trainings."""
     if plan.costs is None:
         return {}
     from pipeline.sweep.costs import row_costs
@@ -116,7 +116,7 @@ def _row_costs(plan: Plan, log: TransformedLog, output: pathlib.Path) -> dict[st
 
 
 def describe_test(config: RunConfig, log: TransformedLog) -> ScoredRows:
-    """The test rows before anything has answered to them: which they are, and which of them are rare."""
+    """Returns the test rows before any model has answered to them: which they are, and which of them are rare."""
     scored = ScoredRows(rows_of(log.inputs.data_fingerprint, config), {}, {})
     rare = config.evaluation.tail
     if rare is None:

@@ -37,7 +37,7 @@ TABLE_WIDTH = 240  # where the output is no terminal
 
 
 def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """The contents of sweep.json.
+    """Returns the contents of sweep.json.
 
     `best` is the point whose mean of the monitored metric is best on the validation rows. Each point has
     `auc_difference`, `rig_difference`, `log_loss_ratio` and `latency_ratio` to the reference, else the first point, of
@@ -68,7 +68,7 @@ def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dic
 
 
 def _tail_of(plan: Plan, points: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The Tail slice's definition and how many test rows are in it."""
+    """Returns the Tail slice's definition and how many test rows are in it."""
     rare, of_tail = plan.base.evaluation.tail, points[0]["runs"][0]["tail"]
     return {**rare.model_dump(), "examples": of_tail["examples"]} if rare and of_tail else None
 
@@ -83,7 +83,7 @@ def _value(run: dict[str, Any], path: tuple[str, ...]) -> float | None:
 
 
 def _spread(values: list[float | None]) -> dict[str, float | None]:
-    """Mean and sample standard deviation; None where a value is missing, or for the spread of one value."""
+    """Returns mean and sample standard deviation; None where a value is missing, or for the spread of one value."""
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return {"mean": None, "std": None}
@@ -115,7 +115,7 @@ def _compare(points: list[dict[str, Any]], reference: str) -> None:
 
 
 def shard_metrics(runs: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """AUC and RIG, and those of the Tail slice, on each shard of the test rows: means over the seeds, [SHARDS].
+    """Returns AUC and RIG, of all rows and of the Tail slice, on each shard: means over the seeds, [SHARDS].
 
     Nothing where the answers were not kept.
     """
@@ -160,7 +160,7 @@ def _write_csv(summary: dict[str, Any], path: pathlib.Path) -> None:
 
 
 def print_sweep(summary: dict[str, Any]) -> None:
-    """The table: mean ± standard deviation, the best point by the validation rows marked."""
+    """Prints the table: mean ± standard deviation, the best point by the validation rows marked."""
     console = rich.console.Console()
     if not console.is_terminal:
         console = rich.console.Console(width=TABLE_WIDTH)
@@ -212,7 +212,7 @@ def print_sweep(summary: dict[str, Any]) -> None:
 
 
 def _print_costs(console: rich.console.Console, summary: dict[str, Any]) -> None:
-    """What a row costs, as the tables 4 and 7 of BERT4CTR have it."""
+    """Prints what a row costs, as the tables 4 and 7 of BERT4CTR have it."""
     names = [f"{kind}_ms_{name}" for kind in ("training", "inference") for name in COSTS]
     if all(point["metrics"][name]["mean"] is None for point in summary["points"] for name in names):
         return

@@ -54,7 +54,7 @@ def _dataset(
 
 
 def _arrays(trees: list[dict[str, Any]], count: int, nodes: int) -> list[np.ndarray]:
-    """feature, threshold, left, right and value of every node, (count, nodes) each; see TreeEnsemble.assign."""
+    """Returns feature, threshold, left, right and value of every node, (count, nodes) each; see TreeEnsemble.assign."""
     feature, left, right = (np.zeros((count, nodes), np.int32) for _ in range(3))
     threshold, value = (np.zeros((count, nodes)) for _ in range(2))
     left[:], right[:] = np.arange(nodes), np.arange(nodes)

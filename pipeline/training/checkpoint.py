@@ -14,6 +14,6 @@ def write_arrays(path: pathlib.Path, arrays: list[np.ndarray]) -> None:
 
 
 def read_arrays(path: pathlib.Path) -> list[np.ndarray]:
-    """The arrays that np.savez wrote without names, in their order."""
+    """Returns the arrays that np.savez wrote without names, in their order."""
     with np.load(path) as values:
         return [values[f"arr_{index}"] for index in range(len(values.files))]

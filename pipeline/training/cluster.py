@@ -27,12 +27,12 @@ class Cluster:
         return self.index == 0
 
     def silent(self) -> list[str]:
-        """The other workers whose port does not answer."""
+        """Returns the other workers whose port does not answer."""
         return [address for place, address in enumerate(self.workers) if place != self.index and not _answers(address)]
 
 
 def read_cluster() -> Cluster | None:
-    """The workers of TF_CONFIG; None where it names fewer than two.
+    """Returns the workers of TF_CONFIG; None where it names fewer than two.
 
     Raises:
         InputError: it is no such JSON, or has other roles than chief and worker.
@@ -71,7 +71,7 @@ def _answers(address: str) -> bool:
 
 
 def text_from_chief(from_chief: Callable[[list[np.ndarray]], list[np.ndarray]], text: str) -> str:
-    """The chief's text, in every process, by `Learner.from_chief`, whose arrays have the same shape in all of them."""
+    """Returns the chief's text in every process, by `Learner.from_chief`, with arrays of one shape in all of them."""
     own = np.frombuffer(text.encode(), np.uint8)
     [length] = from_chief([np.array([len(own)])])
     [received] = from_chief([np.resize(own, int(length[0]))])

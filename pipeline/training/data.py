@@ -23,7 +23,7 @@ def packed_batches(
     take: int | None = None,
     by_length: bool = False,
 ) -> Iterable[Batch]:
-    """Batches (packed tensors by name, label float32 [N, tasks]) as the backend likes them.
+    """Returns batches (packed tensors by name, label float32 [N, tasks]) as the backend likes them.
 
     The tensors are those of the feature map: ids int32 [N, S], dense float32 [N, D], tokens and segments int32 [N, T].
     They can be iterated again, in the same order.
@@ -57,7 +57,7 @@ def packed_batches(
 
 
 def _text_lengths(rows: Rows, padding_id: int) -> np.ndarray:
-    """How many tokens each row's text has, [N]."""
+    """Returns how many tokens each row's text has, [N]."""
     lengths: np.ndarray = (rows["tokens"] != padding_id).sum(axis=1)
     return lengths
 
@@ -71,7 +71,7 @@ def packed_reader(
     take: int | None = None,
     length: Callable[[Rows], np.ndarray] | None = None,
 ) -> PackedReader:
-    """`packed_batches` as numpy arrays; `length`: see PackedReader."""
+    """Returns the batches of `packed_batches` as numpy arrays; `length`: see PackedReader."""
     reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take, length)
     expected = {"ids": feature_map.total_slots, "dense": len(feature_map.dense), "label": len(feature_map.tasks)}
     if feature_map.text:
@@ -82,17 +82,17 @@ def packed_reader(
 
 
 def prediction_rows(feature_map: FeatureMap) -> int:
-    """Rows of a batch of predictions; an encoder's states of a text take megabytes."""
+    """Returns the rows of a batch of predictions: few for a text, of which an encoder's states take megabytes."""
     return 128 if feature_map.text else 8192
 
 
 def count_rows(patterns: list[str]) -> int:
-    """The rows of the files that match, which are not read for it; raises as `packed_batches`."""
+    """Returns the number of rows of the files that match, without reading them; raises as `packed_batches`."""
     return PackedReader(_files(patterns), batch_size=1).rows
 
 
 def base_rates(patterns: list[str]) -> np.ndarray:
-    """The share of the rows that has each label, [tasks]; raises as `packed_batches`."""
+    """Returns the share of the rows that has each label, [tasks]; raises as `packed_batches`."""
     return label_means(PackedReader(_files(patterns), batch_size=1).files)
 
 

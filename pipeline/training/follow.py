@@ -55,7 +55,7 @@ def _here() -> Cluster:
 
 
 def _follow(cluster: Cluster, wait: float) -> bool:
-    """One training from its beginning to its end; False where none has begun."""
+    """Follows one training from its beginning to its end; returns False where none has begun."""
     end = time.monotonic() + wait
     while True:
         process = TrainingProcess(["pipeline.training.member"], "tensorflow")

@@ -14,7 +14,7 @@ TABLES = r".*/table"  # the paths of FieldEmbedding's weights
 
 
 def make_distribution(distribution: str, shard_tables: bool) -> Any:
-    """How weights lie on several devices: each has them all, or its share of the tables' rows. None for one device.
+    """Returns how weights lie on several devices: whole, or a share of the tables' rows on each. None for one device.
 
     `auto`: all accelerators of the host where it has several, else one device. `mirrored`: all devices, also CPUs.
     """
@@ -44,8 +44,8 @@ class Devices:
         self.cut = NamedSharding(mesh, PartitionSpec(AXIS)) if mesh else None
 
     def parts(self, batch: Batch) -> list[Batch]:
-        """A batch with its rows cut among the devices; those left over, fewer than devices, are a part of their own,
-        which every device has whole."""
+        """Returns a batch with its rows cut among the devices; those left over, fewer than devices, are a part of
+        their own, which every device has whole."""
         if not self.cut:
             return [_placed(batch, slice(None), None)]
         rows = len(batch[1])
@@ -54,18 +54,18 @@ class Devices:
         return [_placed(batch, part, sharding) for part, sharding in cuts if range(rows)[part]]
 
     def everywhere(self, array: jax.Array) -> jax.Array:
-        """Inside a compiled step: an array that every device has whole."""
+        """Returns, inside a compiled step, an array that every device has whole."""
         return jax.lax.with_sharding_constraint(array, self.whole) if self.whole else array
 
 
 def on_host(array: jax.Array, rows: int) -> np.ndarray:
-    """An array of any device; of a sharded table the first `rows`, without those that fill up the last device."""
+    """Returns an array of any device; of a sharded table the first `rows`, for others only fill the last device."""
     whole = np.asarray(array)
     return whole if array.sharding.is_fully_replicated else whole[:rows]
 
 
 def laid_like(value: np.ndarray, present: jax.Array) -> jax.Array:
-    """What `on_host` gave, where `present` lies, in its shape.
+    """Places what `on_host` returned where `present` lies, in its shape.
 
     Raises:
         ValueError: it is of another shape.

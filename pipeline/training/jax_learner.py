@@ -25,7 +25,7 @@ BEYOND = np.iinfo(np.int32).max  # an id beyond every table
 
 
 def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed: int) -> "JaxLearner":
-    """A fresh model with its optimizer, on the devices that `training.distribution` names."""
+    """Returns a fresh model with its optimizer, on the devices that `training.distribution` names."""
     distribution = make_distribution(training.distribution, training.shard_tables)
     with distribution.scope() if distribution else contextlib.nullcontext():
         return JaxLearner(build_network(model, feature_map, seed, training.precision), training, Devices(distribution))
@@ -73,7 +73,7 @@ class JaxLearner:
 
     @property
     def network(self) -> CTRModel:
-        """The model with its present weights. Sharded tables have rows to spare: see FieldEmbedding."""
+        """Returns the model with its present weights. Sharded tables have rows to spare: see FieldEmbedding."""
         return self._network
 
     @property
@@ -104,7 +104,7 @@ class JaxLearner:
         return arrays
 
     def compiled_step(self, batch: Batch) -> jax.stages.Compiled:
-        """The step for batches of such a shape: its program and its memory on one of the devices."""
+        """Returns the step for batches of such a shape: its program and its memory on one of the devices."""
         self._take_network()
         return self._step.lower(self._values, self._devices.parts(batch), self.learning_rate).compile()
 
@@ -130,7 +130,7 @@ class JaxLearner:
         return on_host(value, self._network.feature_map.total_ids)
 
     def _take_network(self) -> None:
-        """The network may have been given other weights since."""
+        """Takes the network's present weights: it may have been given others since."""
         self._values |= {
             "trainable": _values(self._trainable),
             "fixed": _values(self._network.non_trainable_variables),
@@ -174,7 +174,7 @@ class JaxLearner:
         return {**new, "fixed": fixed, "scale": list(next_scale(scale, steps, finite))}, loss
 
     def _gradients(self, values: dict[str, Arrays], parts: list[Batch]) -> Any:
-        """Those of the dense weights, and of each part's gathered rows by table; then the loss and the fixed weights.
+        """Returns gradients of dense weights and of each part's gathered rows by table; the loss and fixed weights.
 
         A part counts as many times as it has rows, in the loss and in penalties that are means over rows.
         """
@@ -204,7 +204,7 @@ class JaxLearner:
     def _updated(
         self, values: dict[str, Arrays], by_dense: Arrays, ids: Any, by_row: dict[str, Any], rate: Any
     ) -> dict[str, Arrays]:
-        """The weights and the optimizers' state after a step with such gradients."""
+        """Returns the weights and the optimizers' state after a step with such gradients."""
         trainable, slots, state = (list(values[key]) for key in ("trainable", "slots", "optimizer"))
         step = state[0].astype("float32") + 1
         state[_place(self._optimizer.variables, self._optimizer._learning_rate)] = jnp.asarray(rate, "float32")
@@ -236,7 +236,7 @@ class JaxLearner:
     def _sum_by_row(
         self, ids: list[jax.Array], gradients: list[dict[str, jax.Array]]
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Each id once, and the sum of its gradients; places left over hold an id beyond every table."""
+        """Returns each id once, and the sum of its gradients; places left over hold an id beyond every table."""
         flat = self._devices.everywhere(jnp.concatenate([part.reshape(-1) for part in ids]))
         unique, places = jnp.unique(flat, return_inverse=True, size=flat.size, fill_value=BEYOND)
 

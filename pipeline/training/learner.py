@@ -15,29 +15,29 @@ class Learner(Protocol):
 
     @property
     def network(self) -> Any:
-        """The Keras model with its present weights."""
+        """Returns the Keras model with its present weights."""
 
     @property
     def is_chief(self) -> bool:
         """Whether this process reads and writes checkpoints and reports: of several that train one model, one does."""
 
     def fit(self, batches: Iterable[Batch]) -> float:
-        """One training step for each batch; the mean loss over the steps."""
+        """Does one training step for each batch, and returns the mean loss over the steps."""
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
-        """Labels and probabilities, float32 (rows, tasks) each."""
+        """Returns labels and probabilities, float32 (rows, tasks) each."""
 
     def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """The chief's arrays, in every process that trains this model: each gives some of the same shapes and types."""
+        """Returns the chief's arrays, in every process that trains this model; each gives arrays of the same shapes."""
 
     def state(self) -> list[np.ndarray]:
-        """Everything a resumed training needs: weights, optimizer state, random state."""
+        """Returns everything a resumed training needs: weights, optimizer state, random state."""
 
     def load_state(self, state: list[np.ndarray]) -> None:
         """Goes on from what `state` returned, also in another process."""
 
     def weights(self) -> list[np.ndarray]:
-        """The model's variables, in the order of `network.variables`."""
+        """Returns the model's variables, in the order of `network.variables`."""
 
     def load_weights(self, weights: list[np.ndarray]) -> None:
         """Takes the model's variables from what `weights` returned."""

@@ -13,7 +13,7 @@ GROWTH_STEPS = 2000
 
 
 def next_scale(scale: Any, steps: Any, finite: Any) -> tuple[Any, Any]:
-    """The scale float32 and the number of finite steps at it, int32, after one more step; scalars of any backend.
+    """Returns the scale, float32, and the number of finite steps at it, int32, after one more step; scalars.
 
     Args:
         scale, steps: Before it.

@@ -77,7 +77,7 @@ def warm_up_text(
 
 
 def _epoch(model: keras.Model, batches: TextBatches, rate: float, seed: int, epoch: int) -> float:
-    """The mean loss of a hidden word."""
+    """Trains one epoch, and returns the mean loss of a hidden word."""
     random = np.random.default_rng([seed, epoch])
     total = words = 0.0
     for batch in batches.of(epoch):

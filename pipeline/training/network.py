@@ -15,8 +15,9 @@ from pipeline.training.text_encoder import load_encoder
 
 
 def build_network(model: Model, feature_map: FeatureMap, seed: int, precision: str = "float32") -> CTRModel:
-    """The model with its weights; the same seed gives the same weights on the same backend. A text encoder has those of
-    the model's checkpoint, where it names one.
+    """Returns the model with its weights; the same seed gives the same weights on the same backend.
+
+    A text encoder has the weights of the model's checkpoint, where it names one.
 
     Args:
         model: Registry name and hyperparameters.
@@ -48,12 +49,12 @@ def _layers_of(precision: str) -> Iterator[None]:
 
 
 def task_weights(feature_map: FeatureMap, weights: dict[str, float]) -> tuple[float, ...] | None:
-    """The loss's weight of each task, 1 where none is given."""
+    """Returns the loss's weight of each task, 1 where none is given."""
     return tuple(weights.get(task, 1.0) for task in feature_map.tasks) if weights else None
 
 
 def warm_up(step: int, warmup_steps: int) -> float:
-    """The Transformer's schedule as a factor on the learning rate, 1 at `warmup_steps` (Vaswani et al. 2017, eq. 3).
+    """Returns the Transformer's factor on the learning rate, 1 at `warmup_steps` (Vaswani et al. 2017, eq. 3).
 
     Linear to there, falling with the inverse square root of the step from there on; 1 throughout without a warm-up.
     """
@@ -61,7 +62,7 @@ def warm_up(step: int, warmup_steps: int) -> float:
 
 
 def rate_factors(network: CTRModel, weights: list[keras.Variable], encoder_rate: float) -> list[float]:
-    """Of each of the weights, the factor on its learning rate: `training.encoder_rate` for the text encoder's."""
+    """Returns each weight's factor on its learning rate: `training.encoder_rate` for the text encoder's."""
     slow = {id(weight) for weight in network.encoder_weights()}
     return [encoder_rate if id(weight) in slow else 1.0 for weight in weights]
 

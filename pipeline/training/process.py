@@ -80,7 +80,7 @@ def train_with_others(cluster: Cluster, work: pathlib.Path, timeout: float, repo
 
 
 def ended(cluster: Cluster, code: int) -> str:
-    """Why a training of several workers ended, and what to do."""
+    """Returns why a training of several workers ended, and what to do."""
     why = "a worker was lost" if code in (LOST, -6) else f"it ended with exit code {code}"
     return (
         f"training with {len(cluster.workers)} workers: {why}; start all of them again, and it goes on from its last "

@@ -31,7 +31,7 @@ class RowOptimizer(Protocol):
         """Widths of the tables of state that a table of `width` needs, all starting from zero."""
 
     def update(self, rows: Any, slots: tuple[Any, ...], gradients: Any, rate: Any, step: Any) -> tuple[Any, Any]:
-        """New rows and new slots, (touched, width) each.
+        """Returns new rows and new slots, (touched, width) each.
 
         Args:
             rows, slots, gradients: Of the touched rows, each row once.
@@ -63,7 +63,7 @@ class RowwiseAdagrad:
 
 
 def row_optimizer(name: str) -> RowOptimizer | None:
-    """The row optimizer of `training.optimizer`, or None for `adam`, which updates tables like any other weight."""
+    """Returns the row optimizer of `training.optimizer`; None for `adam`, which updates tables like other weights."""
     kinds: dict[str, RowOptimizer | None] = {
         "adam": None,
         "lazy_adam": LazyAdam(),

@@ -42,7 +42,7 @@ def make_strategy(distribution: str) -> tf.distribute.Strategy:
 
 @functools.cache
 def _tpu() -> tf.distribute.Strategy:
-    """One for the process: to initialise a TPU again loses what lies on it."""
+    """Returns the one of the process: to initialise a TPU again loses what lies on it."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -51,7 +51,7 @@ def _tpu() -> tf.distribute.Strategy:
 
 @functools.cache
 def _multi_worker() -> tf.distribute.Strategy:
-    """One for the process, before any other use of TensorFlow: it opens the port that TF_CONFIG names."""
+    """Returns the process's only one, made before TensorFlow does anything: it opens the port that TF_CONFIG names."""
     if read_cluster() is None:
         raise InputError("training.distribution: multi_worker needs TF_CONFIG, which names the workers; see the README")
     return tf.distribute.MultiWorkerMirroredStrategy()
@@ -59,13 +59,13 @@ def _multi_worker() -> tf.distribute.Strategy:
 
 @functools.cache
 def _mirrored() -> tf.distribute.Strategy:
-    """One for the process: a second one would number its collective operations like the first, and collide with it."""
+    """Returns the process's only one: a second would number its collective operations like the first, and collide."""
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
 def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed: int) -> "TensorFlowLearner":
-    """A fresh model with its optimizer, on the devices that `training.distribution` names."""
+    """Returns a fresh model with its optimizer, on the devices that `training.distribution` names."""
     strategy = make_strategy(training.distribution)
     if training.optimizer != "adam" and isinstance(strategy, tf.distribute.TPUStrategy):
         raise InputError(f"training.optimizer: {training.optimizer} does not run on a TPU; use adam")
@@ -164,7 +164,7 @@ class TensorFlowLearner:
         return float(np.mean(np.concatenate([np.atleast_1d(loss.numpy()) for loss in losses])))
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
-        """Of several workers each predicts its share of the batches; all get the same numbers."""
+        """Predicts: of several workers each its share of the batches; all get the same numbers."""
         labels, probabilities = [], []
         for place, (inputs, label) in enumerate(input_errors(batches)):
             labels.append(np.asarray(label))
@@ -195,7 +195,7 @@ class TensorFlowLearner:
         return [*self._network.variables, *self._optimizer.variables, *slots, *scale]
 
     def _spread_seeds(self) -> None:
-        """Dropout of its own for every device: the copies of a seed are the first one's and those that follow it."""
+        """Gives every device dropout of its own: a seed's copies are the first one's and those that follow it."""
         first = self._workers.index * self._workers.replicas
         for variable in self._network.non_trainable_variables:
             if variable.name == "seed_generator_state" and self.strategy.num_replicas_in_sync > 1:
@@ -270,7 +270,7 @@ class TensorFlowLearner:
     def _update(
         self, dense: list[tf.Tensor], by_row: dict[str, tf.Tensor], ids: tf.Tensor | None, rate: tf.Tensor
     ) -> None:
-        """Row updates, and Adam in one kernel a weight: Keras's own update is ten operations, each a pass over it."""
+        """Updates rows, and runs Adam in one kernel a weight: Keras's own is ten operations, each a pass over it."""
         optimizer = self._optimizer
         step = tf.cast(optimizer.iterations.value, tf.float32) + 1
         for name, update in self._row_updates.items():
@@ -295,7 +295,7 @@ class TensorFlowLearner:
 
 
 def fill_batch(batch: Batch, rows: int) -> Batch:
-    """A batch of so many rows, as a TPU compiles it once: those of a smaller one, the last, come again."""
+    """Returns a batch of so many rows, as a TPU compiles it once: those of a smaller one, the last, come again."""
     inputs, labels = batch
     if len(labels) == rows:
         return batch
@@ -304,7 +304,7 @@ def fill_batch(batch: Batch, rows: int) -> Batch:
 
 
 def _alike(batches: Iterable[Batch], most: int) -> Iterator[list[Batch]]:
-    """Up to so many batches that follow each other and have the same shapes."""
+    """Yields lists of up to so many batches that follow each other and have the same shapes."""
     several: list[Batch] = []
     for batch in batches:
         if several and (len(several) == most or _shapes(batch) != _shapes(several[0])):
@@ -320,13 +320,13 @@ def _shapes(batch: Batch) -> list[tuple[int, ...]]:
 
 
 def _stacked(batches: list[Batch]) -> Batch:
-    """One batch behind the other, (batches, batch_size, ...)."""
+    """Returns the batches one behind the other, (batches, batch_size, ...)."""
     inputs = {name: tf.stack([inputs[name] for inputs, _ in batches]) for name in batches[0][0]}
     return inputs, tf.stack([labels for _, labels in batches])
 
 
 def _share(inputs: dict[str, tf.Tensor], labels: tf.Tensor, context: tf.distribute.experimental.ValueContext) -> Batch:
-    """A device's rows of a batch, as many as every other's, give or take one."""
+    """Returns a device's rows of a batch, as many as every other's, give or take one."""
     rows = tf.shape(labels)[0] if labels.shape[0] is None else labels.shape[0]
     place, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
     own = slice(rows * place // count, rows * (place + 1) // count)
@@ -334,7 +334,7 @@ def _share(inputs: dict[str, tf.Tensor], labels: tf.Tensor, context: tf.distribu
 
 
 def _of_table(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
-    """The gradient of a whole table from those of its gathered rows (batch_size, slots, width).
+    """Returns the gradient of a whole table from those of its gathered rows (batch_size, slots, width).
 
     Field by field, because the rows of one field fit a cache; padding (id 0) belongs to none.
     """
@@ -349,14 +349,14 @@ def _of_table(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor) -> tf
 
 
 def _gather_all(context: tf.distribute.ReplicaContext, gradients: tf.Tensor) -> tf.Tensor:
-    """The rows of all devices, one behind the other; `all_gather` forgets their width."""
+    """Returns the rows of all devices, one behind the other; `all_gather` forgets their width."""
     return tf.ensure_shape(context.all_gather(gradients, axis=0), [None, gradients.shape[-1]])
 
 
 def _sum_by_row(
     ids: tf.Tensor | None, gradients: dict[str, tf.Tensor]
 ) -> tuple[tf.Tensor | None, dict[str, tf.Tensor]]:
-    """Each id once, and the sum of its gradients; one search for equal ids serves all tables."""
+    """Returns each id once, and the sum of its gradients; one search for equal ids serves all tables."""
     if ids is None:
         return None, {}
     unique, places = tf.unique(ids)

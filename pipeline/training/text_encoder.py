@@ -11,8 +11,10 @@ from transforms.text.checkpoint import find_checkpoint
 
 
 def with_encoder(model: Model, text: Text | None) -> Model:
-    """The model as it is trained on logs with this text: the `encoder_...` options of the checkpoint but for those that
-    are given, and where the encoder's weights come from.
+    """Returns the model as it is trained on logs with this text.
+
+    It has the `encoder_...` options of the checkpoint, except where options are given, and names where the encoder's
+    weights come from.
 
     The checkpoint is the model's `encoder`, or the text's where the model names none. A random encoder has the shape of
     the text's checkpoint, where there is one.

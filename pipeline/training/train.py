@@ -136,7 +136,7 @@ class Task:
         return dataclasses.replace(self, training=self.training.model_copy(update=changes))
 
     def data(self, files: tuple[str, ...], epoch: int, skip: int, take: int) -> Iterable[Batch]:
-        """A part of an epoch's batches, in the epoch's order."""
+        """Returns a part of an epoch's batches, in the epoch's order."""
         by_length = self.training.bucket_by_length and not model_class(self.model.name).counts_padding
         order = (self.training.batch_size, self.seed + epoch, skip, take, by_length)
         return packed_batches(list(files), self.feature_map, *order)
@@ -145,13 +145,13 @@ class Task:
         return count_rows(list(files))
 
     def learner(self) -> Learner:
-        """A model of this task, untrained."""
+        """Returns a model of this task, untrained."""
         backend = importlib.import_module(LEARNERS[keras.backend.backend()])
         learner: Learner = backend.make_learner(self.model, self.training, self.feature_map, self.seed)
         return learner
 
     def served_learner(self) -> Learner:
-        """The same as it is served, whatever it is trained with: one device, every layer in float32."""
+        """Returns the model as it is served, whatever it is trained with: one device, every layer in float32."""
         return self.with_training(optimizer="adam", distribution="one_device", precision="float32").learner()
 
 
@@ -211,14 +211,14 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
 
 
 def _in_float32(task: Task, learner: Learner) -> Learner:
-    """The same weights in a model of which every layer computes in float32, as it is served."""
+    """Returns the same weights in a model of which every layer computes in float32, as it is served."""
     served = task.with_training(precision="float32").learner()
     served.load_weights(learner.weights())
     return served
 
 
 def _boost(task: Task, learner: Learner) -> dict[str, float | None]:
-    """The trees of a model that has some, stopped by the validation rows; with `refit` on all rows, as many.
+    """Learns the trees of a model that has some, stopped by the validation rows; with `refit` on all rows, as many.
 
     Returns:
         The validation rows' numbers with the trees.
@@ -241,7 +241,7 @@ def _boost(task: Task, learner: Learner) -> dict[str, float | None]:
 
 
 def _start(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
-    """What the configuration lets a fresh model begin with: the base rate, and weights of first stages."""
+    """Lets a fresh model begin with what the configuration names: the base rate, and weights of first stages."""
     if task.training.start_at_base_rate:
         try:
             learner.network.start_at(base_rates(list(task.train_files)))
@@ -274,7 +274,7 @@ def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, rep
 
 
 def _stage_folder(first: Task, work: pathlib.Path) -> pathlib.Path:
-    """Of a stage that is shared: the same for the same training, whatever comes after it."""
+    """Returns the folder of a stage; of one that is shared, the same for the same training, whatever comes after it."""
     name = first.model.name
     if not first.shared_stages:
         return work / f"pretrained-{name}"
@@ -302,7 +302,7 @@ def _learn_language(task: Task, encoder: Any, stage: FirstStage, work: pathlib.P
 
 
 def _refit(task: Task, learner: Learner, progress: Progress) -> None:
-    """Training and validation rows together, for as many passes and with the learning rates that led to the best."""
+    """Trains on training and validation rows, with the passes and learning rates that led to the best."""
     files = task.train_files + task.validation_files
     steps = math.ceil(task.rows(files) / task.training.batch_size)
     interval = math.ceil(steps / task.training.evaluations_per_epoch)
@@ -313,7 +313,7 @@ def _refit(task: Task, learner: Learner, progress: Progress) -> None:
 
 
 def _validation(labels: np.ndarray, probabilities: np.ndarray, tasks: tuple[str, ...]) -> dict[str, float | None]:
-    """AUC and log loss of the primary task and, where there are several, of each of the others."""
+    """Returns AUC and log loss of the primary task and, where there are several, of each of the others."""
     numbers: dict[str, float | None] = {}
     for index, task in enumerate(tasks):
         name = f"validation_{task}" if index else "validation"
@@ -417,7 +417,7 @@ def _train_elsewhere(
 
 
 def run_task(work: pathlib.Path, report: Report) -> None:
-    """The other process's part: trains task.json and leaves weights.npz and history.json beside it."""
+    """Does the other process's part: trains task.json and leaves weights.npz and history.json beside it."""
     result = _train_here(Task.from_json((work / "task.json").read_text()), work, report)
     np.savez(work / "weights.npz", *result.learner.weights())
     (work / "history.json").write_text(json.dumps(dataclasses.asdict(result.progress)))

@@ -24,7 +24,7 @@ class WorkerGroup:
         self._sum = tf.function(self._sum_of_copies, reduce_retracing=True)
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """The sum over the workers, each of which gives floats of the same shape."""
+        """Returns the sum over the workers, each of which gives floats of the same shape."""
         if self.count == 1 or not values.size:  # TensorFlow 2.21 dies of sending nothing
             return values
         total: np.ndarray = self._sum(values.reshape(-1)).numpy()
