@@ -1,4 +1,4 @@
-"""Does an export answer in the C++ loader, and what Keras answers?"""
+"""Checks that an export runs in the C++ loader, and answers what Keras answers."""
 
 import pathlib
 
@@ -17,7 +17,7 @@ def check_servable(version: pathlib.Path) -> float:
     """Replays the warm-up requests and compares probabilities with those that Keras gave at export.
 
     Returns:
-        The largest difference found.
+        The largest difference between two probabilities.
 
     Raises:
         InputError: the model does not load, a warm-up request fails, or a probability differs by more than the

@@ -1,4 +1,4 @@
-"""A trained Keras model and its transform graph -> one SavedModel that TF Serving loads as it is."""
+"""Writes a trained Keras model and its transform graph as one SavedModel, which TF Serving loads as it is."""
 
 import keyword
 import pathlib
@@ -18,7 +18,7 @@ from common.libraries import load_text_operations
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.text.precision import in_precision
-from serving.assets import GoldenRows
+from serving.assets import Arrays, GoldenRows
 from serving.layout import SAVED_MODEL, Asset, asset_path, make_assets_folder
 from transforms.features.packed_files import INPUTS
 from transforms.log.ingest import to_examples
@@ -29,12 +29,13 @@ from transforms.log.spec import LogSpec
 TEXT_INPUTS = ("tokens", "segments")
 # How far a probability may be from that of Keras in float32. What fewer bits cost in AUC is for the gates to judge.
 TOLERANCES = {"float32": 1e-6, "bfloat16": 0.05, "int8": 0.1, "int8_weights": 0.05}
+Tensors = dict[str, tf.Tensor]
 _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 class _Servable(tf.Module):
-    """Holds what the signatures need. The Keras model itself is not an attribute: tracked, it would make a SavedModel
-    that the C++ loader cannot run; its variables are."""
+    """What the signatures need. The Keras model itself is not an attribute: tracked, it would make a SavedModel that
+    the C++ loader cannot run; its variables are."""
 
     def __init__(
         self,
@@ -55,18 +56,22 @@ class _Servable(tf.Module):
         schema = tft.tf_metadata.schema_utils.schema_as_feature_spec(raw_schema(spec)).feature_spec
         self._example_spec = {name: schema[name] for name in spec.feature_columns}
         self._position = self._slots_of(position)
-        self.forward = lambda packed: tf.cast(tf.sigmoid(model(self.placed(packed), training=False)), tf.float32)
 
-    def pack(self, raw: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Raw [N] columns -> the model's input."""
+        def forward(packed: Tensors) -> tf.Tensor:
+            return tf.cast(tf.sigmoid(model(self.placed(packed), training=False)), tf.float32)
+
+        self.forward = forward
+
+    def pack(self, raw: Tensors) -> Tensors:
+        """Transforms raw columns [N] to the model's input."""
         packed = self._transform(raw)
         return {name: tf.cast(packed[name], dtype) for name, dtype in INPUTS.items() if name in packed}
 
     def _slots_of(self, position: Mapping[str, str | float]) -> tuple[np.ndarray, np.ndarray] | None:
-        """Which slots of the ids a position fills, bool [S], and its ids, int32 [S]."""
+        """Returns which slots of the ids a position fills, bool [S], and its ids, int32 [S]."""
         if not position:
             return None
-        raw: dict[str, tf.Tensor] = {name: tf.constant([np.nan], tf.float32) for name in self._spec.numeric_columns}
+        raw: Tensors = {name: tf.constant([np.nan], tf.float32) for name in self._spec.numeric_columns}
         raw |= {name: tf.constant([b""]) for name in self._spec.text_columns}
         for name, value in position.items():
             is_number = name in self._spec.numeric_columns
@@ -79,16 +84,18 @@ class _Servable(tf.Module):
         ]
         return np.array(mask), self.pack(raw)["ids"].numpy()[0]
 
-    def placed(self, packed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The model's input with the position that serving fixes, if it does."""
+    def placed(self, packed: Tensors) -> Tensors:
+        """Returns the model's input with the position that serving fixes, if it does."""
         if self._position is None:
             return packed
         return {**packed, "ids": tf.where(*self._position, packed["ids"])}
 
-    def parse(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        return tf.io.parse_example(examples, self._example_spec)
+    def parse(self, examples: tf.Tensor) -> Tensors:
+        """Parses serialized tf.Examples [N] to raw columns [N]."""
+        return dict(tf.io.parse_example(examples, self._example_spec))
 
-    def by_task(self, packed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def by_task(self, packed: Tensors) -> Tensors:
+        """Returns probabilities [N] by task."""
         probabilities = self.forward(packed)
         return {task: probabilities[:, index] for index, task in enumerate(self._tasks)}
 
@@ -109,43 +116,44 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
             packed[name] = tf.TensorSpec([None, feature_map.text.length], tf.int32, name=name)
 
     @tf.function(input_signature=[examples])
-    def serving_default(examples):
+    def serving_default(examples: tf.Tensor) -> Tensors:
         return servable.by_task(servable.pack(servable.parse(examples)))
 
     @tf.function
-    def serving_raw(**tensors):
+    def serving_raw(**tensors: tf.Tensor) -> Tensors:
         return servable.by_task(servable.pack({columns[name]: tensor for name, tensor in tensors.items()}))
 
     @tf.function
-    def serving_packed(**tensors):
+    def serving_packed(**tensors: tf.Tensor) -> Tensors:
         return servable.by_task(tensors)
 
     @tf.function
-    def transform_raw(**tensors):
+    def transform_raw(**tensors: tf.Tensor) -> Tensors:
         return servable.pack({columns[name]: tensor for name, tensor in tensors.items()})
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
-    def regress(inputs):
+    def regress(inputs: tf.Tensor) -> Tensors:
         return {"outputs": servable.by_task(servable.pack(servable.parse(inputs)))[feature_map.tasks[0]]}
 
     @tf.function(input_signature=[examples])
-    def transform_features(examples):
+    def transform_features(examples: tf.Tensor) -> Tensors:
         return servable.pack(servable.parse(examples))
 
     @tf.function
-    def serving_candidates(**tensors):
+    def serving_candidates(**tensors: tf.Tensor) -> Tensors:
+        assert spec.text  # the model shares one
         named = {columns[name]: tensor for name, tensor in tensors.items()}
         packed = servable.pack(_one_text(named, spec.text.columns))
         return servable.by_task(_one_text(packed, TEXT_INPUTS))  # the transform's graph forgets how many there are
 
     @tf.function
-    def serving_candidates_packed(**tensors):
+    def serving_candidates_packed(**tensors: tf.Tensor) -> Tensors:
         return servable.by_task(_one_text(tensors, TEXT_INPUTS))
 
     description = spec.model_dump_json()
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="request")])
-    def log_spec(request):
+    def log_spec(request: tf.Tensor) -> Tensors:
         # Lets a client that knows only the URL send raw rows.
         return {"log_spec": tf.fill(tf.shape(request), description)}
 
@@ -167,16 +175,16 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
     }
 
 
-def _one_text(tensors: dict[str, tf.Tensor], names: Sequence[str]) -> dict[str, tf.Tensor]:
-    """The same, where the tensors of these names have one row each, as the graph knows from here on. Of another number
-    the error of a request names the operation."""
+def _one_text(tensors: Tensors, names: Sequence[str]) -> Tensors:
+    """Returns the tensors, those of these names with one row each, as the graph knows from here on. With another number
+    of rows a request's error names the operation."""
     name_of = "one_text_for_all_candidates"
     one = {name: tf.ensure_shape(tensors[name], [1, *tensors[name].shape[1:]], name_of) for name in names}
     return {**tensors, **one}
 
 
 def _arguments(spec: LogSpec) -> dict[str, str]:
-    """By column the argument of a function for it: its name where TensorFlow would not change that."""
+    """Returns by column the name of a function's argument for it: its own where TensorFlow would not change that."""
     return {
         name: name if _ARGUMENT.fullmatch(name) and not keyword.iskeyword(name) else f"tensor_of_column_{index}"
         for index, name in enumerate(spec.feature_columns)
@@ -251,7 +259,7 @@ def export(
 def candidates_of(
     raw: Mapping[str, np.ndarray], packed: Mapping[str, np.ndarray], spec: LogSpec
 ) -> dict[str, dict[str, np.ndarray]]:
-    """The rows as candidates for the text of the first one: by signature, its inputs."""
+    """Returns by signature the inputs that are the rows as candidates for the text of the first one."""
     texts = spec.text.columns if spec.text else ()
     return {
         "serving_candidates": {name: value[:1] if name in texts else value for name, value in raw.items()},
@@ -262,7 +270,7 @@ def candidates_of(
 
 
 def _write_warmup(
-    path: pathlib.Path, spec: LogSpec, rows: pa.RecordBatch, raw: dict, packed: dict, candidates: bool
+    path: pathlib.Path, spec: LogSpec, rows: pa.RecordBatch, raw: Arrays, packed: Arrays, candidates: bool
 ) -> None:
     features = pa.RecordBatch.from_arrays([rows[name] for name in spec.feature_columns], names=spec.feature_columns)
     examples = to_examples(features)
@@ -278,8 +286,8 @@ def _write_warmup(
             writer.write(_regress_log(examples[index]).SerializeToString())
         if candidates:
             # One, as a server that batches takes only inputs of the same length.
-            for signature, inputs in (("serving_candidates", raw), ("serving_candidates_packed", packed)):
-                one_each = {name: value[:1] for name, value in inputs.items()}
+            for signature, arrays in (("serving_candidates", raw), ("serving_candidates_packed", packed)):
+                one_each = {name: value[:1] for name, value in arrays.items()}
                 writer.write(_predict_log(signature, one_each).SerializeToString())
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -20,11 +21,39 @@ _MOST_CALLS = 100
 
 @dataclasses.dataclass(frozen=True)
 class _Call:
-    """A run of the graph: which inputs it is given, in which order, and which outputs come back."""
+    """A run of the graph, with the order of its inputs and outputs."""
 
     inputs: list[str]
     outputs: list[str]
     run: Callable[..., list[np.ndarray]]
+
+
+class LoadedServable(Protocol):
+    """What answers a version's signatures: a Servable, or one whose runs are joined into batches.
+
+    Attributes:
+        path: The version's folder.
+        signatures: By name.
+        input_types: The types of each signature's inputs by alias.
+        waits: Whether a run waits for others.
+    """
+
+    path: pathlib.Path
+    signatures: dict[str, meta_graph_pb2.SignatureDef]
+    input_types: dict[str, dict[str, tf.DType]]
+    waits: bool
+
+    def run(
+        self,
+        signature: str,
+        inputs: Mapping[str, np.ndarray],
+        outputs: Sequence[str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Returns the signature's outputs by alias, all of them or those named."""
+
+    def close(self) -> None:
+        """Frees what was loaded."""
 
 
 class Servable:
@@ -78,7 +107,7 @@ class Servable:
         outputs: Sequence[str] | None = None,
         timeout_seconds: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """The signature's outputs by alias, all of them or those named.
+        """Returns the signature's outputs by alias, all of them or those named.
 
         An input that is absent has the signature's default, where there is one. An array has its input's type: nothing
         is cast, as TF Serving casts nothing. What has no time left is not run; what runs is not interrupted.
@@ -93,16 +122,16 @@ class Servable:
         call = self._calls.get(key) or self._make_call(key)
         if len(inputs) < len(call.inputs):
             inputs = self.with_defaults(signature, inputs)
-        found = dict(zip(call.outputs, call.run(*[inputs[name] for name in call.inputs]), strict=True))
-        return {name: found[name] for name in outputs} if outputs else found
+        values = dict(zip(call.outputs, call.run(*[inputs[name] for name in call.inputs]), strict=True))
+        return {name: values[name] for name in outputs} if outputs else values
 
     def _key(self, signature: str, outputs: Sequence[str]) -> tuple[str, ...]:
-        """Whatever the order that clients name outputs in; and beyond _MOST_CALLS, all of the signature's."""
+        """Returns the call's key, whatever the order of the outputs; beyond _MOST_CALLS that of all outputs."""
         key = (signature, *sorted(outputs))
         return key if key in self._calls or len(self._calls) < _MOST_CALLS else (signature,)
 
     def with_defaults(self, signature: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The inputs, and the signature's defaults for those that are absent."""
+        """Returns the inputs, and the signature's defaults for those that are absent."""
         absent = {name: value for name, value in self.signatures[signature].defaults.items() if name not in inputs}
         return {**inputs, **{name: tf.make_ndarray(value) for name, value in absent.items()}}
 

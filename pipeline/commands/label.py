@@ -11,8 +11,9 @@ from common.errors import InputError
 from pipeline.commands.options import PATH
 
 if TYPE_CHECKING:
+    from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
+
     from serving.client import ModelClient
-    from serving.client.labels import ModelConfig
 
 
 @click.command()

@@ -48,7 +48,8 @@ def tune_serving(
     from common.progress import announce
     from pipeline.run_folder import check_output
     from serving.layout import find_version
-    from serving.tuning.tune import FLAGS, ClientLoad, flags, rows_of_table, tune, write
+    from serving.tuning.tune import FLAGS, flags, rows_of_table, tune, write
+    from serving.tuning.tune_process import ClientLoad
 
     version = find_version(model)
     check_output(output)

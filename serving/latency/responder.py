@@ -88,7 +88,7 @@ async def _serve_grpc(pipe: Connection) -> None:
 
     from serving.latency.grpc_load import OPTIONS
 
-    class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+    class Handler(grpc.GenericRpcHandler):
         def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
             return _method(details.method)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from serving.loader import Servable
+from serving.loader import LoadedServable, Servable
 from serving.server.batching_parameters import PER_MODEL_FILE, BatchingParameters, read_parameters
 from serving.server.errors import ServingError, bad_request, from_tensorflow
 from serving.server.metrics import Metrics
@@ -40,7 +40,7 @@ class _Task:
         self._done.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether there is an answer."""
+        """Waits for the answer; returns whether it came in time."""
         return self._done.acquire(timeout=-1 if timeout is None else max(timeout, 0))
 
 
@@ -125,21 +125,21 @@ class BatchQueue:
         return not self.batches[0].tasks and len(self.batches) == 1
 
     def ready_at(self) -> float:
-        """When the first batch may run, on the monotonic clock; 0 = now. Not asked where the queue is empty."""
+        """Returns when the first batch may run, on the monotonic clock; 0 = now. The queue must not be empty."""
         first = self.batches[0]
         if self.closed or len(self.batches) > 1 or first.rows >= self.parameters.execution_size:
             return 0
         return first.opened + self.parameters.batch_timeout_micros / 1e6
 
     def take(self) -> _Batch:
-        """The first batch, which is then no longer open."""
+        """Removes the first batch from the queue and returns it."""
         batch = self.batches.popleft()
         if not self.batches:
             self.batches.append(_Batch())
         return batch
 
     def withdraw(self, task: _Task) -> bool:
-        """Whether the task was still waiting, and no longer is."""
+        """Removes a task that still waits; returns whether it did."""
         for batch in self.batches:
             if task in batch.tasks:
                 batch.tasks.remove(task)
@@ -193,7 +193,7 @@ class BatchScheduler:
         return tasks
 
     def withdraw(self, queue: BatchQueue, task: _Task) -> bool:
-        """Whether the task had not begun to run, and now never will."""
+        """Removes a task that has not started to run; returns whether it had not."""
         with self._changed:
             withdrawn = queue.withdraw(task)
             if queue.empty:
@@ -241,14 +241,14 @@ class BatchScheduler:
             self._run(queue, batch)
 
     def _next(self) -> BatchQueue | None:
-        """The next queue in turn whose first batch may run now."""
+        """Returns the next queue in turn whose first batch may run now."""
         if self._running >= self._limit:
             return None
         now = time.monotonic()
         return next((queue for queue in self._active if queue.ready_at() <= now), None)
 
     def _pause(self) -> float | None:
-        """Seconds until a batch may run; None where something else has to happen first."""
+        """Returns the seconds until a batch may run; None where something else has to happen first."""
         if self._running >= self._limit or not self._active:
             return None
         return max(min(queue.ready_at() for queue in self._active) - time.monotonic(), 0)
@@ -313,7 +313,7 @@ class BatchingServable:
         outputs: Sequence[str] | None = None,
         timeout_seconds: float | None = None,
     ) -> Arrays:
-        """The signature's outputs by alias, all of them or those named, for the rows of this request alone.
+        """Returns the signature's outputs by alias, all or those named, for the rows of this request alone.
 
         Raises:
             ServingError: it cannot be in a batch, the queue is full, its time is up before its batch runs, or its batch
@@ -341,7 +341,7 @@ class BatchingServable:
         return {name: np.concatenate([task.outputs[name] for task in tasks]) for name in tasks[0].outputs}
 
     def _fits(self, signature: str, arrays: Arrays) -> bool:
-        """Whether the signature has such inputs: their names, types and known dimensions."""
+        """Returns whether the signature has inputs of these names, types and dimensions."""
         types, shapes = self.input_types[signature], self._shapes[signature]
         return all(
             name in types
@@ -381,7 +381,7 @@ class BatchingServable:
         try:
             self._split(live, self._servable.run(signature, self._merge(signature, live), outputs))
         except tf.errors.OpError as error:
-            for task in live:  # an error of its own each: several threads raise them
+            for task in live:  # one error object each, as several threads raise them
                 task.error = from_tensorflow(error)
         except ServingError as error:
             for task in live:
@@ -391,7 +391,7 @@ class BatchingServable:
                 task.error = error
 
     def _merge(self, signature: str, tasks: list[_Task]) -> Arrays:
-        """The tasks' rows, and padding up to an allowed size: copies of the last task's first row."""
+        """Returns the tasks' rows, padded to an allowed size with copies of the last task's first row."""
         rows = sum(task.rows for task in tasks)
         padding = self._parameters.padded_size(rows) - rows if tasks[-1].rows else 0
         if len(tasks) == 1 and not padding:
@@ -405,7 +405,7 @@ class BatchingServable:
         return merged
 
     def _same_shape(self, tensor: str, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """The arrays with each dimension but the first padded to the largest, by a value of their own."""
+        """Returns the arrays with each dimension but the first padded to the largest, by each one's first value."""
         if not self._parameters.pad_variable_length_inputs or len({array.ndim for array in arrays}) > 1:
             raise ServingError(
                 "FAILED_PRECONDITION",
@@ -462,8 +462,8 @@ class Batching:
             threads, name = self._parameters.num_batch_threads, self._parameters.thread_pool_name
             self._scheduler = BatchScheduler(threads, name, metrics)
 
-    def wrap(self, servable: Servable) -> Servable | BatchingServable:
-        """The servable, batched where it is to be.
+    def wrap(self, servable: Servable) -> LoadedServable:
+        """Returns the servable, batched where the flags and its own file say so.
 
         Raises:
             InputError: the version's own file (B5) cannot be read, or has a mistake.

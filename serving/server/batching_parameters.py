@@ -92,13 +92,13 @@ class BatchingParameters:
         return self.max_batch_size
 
     def padded_size(self, rows: int) -> int:
-        """The next allowed size, or `rows` where any size is allowed."""
+        """Returns the next allowed size, or `rows` where any size is allowed."""
         return next((size for size in self.allowed_batch_sizes if size >= rows), rows)
 
 
 @functools.cache
 def _message_class() -> Any:
-    """TF Serving's BatchingParameters, as far as text needs it: names and types of the fields.
+    """Returns a class like TF Serving's BatchingParameters, with what reading text needs: names and types of fields.
 
     The tensorflow-serving-api package has no class for it.
     """
@@ -123,7 +123,7 @@ def _message_class() -> Any:
 
 
 def read_parameters(file: pathlib.Path) -> BatchingParameters:
-    """A text proto BatchingParameters.
+    """Reads a text proto BatchingParameters.
 
     Raises:
         InputError: the file cannot be read, is no BatchingParameters, or TF Serving would refuse its values.
@@ -141,7 +141,7 @@ def read_parameters(file: pathlib.Path) -> BatchingParameters:
 
 
 def write_parameters(parameters: BatchingParameters) -> str:
-    """The text proto, without what is at its default; the number of threads, which depends on the machine, always."""
+    """Returns the text proto: what is not at its default, and the number of threads, which depends on the machine."""
     message, defaults = _message_class()(), BatchingParameters()
     for name in _WRAPPED:
         value = getattr(parameters, name)
@@ -149,4 +149,4 @@ def write_parameters(parameters: BatchingParameters) -> str:
             getattr(message, name).value = value
     message.allowed_batch_sizes.extend(parameters.allowed_batch_sizes)
     message.pad_variable_length_inputs = parameters.pad_variable_length_inputs
-    return text_format.MessageToString(message)
+    return str(text_format.MessageToString(message))

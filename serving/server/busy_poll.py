@@ -21,18 +21,18 @@ class BusyPoll:
         self._looking = False
 
     def asked(self) -> None:
-        """A request has begun."""
+        """Notes that a request has started."""
         self._follows = time.perf_counter() - self._answered < self._seconds
 
     def answered(self, loop: asyncio.AbstractEventLoop) -> None:
-        """It was answered, and nothing else is to be done."""
+        """Notes that it was answered; keeps the loop awake if requests follow one another closely."""
         self._answered = time.perf_counter()
         if self._follows and not self._looking:
             self._looking = True
             loop.call_soon(self._look, loop)
 
     def stop(self) -> None:
-        """Others need the processor."""
+        """Lets the loop sleep: others need the processor."""
         self._answered = float("-inf")
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:

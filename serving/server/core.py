@@ -1,4 +1,4 @@
-"""The models of a server, their versions and labels: what REST and gRPC stand before."""
+"""The models of a server, their versions and labels, which REST and gRPC ask."""
 
 import concurrent.futures
 import contextlib
@@ -7,14 +7,15 @@ import pathlib
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from tensorflow_serving.config import model_server_config_pb2
 
 from common.errors import InputError
 from serving.layout import Asset, asset_path
-from serving.loader import Servable
+from serving.loader import LoadedServable, Servable
 from serving.server import model_config
-from serving.server.batching import Batching, BatchingServable
+from serving.server.batching import Batching
 from serving.server.errors import ServingError, bad_request
 from serving.server.memory import map_large_pieces_alone, return_unused_pages
 from serving.server.metrics import Metrics
@@ -30,7 +31,7 @@ __all__ = ["ServedVersion", "ServerCore"]
 
 # How long a thread may keep the interpreter while others wait. At Python's 5 ms, the Python that builds a graph makes a
 # request wait for it each time that it comes back from TensorFlow.
-_SWITCH_SECONDS = 0.0005
+SWITCH_SECONDS = 0.0005
 _TIDY_SECONDS = 10.0
 
 
@@ -80,7 +81,7 @@ class ServerCore:
     def start(self) -> None:
         """Loads what is there, then follows the file system and the config file."""
         self._switch_seconds = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_SECONDS)
+        sys.setswitchinterval(SWITCH_SECONDS)
         map_large_pieces_alone()
         with self._reloading:
             self._apply(self._config)
@@ -105,7 +106,7 @@ class ServerCore:
     # Requests ---------------------------------------------------------------------------------------------------------
 
     def use(self, name: str, number: int | None = None, label: str | None = None) -> "Use":
-        """The highest available version of a model, a given one or a labelled one; it stays loaded while in use.
+        """Returns the use of a model's highest available version, a given one or a labelled one.
 
         Raises:
             ServingError: there is none (P3, P4).
@@ -120,7 +121,7 @@ class ServerCore:
         return Use(manager, name, number)
 
     def status(self, name: str, number: int | None = None) -> list[Version]:
-        """All versions seen of a model, or one of them; highest first.
+        """Returns all versions seen of a model, highest first, or one of them.
 
         Raises:
             ServingError: there is none (S3).
@@ -171,7 +172,7 @@ class ServerCore:
         concurrent.futures.wait(loads)
 
     def _manager(self, name: str, base: pathlib.Path) -> VersionManager:
-        def load(number: int, path: pathlib.Path) -> Servable | BatchingServable:
+        def load(number: int, path: pathlib.Path) -> LoadedServable:
             return self._load(name, number, path)
 
         return VersionManager(name, base, load, self._executors)
@@ -211,7 +212,7 @@ class ServerCore:
 
     # In the background ------------------------------------------------------------------------------------------------
 
-    def _repeat(self, name: str, seconds: float, work) -> None:
+    def _repeat(self, name: str, seconds: float, work: Callable[[], None]) -> None:
         def follow() -> None:
             while not self._stopping.wait(seconds):
                 try:
@@ -235,7 +236,7 @@ class ServerCore:
         except (InputError, ServingError) as error:  # the old config stays (V9)
             log.error("The model config file was not taken over: %s", error)
 
-    def _load(self, name: str, number: int, path: pathlib.Path) -> Servable | BatchingServable:
+    def _load(self, name: str, number: int, path: pathlib.Path) -> LoadedServable:
         tags = self._options.saved_model_tags.split(",")
         servable = self._batching.wrap(Servable(path, config=self._session_config, tags=tags))
         try:
@@ -262,7 +263,7 @@ class ServerCore:
             self.metrics.record_warmup(str(path), status, time.perf_counter() - began, records)
 
 
-class Use(contextlib.AbstractContextManager):
+class Use(contextlib.AbstractContextManager[ServedVersion]):
     """A model's version that stays loaded inside the block. A class, which costs a request less than a generator.
 
     Raises:

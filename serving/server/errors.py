@@ -28,7 +28,7 @@ _NAMES = {status.value[0]: status.name for status in grpc.StatusCode}  # TensorF
 
 
 class ServingError(Exception):
-    """An answer other than OK.
+    """Raised where the answer is another status than OK.
 
     Args:
         code: A name of HTTP_STATUS; the same name is gRPC's status.
@@ -46,13 +46,15 @@ class ServingError(Exception):
 
 
 def bad_request(message: str) -> ServingError:
+    """Returns the error INVALID_ARGUMENT."""
     return ServingError("INVALID_ARGUMENT", message)
 
 
 def from_tensorflow(error: tf.errors.OpError) -> ServingError:
+    """Returns TensorFlow's error with the same code and text."""
     return ServingError(_NAMES.get(error.error_code, "UNKNOWN"), error.message)
 
 
 def number_of(code: str) -> int:
-    """The number of a code in TensorFlow's and gRPC's protos."""
-    return grpc.StatusCode[code].value[0]
+    """Returns the number of a code in TensorFlow's and gRPC's protos."""
+    return int(grpc.StatusCode[code].value[0])

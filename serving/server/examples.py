@@ -18,7 +18,7 @@ OUTPUTS = "outputs"
 
 
 def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
-    """The examples, each with the serialized context before it: parsed, that is both merged (C4)."""
+    """Returns the examples, each with the serialized context before it, which parses as both merged (C4)."""
     return [context + example for example in examples]
 
 
@@ -29,7 +29,7 @@ def classify(
     timeout_seconds: float | None = None,
     check_method: bool = False,
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Labels [N, C] of bytes and scores [N, C] of float32; None is what the signature does not give, never both.
+    """Returns labels [N, C] of bytes and scores [N, C] of float32; None, never both, where the signature has none.
 
     `check_method` is --enable_signature_method_name_check (C6), here and in `regress`.
 
@@ -47,8 +47,8 @@ def classify(
             f'Expected classification signature outputs to contain at least one of "{CLASSES}" or "{SCORES}". '
             f"Signature was: {definition}",
         )
-    found = _run(version, signature, examples, names, timeout_seconds)
-    classes, scores = found.get(CLASSES), found.get(SCORES)
+    outputs = _run(version, signature, examples, names, timeout_seconds)
+    classes, scores = outputs.get(CLASSES), outputs.get(SCORES)
     if classes is not None:
         _check_matrix(CLASSES, classes, tf.string, len(examples))
     if scores is not None:
@@ -67,7 +67,7 @@ def regress(
     timeout_seconds: float | None = None,
     check_method: bool = False,
 ) -> np.ndarray:
-    """One float32 per example, [N].
+    """Returns one float32 per example, [N].
 
     Raises:
         ServingError: the signature is not one of a regression, or its answer is not of that shape (C5).
@@ -120,8 +120,8 @@ def _run(
         raise bad_request("Input is empty.")
     batch = np.empty(len(examples), object)
     batch[:] = examples
-    found = version.run(signature or DEFAULT_SIGNATURE, {INPUTS: batch}, outputs, timeout_seconds)
-    return {name: np.asarray(value) for name, value in found.items()}
+    answer = version.run(signature or DEFAULT_SIGNATURE, {INPUTS: batch}, outputs, timeout_seconds)
+    return {name: np.asarray(value) for name, value in answer.items()}
 
 
 def _check_matrix(name: str, values: np.ndarray, dtype: tf.DType, rows: int) -> None:
@@ -139,4 +139,4 @@ def _shape(values: np.ndarray) -> str:
 
 
 def _dtype(values: np.ndarray) -> str:
-    return types_pb2.DataType.Name(tf.as_dtype(values.dtype).as_datatype_enum)
+    return str(types_pb2.DataType.Name(tf.as_dtype(values.dtype).as_datatype_enum))

@@ -33,7 +33,7 @@ def predict(
     as_content: bool = False,
     check_method: bool = False,
 ) -> predict_pb2.PredictResponse:
-    """Raises ServingError: G4 to G6, and what the session raises."""
+    """Answers Predict. Raises ServingError: G4 to G6, and what the session raises."""
     signature = request.model_spec.signature_name or examples.DEFAULT_SIGNATURE
     definition = version.signatures.get(signature)
     if definition is None:
@@ -46,10 +46,10 @@ def predict(
         )
     inputs = _inputs(definition, request.inputs)
     outputs = _outputs(definition, request.output_filter)
-    found = version.run(signature, inputs, outputs, timeout_seconds)
+    answer = version.run(signature, inputs, outputs, timeout_seconds)
     response = predict_pb2.PredictResponse()
     _set_spec(response.model_spec, version, signature)
-    for name, value in found.items():
+    for name, value in answer.items():
         response.outputs[name].CopyFrom(to_proto(np.asarray(value), as_content))
     return response
 
@@ -109,7 +109,7 @@ def classify(
     timeout_seconds: float | None = None,
     check_method: bool = False,
 ) -> classification_pb2.ClassificationResponse:
-    """Raises ServingError: C5, and what the session raises."""
+    """Answers Classify. Raises ServingError: C5, and what the session raises."""
     signature = request.model_spec.signature_name or examples.DEFAULT_SIGNATURE
     classes, scores = examples.classify(version, serialized(request.input), signature, timeout_seconds, check_method)
     response = classification_pb2.ClassificationResponse()
@@ -124,7 +124,7 @@ def regress(
     timeout_seconds: float | None = None,
     check_method: bool = False,
 ) -> regression_pb2.RegressionResponse:
-    """Raises ServingError: C5, and what the session raises."""
+    """Answers Regress. Raises ServingError: C5, and what the session raises."""
     signature = request.model_spec.signature_name or examples.DEFAULT_SIGNATURE
     values = examples.regress(version, serialized(request.input), signature, timeout_seconds, check_method)
     response = regression_pb2.RegressionResponse()
@@ -139,7 +139,7 @@ def multi_inference(
     timeout_seconds: float | None = None,
     check_method: bool = False,
 ) -> inference_pb2.MultiInferenceResponse:
-    """Several signatures of one model on the same examples. Raises ServingError."""
+    """Answers MultiInference: several signatures of one model on the same examples. Raises ServingError."""
     _check_tasks(version, request)
     batch = serialized(request.input)
     response = inference_pb2.MultiInferenceResponse()
@@ -148,8 +148,8 @@ def multi_inference(
         _set_spec(result.model_spec, version, task.model_spec.signature_name)
         signature = task.model_spec.signature_name or examples.DEFAULT_SIGNATURE
         if task.method_name == CLASSIFY:
-            found = examples.classify(version, batch, signature, timeout_seconds, check_method)
-            _fill_classes(result.classification_result, *found)
+            classes, scores = examples.classify(version, batch, signature, timeout_seconds, check_method)
+            _fill_classes(result.classification_result, classes, scores)
         else:
             values = examples.regress(version, batch, signature, timeout_seconds, check_method)
             _fill_values(result.regression_result, values)
@@ -180,7 +180,7 @@ def _check_tasks(version: ServedVersion, request: inference_pb2.MultiInferenceRe
 
 
 def metadata(version: ServedVersion) -> get_model_metadata_pb2.GetModelMetadataResponse:
-    """The signatures of a version (G9); `check_metadata` comes first."""
+    """Answers GetModelMetadata with the version's signatures (G9); `check_metadata` comes first."""
     response = get_model_metadata_pb2.GetModelMetadataResponse()
     _set_spec(response.model_spec, version, "")
     signatures = get_model_metadata_pb2.SignatureDefMap()
@@ -200,16 +200,16 @@ def check_metadata(request: get_model_metadata_pb2.GetModelMetadataRequest) -> N
 
 
 def serialized(sent: input_pb2.Input) -> list[bytes]:
-    """The examples of an Input, each behind its context where there is one (C4)."""
+    """Returns the examples of an Input, each behind its context where there is one (C4)."""
     if sent.WhichOneof("kind") == "example_list_with_context":
         context = sent.example_list_with_context.context.SerializeToString()
-        found = [example.SerializeToString() for example in sent.example_list_with_context.examples]
-        return examples.with_context(context, found)
+        own = [example.SerializeToString() for example in sent.example_list_with_context.examples]
+        return examples.with_context(context, own)
     return [example.SerializeToString() for example in sent.example_list.examples]
 
 
 def count(sent: input_pb2.Input) -> int:
-    """How many examples an Input holds."""
+    """Returns how many examples an Input holds."""
     kind = sent.WhichOneof("kind")
     return len(getattr(sent, kind).examples) if kind else 0
 

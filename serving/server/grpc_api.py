@@ -140,7 +140,7 @@ def _spec(request: Any) -> model_pb2.ModelSpec:
 
 
 def _target(spec: model_pb2.ModelSpec) -> tuple[str, int | None, str | None]:
-    """Name, version and label as `ServerCore.use` takes them."""
+    """Returns name, version and label as `ServerCore.use` takes them."""
     if not spec.name:
         raise bad_request("ModelSpec has no name specified.")
     choice = spec.WhichOneof("version_choice")

@@ -67,8 +67,8 @@ class GrpcServer:
     def _bind(self, address: str, credentials: grpc.ServerCredentials | None, advice: str) -> int:
         try:
             if credentials is None:
-                return self._server.add_insecure_port(address)
-            return self._server.add_secure_port(address, credentials)
+                return int(self._server.add_insecure_port(address))
+            return int(self._server.add_secure_port(address, credentials))
         except RuntimeError as error:
             raise InputError(f"Cannot listen on {address} for gRPC; {advice}") from error
 
@@ -84,7 +84,7 @@ class GrpcServer:
 def _handler(request_class: Any, answer: Callable[[Any, float | None], Message]) -> grpc.RpcMethodHandler:
     def respond(body: bytes, context: grpc.ServicerContext) -> bytes:
         try:
-            return answer(request_class.FromString(body), _seconds_left(context)).SerializeToString()
+            return bytes(answer(request_class.FromString(body), _seconds_left(context)).SerializeToString())
         except ServingError as error:
             failure = grpc.StatusCode[error.code], error.message or ""
         except DecodeError as error:
@@ -104,7 +104,7 @@ def _seconds_left(context: grpc.ServicerContext) -> float | None:
 
 
 def _channel_arguments(flag: str) -> list[tuple[str, Any]]:
-    """No limit of a message's size, and a port is not shared with another server.
+    """Returns gRPC's arguments: no limit of a message's size, no port shared with another server, and the flag's.
 
     Raises:
         InputError: the flag is not KEY=VALUE,...
@@ -123,7 +123,7 @@ def _channel_arguments(flag: str) -> list[tuple[str, Any]]:
 
 
 def _ssl_config() -> Any:
-    """TF Serving's SSLConfig, which the tensorflow-serving-api package has no class for."""
+    """Returns an empty message like TF Serving's SSLConfig, which tensorflow-serving-api has no class for."""
     file = descriptor_pb2.FileDescriptorProto(name="ctrpipe/ssl_config.proto", package="ctrpipe.ssl")
     message, field = file.message_type.add(name="SSLConfig"), descriptor_pb2.FieldDescriptorProto
     for number, name in enumerate(("server_key", "server_cert", "custom_ca"), 1):

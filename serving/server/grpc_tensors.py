@@ -35,7 +35,7 @@ _AT_ONCE = 1 << 14
 
 
 def to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
-    """The tensor as an array; strings as bytes in an array of objects.
+    """Returns the tensor as an array; strings as bytes in an array of objects.
 
     Raises:
         ValueError: its shape, type and content contradict each other.
@@ -64,7 +64,7 @@ def to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
 
 
 def _strings(proto: tensor_pb2.TensorProto, size: int) -> np.ndarray:
-    """Too few values repeat the last one, as one object: a million of them are not a million pieces of memory."""
+    """Returns the strings; too few repeat the last one, as one object, so that a million take no memory each."""
     values = list(proto.string_val[:size])
     if len(values) < size:
         _check_filled(proto, size, _STRING_BYTES)
@@ -80,17 +80,17 @@ def _check_filled(proto: tensor_pb2.TensorProto, size: int, itemsize: int) -> No
 
 
 def _parse(proto: tensor_pb2.TensorProto, size: int) -> np.ndarray:
-    """What TensorFlow itself makes of it: fewer values than the shape says repeat the last one."""
+    """Returns what TensorFlow itself makes of it: fewer values than the shape says repeat the last one."""
     dtype = _NUMBERS.get(proto.dtype)
     _check_filled(proto, size, dtype.itemsize if dtype else _STRING_BYTES)
     try:
-        return tf.io.parse_tensor(proto.SerializeToString(), tf.as_dtype(proto.dtype)).numpy()
+        return np.asarray(tf.io.parse_tensor(proto.SerializeToString(), tf.as_dtype(proto.dtype)).numpy())
     except (tf.errors.OpError, TypeError) as error:
         raise ValueError(str(error)) from error
 
 
 def to_proto(array: np.ndarray, as_content: bool = False) -> tensor_pb2.TensorProto:
-    """The array in `tensor_content`, or in the `*_val` field of its type, as TF Serving does by default (G7)."""
+    """Returns the array in `tensor_content`, or in its type's `*_val` field, as TF Serving does by default (G7)."""
     kind = tf.as_dtype(array.dtype).as_datatype_enum
     proto = tensor_pb2.TensorProto(dtype=kind)
     for size in array.shape:

@@ -64,8 +64,8 @@ class HttpServer:
     """Hands requests to `answer`, in threads.
 
     Args:
-        answer: Called from any thread; it raises nothing. Told that it is on the loop's thread, it returns None where
-            that might keep others waiting, and is called again in another.
+        answer: Called from any thread; it raises nothing. With the second argument True it is on the loop's thread,
+            and returns None where that might keep others waiting; it is then called again in another.
         refuse: The response to what never becomes a request, of a status and a message.
         threads: Requests that are answered at the same time.
         limits: Of each connection.
@@ -108,7 +108,7 @@ class HttpServer:
 
 
 def uvicorn_server(server: HttpServer) -> uvicorn.Server:
-    """uvicorn's sockets, signals and shutdown around the protocol below."""
+    """Returns uvicorn's server, with its sockets, signals and shutdown, around the protocol below."""
     return uvicorn.Server(
         uvicorn.Config(
             server,
@@ -441,7 +441,7 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time")
 
     def shutdown(self) -> None:
-        """uvicorn stops: what is running is answered first."""
+        """Ends the connection once the current request is answered; uvicorn calls it when it stops."""
         self._state = _ENDING
         if not self._current:
             self._transport.close()
@@ -451,7 +451,7 @@ _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus} | {49
 
 
 def _path(target: bytes) -> str:
-    """Path and query; a proxy may send a whole URL."""
+    """Returns path and query; a proxy may send a whole URL."""
     if not target.startswith(b"/"):
         try:
             url = httptools.parse_url(target)

@@ -21,10 +21,10 @@ _WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None), "N": 
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
-    """The request's top-level object. Raises ServingError with RapidJSON's text and offset (J1-J3)."""
-    found = parse_usual_body(body)
-    if found is not None:
-        return found
+    """Returns the request's top-level object. Raises ServingError with RapidJSON's text and offset (J1-J3)."""
+    usual = parse_usual_body(body)
+    if usual is not None:
+        return usual
     if not body:
         raise bad_request("JSON Parse error: The document is empty")
     value = _JsonParser(body.decode("latin-1")).value()  # one character a byte: offsets are RapidJSON's
@@ -34,13 +34,13 @@ def parse_body(body: bytes) -> dict[str, Any]:
 
 
 def parse_usual_body(body: bytes) -> dict[str, Any] | None:
-    """The same in little time, None where the body is unusual or wrong."""
+    """Returns the same in little time, None where the body is unusual or wrong."""
     value = _parse(body)
     return value if isinstance(value, dict) else None
 
 
 def with_first_members(body: bytes, value: dict[str, Any]) -> dict[str, Any]:
-    """The parsed body where a member that is there twice has its first value, as TF Serving finds it in a predict
+    """Returns the parsed body with the first value of a member that is there twice, as TF Serving reads it in a predict
     request. The parsers keep the last one.
 
     Of a row of `instances` that names an input twice TF Serving takes both, and the rows after it move: not here.
@@ -52,9 +52,17 @@ def with_first_members(body: bytes, value: dict[str, Any]) -> dict[str, Any]:
     try:
         decoder = json.JSONDecoder(parse_float=_finite, parse_int=_integer, object_pairs_hook=_first)
         text = body.decode("utf-8")
-        return decoder.raw_decode(text, _SPACE.match(text).end())[0]  # type: ignore[union-attr]
+        first: dict[str, Any] = decoder.raw_decode(text, _end_of_space(text))[0]
+        return first
     except (ValueError, RecursionError):
-        return _JsonParser(body.decode("latin-1")).value()
+        careful: dict[str, Any] = _JsonParser(body.decode("latin-1")).value()
+        return careful
+
+
+def _end_of_space(text: str, start: int = 0) -> int:
+    match = _SPACE.match(text, start)
+    assert match  # it matches nothing, too
+    return match.end()
 
 
 def _first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -62,7 +70,7 @@ def _first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _members(request: dict[str, Any]) -> int:
-    """How many members a request's objects have: its own, those of `inputs`, and those of lists of objects."""
+    """Returns how many members a request's objects have: its own, those of `inputs`, and those of lists of objects."""
     count = len(request)
     for value in request.values():
         if type(value) is dict:
@@ -79,7 +87,7 @@ def _listed(value: Any) -> int:
 
 
 def shown(value: Any) -> str:
-    """A value as errors echo it, pretty-printed and cut (J9)."""
+    """Returns a value as errors echo it, pretty-printed and cut (J9)."""
     parts, size = [], 0
     for part in _ECHO.iterencode(value):  # lazily: the value may be the whole body
         parts.append(part)
@@ -90,7 +98,7 @@ def shown(value: Any) -> str:
 
 
 def _parse(body: bytes) -> Any:
-    """None where it is for the parser below."""
+    """Returns the value by the fast parsers, None where it is for the careful one below."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -100,8 +108,7 @@ def _parse(body: bytes) -> Any:
         # numbers that no double holds, which RapidJSON refuses.
         text = body.decode("utf-8")
         if "\\u" not in text:
-            start = _SPACE.match(text).end()  # type: ignore[union-attr]
-            return json.JSONDecoder(parse_float=_finite, parse_int=_integer).raw_decode(text, start)[0]
+            return json.JSONDecoder(parse_float=_finite, parse_int=_integer).raw_decode(text, _end_of_space(text))[0]
     except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         pass
     return None
@@ -120,7 +127,7 @@ def _integer(text: str) -> int | float:
 
 
 class _JsonParser:
-    """Without recursion, for what is left: unusual numbers, very deep nesting, bytes that are no UTF-8, errors."""
+    """A parser without recursion for what the fast ones refuse: unusual numbers, deep nesting, no UTF-8, errors."""
 
     def __init__(self, text: str):
         self._text = text
@@ -150,12 +157,12 @@ class _JsonParser:
         return self._text[self._at : self._at + 1]
 
     def _skip(self) -> str:
-        """Past white space; the character there, "" at the end."""
-        self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+        """Skips white space; returns the character after it, "" at the end."""
+        self._at = _end_of_space(self._text, self._at)
         return self._peek()
 
     def _start(self, empty_is_document: bool) -> tuple[Any, bool]:
-        """A whole scalar or empty container, or a container whose first member is next."""
+        """Returns a scalar or empty container and False, or a container whose first member is next and True."""
         mark = self._skip()
         if not mark and empty_is_document:
             raise self._error("The document is empty.")
@@ -216,10 +223,10 @@ class _JsonParser:
             if self._peek() == "i":
                 self._word("inity")
             return sign * math.inf
-        found = _INTEGER.match(self._text, self._at)
-        if not found or self._peek() == "-":
+        digits = _INTEGER.match(self._text, self._at)
+        if not digits or self._peek() == "-":
             raise self._error("Invalid value.")
-        self._at = found.end()
+        self._at = digits.end()
         is_float = False
         if self._peek() == ".":
             is_float = True
@@ -254,6 +261,7 @@ class _JsonParser:
         self._at += 1
         if "\\" not in raw:
             return raw
+        value: str
         try:
             value = json.loads(f'"{raw}"')
         except json.JSONDecodeError as error:

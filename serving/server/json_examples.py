@@ -15,7 +15,7 @@ _KINDS = {"float_list": "float", "int64_list": "int64", "bytes_list": "bytes"}
 
 
 def parse_examples(body: dict[str, Any]) -> list[bytes]:
-    """The request's examples, serialized, each with the request's context before it.
+    """Returns the request's examples, serialized, each with the request's context before it.
 
     Raises:
         ServingError: C2, C3.
@@ -43,7 +43,7 @@ def _example(value: Any) -> bytes:
         feature = example.features.feature[_text(name)]
         for item in content if isinstance(content, list) else [content]:
             _add(feature, name, item)
-    return example.SerializeToString()
+    return bytes(example.SerializeToString())
 
 
 def _text(name: str) -> str:
@@ -57,9 +57,9 @@ def _text(name: str) -> str:
 def _add(feature: feature_pb2.Feature, name: str, item: Any) -> None:
     """Appends to the list that the value's JSON type asks for; all values of a feature need the same (C3)."""
     kind, value = _value(name, item)
-    found = feature.WhichOneof("kind")
-    if found not in (None, kind):
-        raise bad_request(f"Unexpected element type in feature: {name} expecting type: {_KINDS[found]}")
+    present = feature.WhichOneof("kind")
+    if present not in (None, kind):
+        raise bad_request(f"Unexpected element type in feature: {name} expecting type: {_KINDS[present]}")
     getattr(feature, kind).value.append(value)
 
 
@@ -78,7 +78,7 @@ def _value(name: str, item: Any) -> tuple[str, Any]:
 
 
 def format_classify(classes: np.ndarray | None, scores: np.ndarray | None) -> bytes:
-    """A list of [label, score] per example; an absent label is "", an absent score 0.0 (C7)."""
+    """Returns a list of [label, score] per example; an absent label is "", an absent score 0.0 (C7)."""
     shape = (classes if classes is not None else scores).shape  # type: ignore[union-attr]
     labels = [b'""'] * (shape[0] * shape[1]) if classes is None else [json_string(text) for text in classes.reshape(-1)]
     texts = decimals(np.zeros(shape, np.float32) if scores is None else scores)
@@ -88,5 +88,5 @@ def format_classify(classes: np.ndarray | None, scores: np.ndarray | None) -> by
 
 
 def format_regress(values: np.ndarray) -> bytes:
-    """One number per example (C7)."""
+    """Returns one number per example (C7)."""
     return pretty("results", b"[" + b",".join(decimals(values)) + b"]")

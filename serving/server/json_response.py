@@ -20,7 +20,7 @@ _CONTROL = re.compile(rb'["\\\x00-\x1f]')
 
 
 def format_predict(outputs: dict[str, np.ndarray], by_row: bool) -> bytes:
-    """The response's body.
+    """Returns the response's body.
 
     Args:
         outputs: Tensors by alias.
@@ -46,7 +46,7 @@ def format_predict(outputs: dict[str, np.ndarray], by_row: bool) -> bytes:
 
 
 def pretty(key: str, value: bytes) -> bytes:
-    """An object of one member, laid out as TF Serving's."""
+    """Returns an object of one member, laid out as TF Serving's."""
     return b'{\n    "' + key.encode() + b'": ' + value + b"\n}"
 
 
@@ -66,14 +66,14 @@ def _batch_size(arrays: dict[str, np.ndarray]) -> int:
 
 
 def _tensor(name: str, array: np.ndarray) -> bytes:
-    """A whole tensor."""
+    """Returns the JSON of a whole tensor."""
     if array.ndim and (array.dtype.kind in "iub" or array.dtype.kind == "f" and _is_plain(array)):
         return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
     return _nest(_scalars(name, array), array.shape)
 
 
 def _items(name: str, array: np.ndarray) -> list[bytes]:
-    """The tensor of each row."""
+    """Returns the JSON of each row."""
     texts = _scalars(name, array)
     if array.ndim == 1:
         return texts
@@ -82,7 +82,7 @@ def _items(name: str, array: np.ndarray) -> list[bytes]:
 
 
 def _nest(texts: Sequence[bytes], shape: Sequence[int]) -> bytes:
-    """Scalars in order as nested lists."""
+    """Joins scalars in order to nested lists."""
     if not shape:
         return texts[0]
     for size in reversed(shape[1:]):
@@ -110,9 +110,9 @@ def _split(array: np.ndarray) -> list[bytes]:
 
 
 def _unusual(array: np.ndarray) -> np.ndarray:
-    """Where the text has an exponent, or is no number."""
+    """Returns where the text has an exponent, or is no number."""
     size = np.abs(array)
-    return ~((size >= _PLAIN_FROM) & (size < _PLAIN_BELOW) | (size == 0))
+    return np.asarray(~((size >= _PLAIN_FROM) & (size < _PLAIN_BELOW) | (size == 0)))
 
 
 def _is_plain(array: np.ndarray) -> bool:
@@ -127,7 +127,7 @@ def _is_plain(array: np.ndarray) -> bool:
 
 
 def decimals(array: np.ndarray) -> list[bytes]:
-    """float32 or float64 values in order, each the shortest text that reads back as the same value (O5)."""
+    """Returns float32 or float64 values in order, each the shortest text that reads back as the same value (O5)."""
     flat = array.reshape(-1)
     texts = _split(flat)
     for at in np.flatnonzero(_unusual(flat)):
@@ -136,7 +136,7 @@ def decimals(array: np.ndarray) -> list[bytes]:
 
 
 def _decimal(value: np.floating) -> bytes:
-    """As C's %g with the digits that the value needs: six, or else the most that its type has."""
+    """Returns the value as C's %g does with the digits that it needs: six, or else the most that its type has."""
     if np.isnan(value):
         return b"NaN"
     if np.isinf(value):
@@ -155,10 +155,10 @@ def _bytes_object(value: bytes | str) -> bytes:
 
 
 def json_string(value: bytes | str) -> bytes:
-    """A string as it is: TF Serving does not check that it is UTF-8 (O6)."""
+    """Returns a string as it is: TF Serving does not check that it is UTF-8 (O6)."""
     raw = value.encode() if isinstance(value, str) else value
     return b'"' + _CONTROL.sub(_escape, raw) + b'"'
 
 
-def _escape(found: re.Match[bytes]) -> bytes:
-    return json.dumps(found.group().decode("ascii"))[1:-1].encode()
+def _escape(character: re.Match[bytes]) -> bytes:
+    return json.dumps(character.group().decode("ascii"))[1:-1].encode()

@@ -1,4 +1,4 @@
-"""What the C library keeps of memory that was freed."""
+"""Settings of the C library's allocator, which keeps memory that was freed."""
 
 import ctypes
 
@@ -11,7 +11,7 @@ _FREE_BYTES_KEPT = 64 << 20  # of a thread, at the end of its heap
 
 
 def map_large_pieces_alone() -> None:
-    """A large piece is a mapping of its own, and gone when it is freed.
+    """Makes each large piece a mapping of its own, which is gone when it is freed.
 
     Left alone, glibc takes the first large piece that is freed as a sign that more of its size will come, and keeps
     their room in the heap of each thread.

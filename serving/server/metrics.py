@@ -17,7 +17,7 @@ _MICROSECONDS = 1e6
 
 
 def _exponential(scale: float, growth: float, count: int) -> list[float]:
-    """The limits of `count` buckets; one more, without a limit, follows them. A value on a limit is above it."""
+    """Returns the limits of `count` buckets; one more, without a limit, follows. A value on a limit is above it."""
     return [scale * growth**power for power in range(count)]
 
 
@@ -126,7 +126,7 @@ class Metrics:
     def record_request(
         self, model: str, api: str, entrypoint: str, status: str, seconds: float, examples: int | None = None
     ) -> None:
-        """A request that was answered.
+        """Counts a request that was answered.
 
         Args:
             model: The model's name as it was asked for.
@@ -144,28 +144,28 @@ class Metrics:
             self._example_total.add((model,), examples)
 
     def record_runtime(self, model: str, api: str, seconds: float) -> None:
-        """Time within TensorFlow's session; `api` is `Predict`, `Classify`, `Regress` at both entry points."""
+        """Counts time within TensorFlow's session; `api` is `Predict`, `Classify`, `Regress` at both entry points."""
         self._runtime_latency.observe((model, api, "TF1"), seconds * _MICROSECONDS)
 
     def record_warmup(self, model_path: str, status: str, seconds: float, records: int) -> None:
-        """A version's warm-up: the folder, the name of its status code, its duration and how many records it read."""
+        """Counts a version's warm-up: its folder, the name of its status code, its duration and its records."""
         self._warmup_latency.observe((model_path, status), seconds * _MICROSECONDS)
         self._warmup_records.add((model_path,), records)
 
     def record_queuing(self, thread_pool: str, seconds: float) -> None:
-        """Time that a request waited for its batch."""
+        """Counts the time that a request waited for its batch."""
         self._queuing_latency.observe((thread_pool,), seconds * _MICROSECONDS)
 
     def record_wrapped_run(self) -> None:
-        """A batch was run."""
+        """Counts a batch that was run."""
         self._wrapped_runs.add(())
 
     def set_mlmd(self, model: str, version: int, uuid: str) -> None:
-        """The id of the version's artifact in ML Metadata (W6)."""
+        """Sets the id of the version's artifact in ML Metadata (W6)."""
         self._mlmd.set((model, str(version), uuid), 1)
 
     def page(self) -> bytes:
-        """The Prometheus text format: a TYPE line for each metric that has values, no HELP."""
+        """Returns the page in Prometheus's text format: a TYPE line for each metric that has values, no HELP."""
         lines = []
         for metric in sorted(vars(self).values(), key=lambda metric: metric.name):
             values = list(metric.lines())

@@ -1,4 +1,4 @@
-"""Which models are served: ModelServerConfig as a text proto, its checks and what it means (contract V2, V6)."""
+"""The models to serve: ModelServerConfig as a text proto, its checks and its meaning (contract V2, V6)."""
 
 import pathlib
 import urllib.parse
@@ -14,11 +14,14 @@ PLATFORM = "tensorflow"
 
 def read_model_config(path: pathlib.Path) -> model_server_config_pb2.ModelServerConfig:
     """Reads --model_config_file. Raises InputError as `read_text_proto`."""
-    return read_text_proto(path, model_server_config_pb2.ModelServerConfig())
+    config: model_server_config_pb2.ModelServerConfig = read_text_proto(
+        path, model_server_config_pb2.ModelServerConfig()
+    )
+    return config
 
 
 def single_model(name: str, base_path: pathlib.Path) -> model_server_config_pb2.ModelServerConfig:
-    """The config of one model with the default policy."""
+    """Returns the config of one model with the default policy."""
     config = model_server_config_pb2.ModelServerConfig()
     config.model_config_list.config.add(name=name, base_path=str(base_path.absolute()), model_platform=PLATFORM)
     return config
@@ -60,7 +63,7 @@ def _check_platform(model: model_server_config_pb2.ModelConfig) -> None:
 
 
 def base_path(model: model_server_config_pb2.ModelConfig) -> pathlib.Path:
-    """The folder of its versions, given as a path or as file:///path."""
+    """Returns the folder of its versions, given as a path or as file:///path."""
     return pathlib.Path(
         urllib.parse.unquote(urllib.parse.urlsplit(model.base_path).path)
         if model.base_path.startswith("file:")
@@ -69,7 +72,7 @@ def base_path(model: model_server_config_pb2.ModelConfig) -> pathlib.Path:
 
 
 def policy(model: model_server_config_pb2.ModelConfig) -> Policy:
-    """Which versions it serves; the default is the latest one.
+    """Returns which versions it serves; the default is the latest one.
 
     Raises:
         ServingError: `specific` without a version.

@@ -1,4 +1,4 @@
-"""--monitoring_config_file: a text proto that the tensorflow-serving-api package has no class for (contract X1)."""
+"""Reads --monitoring_config_file, a text proto that tensorflow-serving-api has no class for (contract X1)."""
 
 import pathlib
 from typing import Any
@@ -12,7 +12,7 @@ _PACKAGE = "ctrpipe.monitoring"
 
 
 def _message_class() -> Any:
-    """TF Serving's MonitoringConfig, as far as text needs it: names and types of the fields."""
+    """Returns a class like TF Serving's MonitoringConfig, with what reading text needs: names and types of fields."""
     file = descriptor_pb2.FileDescriptorProto(name="ctrpipe/monitoring_config.proto", package=_PACKAGE)
     field = descriptor_pb2.FieldDescriptorProto
     prometheus = file.message_type.add(name="PrometheusConfig")
@@ -32,7 +32,7 @@ def _message_class() -> Any:
 
 
 def metrics_path(file: pathlib.Path | None) -> str | None:
-    """Where the Prometheus page is; None if it is off.
+    """Returns the path of the Prometheus page, None if it is off.
 
     Raises:
         InputError: the file cannot be read, or is no MonitoringConfig.

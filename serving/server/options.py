@@ -19,7 +19,7 @@ _AS_TENSORFLOW_SERVING = "TF Serving's own: nothing to do in a Python server"
 
 
 def _flag(default: Any, help: str, refused: str = "", ignored: str = "") -> Any:
-    """A flag; `refused` and `ignored` say why a value other than the default is an error or only a line in the log."""
+    """Returns a flag; `refused` and `ignored` say why another value than the default is an error or a log line."""
     return dataclasses.field(default=default, metadata={"help": help, "refused": refused, "ignored": ignored})
 
 
@@ -33,7 +33,7 @@ def _busy_poll_micros() -> int:
 
 @dataclasses.dataclass(frozen=True)
 class ServerOptions:
-    """What `ctrpipe serve` was told; a flag has the name and the default that it has at tensorflow_model_server.
+    """The flags of `ctrpipe serve`; each has the name and the default that it has at tensorflow_model_server.
 
     `host` (TF Serving listens on every address), `max_request_bytes` (it has no limit) and `rest_api_busy_poll_micros`
     are ours.
@@ -177,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def parse_flags(flags: Sequence[str]) -> ServerOptions:
-    """`--flag=value` and `--flag value`; a boolean also as `--flag`. An empty path is no path.
+    """Parses `--flag=value` and `--flag value`; a boolean also as `--flag`. An empty path is no path.
 
     Raises:
         InputError: an unknown flag, a value of the wrong type, or one that cannot mean anything here.

@@ -1,4 +1,4 @@
-"""How long a signature takes lately: whether a request may run on the event loop's own thread."""
+"""The latest times of a signature, which say whether a request may run on the event loop's own thread."""
 
 import threading
 
@@ -18,12 +18,12 @@ class Pace:
         self._seconds = self._size = 0.0
 
     def record(self, size: int, seconds: float) -> None:
-        """A request of `size` bytes took so long. A slow one counts at once, and is forgotten little by little."""
+        """Notes the time of a request of `size` bytes. A slow one counts at once, and is forgotten little by little."""
         with self._lock:
             self._runs += 1
             self._seconds = max(seconds, _MEMORY * self._seconds + (1 - _MEMORY) * seconds)
             self._size = _MEMORY * self._size + (1 - _MEMORY) * size if self._runs > 1 else size
 
     def is_short(self, size: int) -> bool:
-        """Whether a request of `size` bytes will most likely take less than SHORT_SECONDS."""
+        """Returns whether a request of `size` bytes will most likely take less than SHORT_SECONDS."""
         return self._runs >= FIRST_RUNS and self._seconds * max(1.0, size / max(self._size, 1.0)) < SHORT_SECONDS

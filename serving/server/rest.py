@@ -44,7 +44,7 @@ _GET = re.compile(rf"/v1/models(?:/(?P<name>[^/:]+))?{_SUFFIX}(?P<metadata>/meta
 
 
 class _TakesLong(Exception):
-    """The request is not one for the event loop's thread."""
+    """Raised where a request would, or might, keep the event loop's thread for long."""
 
 
 class _Route(NamedTuple):
@@ -57,7 +57,7 @@ class _Route(NamedTuple):
 
     @property
     def number(self) -> int | None:
-        """Raises ServingError: above int64, where TF Serving answers without a body (R12)."""
+        """The version as a number. Raises ServingError above int64, where TF Serving answers without a body (R12)."""
         if self.version is None:
             return None
         digits = self.version.lstrip("0") or "0"
@@ -68,16 +68,16 @@ class _Route(NamedTuple):
 
 @functools.lru_cache(1024)
 def _route(method: str, target: str) -> _Route | None:
-    """None is a malformed request (R1-R7, R13)."""
-    found = _POST.fullmatch(target) if method == "POST" else _GET.fullmatch(target) if method == "GET" else None
-    if not found:
+    """Returns what a path names, None for a malformed request (R1-R7, R13)."""
+    match = _POST.fullmatch(target) if method == "POST" else _GET.fullmatch(target) if method == "GET" else None
+    if not match:
         return None
-    name, label = found["name"], found["label"]
+    name, label = match["name"], match["label"]
     return _Route(
         name and urllib.parse.unquote(name),
-        found["version"],
+        match["version"],
         label and urllib.parse.unquote(label),
-        found["method"] if method == "POST" else "metadata" if found["metadata"] else "status",
+        match["method"] if method == "POST" else "metadata" if match["metadata"] else "status",
     )
 
 
@@ -103,14 +103,14 @@ class RestApi:
         self._paces: weakref.WeakKeyDictionary[Any, dict[str, Pace]] = weakref.WeakKeyDictionary()
 
     def server(self) -> uvicorn.Server:
-        """What serves it."""
+        """Returns the HTTP server for these models."""
         limits = Limits(self._options.max_request_bytes, self._timeout)
         threads = self._options.rest_api_num_threads
         busy_poll = self._options.rest_api_busy_poll_micros / 1e6
         return uvicorn_server(HttpServer(self.answer, self._refuse, threads, limits, busy_poll))
 
     def answer(self, request: Request, at_once: bool = False) -> Response | None:
-        """From any thread; raises nothing. `at_once`: None where it would, or might, take long."""
+        """Answers a request, from any thread; raises nothing. `at_once`: returns None where it might take long."""
         try:
             return self._answer(request, at_once)
         except _TakesLong:
@@ -253,7 +253,7 @@ def _metadata(version: ServedVersion) -> bytes:
 
 
 def error_body(message: str | None) -> bytes:
-    """None is a body without a byte."""
+    """Returns the JSON of an error; without a message a body without a byte."""
     return b"" if message is None else _json({"error": message})
 
 
@@ -262,7 +262,7 @@ def _json(value: Any) -> bytes:
 
 
 def _plain(request: Request, limit: int) -> bytes:
-    """The body, decompressed where it is gzip (R11)."""
+    """Returns the body, decompressed where it is gzip (R11)."""
     if b"gzip" not in request.headers.get(b"content-encoding", b"").lower():
         return request.body
     if _plain_size(request.body, limit) > limit:
@@ -278,7 +278,7 @@ def _plain(request: Request, limit: int) -> bytes:
 
 
 def _plain_size(packed: bytes, limit: int) -> int:
-    """How many bytes it becomes, counted up to the limit; 0 where that is too few for the limit to matter.
+    """Returns how many bytes it becomes, counted up to the limit; 0 where they cannot reach the limit.
 
     The C library keeps what a thread has freed: a limit on the decompressed body alone left 64 MiB to each of them.
     """

@@ -50,7 +50,7 @@ def _rest_port(options: ServerOptions) -> int | None:
 
 @contextlib.contextmanager
 def _serving(options: ServerOptions, rest_port: int | None, grpc_port: int | None) -> Iterator[Addresses]:
-    """A server in threads; port 0 = a free one, None = not at all."""
+    """Runs a server in threads; port 0 = a free one, None = not at all."""
     with contextlib.ExitStack() as stack:
         core = ServerCore(options)
         stack.callback(core.stop)
@@ -102,7 +102,7 @@ def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = No
 
 @contextlib.contextmanager
 def _terminating() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does."""
+    """Lets SIGTERM do what Ctrl-C does."""
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
@@ -112,6 +112,6 @@ def _terminating() -> Iterator[None]:
 
 @contextlib.contextmanager
 def running_server(options: ServerOptions) -> Iterator[Addresses]:
-    """A server in threads of this process, on free ports, whatever ports the options name."""
+    """Runs a server in threads of this process, on free ports, whatever ports the options name."""
     with _serving(options, 0, 0) as addresses:
         yield addresses

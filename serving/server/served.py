@@ -1,4 +1,4 @@
-"""One version of a model for the length of a request: what REST, gRPC and the warm-up ask."""
+"""One version of a model for the length of a request, as REST, gRPC and the warm-up ask it."""
 
 import time
 
@@ -6,8 +6,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from serving.loader import Servable
-from serving.server.batching import BatchingServable
+from serving.loader import LoadedServable
 from serving.server.errors import bad_request, from_tensorflow
 
 
@@ -23,7 +22,7 @@ class ServedVersion:
         runtime_seconds: Time spent in TensorFlow so far.
     """
 
-    def __init__(self, name: str, number: int, servable: Servable | BatchingServable):
+    def __init__(self, name: str, number: int, servable: LoadedServable):
         self.name = name
         self.number = number
         self.signatures: dict[str, meta_graph_pb2.SignatureDef] = servable.signatures
@@ -38,7 +37,7 @@ class ServedVersion:
         outputs: list[str] | None = None,
         timeout_seconds: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """The signature's outputs by alias, all of them or those named.
+        """Returns the signature's outputs by alias, all of them or those named.
 
         Raises:
             ServingError: TensorFlow's own code and message.

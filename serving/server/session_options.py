@@ -1,4 +1,4 @@
-"""How the flags set TensorFlow's session: --tensorflow_*_parallelism, --tensorflow_session_config_file and others."""
+"""TensorFlow's session by the flags: --tensorflow_*_parallelism, --tensorflow_session_config_file and others."""
 
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
@@ -11,7 +11,7 @@ _IN_THE_CALLERS_THREAD = -1
 
 
 def session_config(options: ServerOptions) -> config_pb2.ConfigProto:
-    """The session of every version; a flag stands above the file.
+    """Returns the settings of every version's session; a flag stands above the file.
 
     Raises:
         InputError: the file cannot be read, or is no ConfigProto.

@@ -47,13 +47,13 @@ Dtypes = dict[str, tf.DType]
 
 
 class _Unexpected(Exception):
-    """The bulk reader gives up; the careful one says why, or takes it."""
+    """Raised where the bulk reader gives up; the careful one says why, or takes the value."""
 
 
 def parse_predict(
     body: dict[str, Any], dtypes: Dtypes, has_booleans: bool = True
 ) -> tuple[dict[str, np.ndarray], bool]:
-    """The inputs of a predict request, and whether it was in row format.
+    """Returns the inputs of a predict request, and whether it was in row format.
 
     Args:
         body: The request.
@@ -104,7 +104,7 @@ def _rows_in_bulk(instances: list[Any], dtypes: Dtypes, has_booleans: bool) -> d
 
 
 def _bulk(values: list[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
-    """A list of at least one level, whatever the number of its levels."""
+    """Reads a list of one or more levels."""
     shape, level = [len(values)], values
     while level and type(level[0]) is list:
         if set(map(type, level)) != {list}:
@@ -120,7 +120,7 @@ def _bulk(values: list[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
 
 
 def _flat(values: list[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
-    """Scalars as a vector."""
+    """Returns scalars as a vector."""
     if dtype is tf.string:
         return _strings(values)
     if dtype is tf.bool:
@@ -232,7 +232,7 @@ def _columns(inputs: Any, dtypes: Dtypes, has_booleans: bool) -> dict[str, np.nd
 
 
 def to_tensor(value: Any, dtype: tf.DType, has_booleans: bool = True) -> np.ndarray:
-    """One JSON value, a scalar or a list of any number of levels, as a tensor. Raises ServingError (P15-P20)."""
+    """Returns a JSON value, a scalar or a list of any number of levels, as a tensor. Raises ServingError (P15-P20)."""
     if isinstance(value, list):
         try:
             return _bulk(value, dtype, has_booleans)
@@ -253,7 +253,7 @@ def to_tensor(value: Any, dtype: tf.DType, has_booleans: bool = True) -> np.ndar
 
 
 def _shape(value: Any) -> list[int]:
-    """By the first element of each level, as TF Serving takes it."""
+    """Returns the shape by the first element of each level, as TF Serving takes it."""
     shape = []
     while isinstance(value, list):
         shape.append(len(value))
@@ -264,7 +264,7 @@ def _shape(value: Any) -> list[int]:
 
 
 def _leaves(value: Any, dtype: tf.DType, shape: Sequence[int]) -> list[Any]:
-    """All scalars in order, without recursion: a body may be nested very deep."""
+    """Returns all scalars in order, without recursion: a body may be nested very deep."""
     flat: list[Any] = []
     rank = len(shape)
     stack = [iter([value])]
@@ -318,12 +318,12 @@ def _scalar(value: Any, dtype: tf.DType) -> Any:
 
 
 def dtype_name(dtype: tf.DType) -> str:
-    """As C++ prints it: float, double, half, int32."""
-    return types_pb2.DataType.Name(dtype.as_datatype_enum).removeprefix("DT_").lower()
+    """Returns the type's name as C++ prints it: float, double, half, int32."""
+    return str(types_pb2.DataType.Name(dtype.as_datatype_enum)).removeprefix("DT_").lower()
 
 
 def json_type(value: Any) -> str:
-    """The type's name in errors."""
+    """Returns the JSON type's name in errors."""
     if value is None:
         return "Null"
     if isinstance(value, bool):
@@ -342,7 +342,7 @@ def _base64(value: dict[str, Any]) -> bytes:
 
 
 def decode_base64(text: str) -> bytes:
-    """White space is ignored and the padding may be left out, as in Abseil. Raises ServingError (P18)."""
+    """Decodes base64; as in Abseil, white space is ignored and padding optional. Raises ServingError (P18)."""
     bare = "".join(text.split()).rstrip("=")
     padding = "=" * (-len(bare) % 4)
     try:

@@ -11,8 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from common.errors import InputError
-from serving.loader import Servable
-from serving.server.batching import BatchingServable
+from serving.loader import LoadedServable
 from serving.server.errors import ServingError, from_tensorflow
 
 log = logging.getLogger(__name__)
@@ -22,16 +21,19 @@ _STOP_SECONDS = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """Which of the versions found are served (V2): the `latest` highest, all, or those of `specific`."""
+    """Which versions are served (V2): the `latest` highest, all, or those of `specific`."""
 
     latest: int = 1
     all: bool = False
     specific: frozenset[int] = frozenset()
 
-    def wanted(self, found: dict[int, pathlib.Path]) -> dict[int, pathlib.Path]:
+    def wanted(self, present: dict[int, pathlib.Path]) -> dict[int, pathlib.Path]:
+        """Returns those of the versions in the file system that are to be served."""
         if self.specific:
-            return {number: path for number, path in found.items() if number in self.specific}
-        return found if self.all else {number: found[number] for number in sorted(found)[-max(self.latest, 1) :]}
+            return {number: path for number, path in present.items() if number in self.specific}
+        if self.all:
+            return present
+        return {number: present[number] for number in sorted(present)[-max(self.latest, 1) :]}
 
 
 @dataclasses.dataclass
@@ -43,7 +45,7 @@ class Version:
     state: str = "START"
     error_code: str = "OK"
     error_message: str = ""
-    servable: Servable | BatchingServable | None = None
+    servable: LoadedServable | None = None
     wanted: bool = True
     users: int = 0
     tries: int = 0
@@ -51,7 +53,7 @@ class Version:
 
 @dataclasses.dataclass(frozen=True)
 class LoadExecutors:
-    """Where versions load and unload, and how often and after how many seconds a load is tried again (V5)."""
+    """The threads where versions load and unload; how often and after how many seconds a load is retried (V5)."""
 
     load: concurrent.futures.Executor
     unload: concurrent.futures.Executor
@@ -60,25 +62,25 @@ class LoadExecutors:
 
 
 def scan(base_path: pathlib.Path) -> dict[int, pathlib.Path]:
-    """The folders named by a number that fits in 64 bits (V1); of two that name the same number the last one.
+    """Returns the folders named by a number that fits in 64 bits (V1); of two for one number the last one.
 
     Raises:
         OSError: the base path is not there, or cannot be read.
     """
-    found: dict[int, pathlib.Path] = {}
+    folders: dict[int, pathlib.Path] = {}
     for path in sorted(base_path.iterdir()):
         if not re.fullmatch(r"\d+", path.name, re.ASCII) or int(path.name) >= 2**63 or not path.is_dir():
             continue
         number = int(path.name)
-        if number in found:
+        if number in folders:
             log.warning(
                 "Duplicate version directories detected. Version %d will be loaded from %s, %s will be ignored.",
                 number,
                 path.name,
-                found[number].name,
+                folders[number].name,
             )
-        found[number] = path
-    return found
+        folders[number] = path
+    return folders
 
 
 class VersionManager:
@@ -101,7 +103,7 @@ class VersionManager:
         self,
         name: str,
         base_path: pathlib.Path,
-        load: Callable[[int, pathlib.Path], Servable | BatchingServable],
+        load: Callable[[int, pathlib.Path], LoadedServable],
         executors: LoadExecutors,
     ):
         self.name = name
@@ -115,12 +117,12 @@ class VersionManager:
         self._stopped = False
 
     def status(self) -> list[Version]:
-        """All versions seen, highest first (S2)."""
+        """Returns all versions seen, highest first (S2)."""
         with self._lock:
             return [self._versions[number] for number in sorted(self._versions, reverse=True)]
 
     def take(self, number: int | None = None) -> Version | None:
-        """The highest available version, or a given one; None where there is none. Stays loaded until `give_back`."""
+        """Returns the highest available version, or a given one, or None; it stays loaded until `give_back`."""
         with self._lock:
             if number is None:
                 number = max(self._available, default=None)
@@ -130,6 +132,7 @@ class VersionManager:
         return version
 
     def give_back(self, version: Version) -> None:
+        """Ends the use that `take` started."""
         with self._lock:
             version.users -= 1
             if version.users == 0 and version.state == "UNLOADING":
@@ -137,17 +140,17 @@ class VersionManager:
 
     # What is wanted ---------------------------------------------------------------------------------------------------
 
-    def poll(self) -> list[concurrent.futures.Future]:
-        """Looks at the base path once; returns the loads that it began, each of which ends with its first try."""
+    def poll(self) -> list[concurrent.futures.Future[None]]:
+        """Looks at the base path once; returns the loads that it started, each of which ends with its first try."""
         try:
-            found = scan(self.base_path)
+            present = scan(self.base_path)
         except OSError as error:  # a folder out of reach for a while takes no version down
             log.error("Could not find base path %s for servable %s: %s", self.base_path, self.name, error.strerror)
             return []
-        wanted = self.policy.wanted(found)
+        wanted = self.policy.wanted(present)
         if not wanted:
             log.warning("No versions of servable %s found under base path %s", self.name, self.base_path)
-        for number in self.policy.specific - set(found):
+        for number in self.policy.specific - set(present):
             log.warning("Version %d of servable %s was not found in the file system", number, self.name)
         return self._aspire(wanted)
 
@@ -163,7 +166,7 @@ class VersionManager:
         with self._lock:
             self._lock.wait_for(lambda: all(v.servable is None for v in self._versions.values()), _STOP_SECONDS)
 
-    def _aspire(self, wanted: dict[int, pathlib.Path]) -> list[concurrent.futures.Future]:
+    def _aspire(self, wanted: dict[int, pathlib.Path]) -> list[concurrent.futures.Future[None]]:
         with self._lock:
             for number, path in wanted.items():
                 old = self._versions.get(number)
@@ -173,7 +176,7 @@ class VersionManager:
                 version.wanted = number in wanted
             return self._advance()
 
-    def _advance(self) -> list[concurrent.futures.Future]:
+    def _advance(self) -> list[concurrent.futures.Future[None]]:
         """Starts what can be done now; the caller holds the lock."""
         versions = [self._versions[number] for number in sorted(self._versions, reverse=True)]
         wanted = [version for version in versions if version.wanted]

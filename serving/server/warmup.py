@@ -55,7 +55,7 @@ def replay_warmup(version: ServedVersion, path: pathlib.Path, iterations: int = 
 
 
 def read_records(file: pathlib.Path) -> Iterator[prediction_log_pb2.PredictionLog]:
-    """The recorded requests.
+    """Yields the recorded requests.
 
     Raises:
         ServingError: a record cannot be read.

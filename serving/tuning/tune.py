@@ -31,11 +31,11 @@ class Trial:
     rounds: list[list[TrialResult]] = dataclasses.field(default_factory=list)
 
     def median(self, load: int, field: str) -> float:
-        return statistics.median(getattr(results[load], field) for results in self.rounds)
+        return float(statistics.median(getattr(results[load], field) for results in self.rounds))
 
 
 def thread_settings() -> list[Setting]:
-    """TensorFlow's own default comes first."""
+    """Returns settings of threads to try, TensorFlow's own default first."""
     count = cores()
     settings = [Setting(count, count, onednn) for onednn in (True, False)]
     for threads in sorted({1, 2, count}):
@@ -44,7 +44,7 @@ def thread_settings() -> list[Setting]:
 
 
 def batching_settings(best: Setting, loads: list[ClientLoad]) -> list[Setting]:
-    """The best threads, and one thread an operation, with requests joined and large ones split."""
+    """Returns settings with batches to try, for the best threads and for one thread an operation."""
     rows, clients = max(load.rows for load in loads), max(load.clients for load in loads)
     settings = []
     for intra_op in sorted({1, best.intra_op}):
@@ -68,7 +68,7 @@ def tune(
     rounds: int,
     say: Callable[[str], None],
 ) -> list[Trial]:
-    """Measures all settings, each in processes of its own; the best first.
+    """Measures all settings, each in processes of its own; returns them best first.
 
     Raises:
         InputError: the version has recorded no request of the signature.
@@ -82,7 +82,15 @@ def tune(
     return ranked(trials + more, loads)
 
 
-def _measure(trials: list[Trial], version: pathlib.Path, signature: str, loads, seconds, rounds, say) -> None:
+def _measure(
+    trials: list[Trial],
+    version: pathlib.Path,
+    signature: str,
+    loads: list[ClientLoad],
+    seconds: float,
+    rounds: int,
+    say: Callable[[str], None],
+) -> None:
     for number in range(rounds):
         for trial in trials if number % 2 == 0 else trials[::-1]:  # what slows down in time slows all alike
             trial.rounds.append(run_in_new_process(measure, trial.setting, str(version), signature, loads, seconds))
@@ -90,7 +98,7 @@ def _measure(trials: list[Trial], version: pathlib.Path, signature: str, loads, 
 
 
 def ranked(trials: list[Trial], loads: list[ClientLoad]) -> list[Trial]:
-    """By the geometric mean over the loads of rows a second; clients wait for their answers, so this is latency too."""
+    """Sorts trials by the geometric mean over the loads of rows a second; clients wait, so this is latency too."""
     return sorted(trials, key=lambda trial: -score(trial, loads))
 
 
@@ -108,20 +116,20 @@ def describe(setting: Setting) -> str:
 
 
 def flags(setting: Setting, folder: pathlib.Path) -> list[str]:
-    """What `ctrpipe serve` and tensorflow_model_server both take."""
-    found = [
+    """Returns the flags for it, which `ctrpipe serve` and tensorflow_model_server both take."""
+    arguments = [
         f"--tensorflow_intra_op_parallelism={setting.intra_op}",
         f"--tensorflow_inter_op_parallelism={setting.inter_op}",
     ]
     if setting.batching:
-        found += ["--enable_batching", f"--batching_parameters_file={(folder / BATCHING).resolve()}"]
-    return found
+        arguments += ["--enable_batching", f"--batching_parameters_file={(folder / BATCHING).resolve()}"]
+    return arguments
 
 
 def write(
     trials: list[Trial], loads: list[ClientLoad], version: pathlib.Path, signature: str, folder: pathlib.Path
 ) -> None:
-    """Leaves in the folder what starts a server with the best setting, and everything that was measured."""
+    """Writes to the folder what starts a server with the best setting, and everything that was measured."""
     from serving.server.batching_parameters import BatchingParameters, write_parameters
 
     best = trials[0].setting
@@ -145,7 +153,7 @@ def _as_json(trial: Trial) -> dict[str, Any]:
 
 
 def rows_of_table(trials: list[Trial], loads: list[ClientLoad]) -> Iterator[list[str]]:
-    """A setting a row: its name, for each load rows a second (median / 99th percentile), its score over the best."""
+    """Yields for each setting its name, for each load rows/s (median / 99th percentile), its score over the best."""
     best = score(trials[0], loads)
     for trial in trials:
         cells = []

@@ -1,5 +1,5 @@
-"""One setting of the session, measured. Runs in a process of its own: the environment and the pool of intra-op threads
-are a process's, whatever its sessions say."""
+"""Measures one setting of the session, in a process of its own, as the environment and the pool of intra-op threads
+belong to a process, whatever its sessions say."""
 
 import dataclasses
 import os
@@ -13,8 +13,6 @@ import numpy as np
 
 from common.errors import InputError
 from serving.layout import Asset, asset_path
-
-SWITCH_SECONDS = 0.0005  # as in the server: how long a thread keeps the interpreter while others wait
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,15 +66,16 @@ def measure(
     from common.libraries import load_tensorflow
 
     load_tensorflow()
-    sys.setswitchinterval(SWITCH_SECONDS)
     from tensorflow.core.protobuf import config_pb2
 
-    from serving.loader import Servable
+    from serving.loader import LoadedServable, Servable
     from serving.server.batching import BatchingServable, BatchScheduler
     from serving.server.batching_parameters import BatchingParameters
+    from serving.server.core import SWITCH_SECONDS
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     threads = {"intra_op_parallelism_threads": setting.intra_op, "inter_op_parallelism_threads": setting.inter_op}
-    servable: Servable | BatchingServable = Servable(pathlib.Path(version), config=config_pb2.ConfigProto(**threads))
+    servable: LoadedServable = Servable(pathlib.Path(version), config=config_pb2.ConfigProto(**threads))
     if setting.batching:
         parameters = BatchingParameters(**dict(setting.batching))  # type: ignore[arg-type]
         servable = BatchingServable(servable, parameters, BatchScheduler(parameters.num_batch_threads))  # type: ignore[arg-type]
@@ -90,7 +89,7 @@ def measure(
 
 
 def recorded_rows(version: pathlib.Path, signature: str) -> Mapping[str, np.ndarray]:
-    """The rows of all recorded requests of a signature, by input.
+    """Returns the rows of all recorded requests of a signature, by input.
 
     Raises:
         InputError: there are none.
@@ -100,14 +99,14 @@ def recorded_rows(version: pathlib.Path, signature: str) -> Mapping[str, np.ndar
     from serving.server.warmup import read_records
 
     file = asset_path(version, Asset.WARMUP)
-    found: list[dict[str, np.ndarray]] = []
+    recorded: list[dict[str, np.ndarray]] = []
     for record in read_records(file) if file.exists() else []:
         request = record.predict_log.request
         if (request.model_spec.signature_name or "serving_default") == signature and request.inputs:
-            found.append({name: tf.make_ndarray(value) for name, value in request.inputs.items()})
-    if not found:
+            recorded.append({name: tf.make_ndarray(value) for name, value in request.inputs.items()})
+    if not recorded:
         raise InputError(f"{file}: no recorded request of the signature {signature}; ctrpipe run records some")
-    return {name: np.concatenate([inputs[name] for inputs in found]) for name in found[0]}
+    return {name: np.concatenate([inputs[name] for inputs in recorded]) for name in recorded[0]}
 
 
 def _send(call: Callable[[], object], load: ClientLoad, seconds: float) -> TrialResult:
