@@ -25,7 +25,7 @@ from benchmarks.peers.line_process import LineProcess, ProcessError, clean_envir
 from common.progress import announce
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-EQUAL, BFLOAT16 = 1e-6, 5e-3  # how far a probability may be from the baseline's
+EQUAL, BFLOAT16 = 1e-6, 5e-3  # largest difference of a probability from the baseline's
 ONE_THREAD = "intra_op_parallelism_threads: 1 inter_op_parallelism_threads: -1"
 TWO_THREADS = "intra_op_parallelism_threads: 2 inter_op_parallelism_threads: 2"
 CALLERS_THREAD = "inter_op_parallelism_threads: -1"
@@ -201,7 +201,7 @@ def main(
     """
     sizes = positive_numbers("--rows", rows)
     ways = [way for way in (*WAYS, *allocators(malloc)) if only in way.name]
-    if signature == "serving_raw":  # its vocabularies are tables: no variables, and nothing for XLA
+    if signature == "serving_raw":  # its vocabularies are tables, which neither freeze nor compile
         ways = [way for way in ways if way.call not in ("frozen", "xla")]
     share = busy()
     with tempfile.TemporaryDirectory() as folder:

@@ -39,7 +39,7 @@ SEEDS = {"train": 1, "validation": 2, "test": 3}
 TRAINING = Training(
     batch_size=512, epochs=12, learning_rate=0.005, monitor="auc", patience=6, plateau=None, distribution="one_device"
 )
-# Nothing but interactions is to be found, so embeddings start large: near zero a product of three has no gradient.
+# The logs hold interactions only, so embeddings start large: near zero a product of three has no gradient.
 FACTORS = {"embedding_dim": 8, "embedding_stddev": 0.3}
 DEEP = {**FACTORS, "hidden_units": (64, 64)}
 TOKENS = {**DEEP, "embedding_dim": 16, "heads": 2, "key_dim": 8, "value_dim": 8, "ffn_dim": 32}
@@ -86,7 +86,7 @@ class Bound:
         return f">= {self.least:.0%}" if self.least is not None else f"<= {self.most:.0%}"
 
 
-# On pairs all models but LR are "FM and better". LR's share is that of the way from 0.5, else it would be zero always.
+# On pairs every model except LR should reach an FM. LR's share is counted from 0.5: from LR it would always be 0.
 BOUNDS = (
     *(Bound("pairs", name, least=0.7) for name in SETTINGS if name != "lr"),
     Bound("pairs", "lr", most=0.1),

@@ -33,13 +33,13 @@ from transforms.features.packed_files import PackedReader, packed_files
 
 TARGETS = {"stock": 20.0, "fuxictr": 3.0}  # our rows/s over theirs, at TARGET_ROWS or more
 TARGET_ROWS = 1_000_000
-GROWTH_TARGET = 1.2  # time a row of a larger log over that of a smaller, start left out
-SPEED_UP_TARGETS = {2: 1.6, 4: 2.5}  # of so many workers over one, start left out
-START_NOISE = 0.1  # of the smaller log's time: what the start may vary by
+GROWTH_TARGET = 1.2  # time per row of a larger log over that of a smaller one, without the start
+SPEED_UP_TARGETS = {2: 1.6, 4: 2.5}  # by number of workers, over one worker, without the start
+START_NOISE = 0.1  # variation of the start, as a share of the smaller log's time
 LOSS_TARGET = 0.2  # share of the rows/s that malformed rows may cost
 ROWS_COMPARED = 10_000
-# A run of so many rows goes first and does not count: gigabytes of libraries come from the disk or from memory, as the
-# side before has left it, which made the same run take 11 s or 44 s.
+# A run of this many rows goes first and does not count, so that all libraries are in the page cache: without it the
+# same run took 11 s or 44 s.
 LIBRARY_ROWS = 1000
 MIB = 2**20
 

@@ -43,12 +43,12 @@ IDS, NUMBERS = ("Clothing ID", "Division Name", "Department Name", "Class Name")
 SPLIT = {"by": "order", "validation": 0.1, "test": 0.2}
 TEXT_LENGTH = 160
 
-# The features' MLP is one of seconds; the text's training decides, and costs all the time.
+# Features train in seconds; the text takes nearly all the time and decides the result.
 FEATURES = {"batch_size": 128, "epochs": 20, "learning_rate": 1e-3, "evaluations_per_epoch": 1, "patience": 3}
 FEATURES |= {"warmup_steps": 0}
 TEXT = {"batch_size": 32, "epochs": 2, "learning_rate": 1e-4, "evaluations_per_epoch": 2, "patience": 2}
 TEXT |= {"warmup_steps": 80}
-# What is new learns faster than the encoder, which comes from a checkpoint.
+# New layers learn faster than the encoder, which comes from a checkpoint.
 JOINT = {"batch_size": 32, "epochs": 1, "learning_rate": 1e-3, "evaluations_per_epoch": 2, "patience": 2}
 JOINT |= {"warmup_steps": 40, "encoder_rate": 0.05}
 COMMON = {"monitor": "auc", "gradient_clip_norm": 1.0, "bucket_by_length": True, "distribution": "one_device"}

@@ -174,7 +174,7 @@ def report_of(
     for workers, theirs in bulk.items():
         ratios = [mine.rows_per_s / theirs.rows_per_s for mine in pairs]
         cpu = [theirs.cpu_us_per_row / mine.cpu_us_per_row for mine in pairs]
-        # One process is what TFX starts, unless Beam is told otherwise.
+        # TFX starts one process unless Beam's options say otherwise.
         target = TARGETS["bulk_inferrer"] if workers == 1 else None
         claims.append(claim("bulk_inferrer", ratios, cpu, target) | {"workers": workers})
     return {

@@ -29,7 +29,7 @@ from benchmarks.train import steps_for
 from common.progress import announce
 from models.feature_map import MAX_IDS
 
-MODEL = "mlp"  # one table and nothing else that grows with it
+MODEL = "mlp"  # one table, and nothing else grows with its rows
 TARGET_ROWS = 1_000_000_000
 WARM_UP = 3
 MIB = 2**20

@@ -28,7 +28,7 @@ from common.progress import announce
 
 TARGET = 1.3  # of the step on the large table over the step on the small one, ids by Zipf's law
 DENSE = "adam"
-BATCHES = 64  # enough different ones for their rows of a large table to be more than a cache holds
+BATCHES = 64  # enough that the rows they touch in a large table exceed a cache
 WARM_UP = 5
 # As in a run's configuration: what a step does to the whole table is part of its cost.
 CLIP_NORM, L2 = 5.0, 1e-6

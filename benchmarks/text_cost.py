@@ -24,7 +24,7 @@ from serving.latency.papers import batch_seconds
 
 MODELS = ("text_only", "shallow_interaction_1", "shallow_interaction_n", "bert4ctr", "numbert")
 LENGTH, WORDS = 64, 30522
-# What the ratios are for: BERT4CTR over Shallow-N at most 1.05, NumBERT over BERT4CTR at least 4 and 7.
+# Targets: BERT4CTR over Shallow-N at most 1.05, NumBERT over BERT4CTR at least 4 and 7.
 TARGETS = {57: 4.0, 90: 7.0}
 SHALLOW_TARGET = 1.05
 

@@ -20,8 +20,8 @@ MARK = "CTRPIPE_MEASURED"
 PROC = pathlib.Path("/proc")
 TICKS = os.sysconf("SC_CLK_TCK")
 INTERVAL = 0.1
-# The kernel walks all pages of a process to count the shared ones, and stops it from mapping new ones meanwhile:
-# looking ten times a second took most of a core from what is measured.
+# The kernel walks all pages of a process to count the shared ones, and blocks new mappings meanwhile: ten reads a
+# second took most of a core from the measured command.
 LOOKS_PER_MEMORY = 5
 LAST_WORDS = 2000
 
@@ -66,7 +66,7 @@ def run(name: str, command: Sequence[str | pathlib.Path], **environment: str) ->
                 code = process.wait()
                 seconds = time.perf_counter() - start
         finally:
-            for number in marked(mark):  # those that the command has left, all of them where we are interrupted
+            for number in marked(mark):  # what the command left behind; after an interrupt, all its processes
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
             process.wait()

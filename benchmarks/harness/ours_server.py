@@ -144,7 +144,7 @@ class Server:
 
         job = self.prepared(request)
         job.run(1)
-        gc.collect()  # of the model before
+        gc.collect()  # frees the previous model
         analysis = job.learner.compiled_step(job.batches[0]).memory_analysis()
         live: collections.Counter = collections.Counter()
         for array in jax.live_arrays():

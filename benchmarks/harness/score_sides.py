@@ -15,8 +15,8 @@ from common.libraries import load_tensorflow
 
 PATH = click.Path(path_type=pathlib.Path)
 BATCHES = (1024, 2048, 4096, 8192)
-PACKED_ROWS = 1 << 17  # different ones, of the log's beginning
-LIKELY = 2  # of the fastest ways to call the model, as many are measured on all rows
+PACKED_ROWS = 1 << 17  # distinct rows, from the start of the log
+LIKELY = 2  # this many of the fastest ways to call the model are measured on all rows
 
 
 @click.group()

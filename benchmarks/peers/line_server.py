@@ -26,5 +26,5 @@ def serve_lines(start: Callable[[], Answer]) -> None:
         except Exception as error:  # one bad request should not end the process
             traceback.print_exc()
             reply = {"error": f"{type(error).__name__}: {error}"}
-        # A line of its own: a thread of a peer may have written half a line to stdout before it was turned away.
+        # Starts a new line: a thread of a peer may have written half a line to stdout before it was redirected.
         print("\n" + json.dumps(reply), file=replies)

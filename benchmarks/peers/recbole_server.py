@@ -106,7 +106,7 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
     return Built(
         module=model,
         inputs=inputs,
-        # `calculate_loss` is the same with regularisation, whose norms it computes even at weight zero.
+        # Not `calculate_loss`: it computes the norms of its regularisation even at weight zero.
         loss=lambda batch: model.loss(model(batch), batch[LABEL]),
         logits=model,
         weights=weights_of(name, model) if name in WITH_FORWARD else None,
