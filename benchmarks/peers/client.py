@@ -43,7 +43,7 @@ class Peer(LineProcess):
         self.python = python or ENVIRONMENTS / name / "bin" / "python"
         if not self.python.exists():
             raise PeerError(f"The environment of {name} is missing: {self.python}. Run `make peers`.")
-        # A peer that looks for a newer version of itself on import fails at once behind this proxy, in place of waiting.
+        # A peer that looks for a newer version of itself on import fails at once behind this proxy.
         proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
         more = {"PYTHONPATH": str(packages)} if packages else {}
         super().__init__(name, [self.python, FOLDER / f"{name}_server.py"], clean_environment(**proxies, **more))

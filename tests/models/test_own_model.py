@@ -103,3 +103,21 @@ def test_an_own_model_is_trained_exported_and_served(own, tmp_path):
     finally:
         servable.close()
     np.testing.assert_array_equal(click_rate, [0.5, 0.5])  # of the logit 0
+
+
+def test_a_changed_source_is_another_training(own, tmp_path):
+    from pipeline.config import Model, RunConfig
+    from pipeline.run_inputs import RunInputs
+
+    values = {"name": "own", "data": {"columns": ["label", "I1"], "labels": {"ctr": "label"}}}
+    features = [{"columns": ["I1"], "kind": "numeric", "transform": "log_bucketize"}]
+    config = RunConfig.model_validate({**values, "features": features, "model": {"name": "lr"}})
+    inputs = RunInputs((), "data", tmp_path, "")
+
+    def fingerprints() -> list[str]:
+        return [inputs.training_fingerprint(config, Model(name=name)) for name in (f"{own}:Sum", "lr")]
+
+    (before, lr), source = fingerprints(), tmp_path / f"{own}.py"
+    source.write_text(source.read_text().replace("self.factor *", "2 * self.factor *"))
+    after, still_lr = fingerprints()
+    assert after != before and still_lr == lr
