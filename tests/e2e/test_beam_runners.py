@@ -80,7 +80,7 @@ def dask():
             client.close()
 
 
-@pytest.fixture(params=("dask", *PORTABLE))
+@pytest.fixture(params=("dask", "PortableRunner", *(pytest.param(name, marks=pytest.mark.large) for name in CLUSTERS)))
 def workers(request, tmp_path) -> Workers:
     if request.param == "dask":
         return Workers(beam_args=request.getfixturevalue("dask"), scratch=tmp_path)
