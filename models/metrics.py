@@ -17,10 +17,16 @@ def auc(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
     positives, negatives = int(positive.sum()), int((~positive).sum())
     if not positives or not negatives:
         return None
-    _, inverse, counts = np.unique(np.asarray(probabilities), return_inverse=True, return_counts=True)
+    return float(
+        (ranks(np.asarray(probabilities))[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives)
+    )
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Returns the rank of each value, float64 `[N]` from 1; equal values have the mean of their ranks."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    rank = (last - (counts - 1) / 2)[inverse.reshape(-1)]
-    return float((rank[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    return (last - (counts - 1) / 2)[inverse.reshape(-1)]
 
 
 def auc_of_counts(clicks: np.ndarray, others: np.ndarray) -> float:

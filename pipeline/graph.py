@@ -25,7 +25,6 @@ from pipeline.components.log_trainer import LogTrainer
 from pipeline.components.log_transform import LogTransform
 from pipeline.components.serving_check import ServingCheck
 from pipeline.config import Model, RunConfig
-from pipeline.evaluation.scored_rows import rows_of
 from pipeline.fingerprints import fingerprint
 from pipeline.run_inputs import RunInputs
 from transforms.log.schema import raw_schema
@@ -135,7 +134,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
         spec=config.log_spec.model_dump_json(),
         gates=config.gates.model_dump_json(),
         settings=config.evaluation.model_dump_json(),
-        rows=rows_of(inputs.data_fingerprint, config),
+        rows=inputs.test_rows(config),
         workers=_workers(config, output),
         code_version=_code_of(GatedEvaluator),
         **baseline,

@@ -32,6 +32,11 @@ class RunInputs:
         parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.checkpoints)
         return fingerprint(*parts, stage_version(*TRAINING), *filter(None, [source_of(model.name)]))
 
+    def test_rows(self, config: RunConfig) -> str:
+        """Returns the name of the test rows: the same for runs on the same files, split alike."""
+        split = config.data.split
+        return fingerprint(self.data_fingerprint, split, config.seed if split.by == "hash" else 0)
+
     def transform_version(self, config: RunConfig) -> str:
         """Returns the same for two runs whose code, and whose tokenizer, transform alike."""
         code = stage_version("pipeline.components.log_transform")

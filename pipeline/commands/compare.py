@@ -44,13 +44,17 @@ def compare(
     from pipeline.compare.models import compare as compare_models
     from pipeline.compare.show import print_comparison, write_comparison
     from pipeline.compare.sources import read_sources
-    from pipeline.config import load_config
 
     if len(models) < 2:
         raise InputError("give two models or more: ctrpipe compare runs/a runs/b")
-    scored = read_sources(models, load_config(config) if config else None)
-    found = compare_models(scored, task, shards, resamples, now_and_then())
-    print_comparison(found)
+    log = None
+    if config:
+        from pipeline.config import load_config
+
+        log = load_config(config)
+    scored = read_sources(models, log)
+    comparison = compare_models(scored, task, shards, resamples, now_and_then())
+    print_comparison(comparison)
     if output:
-        picture = write_comparison(found, output)
+        picture = write_comparison(comparison, output)
         click.echo(f"Written: {output}, {picture}")

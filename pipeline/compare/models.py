@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from common.errors import InputError
 from models import metrics
@@ -98,10 +97,12 @@ def _slices(scored: Sequence[ScoredRows]) -> list[tuple[str, np.ndarray | slice]
 
 
 def _by_value(column: str, values: pa.ChunkedArray) -> list[tuple[str, np.ndarray]]:
-    """The rows of each of the most frequent values, most frequent first."""
-    counts = sorted((-row["counts"].as_py(), row["values"].as_py()) for row in pc.value_counts(values))
-    texts = [text for _, text in counts[:MAX_SLICE_VALUES]]
-    return [(f"{column} = {text}", np.flatnonzero(pc.equal(values, text).to_numpy())) for text in texts]
+    """Returns the rows of each of the most frequent values, most frequent first."""
+    encoded = values.combine_chunks().dictionary_encode()
+    texts, codes = encoded.dictionary.to_pylist(), np.from_dlpack(encoded.indices)
+    counts = np.bincount(codes, minlength=len(texts))
+    order = sorted((code for code in range(len(texts)) if counts[code]), key=lambda code: (-counts[code], texts[code]))
+    return [(f"{column} = {texts[code]}", np.flatnonzero(codes == code)) for code in order[:MAX_SLICE_VALUES]]
 
 
 def _compare_slice(

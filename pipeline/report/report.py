@@ -7,17 +7,16 @@ import pathlib
 from typing import Any
 
 import jinja2
-import matplotlib
+import matplotlib.figure
 import numpy as np
 import pyarrow.parquet
 
 from common.errors import InputError, one_line
 from common.files import write_text
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+from pipeline.evaluation.scored_rows import as_numpy, read_table
 
 CALIBRATION_BINS = 20
+PLOTTED = ["label", "probability", "baseline_probability"]
 
 
 def write_report(directory: pathlib.Path) -> pathlib.Path:
@@ -94,8 +93,8 @@ def _plots(predictions: bytes, history: dict[str, Any]) -> dict[str, str]:
     plots: dict[str, str] = {}
     if history["evaluations"]:
         plots["Training curves"] = _draw(lambda axes: _draw_history(axes, history), 2)
-    table = pyarrow.parquet.read_table(pyarrow.BufferReader(predictions))
-    columns = {name: table[name].to_numpy() for name in table.column_names}
+    table = read_table(pyarrow.BufferReader(predictions), PLOTTED)
+    columns = {name: as_numpy(table[name]) for name in table.column_names}
     if 0 < columns["label"].sum() < len(columns["label"]):
         plots["ROC"] = _draw(lambda axes: _draw_roc(axes[0], columns), 1)
     plots["Calibration"] = _draw(lambda axes: _draw_calibration(axes[0], columns), 1)
@@ -104,12 +103,12 @@ def _plots(predictions: bytes, history: dict[str, Any]) -> dict[str, str]:
 
 
 def _draw(paint: Any, panels: int) -> str:
-    figure, axes = plt.subplots(1, panels, figsize=(4.6 * panels, 3.4), squeeze=False)
-    paint(axes[0])
-    figure.tight_layout()
+    # Without pyplot, and with margins that need no trial drawing: each takes a tenth of a second.
+    figure = matplotlib.figure.Figure(figsize=(4.6 * panels, 3.4))
+    margins = {"left": 0.15 / panels, "right": 1 - 0.03 / panels, "bottom": 0.15, "top": 0.96, "wspace": 0.25}
+    paint(figure.subplots(1, panels, squeeze=False, gridspec_kw=margins)[0])
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    plt.close(figure)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
@@ -131,12 +130,27 @@ def _models(columns: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
     return [(label, columns[name]) for label, name in names if name in columns]
 
 
-def _draw_roc(axis: Any, columns: dict[str, np.ndarray]) -> None:
-    from sklearn.metrics import roc_curve
+def roc_curve(labels: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the false and the true positive rates, `[P]` each, at every score where the curve bends.
 
+    As scikit-learn's, whose import takes longer than the whole report.
+
+    Args:
+        labels: 0 or 1, `[N]`, of both classes.
+        scores: The higher, the more likely a click, `[N]`.
+    """
+    order = np.argsort(-scores, kind="stable")
+    last_of_score = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    clicks = np.cumsum(labels[order] > 0.5)[last_of_score]
+    others = 1 + last_of_score - clicks
+    bends = np.ones(len(clicks), bool)
+    bends[1:-1] = (np.diff(clicks, 2) != 0) | (np.diff(others, 2) != 0)
+    return np.append(0, others[bends] / others[-1]), np.append(0, clicks[bends] / clicks[-1])
+
+
+def _draw_roc(axis: Any, columns: dict[str, np.ndarray]) -> None:
     for name, probability in _models(columns):
-        false_positive, true_positive, _ = roc_curve(columns["label"], probability)
-        axis.plot(false_positive, true_positive, label=name)
+        axis.plot(*roc_curve(columns["label"], probability), label=name)
     axis.plot([0, 1], [0, 1], color="gray", linestyle=":")
     axis.set(xlabel="false positive rate", ylabel="true positive rate")
     axis.legend()

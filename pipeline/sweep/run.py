@@ -15,7 +15,7 @@ from common.libraries import load_tensorflow
 from common.progress import announce
 from pipeline.code_version import stage_version
 from pipeline.config import RunConfig
-from pipeline.evaluation.scored_rows import ScoredRows, rows_of, write_scored
+from pipeline.evaluation.scored_rows import ScoredRows, write_scored
 from pipeline.evaluation.tail import tail_rows
 from pipeline.fingerprints import fingerprint
 from pipeline.run import transform
@@ -117,7 +117,7 @@ def _row_costs(plan: Plan, log: TransformedLog, output: pathlib.Path) -> dict[st
 
 def describe_test(config: RunConfig, log: TransformedLog) -> ScoredRows:
     """Returns the test rows before any model has answered to them: which they are, and which of them are rare."""
-    scored = ScoredRows(rows_of(log.inputs.data_fingerprint, config), {}, {})
+    scored = ScoredRows(log.inputs.test_rows(config), {}, {})
     rare = config.evaluation.tail
     if rare is None:
         return scored

@@ -13,7 +13,10 @@ from common.errors import InputError, causes
 from common.exit_codes import BLOCKED, INTERRUPTED
 from common.interrupt import interrupts_kept
 from pipeline.cli import COMMANDS, main
+from pipeline.evaluation.scored_rows import write_scored
 from tests.e2e.small_run import ROOT, call, one_line
+from tests.pipeline.test_compare import scored
+from tests.pipeline.test_report import run_left
 
 CONTEXT = click.Context(main)
 # What a command imports when it is called, and not to show its help or to refuse wrong usage.
@@ -48,6 +51,15 @@ def test_the_commands_are_these():
 def test_help_imports_no_library_that_only_work_needs(arguments):
     code, modules = modules_of(*arguments)
     assert code == 0 and modules.isdisjoint(HEAVY)
+
+
+def test_comparing_and_reporting_load_no_library_that_they_do_without(tmp_path):
+    slow = {"pandas", "pydantic", "scipy.stats", "sklearn", "matplotlib.pyplot", "tensorflow", "keras", "tfx"}
+    for name, noise in (("a", 0.4), ("b", 0.05)):
+        write_scored(run_left(tmp_path / name) / "report_data" / "predictions.parquet", scored(noise=noise))
+    for arguments in (["report", tmp_path / "a"], ["compare", tmp_path / "a", tmp_path / "b", "--resamples", 5]):
+        code, modules = modules_of(*arguments)
+        assert code == 0 and modules.isdisjoint(slow), arguments
 
 
 def test_a_command_is_imported_when_it_is_called():

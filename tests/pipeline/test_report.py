@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import sklearn.metrics
 
 from common.errors import InputError
-from pipeline.report.report import write_report
+from pipeline.report.report import roc_curve, write_report
 from tests.e2e.small_run import call, one_line
 
 HOSTILE = ["<script>alert(1)</script>", "{{ x }}", "{% raw %}", '"><img src=http://evil/>', "é ☃ \u202e", "a&b", "'"]
@@ -117,6 +118,14 @@ def test_values_and_metrics_that_there_are_not_are_a_dash(tmp_path):
     assert cells[:7] == ["none", "-", "-", "-", "-", "-", "1"]
     row = page.texts.index("C9 (baseline)")
     assert page.texts[row : row + 7] == ["C9 (baseline)", "-", "0.5000", "-", "1.0100", "0.0200", "4,000"]
+
+
+def test_the_roc_curve_is_scikit_learns():
+    random = np.random.default_rng(1)
+    labels = (random.random(300) < 0.3).astype(np.float32)
+    for scores in (random.random(300), random.random(300).round(1), np.zeros(300)):
+        false_positive, true_positive, _ = sklearn.metrics.roc_curve(labels, scores)
+        np.testing.assert_allclose(roc_curve(labels, scores), [false_positive, true_positive], rtol=1e-15)
 
 
 def test_one_class_on_the_test_rows_has_no_roc(tmp_path):
