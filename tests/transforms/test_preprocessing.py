@@ -14,7 +14,7 @@ from tensorflow_transform.analyzers import sanitized_vocab_filename
 from common.processes import Workers
 from models.feature_map import RESERVED_IDS
 from transforms.features.learned import vocabulary_name
-from transforms.features.pack_rows import pack_rows
+from transforms.features.pack_rows import PackedValues, pack_rows
 from transforms.features.preprocessing import (
     MISSING,
     UNKNOWN,
@@ -364,3 +364,23 @@ def test_the_graph_sees_each_different_value_of_a_column_once():
     assert packed["ids"].tolist() == [[5, 1], [-1, 3], [5, 0], [7, 1]] * 100
     assert packed["label"].tolist() == [[0], [1], [1], [0]] * 100
     assert seen["n"][:2] == [5, 7] and seen["c"] == [b"a", b"bcd", b""]
+
+
+@pytest.mark.parametrize("as_dictionaries", [True, False])
+def test_any_rows_of_several_chunks_are_laid_out(analyzed, monkeypatch, as_dictionaries):
+    monkeypatch.setattr("transforms.features.pack_rows.GRAPH_ROWS", 10)
+    rows, folder = analyzed
+    run = load_graph(folder / "graph")
+    expected = run(rows)
+    # Each chunk of the payload may have a dictionary of its own.
+    batches = list(read_payload(payload_files(folder), batch_rows=100, as_dictionaries=as_dictionaries))
+    labels = {name: np.zeros(10, np.float32) for name in SPEC.label_columns}
+
+    def graph(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        count = len(next(iter(columns.values())))
+        return run(columns | {name: values[:count] for name, values in labels.items()})
+
+    packed = PackedValues(pa.Table.from_batches(batches), SPEC, graph).rows(150, 333)
+    assert packed.keys() == expected.keys() - {"label"}
+    for name, values in packed.items():
+        np.testing.assert_array_equal(values, expected[name][150:333], name)

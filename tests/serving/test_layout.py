@@ -1,0 +1,63 @@
+"""Where versions and their files lie, and the golden rows that travel with them."""
+
+import numpy as np
+import pytest
+
+from common.errors import InputError
+from serving.assets import GoldenRows, read_log_spec
+from serving.layout import Asset, asset_path, find_version, make_assets_folder, model_files, newest_version, versions
+
+
+def make(base, *names):
+    for name in names:
+        (base / name).mkdir(parents=True)
+        (base / name / "saved_model.pb").touch()
+    return base
+
+
+def test_versions_are_folders_named_by_integers_in_the_order_of_their_numbers(tmp_path):
+    base = make(tmp_path / "ctr", "10", "9", "v11", ".12")
+    (base / "13").touch()
+    assert [path.name for path in versions(base)] == ["9", "10"]
+    assert newest_version(base) == base / "10" == find_version(base) == find_version(base / "10")
+
+
+def test_a_folder_without_a_version_is_one_line(tmp_path):
+    assert versions(tmp_path / "absent") == [] and newest_version(tmp_path) is None
+    with pytest.raises(InputError, match="no model version here"):
+        find_version(tmp_path)
+
+
+def test_tf_serving_finds_the_files_that_it_knows(tmp_path):
+    assert asset_path(tmp_path, Asset.WARMUP) == tmp_path / "assets.extra" / "tf_serving_warmup_requests"
+    assert asset_path(tmp_path, Asset.MLMD_UUID) == tmp_path / "assets.extra" / "mlmd_uuid"
+
+
+def test_a_version_is_its_graph_its_weights_and_what_travels_with_it(tmp_path):
+    version = make(tmp_path, "1") / "1"
+    make_assets_folder(version)
+    asset_path(version, Asset.LOG_SPEC).write_text("{")
+    (version / "variables").mkdir()
+    (version / "variables" / "variables.index").touch()
+    (version / "variables" / "variables.data-00000-of-00001").touch()
+    names = ["saved_model.pb", "variables.data-00000-of-00001", "variables.index", "log_spec.json"]
+    assert [path.name for path in model_files(version)] == names
+    with pytest.raises(InputError, match="damaged; push the model again"):
+        read_log_spec(version)
+    asset_path(version, Asset.LOG_SPEC).unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        read_log_spec(version)
+
+
+@pytest.mark.parametrize("candidates", [None, np.float32([[0.25], [0.5]])])
+def test_golden_rows_come_back_as_they_were(tmp_path, candidates):
+    raw = {"price": np.float32([1.5, np.nan]), "site": np.array([b"\xc3\xa9", b""], object)}
+    golden = GoldenRows(raw, {"ids": np.int32([[1, 2], [3, 4]])}, np.float32([[0.125], [0.75]]), candidates, 0.05)
+    golden.save(tmp_path / "golden.npz")
+    read = GoldenRows.load(tmp_path / "golden.npz")
+    assert {name: values.dtype for name, values in read.raw.items()} == {"price": np.float32, "site": object}
+    np.testing.assert_array_equal(read.raw["price"], raw["price"])
+    assert read.raw["site"].tolist() == [b"\xc3\xa9", b""] and read.tolerance == 0.05
+    np.testing.assert_array_equal(read.packed["ids"], [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(read.probabilities, golden.probabilities)
+    assert read.candidates is None if candidates is None else (read.candidates == candidates).all()
