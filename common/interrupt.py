@@ -16,9 +16,8 @@ from common.errors import causes
 
 AGAIN_AFTER = 0.5  # seconds
 _ROOT = pathlib.Path(__file__).parents[1]
-_OWN = tuple(
-    f"{_ROOT / package}{os.sep}" for package in ("common", "models", "pipeline", "serving", "transforms", "benchmarks")
-)
+_ROOMS = ("common", "models", "transforms", "serving", "pipeline", "benchmarks", "ctrpipe")
+_OWN = tuple(f"{_ROOT / room}{os.sep}" for room in _ROOMS)
 _TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 

@@ -85,6 +85,24 @@ def test_hash_split_covers_every_row_once_and_follows_the_seed(tmp_path):
     assert [numbers(tmp_path, name) for name in SPLITS] != parts
 
 
+def drawn(*numbers: int) -> float:
+    """SplitMix64 of the numbers in turn, in whole numbers of Python; in [0, 1)."""
+    golden, mask, state = 0x9E3779B97F4A7C15, (1 << 64) - 1, 0
+    for number in numbers:
+        state = (state + (number + 1) * golden) & mask
+        state = ((state ^ state >> 30) * 0xBF58476D1CE4E5B9) & mask
+        state = ((state ^ state >> 27) * 0x94D049BB133111EB) & mask
+        state ^= state >> 31
+    return (state >> 11) / 2**53
+
+
+def test_a_hash_split_draws_by_the_seed_and_the_line_from_0(tmp_path):
+    run(tmp_path, lines(300), spec(split={"by": "hash", "validation": 0.2, "test": 0.3}), seed=5)
+    places = [int(drawn(5, 0, row) >= 0.5) + int(drawn(5, 0, row) >= 0.7) for row in range(300)]
+    for place, name in enumerate(SPLITS):
+        assert numbers(tmp_path, name) == [row for row in range(300) if places[row] == place]
+
+
 def test_hash_split_draws_for_each_row_alone(tmp_path, monkeypatch):
     """What a row draws follows from its file and line: not from how the log was cut, nor from malformed rows before."""
     log = spec(split={"by": "hash"}, max_bad_row_rate=0.1)
@@ -211,6 +229,19 @@ def test_a_parquet_log_is_read_by_row_groups(tmp_path):
     result = run_files(tmp_path, [tmp_path / "log.parquet"], log)
     assert result.rows == {"train": 800, "validation": 100, "test": 100}
     assert sum((numbers(tmp_path, name) for name in SPLITS), []) == list(range(1000))
+
+
+def test_a_row_of_parquet_has_its_number_from_1_for_a_line(tmp_path):
+    log = spec(format="parquet", columns=[])
+    numbers = [float(row) for row in range(100)]
+    numbers[40] = numbers[95] = float("inf")
+    columns = {"label": [row % 2 for row in range(100)], "n": numbers, "c": ["a"] * 100, "hour": ["14102100"] * 100}
+    pa.parquet.write_table(pa.table(columns), tmp_path / "log.parquet", row_group_size=30)
+    with pytest.raises(
+        InputError, match="2 of 100 rows are malformed, .* the first is row 41: n: 'inf' is not a number"
+    ):
+        run_files(tmp_path, [tmp_path / "log.parquet"], log)
+    assert [letter["line"] for letter in letters(tmp_path)] == [41, 96]
 
 
 def test_malformed_rows_go_to_the_dead_letters(tmp_path):

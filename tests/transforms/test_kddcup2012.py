@@ -3,6 +3,7 @@ import importlib
 import json
 import pathlib
 import shutil
+import zlib
 from collections import Counter
 
 import numpy as np
@@ -512,3 +513,18 @@ def test_a_lookup_finds_what_is_there(tmp_path, bits):
 @pytest.mark.parametrize(("size", "bits"), [(1, 0), (100, 0), (101, 1), (200, 1), (3000, 5)])
 def test_a_bucket_is_not_larger_than_asked(size, bits):
     assert bits_for(size, 100) == bits and size / 2**bits <= 100
+
+
+def split_mix(number: int) -> int:
+    """SplitMix64 in whole numbers of Python."""
+    mask = (1 << 64) - 1
+    state = (number + 0x9E3779B97F4A7C15) & mask
+    state = ((state ^ state >> 30) * 0xBF58476D1CE4E5B9) & mask
+    state = ((state ^ state >> 27) * 0x94D049BB133111EB) & mask
+    return state ^ state >> 31
+
+
+def test_a_line_draws_by_its_number_from_0_and_the_purpose():
+    key = split_mix(4 ^ zlib.crc32(b"fold") << 32)
+    expected = [(split_mix((split_mix(line - 1) + key) % 2**64) >> 11) / 2**53 for line in (1, 2, 1000)]
+    assert _draws(4, "fold", np.array([1, 2, 1000])).tolist() == expected
