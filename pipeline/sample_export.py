@@ -1,4 +1,7 @@
-"""A servable of any model on a generated log, in seconds: for benchmarks and trials of serving, not for its AUC."""
+"""A servable of any model on a generated log, in seconds: for benchmarks and trials of serving, not for its AUC.
+
+TensorFlow is imported inside a function: a model that does not exist is refused before.
+"""
 
 import dataclasses
 import json
@@ -6,13 +9,19 @@ import pathlib
 import shutil
 from typing import Any
 
+import numpy as np
+
 from common.errors import InputError, one_line
 from common.files import atomic_folder, write_json
 from common.processes import Workers
-from models.registry import check_hyperparameters
+from models.registry import check_hyperparameters, model_class
 from pipeline.config import Model, Training
+from serving.layout import Asset
+from transforms.features.transform import analyze, transform
+from transforms.generate import generate
 from transforms.log.ingest import SPLITS, ingest
 from transforms.log.payload import payload_files
+from transforms.log.readers import LogReader
 from transforms.log.spec import LogSpec
 
 ROWS, SEED = 20_000, 1
@@ -65,18 +74,15 @@ def make_export(
     """
     options = _hyperparameters(model, hyperparameters)
     prepared = _prepare(folder, rows, seed)
-    import numpy as np
     import tensorflow_transform as tft
 
     from pipeline.training.data import packed_batches
     from pipeline.training.tensorflow_learner import make_learner
     from serving.export import export
-    from serving.layout import Asset
     from transforms.features.preprocessing import feature_map
-    from transforms.log.readers import LogReader
 
-    transform = tft.TFTransformOutput(str(prepared.graph))
-    fields = feature_map(CRITEO, transform)
+    graph = tft.TFTransformOutput(str(prepared.graph))
+    fields = feature_map(CRITEO, graph)
     training = Training(batch_size=256, distribution="one_device")
     learner = make_learner(Model(name=model, **options), training, fields, seed)
     packed = [str(prepared.packed / "train" / "*")]
@@ -87,13 +93,11 @@ def make_export(
     first = next(LogReader(CRITEO).read(str(prepared.log))).rows.slice(0, 10)
     extra = {Asset.TRAINING: json.dumps({"model": {"name": model, **options}}, indent=1)}
     with atomic_folder(version) as unfinished:
-        export(learner.network, transform, CRITEO, fields, first, unfinished, extra)
+        export(learner.network, graph, CRITEO, fields, first, unfinished, extra)
     return version
 
 
 def _hyperparameters(model: str, given: dict[str, Any]) -> dict[str, Any]:
-    from models.registry import model_class
-
     try:
         known = model_class(model).options()
         shape = {} if model in TOKEN_MODELS else SHAPE
@@ -111,9 +115,6 @@ def _prepare(folder: pathlib.Path, rows: int, seed: int) -> _Prepared:
     note = folder / PREPARED
     if note.exists() and json.loads(note.read_text()) == made_from:
         return prepared
-    from transforms.features.transform import analyze, transform
-    from transforms.generate import generate
-
     folder.mkdir(parents=True, exist_ok=True)
     note.unlink(missing_ok=True)
     generate("criteo", rows, seed, prepared.log)

@@ -238,7 +238,7 @@ def _shares_of_values(values: Any, others: Any) -> list[tuple[str, float, float]
 
 
 def _shares_of_bins(values: Any, others: Any) -> list[tuple[str, float, float]]:
-    """Yields ranges that hold about a tenth of the other log's numbers each, and what lies below and above them."""
+    """Returns ranges with about a tenth of the other log's numbers each, and what lies below and above; and shares."""
     ends, shares = _cumulated(others)
     edges = np.unique(ends[np.searchsorted(shares, np.arange(SHOWN_BINS) / SHOWN_BINS)])
     cumulated = [np.interp(edges, *_cumulated(side), left=0.0, right=1.0) for side in (values, others)]

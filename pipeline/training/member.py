@@ -20,7 +20,7 @@ from pipeline.training.worker import end_with_the_parent
 def main(folder: pathlib.Path | None) -> None:
     threading.Thread(target=end_with_the_parent, daemon=True).start()
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # a lost worker is one line, not a page
-    load_tensorflow()
+    load_tensorflow()  # without its start-up lines, and so before what imports it
     import tensorflow as tf
 
     from pipeline.training.tensorflow_learner import make_strategy

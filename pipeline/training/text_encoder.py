@@ -1,4 +1,7 @@
-"""The text encoder of a checkpoint in a model: its shape before the model is made, its weights after."""
+"""The text encoder of a checkpoint in a model: its shape before the model is made, its weights after.
+
+Keras is imported inside functions: a run without a text is checked before it loads Keras.
+"""
 
 import pathlib
 from typing import Any
