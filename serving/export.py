@@ -50,7 +50,7 @@ class _Servable(tf.Module):
         self._transform = transform.transform_features_layer()
         self._spec = spec
         self._tasks = feature_map.tasks
-        # Without a feature there is nothing that would tell candidates apart.
+        # Without a feature all candidates would be alike.
         self.shares_text = model.shares_text and bool(feature_map.fields or feature_map.dense)
         self._feature_map = feature_map
         schema = tft.tf_metadata.schema_utils.schema_as_feature_spec(raw_schema(spec)).feature_spec
@@ -144,7 +144,9 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
         assert spec.text  # the model shares one
         named = {columns[name]: tensor for name, tensor in tensors.items()}
         packed = servable.pack(_one_text(named, spec.text.columns))
-        return servable.by_task(_one_text(packed, TEXT_INPUTS))  # the transform's graph forgets how many there are
+        return servable.by_task(
+            _one_text(packed, TEXT_INPUTS)
+        )  # again, as the transform's graph loses the static shape
 
     @tf.function
     def serving_candidates_packed(**tensors: tf.Tensor) -> Tensors:
@@ -154,7 +156,7 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="request")])
     def log_spec(request: tf.Tensor) -> Tensors:
-        # Lets a client that knows only the URL send raw rows.
+        # From it a client that knows only the URL learns how to read raw rows.
         return {"log_spec": tf.fill(tf.shape(request), description)}
 
     candidates: dict[str, Any] = {}
@@ -285,7 +287,7 @@ def _write_warmup(
                 writer.write(_predict_log(signature, inputs).SerializeToString())
             writer.write(_regress_log(examples[index]).SerializeToString())
         if candidates:
-            # One, as a server that batches takes only inputs of the same length.
+            # One candidate: a server that batches takes only inputs of the same length.
             for signature, arrays in (("serving_candidates", raw), ("serving_candidates_packed", packed)):
                 one_each = {name: value[:1] for name, value in arrays.items()}
                 writer.write(_predict_log(signature, one_each).SerializeToString())

@@ -15,7 +15,7 @@ from common.libraries import load_text_operations
 from common.sessions import load_session
 from serving.layout import SAVED_MODEL
 
-# Each holds a graph of its own; clients choose among the subsets of a signature's outputs.
+# Callables kept, one for each subset of outputs that clients ask for; each holds a graph of its own.
 _MOST_CALLS = 100
 
 
@@ -136,11 +136,14 @@ class Servable:
         return {**inputs, **{name: tf.make_ndarray(value) for name, value in absent.items()}}
 
     def _make_call(self, key: tuple[str, ...]) -> _Call:
-        with self._lock:  # TensorFlow optimises the graph for each: not twice
+        with self._lock:  # not twice: TensorFlow optimises the graph for each callable
             if key not in self._calls:
                 signature, *outputs = key
                 definition = self.signatures[signature]
-                feeds, fetches = dict(definition.inputs), dict(definition.outputs)  # a proto's map makes what it lacks
+                feeds, fetches = (
+                    dict(definition.inputs),
+                    dict(definition.outputs),
+                )  # dicts, as a look-up adds to a proto's map
                 inputs, outputs = sorted(feeds), outputs or sorted(fetches)
                 options = config_pb2.CallableOptions(
                     feed=[feeds[name].name for name in inputs],

@@ -35,7 +35,7 @@ from serving.client.model_client import (
 )
 
 _NO_LIMIT = 2**31 - 1
-# What only reads; a reload that is asked for again might undo another one that came in between.
+# Those that only read; a repeated reload might undo another one that came in between.
 _RETRIED_METHODS = [
     {"service": "tensorflow.serving.PredictionService"},
     {"service": "tensorflow.serving.ModelService", "method": "GetModelStatus"},

@@ -53,7 +53,9 @@ class LabelSplit:
             if point < weight:
                 return label
             point -= weight
-        return next(label for label in reversed(self.weights) if self.weights[label])  # a rounding error above the end
+        return next(
+            label for label in reversed(self.weights) if self.weights[label]
+        )  # a rounding error led past the end
 
 
 def _hashed(key: Key) -> float:

@@ -111,7 +111,7 @@ class ServedLabels:
                 self._publish(_with_loaded(current, needed | self._loaded(current)))
                 self._await_versions(needed, before)
             self._publish(target)
-        if target.version_labels != current.version_labels:  # the same command twice must not forget what was before
+        if target.version_labels != current.version_labels:  # a repeated command must not overwrite the previous state
             self._keep(current)
         self._await_labels(target)
         return target
@@ -122,7 +122,7 @@ class ServedLabels:
         base = pathlib.Path(current.base_path)
         there = {int(path.name) for path in versions(base)}
         missing = sorted(set(needed) - there)
-        if base.is_dir() and missing:  # it may be a path of another machine
+        if base.is_dir() and missing:  # absent, it may be a path of another machine
             has = ", ".join(map(str, sorted(there))) or "none"
             raise InputError(f"{base}: version {missing[0]} of model {self._model} is not here; it has {has}")
 

@@ -11,7 +11,7 @@ from common.processes import child_process
 from serving.latency.load import Endpoint, Load, poisson, soon
 from serving.latency.sample import LatencySample, together
 
-PATIENCE = 60.0  # seconds past the end of a load after which a generator is taken for dead
+PATIENCE = 60.0  # seconds past a load's end after which a generator counts as dead
 
 
 class Generators(contextlib.AbstractContextManager["Generators"]):
@@ -80,7 +80,7 @@ class Generators(contextlib.AbstractContextManager["Generators"]):
 
 def _work(pipe: Connection) -> None:
     """Drives the loads that come through the pipe and sends back their samples, until it closes."""
-    from serving.latency.drive import drive  # loads what it sends with: here, before the first load
+    from serving.latency.drive import drive  # heavy, and loaded before the first load is timed
 
     gc.disable()
     pipe.send(None)

@@ -18,7 +18,7 @@ OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 
-PAUSE = 0.05  # where nothing answers
+PAUSE = 0.05  # seconds, where nothing answers
 CONNECT_SECONDS = 2.0
 
 
@@ -29,7 +29,7 @@ class GrpcDriver:
         self._load = load
         self._channels = [grpc.insecure_channel(load.endpoint.address, OPTIONS) for _ in range(load.connections)]
         end, ready = time.monotonic() + CONNECT_SECONDS, [grpc.channel_ready_future(c) for c in self._channels]
-        with contextlib.suppress(grpc.FutureTimeoutError):  # an error of the requests that need the connection
+        with contextlib.suppress(grpc.FutureTimeoutError):  # the requests that need the connection will fail
             for future in ready:
                 future.result(max(0.0, end - time.monotonic()))
         for future in ready:

@@ -71,7 +71,7 @@ def measure_calls(call: Call, batches: Sequence[Arrays], threads: int, warm_up: 
 
     others = [threading.Thread(target=client, args=(index,)) for index in range(1, threads)]
     collecting = gc.isenabled()
-    gc.disable()  # as in the generators
+    gc.disable()  # no pauses, as in the generators
     try:
         for thread in others:
             thread.start()

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-LEAD = 0.05  # seconds for all generators to be told before the first request is due
+LEAD = 0.05  # seconds in which all generators hear of the load before its first request is due
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from serving.latency.load import Load
 from serving.latency.sample import Recorder
 
 RECEIVE = 1 << 18
-PAUSE = 0.05  # after a connection that could not be made
+PAUSE = 0.05  # seconds after a failed connection
 
 
 class RestDriver:
@@ -22,7 +22,7 @@ class RestDriver:
     def __init__(self, load: Load):
         self._load = load
         self._connections = [_Connection(load.endpoint.address, load.timeout) for _ in range(load.connections)]
-        with contextlib.suppress(OSError):  # an error of the request that then needs the connection
+        with contextlib.suppress(OSError):  # the request that needs the connection will fail
             for connection in self._connections:
                 connection.connect()
 
@@ -97,7 +97,7 @@ class _Connection:
         return self._status
 
     def on_message_complete(self) -> None:
-        # Asked for later, the parser says what it knows of the next message.
+        # Read here, as later the parser speaks of the next message.
         self._complete = True
         self._status = self._parser.get_status_code()
         self._keep_alive = self._parser.should_keep_alive()

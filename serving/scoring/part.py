@@ -18,7 +18,7 @@ from serving.scoring.rows import Scorer
 from transforms.log.payload import PayloadWriter, payload_schema
 from transforms.log.readers import LogBatch, LogReader
 
-BLOCK_BYTES = 1 << 26  # of the rows that are packed together; of Criteo's, some 160,000
+BLOCK_BYTES = 1 << 26  # of rows that are packed together: some 160,000 of Criteo's
 BINS = 1000  # of equal width, of the scores' histogram
 
 

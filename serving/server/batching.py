@@ -165,7 +165,9 @@ class BatchScheduler:
         self._metrics = metrics
         self._changed = threading.Condition()  # a batch may run, or a thread is free
         self._drained = threading.Condition(self._changed._lock)  # type: ignore[attr-defined]
-        self._active: collections.OrderedDict[BatchQueue, None] = collections.OrderedDict()  # in turn
+        self._active: collections.OrderedDict[BatchQueue, None] = (
+            collections.OrderedDict()
+        )  # a queue that has run goes to the end
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._running = 0
@@ -184,7 +186,7 @@ class BatchScheduler:
             tasks = queue.admit(inputs, rows, deadline)
             batch = None
             if alone and len(tasks) == 1 and self._running < self._limit and queue.ready_at() <= tasks[0].enqueued:
-                batch = self._start(queue)  # nobody waits and a thread is free: it is the caller's own
+                batch = self._start(queue)  # nobody waits and a thread is free: the caller's own thread runs it
             else:
                 self._active[queue] = None
                 self._wake()
@@ -320,7 +322,7 @@ class BatchingServable:
                 has failed.
         """
         arrays = self._servable.with_defaults(signature, inputs)
-        if not self._fits(signature, arrays):  # it fails, and would take the others of its batch with it
+        if not self._fits(signature, arrays):  # alone, as its error would fail the whole batch
             return self._servable.run(signature, arrays, outputs)
         rows = _batch_size(arrays)
         queue = self._queue((signature, *(outputs or ())))
@@ -346,7 +348,7 @@ class BatchingServable:
         return all(
             name in types
             and array.dtype == types[name].as_numpy_dtype
-            and (array.ndim == 0 or shapes[name].is_compatible_with(array.shape))  # a scalar has an error of its own
+            and (array.ndim == 0 or shapes[name].is_compatible_with(array.shape))  # a scalar is refused in _batch_size
             for name, array in arrays.items()
         )
 
@@ -386,7 +388,7 @@ class BatchingServable:
         except ServingError as error:
             for task in live:
                 task.error = ServingError(error.code, error.message)
-        except Exception as error:  # whatever it is, it is the answer to these requests
+        except Exception as error:  # these requests are answered with it
             for task in live:
                 task.error = error
 

@@ -277,7 +277,7 @@ class Use(contextlib.AbstractContextManager[ServedVersion]):
         version = self._manager.take(self._number)
         if version is None:
             raise _not_found(self._name, self._number)
-        assert version.servable is not None  # it is available
+        assert version.servable is not None  # an available version has one
         self._version = version
         return ServedVersion(self._name, version.number, version.servable)
 

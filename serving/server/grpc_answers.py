@@ -173,7 +173,9 @@ def _check_tasks(version: ServedVersion, request: inference_pb2.MultiInferenceRe
         if task.method_name not in (CLASSIFY, REGRESS):
             raise ServingError("UNIMPLEMENTED", f"Unsupported signature method_name: {task.method_name}")
         inputs = version.signatures[signature].inputs
-        if examples.INPUTS in inputs:  # asking a protobuf map for what it has not would add it; C5 says it is missing
+        if (
+            examples.INPUTS in inputs
+        ):  # a look-up would add it to the protobuf map; that it is missing is the error of C5
             feeds.add(inputs[examples.INPUTS].name)
         if len(feeds) > 1:
             raise bad_request("Input tensor must be the same for all Signatures.")

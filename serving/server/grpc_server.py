@@ -21,7 +21,7 @@ from serving.text_proto import read_text_proto
 log = logging.getLogger(__name__)
 
 _NO_LIMIT = 2**31 - 1
-# A client without a deadline; gRPC names the end of time.
+# gRPC gives a client without a deadline one at the end of time.
 _FOREVER_SECONDS = 10 * 365 * 86400
 
 

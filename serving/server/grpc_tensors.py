@@ -9,7 +9,7 @@ from tensorflow.core.framework import tensor_pb2, types_pb2
 # A TensorProto may name one value and a shape of any size, which TensorFlow fills with it. Above so many bytes it is
 # refused: 50 bytes of a request took 12 seconds and gigabytes, and of 64 MB the C library keeps most for each thread.
 _MAX_FILLED_BYTES = 1 << 24
-_STRING_BYTES = 64  # of an empty one, as TensorFlow and Python hold it
+_STRING_BYTES = 64  # that an empty string takes in TensorFlow and Python
 
 _VALUES = {
     types_pb2.DT_FLOAT: "float_val",
@@ -26,7 +26,7 @@ _VALUES = {
     types_pb2.DT_STRING: "string_val",
 }
 _NUMBERS = {kind: np.dtype(tf.as_dtype(kind).as_numpy_dtype) for kind in _VALUES if kind != types_pb2.DT_STRING}
-_HALVES = (types_pb2.DT_HALF, types_pb2.DT_BFLOAT16)  # half_val holds their bits
+_HALVES = (types_pb2.DT_HALF, types_pb2.DT_BFLOAT16)  # their bits are in half_val
 _KNOWN = {*_VALUES, *_HALVES, types_pb2.DT_COMPLEX64, types_pb2.DT_COMPLEX128}
 # Packed, fixed-width fields of TensorProto: their wire format is the array itself behind its tag and length.
 _FIXED_WIDTH_TAGS = {types_pb2.DT_FLOAT: b"\x2a", types_pb2.DT_DOUBLE: b"\x32"}

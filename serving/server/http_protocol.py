@@ -21,7 +21,7 @@ MAX_HEADER_BYTES = 64 << 10
 MAX_PIPELINED = 16
 JSON = b"application/json"
 HTML = b"text/html"
-# A longer body is not even read on the loop's thread.
+# A longer body is parsed in a thread of the pool, never on the loop's.
 _SHORT_BYTES = 256 << 10
 _LINGER_SECONDS = 2.0
 
@@ -57,7 +57,7 @@ class Limits:
     headers_timeout: float = 10.0  # from a request's first byte to the end of its headers
     body_timeout: float = 60.0  # from a request's first byte to its last
     idle_timeout: float = 50.0  # between requests, and for a response that the client does not take
-    check_interval: float = 1.0  # how exactly these are kept
+    check_interval: float = 1.0  # between checks of these timeouts
 
 
 class HttpServer:
@@ -195,7 +195,7 @@ class HttpProtocol(asyncio.Protocol):
         self._current: Request | None = None
         self._paused_since: float | None = None  # since when the client does not take what it asked for
         self._since = 0.0  # when the connection became idle, or its request began
-        self._body_in_data = 0  # of the latest request in what arrived last
+        self._body_in_data = 0  # bytes of the latest request's body in the data that arrived last
 
     # Of the transport ------------------------------------------------------------------------------------------------
 

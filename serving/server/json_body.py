@@ -46,7 +46,7 @@ def with_first_members(body: bytes, value: dict[str, Any]) -> dict[str, Any]:
     Of a row of `instances` that names an input twice TF Serving takes both, and the rows after it move: not here.
     """
     members = _members(value)
-    # Nearly always each colon, or each that follows a quotation mark, is that of a member.
+    # Where every colon, or every one after a quotation mark, belongs to a counted member, no member is there twice.
     if members == body.count(b":") or members == body.count(b'":') + body.count(b'" :'):
         return value
     try:
@@ -61,7 +61,7 @@ def with_first_members(body: bytes, value: dict[str, Any]) -> dict[str, Any]:
 
 def _end_of_space(text: str, start: int = 0) -> int:
     match = _SPACE.match(text, start)
-    assert match  # it matches nothing, too
+    assert match  # the pattern matches an empty text too
     return match.end()
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from serving.server.errors import bad_request
 from serving.server.tensors import dtype_name
 
-# Where the shortest text has no exponent, neither here nor in TF Serving.
+# Between these the shortest text has no exponent, neither here nor in TF Serving.
 _PLAIN_FROM, _PLAIN_BELOW = 1e-4, 1e6
 _FEW = 16
 _MAX_DIGITS = {4: 9, 8: 17}
@@ -118,7 +118,7 @@ def _unusual(array: np.ndarray) -> np.ndarray:
 def _is_plain(array: np.ndarray) -> bool:
     if array.dtype.itemsize not in _MAX_DIGITS:
         return False
-    # Probabilities: of a few, numpy's calls would be most of the time; of many, two passes are fewer than those below.
+    # The fast ways for probabilities: for a few values Python, as numpy's calls cost more; for many, two passes.
     if array.size <= _FEW:
         return all(_PLAIN_FROM <= abs(value) < _PLAIN_BELOW or not value for value in array.reshape(-1).tolist())
     if array.min() >= _PLAIN_FROM and array.max() < _PLAIN_BELOW:

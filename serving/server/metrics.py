@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 METRICS_PATH = "/monitoring/prometheus/metrics"
 CONTENT_TYPE = "text/plain"
 
-MAX_SERIES = 1000  # label values of a metric: clients can make up names of models
+MAX_SERIES = 1000  # of label values of a metric, as clients may ask for any name of a model
 
 _MICROSECONDS = 1e6
 

@@ -28,7 +28,7 @@ def _threads() -> int:
 
 
 def _busy_poll_micros() -> int:
-    return 200 if cores() > 1 else 0  # a lone processor is the client's as well
+    return 200 if cores() > 1 else 0  # the client needs a lone processor as well
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,15 +29,15 @@ from serving.server.tensors import parse_predict
 
 log = logging.getLogger(__name__)
 
-# What libevent answers outside /v1/ (R5).
+# The page of libevent, TF Serving's HTTP library, outside /v1/ (R5).
 _NOT_FOUND = b"<HTML><HEAD>\n<TITLE>404 Not Found</TITLE>\n</HEAD><BODY>\n<H1>Not Found</H1>\n</BODY></HTML>\n"
 _CORS = (
     b"Access-Control-Allow-Origin: *\r\n"
     b"Access-Control-Allow-Methods: POST, GET\r\n"
     b"Access-Control-Allow-Headers: Content-Type\r\n"
 )
-_HIGHEST_RATIO = 1032  # of deflate
-_REMEMBERED = 500  # characters; a longer path is none that is asked again and again
+_HIGHEST_RATIO = 1032  # a byte of deflate becomes at most so many
+_REMEMBERED = 500  # characters; longer paths are not kept in the cache of routes
 _SUFFIX = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _POST = re.compile(rf"/v1/models/(?P<name>[^/:]+){_SUFFIX}:(?P<method>classify|regress|predict)", re.IGNORECASE)
 _GET = re.compile(rf"/v1/models(?:/(?P<name>[^/:]+))?{_SUFFIX}(?P<metadata>/metadata)?", re.IGNORECASE)

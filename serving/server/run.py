@@ -97,7 +97,7 @@ def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = No
         if ready:
             ready(addresses)
         while True:
-            time.sleep(1)  # not for ever: a signal that another thread takes does not wake this one
+            time.sleep(1)  # in steps, as a signal that another thread takes does not wake this one
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ _PACKED = {
     tf.float32: ("f", np.float32),
     tf.float64: ("d", np.float64),
 }
-MAX_DIMENSIONS = 63  # of numpy, less the batch's
+MAX_DIMENSIONS = 63  # numpy's limit is 64; one is the batch's
 Dtypes = dict[str, tf.DType]
 
 
@@ -146,7 +146,7 @@ def _strings(values: list[Any]) -> np.ndarray:
             array[:] = [base64.b64decode(value["b64"], validate=True) for value in values]
         else:
             array[:] = list(map(str.encode, values))
-    except (TypeError, KeyError, ValueError):  # not a str, no b64, surrogates or bad base64
+    except (TypeError, KeyError, ValueError):  # another type, no key b64, lone surrogates, bad base64
         raise _Unexpected() from None
     return array
 
@@ -194,7 +194,7 @@ def _rows(instances: list[Any], dtypes: Dtypes) -> dict[str, np.ndarray]:
                 f"Failed to process element: {index} of 'instances' list. JSON object: {shown(row)} "
                 f"keys must be equal to: {','.join(sorted(dtypes))}"
             )
-    if not named and len(dtypes) > 1:  # base64 objects, which are values
+    if not named and len(dtypes) > 1:  # base64 objects count as values
         raise bad_request(f"input size does not match signature: 1!={len(dtypes)}")
     return {name: np.stack(values) for name, values in parts.items()}
 

@@ -92,7 +92,9 @@ def _measure(
     say: Callable[[str], None],
 ) -> None:
     for number in range(rounds):
-        for trial in trials if number % 2 == 0 else trials[::-1]:  # what slows down in time slows all alike
+        for trial in (
+            trials if number % 2 == 0 else trials[::-1]
+        ):  # back and forth, so that a machine that slows down slows all alike
             trial.rounds.append(run_in_new_process(measure, trial.setting, str(version), signature, loads, seconds))
             say(f"{describe(trial.setting)}: round {number + 1} of {rounds}")
 
