@@ -41,10 +41,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         report.node.memory_mb = report.memory_mb
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log) -> LoadFileScheduling | None:
     return ShortLivedWorkers(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: WorkerController, error: object) -> None:
     """Notes a worker's peak, and starts another one where there is work left."""
     if error:
