@@ -80,16 +80,17 @@ def test_help_names_every_option_with_a_text(command):
     assert main.get_command(CONTEXT, command).help
 
 
-def test_the_readme_names_every_command_model_and_exit_code():
+def test_the_documents_name_every_command_model_and_exit_code():
     from models.registry import available
 
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    models = text.partition("## Models")[2].partition("Each has a file")[0]
-    without_text = sorted(model.name for model in available() if not model.needs_text)
-    assert sorted(re.findall("`([a-z0-9_]+)`", models)) == without_text
-    assert [model.name for model in available() if f"`{model.name}`" not in text] == []
-    assert set(re.findall("ctrpipe ([a-z-]+)", text)) >= set(COMMANDS) - {"demo"} and "make demo" in text
-    codes = " ".join(text.partition("Exit codes: ")[2].split())[:200]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages = {page.name: page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")}
+    assert [model.name for model in available() if f"`{model.name}`" not in pages["models.md"]] == []
+    text_models = {model.name for model in available() if model.needs_text}
+    assert {name for name in text_models if f"`{name}`" not in pages["text.md"]} == set()
+    shown = re.findall("ctrpipe ([a-z-]+)", readme + "".join(pages.values()))
+    assert set(shown) >= set(COMMANDS) - {"demo"} and "make demo" in readme
+    codes = " ".join(readme.partition("Exit codes: ")[2].split())[:200]
     assert all(f"{code} " in codes for code in (0, BLOCKED, 2, INTERRUPTED))
 
 
