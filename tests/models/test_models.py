@@ -159,6 +159,7 @@ def jax_logits() -> Iterator[Callable[[dict], list]]:
         process.stdin.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_jax_gives_the_same(name, jax_logits):
     model, inputs = randomised(name), batch_of(name)

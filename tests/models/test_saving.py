@@ -59,6 +59,7 @@ def test_keras_file_round_trip(name, tmp_path):
     assert np.abs(np.asarray(loaded(batch_of(name))) - logits).max() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_saved_model_through_the_loader_of_tf_serving(name, tmp_path):
     model, logits = model_and_logits(name)
@@ -78,6 +79,7 @@ def test_saved_model_through_the_loader_of_tf_serving(name, tmp_path):
         servable.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_keras_export(name, tmp_path):
     model, logits = model_and_logits(name)
