@@ -18,20 +18,22 @@ def requirements() -> tuple[list[str], list[str]]:
     return parts[0], parts[1]
 
 
+PACKAGES = ("common", "models", "transforms", "serving", "pipeline", "ctrpipe")
+CONFIGS = ["ctrpipe.configs", "ctrpipe.configs.sweeps"]  # the folder configs/, as package data
 product, test = requirements()
 setup(
-    name="ctrpipe",
-    version="0.2.0",
-    description="From a raw impression log to a served click-through-rate model",
-    license="Apache-2.0",
-    python_requires=">=3.11,<3.12",
-    packages=find_packages(include=["common*", "models*", "transforms*", "serving*", "pipeline*"]),
-    package_data={"": ["*.jinja"], "pipeline": ["*.json"]},
+    packages=[*find_packages(include=[f"{name}*" for name in PACKAGES]), *CONFIGS],
+    package_dir={"ctrpipe.configs": "configs"},
+    package_data={
+        "": ["*.jinja"],
+        "ctrpipe": ["py.typed"],
+        "pipeline": ["*.json"],
+        **dict.fromkeys(CONFIGS, ["*.yaml"]),
+    },
     install_requires=product,
     extras_require={
         "test": [name for name in test if "recommenders" not in name],
         "tfrs": ["tensorflow-recommenders"],
         "hub": ["huggingface_hub"],  # encoder: hf://owner/name
     },
-    entry_points={"console_scripts": ["ctrpipe=pipeline.cli:main"]},
 )

@@ -5,7 +5,7 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).parent.parent
-PACKAGES = ("common", "models", "transforms", "serving", "pipeline")
+PACKAGES = ("common", "models", "transforms", "serving", "pipeline", "ctrpipe")
 
 
 def modules(root: pathlib.Path) -> list[str]:

@@ -22,6 +22,7 @@ COMMANDS = (
     "bench",
     "compare",
     "compile",
+    "configs",
     "demo",
     "drift",
     "generate",

@@ -1,6 +1,8 @@
 """`ctrpipe demo`: the whole way on a generated log."""
 
+import os
 import pathlib
+import shutil
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pyarrow.parquet
 from common.progress import announce
 from models.metrics import summarise
 from pipeline.config import load_config
+from pipeline.packaged_configs import configs_folder
 from pipeline.predict_rows import predict_rows
 from pipeline.report.summary import print_summary
 from pipeline.run import run
@@ -35,10 +38,12 @@ def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool
         for row in answers:
             print(f"  line {row.line}: click probability {row.probability:.4f}")
     print_summary(output, config, _best_possible(generated.truth_path, log, metrics["examples"]))
+    command = "ctrpipe" if shutil.which("ctrpipe") else ".venv/bin/ctrpipe"
+    configs = pathlib.Path(os.path.relpath(configs_folder()))
     print("Next:")
-    print(f"  .venv/bin/ctrpipe serve --model_base_path {model} --model_name ctr --rest_api_port 8501")
-    print(f"  .venv/bin/ctrpipe score --model {model} --input {log} --output {output}/scores")
-    print(f"  .venv/bin/ctrpipe run configs/criteo_attention_net.yaml --data {log} --output runs/mine")
+    print(f"  {command} serve --model_base_path {model} --model_name ctr --rest_api_port 8501")
+    print(f"  {command} score --model {model} --input {log} --output {output}/scores")
+    print(f"  {command} run {configs / 'criteo_attention_net.yaml'} --data {log} --output runs/mine")
     return bool(metrics["blessed"])
 
 

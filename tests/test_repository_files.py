@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def test_the_changelog_begins_with_the_version_that_setup_has():
-    version = re.search(r'version="([^"]+)"', (ROOT / "setup.py").read_text())
+    version = re.search(r'^version = "([^"]+)"', (ROOT / "pyproject.toml").read_text(), re.M)
     newest = re.search(r"^## \[([^]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert version and newest and newest[1] == version[1]
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions, PortableOptions
 
-from pipeline.fingerprints import CODE_FOLDERS
+from pipeline.code_version import CODE_FOLDERS
 from tests.kubeflow.manifests import FOLDER, by_kind, documents, invalid
 from tests.serving.deploy_files import by_kind as serving_by_kind
 from tests.serving.deploy_files import container as serving_container
@@ -94,7 +94,7 @@ def test_the_image_installs_the_lock_as_an_installation_here_does():
 def test_the_check_of_the_image_imports_every_module_and_fails_where_one_is_missing(tmp_path):
     (tmp_path / "kubeflow").mkdir()
     (tmp_path / "kubeflow" / "check_image.py").write_text((FOLDER / "check_image.py").read_text())
-    for package in ("common", "models", "transforms", "serving", "pipeline"):
+    for package in ("common", "models", "transforms", "serving", "pipeline", "ctrpipe"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
     (tmp_path / "serving" / "whole.py").touch()
@@ -103,7 +103,7 @@ def test_the_check_of_the_image_imports_every_module_and_fails_where_one_is_miss
         command = [sys.executable, "-S", tmp_path / "kubeflow" / "check_image.py"]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
-    assert check().stdout == "6 modules\n"
+    assert check().stdout == "7 modules\n"
     (tmp_path / "pipeline" / "broken.py").write_text("import a_package_that_is_not_there\n")
     assert check().returncode == 1 and "a_package_that_is_not_there" in check().stderr
 

@@ -1,0 +1,50 @@
+"""Raw impression logs to served click-through rates, from Python.
+
+    import ctrpipe
+
+    run = ctrpipe.run("configs/criteo_deepfm.yaml", "train.tsv", "runs/mine")
+    model = ctrpipe.load(run.model)
+    model.predict([{"I1": 3.0, "C1": "68fd1e64", ...}])
+
+Importing it loads no library: TensorFlow is loaded by what needs it. A user's mistake raises InputError.
+"""
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from common.errors import InputError
+
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors come as exceptions
+
+if TYPE_CHECKING:
+    from ctrpipe.model import Model, Predictions, load
+    from ctrpipe.work import Comparison, Run, Scoring, compare, run, score
+
+_HOMES = {
+    **dict.fromkeys(("Model", "Predictions", "load"), "ctrpipe.model"),
+    **dict.fromkeys(("Comparison", "Run", "Scoring", "compare", "run", "score"), "ctrpipe.work"),
+}
+__all__ = [
+    "Comparison",
+    "InputError",
+    "Model",
+    "Predictions",
+    "Run",
+    "Scoring",
+    "compare",
+    "load",
+    "run",
+    "score",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ctrpipe' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,144 @@
+"""A trained model, in this process or behind a URL, asked for click probabilities."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from common.errors import InputError, one_line
+from common.libraries import load_tensorflow
+from ctrpipe.table import as_html, as_text
+from serving.client import RestClient
+from serving.client.columns import Inputs, to_arrays
+from serving.layout import find_version
+
+SIGNATURE = "serving_raw"
+SHOWN_ROWS = 10
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Predictions:
+    """What a model answered to rows.
+
+    Attributes:
+        tasks: By task, the probability of each row, float32 `[N]`.
+    """
+
+    tasks: dict[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.tasks.values())))
+
+    def __getitem__(self, task: str) -> np.ndarray:
+        return self.tasks[task]
+
+    def _rows(self) -> list[list[Any]]:
+        shown = min(len(self), SHOWN_ROWS)
+        return [[row, *(float(values[row]) for values in self.tasks.values())] for row in range(shown)]
+
+    def __repr__(self) -> str:
+        more = "" if len(self) <= SHOWN_ROWS else f"\n... {len(self):,} rows"
+        return as_text(["row", *self.tasks], self._rows()) + more
+
+    def _repr_html_(self) -> str:
+        return as_html(["row", *self.tasks], self._rows()) + f"<p>{len(self):,} rows</p>"
+
+
+class Model:
+    """A model that answers raw rows; `load` makes it. Closed by `close`, or at the end of a `with` block.
+
+    Args:
+        source: The version's folder, or the model's URL.
+    """
+
+    def __init__(self, source: pathlib.Path | str):
+        self.source = source
+        if isinstance(source, str):
+            self._client = RestClient(source)
+            return
+        load_tensorflow()
+        from serving.loader import Servable
+
+        self._servable = Servable(source)
+
+    def predict(self, rows: Any) -> Predictions:
+        """Returns the probabilities of rows.
+
+        Args:
+            rows: A dict of columns, a list of dicts, a pandas DataFrame or a pyarrow Table. None, NaN or an absent key
+                of a dict is a missing value. A loaded folder passes over columns that its model does not read.
+
+        Raises:
+            InputError: a column is absent or of the wrong type, or the server gives no answer.
+
+        Example:
+            >>> model = ctrpipe.load("runs/mine/models/ctr")
+            >>> model.predict({"I1": [3.0, None], "C1": ["68fd1e64", ""]})["ctr"]
+            array([0.21, 0.18], dtype=float32)
+        """
+        columns = _columns(rows)
+        if isinstance(self.source, str):
+            return Predictions(self._client.predict(columns))
+        return Predictions(self._run(to_arrays(columns)))
+
+    def _run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        import tensorflow as tf
+
+        types = self._servable.input_types[SIGNATURE]
+        if absent := sorted(set(types) - set(arrays)):
+            raise InputError(f"{self.source}: it also reads {', '.join(absent)}; give each column, None is missing")
+        inputs = {}
+        for name, kind in types.items():
+            if (kind == tf.string) != (arrays[name].dtype.kind == "O"):
+                expected = "text" if kind == tf.string else "numbers"
+                raise InputError(f"column '{name}': expected {expected}, as {self.source} reads it")
+            inputs[name] = arrays[name] if kind == tf.string else arrays[name].astype(kind.as_numpy_dtype)
+        try:
+            return dict(self._servable.run(SIGNATURE, inputs))
+        except tf.errors.OpError as error:
+            raise InputError(f"{self.source}: {one_line(error, 300)}") from error
+
+    def close(self) -> None:
+        """Ends the session or the connections."""
+        if isinstance(self.source, str):
+            self._client.close()
+        else:
+            self._servable.close()
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"ctrpipe.load({str(self.source)!r})"
+
+
+def load(source: pathlib.Path | str) -> Model:
+    """Returns a model from a folder of versions (the newest), one version's folder, or a URL.
+
+    Args:
+        source: `runs/mine/models/ctr`, a version in it, or `http://HOST:PORT/v1/models/NAME` of a server.
+
+    Raises:
+        InputError: there is no version in the folder.
+    """
+    if isinstance(source, str) and source.startswith(("http://", "https://")):
+        return Model(source)
+    return Model(find_version(pathlib.Path(source)))
+
+
+def _columns(rows: Any) -> Inputs:
+    """Returns rows of any kind that `predict` takes as columns."""
+    if isinstance(rows, pa.Table | pa.RecordBatch | Mapping):
+        return rows
+    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # pandas, which is imported only where it is used
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: [row.get(name) for row in rows] for name in names}
+    raise InputError("rows: expected a dict of columns, a list of dicts, a pandas DataFrame or a pyarrow Table")

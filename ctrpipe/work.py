@@ -1,0 +1,176 @@
+"""Training, scoring and comparing: what `ctrpipe run`, `score` and `compare` do, as functions that return objects."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from common.libraries import load_tensorflow
+from ctrpipe.table import as_html, as_text
+
+PathLike: TypeAlias = pathlib.Path | str
+METRICS = ("auc", "log_loss", "rig", "calibration")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Run:
+    """A finished run.
+
+    Attributes:
+        output: Its folder.
+        model: The folder of its versions, for `ctrpipe.load` and TF Serving.
+        metrics: The contents of metrics.json.
+    """
+
+    output: pathlib.Path
+    model: pathlib.Path
+    metrics: dict[str, Any]
+
+    @property
+    def blessed(self) -> bool:
+        """Whether all gates let the model pass, so that it was pushed."""
+        return bool(self.metrics["blessed"])
+
+    @property
+    def report(self) -> pathlib.Path:
+        """The report, one file that opens offline."""
+        return self.output / "report.html"
+
+    def _rows(self) -> list[list[Any]]:
+        return [[key, self.metrics[key]] for key in (*METRICS, "blessed", "model_version")]
+
+    def __repr__(self) -> str:
+        return as_text([str(self.output), ""], self._rows())
+
+    def _repr_html_(self) -> str:
+        return as_html([str(self.output), ""], self._rows())
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Scoring:
+    """A scored log.
+
+    Attributes:
+        output: The folder of its Parquet files.
+        rows, scored, rejected: How many lines the log has, how many have a score, how many are malformed.
+        model_version: The version that scored them.
+    """
+
+    output: pathlib.Path
+    rows: int
+    scored: int
+    rejected: int
+    model_version: str
+
+    def _rows(self) -> list[list[Any]]:
+        return [[field.name, getattr(self, field.name)] for field in dataclasses.fields(self)[1:]]
+
+    def __repr__(self) -> str:
+        return as_text([str(self.output), ""], self._rows())
+
+    def _repr_html_(self) -> str:
+        return as_html([str(self.output), ""], self._rows())
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Comparison:
+    """Models on the same test rows.
+
+    Attributes:
+        models: Their names; differences are to the first.
+        task: The label that they are judged by.
+        slices: By slice its `rows`, and by model `metrics` and `differences`, as `ctrpipe compare --output` has them.
+    """
+
+    models: tuple[str, ...]
+    task: str
+    slices: tuple[dict[str, Any], ...]
+
+    HEADER = ("slice", "model", "auc", "log_loss", "auc difference", "p (DeLong)")
+
+    def _rows(self) -> list[list[Any]]:
+        rows: list[list[Any]] = []
+        for part in self.slices:
+            for name, metrics in part["metrics"].items():
+                auc = part["differences"].get(name, {}).get("auc", {})
+                test = auc.get("delong") or {}
+                rows.append(
+                    [part["slice"], name, metrics["auc"], metrics["log_loss"], auc.get("difference"), test.get("p")]
+                )
+        return rows
+
+    def __repr__(self) -> str:
+        return as_text(self.HEADER, self._rows())
+
+    def _repr_html_(self) -> str:
+        return as_html(self.HEADER, self._rows())
+
+
+def run(
+    config: PathLike, data: PathLike | Sequence[PathLike] = (), output: PathLike | None = None, **settings: Any
+) -> Run:
+    """Runs the pipeline: read, check, transform, train, evaluate, gate, push.
+
+    Args:
+        config: The YAML file.
+        data: The log's files or globs; without one, those of the configuration.
+        output: The result folder; by default runs/<name of the configuration>.
+        settings: Keys of the configuration to override, with `__` for the dot: `training__epochs=2`.
+
+    Raises:
+        InputError: the configuration, the data or the folder cannot be used.
+
+    Example:
+        >>> ctrpipe.run("configs/demo.yaml", "train.tsv", "runs/mine", training__epochs=2).metrics["auc"]
+        0.74
+    """
+    from pipeline.config import load_config
+    from pipeline.prepared import joined
+    from pipeline.run import run as run_pipeline
+
+    overrides = tuple(f"{key.replace('__', '.')}={json.dumps(value)}" for key, value in settings.items())
+    loaded = load_config(pathlib.Path(config), overrides)
+    folder = pathlib.Path(output) if output else pathlib.Path("runs") / loaded.name
+    metrics = run_pipeline(loaded, joined(_texts(data) or loaded.data.paths, loaded, folder), folder)
+    return Run(folder, folder / "models" / loaded.serving.model_name, metrics)
+
+
+def score(model: PathLike, data: PathLike | Sequence[PathLike], output: PathLike) -> Scoring:
+    """Scores every line of a raw log, labelled or not, into Parquet files.
+
+    Args:
+        model: The folder of a model's versions (the newest is used), or one version.
+        data: The log's files or globs.
+        output: The folder for the files.
+
+    Raises:
+        InputError: the model, the log or the folder cannot be used.
+    """
+    load_tensorflow()
+    from serving.scoring.score import score as score_log
+
+    result = score_log(pathlib.Path(model), _texts(data), pathlib.Path(output))
+    return Scoring(result.output, result.rows, result.scored, result.rejected, result.model_version)
+
+
+def compare(*models: PathLike, task: str | None = None, resamples: int = 1000) -> Comparison:
+    """Compares finished runs on the same test rows: is the second better than the first by more than chance?
+
+    Args:
+        models: Folders of two runs or more, or files that a sweep left in `results`.
+        task: The label to judge by; None: the first.
+        resamples: Of the bootstrap; 0: no interval.
+
+    Raises:
+        InputError: a folder holds no finished run, or the runs are not on the same test rows.
+    """
+    from pipeline.compare.models import compare as compare_models
+    from pipeline.compare.sources import read_sources
+
+    comparison = compare_models(read_sources([pathlib.Path(path) for path in models], None), task, resamples=resamples)
+    return Comparison(tuple(comparison["models"]), comparison["task"], tuple(comparison["slices"]))
+
+
+def _texts(paths: PathLike | Sequence[PathLike]) -> list[str]:
+    return [str(paths)] if isinstance(paths, PathLike) else [str(path) for path in paths]

@@ -1,0 +1,27 @@
+"""`ctrpipe configs`."""
+
+import pathlib
+
+import click
+
+from pipeline.commands.options import PATH
+
+
+@click.command()
+@click.option("--output", type=PATH, default=None, help="Copy them into this folder; a file that is there stays.")
+def configs(output: pathlib.Path | None) -> None:
+    """List the configurations that come with ctrpipe, or copy them to edit and run them.
+
+    \b
+      ctrpipe configs --output configs
+      ctrpipe run configs/criteo_deepfm.yaml --data train.tsv
+    """
+    from pipeline.packaged_configs import config_names, copy_configs
+    from pipeline.run_folder import check_output
+
+    if output is None:
+        click.echo("\n".join(config_names()))
+        return
+    check_output(output)
+    copy_configs(output)
+    click.echo(f"{len(config_names())} configurations are in {output}")
