@@ -14,8 +14,8 @@ from transforms.generate import generate
 def main(folder: pathlib.Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log.tsv"
-    generate("criteo", rows=5000, seed=1, output=log)
-    run = ctrpipe.run(configs_folder() / "criteo_lr.yaml", log, folder / "run", gates={}, training__epochs=2)
+    generate("criteo", rows=12_000, seed=1, output=log)
+    run = ctrpipe.run(configs_folder() / "demo.yaml", log, folder / "run", gates={}, training__epochs=4)
     print(run)
     names = [f"I{i}" for i in range(1, 14)] + [f"C{i}" for i in range(1, 27)]
     rows = [dict.fromkeys(names[:13], number) | dict.fromkeys(names[13:], "68fd1e64") for number in (0.0, 1.0, 5.0)]

@@ -23,6 +23,7 @@ import yaml
 
 from pipeline.cli import main
 from pipeline.config import check_config
+from tests.contract.servers import free_port
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
@@ -60,7 +61,8 @@ def served(command: str, folder: pathlib.Path) -> Iterator[None]:
     port = re.search(r"--rest_api_port[= ](\d+)", command)
     assert port, f"{command}: a served block names --rest_api_port"
     binary = pathlib.Path(sys.executable).with_name("ctrpipe")
-    process = subprocess.Popen([binary, *shlex.split(command)[1:]], cwd=folder, stderr=subprocess.DEVNULL)
+    own_ports = [binary, *shlex.split(command)[1:], f"--port={free_port()}"]  # of gRPC; other tests serve beside
+    process = subprocess.Popen(own_ports, cwd=folder, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 120
         while not _answers(f"http://127.0.0.1:{port[1]}/v1/models/ctr"):
@@ -114,8 +116,9 @@ def test_the_commands_of_a_page_run(page, clean_folder):
             continue
         if kind == "setup":
             in_shell(note, clean_folder)
+        port = str(free_port())  # other tests serve at the same time
         with contextlib.ExitStack() as servers:
-            for line in text.replace("\\\n", " ").splitlines():
+            for line in text.replace("\\\n", " ").replace("8501", port).splitlines():
                 command = line.split("  #")[0].strip()
                 if command.startswith("ctrpipe serve"):
                     servers.enter_context(served(command, clean_folder))

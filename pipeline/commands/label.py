@@ -11,7 +11,9 @@ from common.errors import InputError
 from pipeline.commands.options import PATH
 
 if TYPE_CHECKING:
-    from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
+    from collections.abc import Callable
+
+    from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
     from serving.client import ModelClient
 
@@ -76,7 +78,10 @@ def _parse(assignments: tuple[str, ...]) -> dict[str, int]:
     return moved
 
 
-def _server(model: str, grpc: str | None, url: str | None, stack: contextlib.ExitStack):
+def _server(
+    model: str, grpc: str | None, url: str | None, stack: contextlib.ExitStack
+) -> "tuple[ModelClient | None, Callable[[ModelServerConfig], None] | None]":
+    """Returns a client of the server that the options name, and how to hand it a configuration, where it takes one."""
     if grpc and url:
         raise InputError("Give --grpc HOST:PORT or --url http://HOST:PORT, not both")
     if grpc:

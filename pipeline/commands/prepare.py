@@ -1,7 +1,7 @@
 """`ctrpipe prepare`."""
 
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -40,7 +40,7 @@ def kddcup2012(
     rows: int | None,
     workers: int | None,
     beam_args: tuple[str, ...],
-    **options,
+    **options: Any,
 ) -> None:
     """Join the seven files of KDD Cup 2012 track 2 in FOLDER, and count each line's past.
 

@@ -1,7 +1,7 @@
 """`ctrpipe score`."""
 
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -69,7 +69,7 @@ def _print(result: "ScoreResult") -> None:
     )
 
 
-def _print_drift(drift: dict) -> None:
+def _print_drift(drift: dict[str, Any]) -> None:
     columns = drift["columns"]
     far = [column for column in columns if column["breached"]]
     for column in far:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.special  # scipy.stats takes half a second to import
 
+from common.hashing import splitmix64
 from models.metrics import auc_of_counts, ranks
 
 SHARDS = 20  # BERT4CTR, section 4.1.4, calls a difference significant above t = 3
@@ -36,11 +37,8 @@ class DeLong:
 
 def shards(rows: int, count: int = SHARDS) -> np.ndarray:
     """Returns each row's shard, int64 [rows] in [0, count): by a hash of its number, alike in every comparison."""
-    # SplitMix64's finalizer: neighbours of a log, which belong together, come apart.
-    mixed = np.arange(1, rows + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    mixed ^= mixed >> np.uint64(31)
+    # Neighbours of a log, which belong together, come apart.
+    mixed = splitmix64(np.arange(rows, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     return (mixed % np.uint64(count)).astype(np.int64)
 
 

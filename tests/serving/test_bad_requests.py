@@ -16,6 +16,7 @@ from tensorflow_serving.apis import inference_pb2, predict_pb2, prediction_servi
 
 from pipeline.cli import main
 from serving.server import ServerOptions, running_server
+from tests.contract.servers import free_port
 from tests.fuzz.servable import NAME, save
 
 pytestmark = pytest.mark.timeout(120)  # one that starts in place of an error would serve for ever
@@ -65,12 +66,6 @@ def one_line(*arguments):
     assert result.exit_code == 2 and "Traceback" not in result.output
     (line,) = [line for line in result.output.splitlines() if line.startswith("ctrpipe:")]
     return line
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.mark.parametrize("form", ["instances", "inputs"])
