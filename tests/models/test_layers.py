@@ -84,7 +84,11 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+# The encoder's other projections: encoder_shared stands for them in the quick lane.
+SLOW = {"encoder_feature", "encoder_pruned", "encoder_composite", "encoder_low_rank"}
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW)) for case in CASES])
 def test_layer(case):
     layer, arguments, shape, output_shape, weights = CASES[case]
     inputs = np.random.default_rng(1).normal(size=shape).astype(np.float32)

@@ -90,6 +90,7 @@ def test_only_an_own_models_source_is_part_of_a_trainings_fingerprint(own, tmp_p
     assert source_of("deepfm") == ""
 
 
+@pytest.mark.slow
 def test_an_own_model_is_trained_exported_and_served(own, tmp_path):
     from pipeline.sample_export import make_export
     from serving.loader import Servable

@@ -48,6 +48,7 @@ def test_beam_finds_the_cloud_where_it_is_given_arguments():
     assert not any(name.startswith("google") for name in tfx_does_without(["--runner=DataflowRunner"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend, loaded", [("tensorflow", []), ("jax", ["jax"])])
 def test_tensorflow_loads_without_what_is_not_needed_which_can_be_loaded_later(backend, loaded):
     environment = {**os.environ, "KERAS_BACKEND": backend}

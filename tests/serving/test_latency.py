@@ -232,6 +232,7 @@ def test_a_server_of_another_model_is_refused(folder, no_ceiling):
             measure_latency([folder / "lr"], None, settings, (), url)
 
 
+@pytest.mark.slow
 def test_bodies_hold_the_logs_own_rows(folder):
     model = MeasuredModel(folder / "lr", folder / LOG, most_rows=3)
     assert model.rows.count == 24
@@ -247,6 +248,7 @@ def test_bodies_hold_the_logs_own_rows(folder):
     assert model.rows.inputs("serving_packed", 100)[0]["ids"].shape == (100, 39)
 
 
+@pytest.mark.slow
 def test_a_model_without_a_log_brings_its_own_rows(folder):
     model = MeasuredModel(folder / "lr", None, most_rows=3)
     with_log = MeasuredModel(folder / "lr", folder / LOG, most_rows=3)
