@@ -11,8 +11,8 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-BOUND_MB = 2500
-REPLACED_ABOVE_MB = 1700  # a worker starts at 1,200, and a file adds at most 800
+BOUND_MB = 2560  # 2.5 GiB
+REPLACED_ABOVE_MB = 1500  # a worker starts at 1,200, and a file adds 900 at most
 
 _PEAKS = pytest.StashKey[list[int]]()
 
