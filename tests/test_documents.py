@@ -49,9 +49,10 @@ def commands(text: str) -> list[list[str]]:
 
 def in_shell(script: str, folder: pathlib.Path) -> None:
     """Runs the script; a model that a gate blocks, or a log unlike another, is no failure of a document."""
+    allowed = (0, 1) if script.startswith(("ctrpipe run", "ctrpipe drift")) else (0,)
     environment = os.environ | {"PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode in (0, 1), f"{script}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode in allowed, f"{script}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr, done.stderr
 
 
