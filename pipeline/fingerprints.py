@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pydantic
 
 from common.errors import InputError
+from transforms.log.byte_sum import ByteSum
 
 
 def fingerprint(*values: Any) -> str:
@@ -20,18 +20,30 @@ def fingerprint(*values: Any) -> str:
 
 
 def fingerprint_files(data: list[dict[str, Any]]) -> str:
+    """Returns the same for the same contents in the same order."""
     return hashlib.sha256(json.dumps([file["sha256"] for file in data]).encode()).hexdigest()[:16]
 
 
+def sums_of(data: list[dict[str, Any]]) -> tuple[ByteSum, ...]:
+    """Returns the sums by which readers of the files know them."""
+    return tuple(ByteSum(file["bytes"], file["crc32"]) for file in data)
+
+
 def describe_file(path: str) -> dict[str, Any]:
-    digest = hashlib.sha256()
+    """Returns a file's path, its size in bytes and its sums, all of what is read of it now.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    digest, read = hashlib.sha256(), ByteSum()
     try:
         with open(path, "rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)
+                read.add(block)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    return {"path": path, "bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
+    return {"path": path, "bytes": read.length, "sha256": digest.hexdigest(), "crc32": read.crc}
 
 
 @contextlib.contextmanager

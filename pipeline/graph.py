@@ -27,6 +27,7 @@ from pipeline.components.serving_check import ServingCheck
 from pipeline.config import Model, RunConfig
 from pipeline.fingerprints import fingerprint
 from pipeline.run_inputs import RunInputs
+from transforms.log.byte_sum import sums_to_json
 from transforms.log.schema import raw_schema
 
 
@@ -38,6 +39,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple[BaseComponent, ..
         spec=config.log_spec.model_dump_json(),
         files=json.dumps(inputs.files),
         data_fingerprint=inputs.data_fingerprint,
+        sums=sums_to_json(inputs.sums),
         seed=config.data.split.seed(config.seed),
         dead_letter=str(output / "dead_letter"),
         workers=workers,
@@ -91,6 +93,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
             spec=config.log_spec.model_dump_json(),
             monitoring=inputs.monitoring.model_dump_json(exclude={"block"}),
             logs_fingerprint=inputs.monitored_fingerprint,
+            logs_sums=json.dumps({kind: sums_to_json(sums) for kind, sums in inputs.monitored_sums.items()}),
             max_rows=config.statistics.max_rows,
             seed=0,
             workers=_workers(config, output),
@@ -101,6 +104,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     def make_trainer(model: Model) -> BaseComponent:
         training_fingerprint = inputs.training_fingerprint(config, model)
         return LogTrainer(
+            payload=examples.outputs["examples"],
             examples=transform.outputs["transformed_examples"],
             transform_graph=transform.outputs["transform_graph"],
             statistics=statistics.outputs["statistics"],
@@ -113,7 +117,6 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
             position=json.dumps(config.serving.position),
             encoder_precision=config.serving.encoder_precision,
             work=str(output / "tfx" / "training" / f"{model.name}-{training_fingerprint}"),
-            file=inputs.files[0] if inputs.files else "",
             training_fingerprint=training_fingerprint,
             code_version=_code_of(LogTrainer),
         )

@@ -7,8 +7,9 @@ from typing import Any
 from models.registry import source_of
 from pipeline.code_version import TRAINING, stage_version
 from pipeline.config import Model, Monitoring, RunConfig
-from pipeline.fingerprints import describe_file, fingerprint, fingerprint_files
+from pipeline.fingerprints import describe_file, fingerprint, fingerprint_files, sums_of
 from serving.layout import Asset, asset_path, versions
+from transforms.log.byte_sum import ByteSum
 from transforms.log.readers import find_files
 from transforms.text.checkpoint import checkpoint_fingerprint
 
@@ -21,10 +22,12 @@ class RunInputs:
 
     files: tuple[str, ...]
     data_fingerprint: str
+    sums: tuple[ByteSum, ...]  # of the files
     output: pathlib.Path
     baseline_version: str  # the version to beat, "" where there is none
     monitoring: Monitoring = Monitoring()  # the configuration's, its logs as absolute paths
     monitored_fingerprint: str = ""
+    monitored_sums: dict[str, tuple[ByteSum, ...]] = dataclasses.field(default_factory=dict)  # by name in Monitoring
     checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # by encoder, the fingerprint of its files
 
     def training_fingerprint(self, config: RunConfig, model: Model) -> str:
@@ -51,6 +54,7 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
     return RunInputs(
         tuple(absolute(files)),
         fingerprint_files(data),
+        sums_of(data),
         output,
         baseline_version="",
         checkpoints=checkpoints,
@@ -72,10 +76,12 @@ def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
     """
     logs = {kind: find_files(getattr(monitoring, kind)) for kind in MONITORED if getattr(monitoring, kind)}
     absolute = {kind: [str(pathlib.Path(path).resolve()) for path in paths] for kind, paths in logs.items()}
-    described = [describe_file(path) for paths in logs.values() for path in paths]
+    described = {kind: [describe_file(path) for path in paths] for kind, paths in logs.items()}
+    every = [file for files in described.values() for file in files]
     return {
         "monitoring": monitoring.model_copy(update=absolute),
-        "monitored_fingerprint": fingerprint_files(described) if described else "",
+        "monitored_fingerprint": fingerprint_files(every) if every else "",
+        "monitored_sums": {kind: sums_of(files) for kind, files in described.items()},
     }
 
 

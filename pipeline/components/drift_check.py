@@ -1,5 +1,6 @@
 """The training rows beside yesterday's log and the log of what was served (see pipeline.monitoring.drift)."""
 
+import json
 import pathlib
 
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
@@ -11,6 +12,7 @@ from common.processes import Workers
 from pipeline.components.log_statistics_gen import train_statistics
 from pipeline.config import Monitoring
 from pipeline.monitoring.drift import compare_training_rows
+from transforms.log.byte_sum import sums_from_json
 from transforms.log.spec import LogSpec
 
 FILE = "drift.json"
@@ -24,6 +26,7 @@ def DriftCheck(
     spec: Parameter[str],
     monitoring: Parameter[str],
     logs_fingerprint: Parameter[str],
+    logs_sums: Parameter[str],
     max_rows: Parameter[int],
     seed: Parameter[int],
     workers: Parameter[str],
@@ -38,6 +41,7 @@ def DriftCheck(
         spec: LogSpec as JSON.
         monitoring: Monitoring as JSON.
         logs_fingerprint: Makes changed logs another cache entry.
+        logs_sums: What of the logs was hashed, JSON by name in Monitoring.
         max_rows: A log of more rows is compared by a sample of so many.
         seed: Seed of the sample.
         workers: See Workers.from_json.
@@ -51,6 +55,7 @@ def DriftCheck(
         max_rows,
         seed,
         Workers.from_json(workers),
+        {kind: sums_from_json(sums) for kind, sums in json.loads(logs_sums).items()},
     )
     folder = pathlib.Path(drift.uri)
     folder.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from tfx.types.standard_artifacts import Examples
 
 from common.processes import Workers
 from common.progress import now_and_then
+from transforms.log.byte_sum import sums_from_json
 from transforms.log.ingest import SPLITS, ingest
 from transforms.log.read_ahead import handed_over
 from transforms.log.spec import LogSpec
@@ -22,6 +23,7 @@ def LogExampleGen(
     spec: Parameter[str],
     files: Parameter[str],
     data_fingerprint: Parameter[str],
+    sums: Parameter[str],
     seed: Parameter[int],
     dead_letter: Parameter[str],
     workers: Parameter[str],
@@ -34,6 +36,7 @@ def LogExampleGen(
         spec: LogSpec as JSON.
         files: The log's files in order, as JSON.
         data_fingerprint: Makes changed data another cache entry.
+        sums: What of the files was hashed, see transforms.log.byte_sum.
         seed: Seed of `split.by: hash`.
         dead_letter: Folder of the malformed rows.
         workers: See Workers.from_json.
@@ -47,7 +50,15 @@ def LogExampleGen(
     paths = json.loads(files)
     with handed_over(log, paths, seed) as partial:
         result = ingest(
-            log, paths, seed, folders, pathlib.Path(dead_letter), Workers.from_json(workers), now_and_then(), partial
+            log,
+            paths,
+            seed,
+            folders,
+            pathlib.Path(dead_letter),
+            Workers.from_json(workers),
+            now_and_then(),
+            partial,
+            sums_from_json(sums),
         )
     examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_PARQUET)
     examples.set_string_custom_property("data_fingerprint", data_fingerprint)

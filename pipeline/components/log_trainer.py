@@ -21,12 +21,13 @@ from pipeline.training.train import train
 from serving.export import export
 from serving.layout import Asset
 from transforms.features.preprocessing import feature_map
-from transforms.log.readers import LogReader
+from transforms.log.payload import payload_files, read_payload
 from transforms.log.spec import LogSpec
 
 
 @component
 def LogTrainer(
+    payload: InputArtifact[Examples],
     examples: InputArtifact[Examples],
     transform_graph: InputArtifact[TransformGraph],
     statistics: InputArtifact[ExampleStatistics],
@@ -39,13 +40,13 @@ def LogTrainer(
     position: Parameter[str],
     encoder_precision: Parameter[str],
     work: Parameter[str],
-    file: Parameter[str],
     training_fingerprint: Parameter[str],
     code_version: Parameter[str],
 ) -> None:
     """Trains on the packed examples and exports.
 
     Args:
+        payload: The payload, out of which a few rows travel with the export.
         examples: The packed examples.
         transform_graph: What made them; it becomes a part of the export.
         statistics: Those of the log's splits.
@@ -54,11 +55,10 @@ def LogTrainer(
         settings: Model as JSON.
         training: Training as JSON.
         seed: Seed of the training.
-        warmup_requests: How many of the log's first rows travel with the export.
+        warmup_requests: How many of the training rows, the first, travel with the export.
         position: JSON, by column of the role position the value that it has in every request.
         encoder_precision: That of a text's encoder as it is served.
         work: Folder of the checkpoints, the same for every try at the same training.
-        file: The first file of the raw log.
         training_fingerprint: Travels with the export.
         code_version: Travels with the export.
     """
@@ -84,7 +84,7 @@ def LogTrainer(
         Asset.TRAINING_FINGERPRINT: training_fingerprint,
         **statistics_assets(*train_statistics(statistics)),
     }
-    rows = _first_rows(file, log, warmup_requests)
+    rows = _first_rows(pathlib.Path(payload.uri), warmup_requests)
     folder = pathlib.Path(model.uri) / SERVABLE
     export(result.model, transform, log, fields, rows, folder, assets, json.loads(position), encoder_precision)
 
@@ -97,6 +97,6 @@ def _announce_evaluation(numbers: dict[str, Any]) -> None:
     announce(text)
 
 
-def _first_rows(file: str, spec: LogSpec, count: int) -> pa.RecordBatch:
-    """Returns the log's first rows: training rows, whatever the split."""
-    return next(LogReader(spec).read(file)).rows.slice(0, count)
+def _first_rows(payload: pathlib.Path, count: int) -> pa.RecordBatch:
+    """Returns the first training rows. The raw log may be another one by now."""
+    return next(read_payload(payload_files(payload / "Split-train"), batch_rows=count))

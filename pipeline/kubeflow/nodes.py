@@ -53,7 +53,7 @@ def kind(artifact: type) -> str:
 def graph_nodes(config: RunConfig) -> list[Node]:
     """Returns the nodes of a configuration's graph, each after those whose outputs it reads."""
     with tempfile.TemporaryDirectory() as folder:
-        pipeline = create_pipeline(config, RunInputs((), "", pathlib.Path(folder), "", config.monitoring))
+        pipeline = create_pipeline(config, RunInputs((), "", (), pathlib.Path(folder), "", config.monitoring))
     return [
         Node(
             node.id,

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from common.processes import Workers
 from pipeline.config import Monitoring
 from pipeline.monitoring.statistics import RANKED_VALUES, Sampled, generate_statistics
 from pipeline.monitoring.validation import tfdv
+from transforms.log.byte_sum import ByteSum
 from transforms.log.payload import payload_files, payload_rows
 from transforms.log.readers import find_files
 from transforms.log.schema import raw_schema
@@ -39,7 +40,15 @@ class Log:
 # Logs ----------------------------------------------------------------------------------------------------------------
 
 
-def read_log(spec: LogSpec, patterns: list[str], labels: bool, max_rows: int, seed: int, workers: Workers) -> Log:
+def read_log(
+    spec: LogSpec,
+    patterns: list[str],
+    labels: bool,
+    max_rows: int,
+    seed: int,
+    workers: Workers,
+    hashed: Sequence[ByteSum] = (),
+) -> Log:
     """Returns the statistics of a raw log.
 
     Args:
@@ -49,14 +58,15 @@ def read_log(spec: LogSpec, patterns: list[str], labels: bool, max_rows: int, se
         max_rows: Above so many rows, the statistics are those of a uniform sample of about so many.
         seed: Seed of the sample.
         workers: Where the files are read.
+        hashed: See transforms.log.ingest.
 
     Raises:
-        InputError: a file cannot be read, or too many of its rows are malformed.
+        InputError: a file cannot be read or is not what was hashed, or too many of its rows are malformed.
     """
     files = find_files(patterns)
     with tempfile.TemporaryDirectory(prefix="ctrpipe-", dir=workers.scratch) as name:
         folder = pathlib.Path(name)
-        counts = write_whole_log(spec, files, labels, folder, workers)
+        counts = write_whole_log(spec, files, labels, folder, workers, hashed)
         statistics = generate_statistics({"log": payload_files(folder)}, max_rows, seed, workers)
     return Log(statistics["log"], counts.rows, counts.rejected)
 
@@ -289,6 +299,7 @@ def compare_training_rows(
     max_rows: int,
     seed: int,
     workers: Workers,
+    hashed: Mapping[str, Sequence[ByteSum]],
 ) -> dict[str, Any]:
     """Compares the training split of a payload with each log that `limits` names.
 
@@ -300,6 +311,7 @@ def compare_training_rows(
         max_rows: See read_log.
         seed: See read_log.
         workers: Where the logs are read.
+        hashed: By name in Monitoring, see read_log.
 
     Returns:
         The contents of drift.json: breached, and the comparisons.
@@ -309,11 +321,11 @@ def compare_training_rows(
     """
     # What was malformed is in no split: the run itself counts it.
     log = Log(statistics, payload_rows(payload_files(examples / "Split-train")), 0)
-    comparisons = [
-        compare(kind, log, read_log(spec, patterns, kind == "drift", max_rows, seed, workers), spec, limits)
-        for kind, patterns in (("drift", limits.previous), ("skew", limits.serving))
-        if patterns
-    ]
+    comparisons = []
+    for kind, name, patterns in (("drift", "previous", limits.previous), ("skew", "serving", limits.serving)):
+        if patterns:
+            other = read_log(spec, patterns, kind == "drift", max_rows, seed, workers, hashed[name])
+            comparisons.append(compare(kind, log, other, spec, limits))
     return _together(comparisons)
 
 

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 import yaml
 
+from pipeline.components import log_example_gen
 from tests.e2e.small_run import call, one_line, start
 
 COLUMNS = ["label", "n", "c"]
@@ -89,6 +90,25 @@ def test_files_that_cannot_be_read(folder):
     ):
         (folder / name).write_bytes(content)
         one_line(*run(folder, name), message)
+        assert nothing_was_made(folder)
+
+
+@pytest.mark.parametrize("change", [lambda text: text[: len(text) // 2], lambda text: text * 2])
+def test_a_log_that_is_another_one_while_it_is_read(folder, monkeypatch, change):
+    """It is as it was before and after: its sums alone would not tell."""
+    path, read = folder / "log.tsv", log_example_gen.ingest
+    lines = ["".join(f"{line}\n" for line in GOOD)]
+
+    def meanwhile(*arguments):
+        path.write_text(change(lines[0]))
+        try:
+            return read(*arguments)
+        finally:
+            path.write_text(lines[0])
+
+    monkeypatch.setattr(log_example_gen, "ingest", meanwhile)
+    for _ in range(2):  # nor is it taken from the cache
+        one_line(*run(folder, GOOD), "log.tsv: the file changed while it was read; let nothing write to it meanwhile")
         assert nothing_was_made(folder)
 
 

@@ -100,6 +100,7 @@ def test_a_users_mistake_within_a_step_is_one_line_and_others_keep_their_traceba
         "spec": config.log_spec.model_dump_json(),
         "files": json.dumps([str(tmp_path / "log.tsv")]),
         "data_fingerprint": "f",
+        "sums": "[]",
         "code_version": "c",
         "seed": 0,
         "dead_letter": str(tmp_path / "dead_letter"),

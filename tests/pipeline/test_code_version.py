@@ -37,7 +37,7 @@ def artifact(kind, name):
 
 examples, common = artifact(kinds.Examples, "examples"), {"workers": Workers(processes=1).to_json(), "code_version": ""}
 LogExampleGen.test_call(
-    examples=examples, spec=spec, files=json.dumps([str(folder / "log.tsv")]), data_fingerprint="", seed=0,
+    examples=examples, spec=spec, files=json.dumps([str(folder / "log.tsv")]), data_fingerprint="", sums="[]", seed=0,
     dead_letter=str(folder / "dead"), **common,
 )
 if "log_statistics_gen" in stages:

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import zlib
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 import yaml
 from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatistics, InfraBlessing
 
+from common.errors import InputError
 from common.exit_codes import BLOCKED
 from common.processes import Workers
 from pipeline.components.drift_check import DriftCheck, DriftGate
@@ -267,10 +269,16 @@ def checked(tmp_path):
     common = {"max_rows": 1000, "seed": 0, "workers": ONE.to_json(), "code_version": ""}
     component(LogStatisticsGen, examples=artifacts["examples"], statistics=artifacts["statistics"], **common)
 
-    def check(**monitoring) -> tuple[ExamplesDiff, dict]:
+    def check(hashed=None, **monitoring) -> tuple[ExamplesDiff, dict]:
         limits = Monitoring(**monitoring).model_dump_json()
         spec = SPEC.model_dump_json()
-        component(DriftCheck, **artifacts, spec=spec, monitoring=limits, logs_fingerprint="", **common)
+        contents = {name: [pathlib.Path(path).read_bytes() for path in paths] for name, paths in monitoring.items()}
+        sums = {name: [[len(content), zlib.crc32(content)] for content in each] for name, each in contents.items()}
+        logs = {
+            "logs_fingerprint": "",
+            "logs_sums": json.dumps({n: json.dumps(s) for n, s in (hashed or sums).items()}),
+        }
+        component(DriftCheck, **artifacts, spec=spec, monitoring=limits, **logs, **common)
         return artifacts["drift"], json.loads((tmp_path / "drift" / "drift.json").read_text())
 
     return check
@@ -286,6 +294,8 @@ def test_a_run_compares_its_training_rows_with_the_logs_that_it_is_given(tmp_pat
     drift, found = checked(previous=[previous], serving=[skewed])
     assert [comparison["breached"] for comparison in found["comparisons"]] == [False, True]
     assert found["breached"] and drift.get_int_custom_property("breached") == 1
+    with pytest.raises(InputError, match="previous.tsv: the file changed while it was read"):
+        checked(hashed={"previous": [[1000, 7]]}, previous=[previous])
 
 
 @pytest.mark.parametrize(("breached", "serves", "blessed"), [(0, 1, 1), (1, 1, 0), (0, 0, 0)])

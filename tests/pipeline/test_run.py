@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import zlib
 
 import pytest
 
@@ -13,6 +14,7 @@ from common.errors import InputError
 from pipeline import fingerprints, run_inputs
 from pipeline.config import Monitoring
 from pipeline.run_folder import check_output, one_run_at_a_time
+from transforms.log.byte_sum import ByteSum
 
 ROOT = pathlib.Path(__file__).parents[2]
 HOLD = """
@@ -70,6 +72,7 @@ def test_a_file_is_known_by_its_contents(tmp_path):
     (tmp_path / "log").write_bytes(b"a" * 3_000_000)
     found = fingerprints.describe_file(str(tmp_path / "log"))
     assert found["bytes"] == 3_000_000 and found["sha256"] == hashlib.sha256(b"a" * 3_000_000).hexdigest()
+    assert found["crc32"] == zlib.crc32(b"a" * 3_000_000)
     (tmp_path / "copy").write_bytes(b"a" * 3_000_000)
     same = fingerprints.describe_file(str(tmp_path / "copy"))
     assert fingerprints.fingerprint_files([found]) == fingerprints.fingerprint_files([same])
@@ -90,7 +93,10 @@ def test_the_logs_to_compare_with_are_known_by_their_contents(tmp_path, monkeypa
     (tmp_path / "b.tsv").write_text("changed")
     changed = run_inputs.find_monitored(Monitoring(previous=["[ab].tsv"], serving=["served.tsv"]))
     assert changed["monitored_fingerprint"] != found["monitored_fingerprint"]
-    assert run_inputs.find_monitored(Monitoring()) == {"monitoring": Monitoring(), "monitored_fingerprint": ""}
+    assert found["monitored_sums"]["serving"] == (ByteSum(10, zlib.crc32(b"served.tsv")),)
+    assert [each.length for each in changed["monitored_sums"]["previous"]] == [5, 7]
+    nothing = {"monitoring": Monitoring(), "monitored_fingerprint": "", "monitored_sums": {}}
+    assert run_inputs.find_monitored(Monitoring()) == nothing
     with pytest.raises(InputError, match="no file matches"):
         run_inputs.find_monitored(Monitoring(serving=["absent*"]))
 

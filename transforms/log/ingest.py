@@ -19,8 +19,9 @@ from common.errors import InputError
 from common.files import make_unique_folder
 from common.hashing import splitmix64
 from common.processes import Workers
+from transforms.log.byte_sum import ByteSum, check_unchanged
 from transforms.log.payload import PayloadWriter, payload_files, payload_rows, payload_schema, read_payload
-from transforms.log.readers import BYTES_PER_SECOND, LogBatch, LogReader, Range, Reject, plan
+from transforms.log.readers import BYTES_PER_SECOND, LogBatch, LogReader, Range, Reject, plan, sums_of_files
 from transforms.log.spec import LogSpec, Split
 
 SPLITS = ("train", "validation", "test")
@@ -55,6 +56,7 @@ def ingest(
     workers: Workers,
     progress: Callable[[str], None] = lambda text: None,
     partial: "PartialIngest | None" = None,
+    hashed: Sequence[ByteSum] = (),
 ) -> IngestResult:
     """Reads a log once, in independent ranges; the result is the same whoever reads them.
 
@@ -68,10 +70,12 @@ def ingest(
         workers: Who reads the ranges; all of them must see the files and the folders.
         progress: Called with a line that says how many ranges are read.
         partial: What of this log is read already, see read_ahead.
+        hashed: The files' sums, by which the caller knows the log: what is read must have them. Empty: anything may
+            be read.
 
     Raises:
-        InputError: a file cannot be read, too many rows are malformed, a split is empty, the labels of the training
-            rows are of one class only, or a feature is missing in all of them.
+        InputError: a file cannot be read or is not what was hashed, too many rows are malformed, a split is empty, the
+            labels of the training rows are of one class only, or a feature is missing in all of them.
     """
     scratch = split_folders["train"].parent / SCRATCH
     _clear(scratch, split_folders)
@@ -93,6 +97,8 @@ def ingest(
             progress=lambda done: progress(f"{len(before) + done:,} of {len(items):,} parts of the log read"),
             judge=judge,
         )
+        if hashed:
+            check_unchanged(files, hashed, sums_of_files(ranges, [result.read for result in results]))
         rejected, reasons = _write_dead_letters(spec, ranges, results, dead_letter)
         if partial.placed is None:
             place(spec, results, split_folders)
@@ -140,6 +146,7 @@ class IngestedRange:
         first: The first malformed one.
         letters: The file of the dead letters.
         parts: The parts of payload per split, or of the log where the splits are not known yet (`split.by: order`).
+        read: The sum of its bytes.
     """
 
     lines: int
@@ -148,6 +155,7 @@ class IngestedRange:
     first: Reject | None
     letters: pathlib.Path
     parts: dict[str, list[pathlib.Path]]
+    read: ByteSum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,13 +196,14 @@ class _IngestRange:
         lines = rejected = 0
         reasons: Counter[str] = Counter()
         first: Reject | None = None
+        read = ByteSum()
         with contextlib.ExitStack() as stack:
             letters = stack.enter_context(open(folder / "rejects.jsonl", "w"))
             writers: dict[str, PayloadWriter] = {}
             for name in [_UNSPLIT] if split.by == "order" else SPLITS:
                 (folder / name).mkdir()
                 writers[name] = stack.enter_context(PayloadWriter(folder / name, f"{item.number:06d}", schema))
-            for batch in LogReader(self.spec).read_range(item.part):
+            for batch in LogReader(self.spec).read_range(item.part, read):
                 for name, rows in _divided(split, batch, item.file, self.seed):
                     writers[name].write(rows)
                 first = first or next(iter(batch.rejects), None)
@@ -203,7 +212,7 @@ class _IngestRange:
                 rejected += len(batch.rejects)
                 lines += len(batch.lines) + len(batch.rejects)
         parts = {name: writer.parts for name, writer in writers.items()}
-        return IngestedRange(lines, rejected, reasons, first, folder / "rejects.jsonl", parts)
+        return IngestedRange(lines, rejected, reasons, first, folder / "rejects.jsonl", parts, read)
 
 
 def _kind(reject: Reject) -> str:

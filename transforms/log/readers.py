@@ -8,10 +8,11 @@ import contextlib
 import dataclasses
 import glob
 import gzip
+import io
 import os
 import pathlib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, cast
 
 import numpy as np
@@ -21,6 +22,7 @@ import pyarrow.parquet
 
 from common.errors import InputError, one_line
 from common.processes import Workers
+from transforms.log.byte_sum import ByteSum, SummedFile, changed, joined
 from transforms.log.lines import CHUNK_BYTES, Lines, count_values, whole_lines
 from transforms.log.payload import plain
 from transforms.log.spec import LogSpec
@@ -32,6 +34,7 @@ PARQUET_ROWS = 1 << 16  # of a batch
 _GZIP_FACTOR = 4  # bytes of text in one of gzip, about
 _COUNT_SECONDS = 5e-10  # to count lines, a byte
 _HERE = Workers(processes=1)
+_PARQUET_MARK = b"PAR1"  # where a file begins and ends
 _LINES_LOOKED_AT = 100  # tell whether a file without header has labels
 
 
@@ -46,6 +49,8 @@ class Range:
         length: How many bytes or row groups; None: up to the file's end, wherever that is.
         line: The number of its first line in the file, from 1, a header included; of Parquet, of its first row.
         size: How many bytes of text or Parquet it is, about.
+        header: How many bytes of text before it are the file's header; 0 in all but a file's first range.
+        layout: CRC-32 of what says how it is to be read: of that header, of Parquet's footer.
     """
 
     path: str
@@ -54,6 +59,13 @@ class Range:
     length: int | None
     line: int
     size: int
+    header: int = 0
+    layout: int = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether its file begins with it."""
+        return self.start == self.header
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +148,16 @@ def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers 
     return ranges
 
 
+def sums_of_files(ranges: Sequence[Range], sums: Sequence[ByteSum]) -> list[ByteSum]:
+    """Returns the sum of each file's bytes, out of those of all ranges of a plan."""
+    by_file: list[list[ByteSum]] = []
+    for part, read in zip(ranges, sums, strict=True):
+        if part.is_first:
+            by_file.append([])
+        by_file[-1].append(read)
+    return [joined(pieces) for pieces in by_file]
+
+
 def _count_lines(part: Range) -> int:
     with _mistakes(part.path), _open(part.path) as file:
         file.seek(part.start)
@@ -173,14 +195,19 @@ class LogReader:
         else:
             yield from self.read_range(self._whole_text(path))
 
-    def read_range(self, part: Range) -> Iterator[LogBatch]:
+    def read_range(self, part: Range, into: ByteSum | None = None) -> Iterator[LogBatch]:
         """Yields all rows of a range of `plan`, in order.
+
+        Args:
+            part: The range.
+            into: Sums the bytes of the file that make the range, and of Parquet also those between two ranges, once
+                all rows are read: the ranges of a file have all its bytes.
 
         Raises:
             InputError: the file is empty, cut short, unreadable, or no longer what it was.
         """
         read = self._read_row_groups if self.spec.data.format == "parquet" else self._read_text
-        return read(part)
+        return read(part, into)
 
     def ranges(self, path: str) -> list[Range]:
         """Returns the ranges of one file; of text, only the first one's line is known.
@@ -208,7 +235,8 @@ class LogReader:
             raise _empty(path)
         length = size - len(header) if is_plain else None
         text = length or size * _GZIP_FACTOR
-        return Range(path, tuple(columns), len(header), length, 1 + header.count(b"\n"), text)
+        line, layout = 1 + header.count(b"\n"), zlib.crc32(header)
+        return Range(path, tuple(columns), len(header), length, line, text, len(header), layout)
 
     def _columns_of_file(self, path: str, chunk: bytes) -> tuple[list[str], bytes]:
         """Returns the file's column names, and the bytes of its header line (none without header)."""
@@ -252,10 +280,11 @@ class LogReader:
             invalid_row_handler=invalid,
         )
 
-    def _read_text(self, part: Range) -> Iterator[LogBatch]:
+    def _read_text(self, part: Range, into: ByteSum | None) -> Iterator[LogBatch]:
         line, position = part.line, 0
-        with _mistakes(part.path), _open(part.path) as file:
-            file.seek(part.start)
+        with _mistakes(part.path), _open_summed(part, into or ByteSum()) as file:
+            if zlib.crc32(file.read(part.header)) != part.layout:
+                raise changed(part.path)
             for chunk in whole_lines(file, part.length):
                 batch = self._parse(part.path, Lines(chunk, self._delimiter), line, list(part.columns))
                 line += len(batch.lines) + len(batch.rejects)
@@ -264,7 +293,7 @@ class LogReader:
         if not position:
             raise _empty(part.path)
         if part.length not in (None, position):
-            raise InputError(f"{part.path}: the file became shorter while it was read; do not write to it meanwhile")
+            raise changed(part.path)
 
     def _parse(self, path: str, lines: Lines, first_line: int, columns: list[str]) -> LogBatch:
         not_utf8 = lines.not_utf8()
@@ -321,10 +350,13 @@ class LogReader:
     # Parquet --------------------------------------------------------------------------------------------------------
 
     def _row_groups(self, path: str) -> list[Range]:
-        with _open_parquet(path) as file:
+        with _parquet_mistakes(path), open(path, "rb") as source:
+            layout = zlib.crc32(_parquet_footer(source))
+            file = _to_parquet(path, source)
             names = file.schema_arrow.names
             self._check_columns(path, names)
             groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
+            offsets = _row_group_offsets(file.metadata)
         if not sum(group.num_rows for group in groups):
             raise _empty(path)
         ranges: list[Range] = []
@@ -332,14 +364,15 @@ class LogReader:
         for index in range(len(groups)):
             rows = sum(before.num_rows for before in groups[start : index + 1])
             size = sum(before.total_byte_size for before in groups[start : index + 1])
-            if size >= RANGE_BYTES or index + 1 == len(groups):
-                ranges.append(Range(path, tuple(names), start, index + 1 - start, line, size))
+            if (size >= RANGE_BYTES and offsets == sorted(offsets)) or index + 1 == len(groups):
+                ranges.append(Range(path, tuple(names), start, index + 1 - start, line, size, 0, layout))
                 start, line = index + 1, line + rows
         return ranges
 
-    def _read_row_groups(self, part: Range) -> Iterator[LogBatch]:
+    def _read_row_groups(self, part: Range, into: ByteSum | None) -> Iterator[LogBatch]:
         line = part.line
-        with _open_parquet(part.path) as file:
+        with _parquet_mistakes(part.path), open(part.path, "rb") as source:
+            file = _to_parquet(part.path, source) if into is None else _row_groups_in_memory(source, part, into)
             groups = list(range(part.start, part.start + (part.length or 0)))
             for batch in file.iter_batches(PARQUET_ROWS, row_groups=groups, columns=self._columns):
                 yield self._check_parquet(part.path, batch, line)
@@ -407,12 +440,13 @@ def _cut(whole: Range) -> Iterator[Range]:
     """Cuts the range of a plain file into ranges of about RANGE_BYTES, none of which cuts a line."""
     stop = whole.start + (whole.length or 0)
     with _mistakes(whole.path), _open(whole.path) as file:
-        start = whole.start
+        start, header, layout = whole.start, whole.header, whole.layout
         while start < stop:
             file.seek(start + RANGE_BYTES - 1)
             end = min(_end_of_line(file), stop)
-            yield dataclasses.replace(whole, start=start, length=end - start, size=end - start)
-            start = end
+            length = end - start
+            yield Range(whole.path, whole.columns, start, length, whole.line, length, header, layout)
+            start, header, layout = end, 0, 0
 
 
 def _end_of_line(file: IO[bytes]) -> int:
@@ -437,16 +471,90 @@ def _mistakes(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _open_parquet(path: str) -> Iterator[pa.parquet.ParquetFile]:
+def _parquet_mistakes(path: str) -> Iterator[None]:
+    """Raises the errors of a Parquet file as the user's."""
     try:
-        file = pa.parquet.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path}: not a readable Parquet file ({one_line(error, 200)})") from error
-    try:
-        with file:
-            yield file
+        yield
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: the Parquet file is damaged ({one_line(error, 200)})") from error
+
+
+def _to_parquet(path: str, source: IO[bytes]) -> pa.parquet.ParquetFile:
+    try:
+        return pa.parquet.ParquetFile(source)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: not a readable Parquet file ({one_line(error, 200)})") from error
+
+
+def _parquet_footer(source: IO[bytes]) -> bytes:
+    """Returns a Parquet file from its footer to its end, by the length that stands there; changes the position.
+
+    Source: https://parquet.apache.org/docs/file-format/
+    """
+    size = source.seek(0, io.SEEK_END)
+    source.seek(max(0, size - 8))
+    length = int.from_bytes(source.read(4), "little") + 8
+    source.seek(max(0, size - length))
+    return source.read()
+
+
+def _row_group_offsets(metadata: pa.parquet.FileMetaData) -> list[int]:
+    """Returns where row groups begin, in bytes of the file."""
+    offsets = []
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        columns = map(group.column, range(group.num_columns))
+        offsets.append(min(column.dictionary_page_offset or column.data_page_offset for column in columns))
+    return offsets
+
+
+def _row_groups_in_memory(source: IO[bytes], part: Range, into: ByteSum) -> pa.parquet.ParquetFile:
+    """Reads and sums the bytes of a range once; returns a Parquet file that has no others.
+
+    Parquet is parsed column by column, page by page: as it lies, it could change between its sum and its parsing.
+    """
+    footer = _parquet_footer(source)
+    size = source.tell()
+    if zlib.crc32(footer) != part.layout:
+        raise changed(part.path)
+    metadata = pa.parquet.read_metadata(pa.BufferReader(_PARQUET_MARK + footer))
+    offsets = _row_group_offsets(metadata)
+    stop = part.start + (part.length or 0)
+    begin = offsets[part.start] if part.start else 0
+    end = offsets[stop] if stop < len(offsets) else size
+    source.seek(begin)
+    data = source.read(end - begin)
+    into.add(data)
+    return pa.parquet.ParquetFile(pa.PythonFile(_Piece(data, begin, size), "r"), metadata=metadata)
+
+
+class _Piece(io.RawIOBase):
+    """A file of `size` bytes of which only those from `begin` are there; the others, which nobody needs, are zeros."""
+
+    def __init__(self, data: bytes, begin: int, size: int):
+        self._data = memoryview(data)
+        self._begin = begin
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        start, stop = self._position, self._size if size < 0 else min(self._position + size, self._size)
+        self._position = max(start, stop)
+        wanted = self._data[max(0, start - self._begin) : max(0, stop - self._begin)]
+        return bytes(wanted).rjust(min(stop, self._begin) - start, b"\0") if start < self._begin else bytes(wanted)
 
 
 def _empty(path: str) -> InputError:
@@ -455,6 +563,19 @@ def _empty(path: str) -> InputError:
 
 def _open(path: str) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path, "rb")) if path.endswith(".gz") else open(path, "rb")
+
+
+@contextlib.contextmanager
+def _open_summed(part: Range, into: ByteSum) -> Iterator[IO[bytes]]:
+    """Opens the text of a range's file where the range begins, its header included; sums the file's bytes."""
+    with open(part.path, "rb") as raw:
+        summed = cast(IO[bytes], SummedFile(raw, into))
+        if part.path.endswith(".gz"):
+            with gzip.GzipFile(fileobj=summed) as text:
+                yield cast(IO[bytes], text)
+        else:
+            raw.seek(part.start - part.header)
+            yield summed
 
 
 def _split_line(line: bytes, options: pa.csv.ParseOptions) -> list[bytes]:

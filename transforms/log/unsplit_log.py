@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from common.errors import InputError
 from common.processes import Workers
+from transforms.log.byte_sum import ByteSum, check_unchanged
 from transforms.log.payload import PayloadWriter, payload_schema
-from transforms.log.readers import BYTES_PER_SECOND, LogReader, Range, plan
+from transforms.log.readers import BYTES_PER_SECOND, LogReader, Range, plan, sums_of_files
 from transforms.log.spec import LogSpec
 
 
@@ -23,6 +24,12 @@ class Counts:
 
 
 @dataclasses.dataclass(frozen=True)
+class _RangeWritten:
+    counts: Counts
+    read: ByteSum
+
+
+@dataclasses.dataclass(frozen=True)
 class _RangeToWrite:
     spec: LogSpec
     range: Range
@@ -32,7 +39,12 @@ class _RangeToWrite:
 
 
 def write_whole_log(
-    spec: LogSpec, files: Sequence[str], labels: bool, folder: pathlib.Path, workers: Workers
+    spec: LogSpec,
+    files: Sequence[str],
+    labels: bool,
+    folder: pathlib.Path,
+    workers: Workers,
+    hashed: Sequence[ByteSum] = (),
 ) -> Counts:
     """Writes the good rows of some files, range by range.
 
@@ -42,13 +54,17 @@ def write_whole_log(
         labels: Whether rows must have labels; without, the payload has none.
         folder: An existing, empty folder for the payload.
         workers: Where the files are read.
+        hashed: See transforms.log.ingest.
 
     Raises:
-        InputError: a file cannot be read, or too many rows are malformed.
+        InputError: a file cannot be read or is not what was hashed, or too many rows are malformed.
     """
     ranges = plan(list(files), spec, labels, workers)
     todo = [_RangeToWrite(spec, part, labels, folder, number) for number, part in enumerate(ranges)]
-    results = workers.map(_write, todo, sum(part.size for part in ranges) / BYTES_PER_SECOND)
+    written = workers.map(_write, todo, sum(part.size for part in ranges) / BYTES_PER_SECOND)
+    if hashed:
+        check_unchanged(files, hashed, sums_of_files(ranges, [each.read for each in written]))
+    results = [each.counts for each in written]
     rows, rejected = sum(counts.rows for counts in results), sum(counts.rejected for counts in results)
     first = next((counts.first for counts in results if counts.first), "")
     if rejected > spec.data.max_bad_row_rate * (rows + rejected) or not rows:
@@ -59,16 +75,17 @@ def write_whole_log(
     return Counts(rows, rejected, first)
 
 
-def _write(part: _RangeToWrite) -> Counts:
+def _write(part: _RangeToWrite) -> _RangeWritten:
     schema = payload_schema(part.spec)
     names = part.spec.feature_columns + (part.spec.label_columns if part.labels else [])
     rows = rejected = 0
     first = ""
+    read = ByteSum()
     with PayloadWriter(part.folder, f"{part.number:06d}", pa.schema([schema.field(name) for name in names])) as writer:
-        for batch in LogReader(part.spec, part.labels).read_range(part.range):
+        for batch in LogReader(part.spec, part.labels).read_range(part.range, read):
             writer.write(batch.rows)
             rows += batch.rows.num_rows
             rejected += len(batch.rejects)
             if batch.rejects and not first:
                 first = f"{batch.path}: {part.spec.line_or_row} {batch.rejects[0].line}: {batch.rejects[0].reason}"
-    return Counts(rows, rejected, first)
+    return _RangeWritten(Counts(rows, rejected, first), read)
