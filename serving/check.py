@@ -11,6 +11,7 @@ from serving.layout import Asset, asset_path
 from serving.loader import Servable
 from serving.server.served import ServedVersion
 from serving.server.warmup import replay_warmup
+from serving.xla import xla_node
 
 
 def check_servable(version: pathlib.Path) -> float:
@@ -20,9 +21,14 @@ def check_servable(version: pathlib.Path) -> float:
         The largest difference between two probabilities.
 
     Raises:
-        InputError: the model does not load, a warm-up request fails, or a probability differs by more than the
-            precision of the encoder explains (1e-6 for float32).
+        InputError: the graph needs XLA, the model does not load, a warm-up request fails, or a probability differs by
+            more than the precision of the encoder explains (1e-6 for float32).
     """
+    if node := xla_node(version):
+        raise InputError(
+            f"{version}: {node} is compiled by XLA, which TF Serving refuses unless it runs with "
+            "--xla_cpu_compilation_enabled; take jit_compile=True out of the model"
+        )
     tasks = read_feature_map(version).tasks
     try:
         servable = Servable(version)

@@ -7,6 +7,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
@@ -14,6 +15,7 @@ import tensorflow_transform as tft
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2, regression_pb2
 
+from common.errors import InputError
 from common.libraries import load_text_operations
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
@@ -229,7 +231,15 @@ def export(
         extra: The contents of further files that travel with the version.
         position: Raw values of columns of the role position, which then hold for every request.
         encoder_precision: Of the text's encoder; see models.text.precision.
+
+    Raises:
+        InputError: Keras runs on another backend than TensorFlow; a model that was trained on one comes back first.
     """
+    if keras.backend.backend() != "tensorflow":
+        raise InputError(
+            f"KERAS_BACKEND={keras.backend.backend()}: only the TensorFlow backend exports a SavedModel without XLA; "
+            "unset it, and set training.backend to choose what trains"
+        )
     load_text_operations()
     exported = in_precision(model, encoder_precision)
     exported.fold()

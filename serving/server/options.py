@@ -81,11 +81,9 @@ class ServerOptions:
     per_process_gpu_memory_fraction: float = _flag(0.0, "Share of a GPU's memory; 0 = automatic.")
     mixed_precision: str = _flag("", 'Empty, or "bfloat16".')
     xla_cpu_compilation_enabled: bool = _flag(
-        False, "Functions that ask for XLA may run.", ignored="this server always lets them run; TF Serving needs it"
+        False, "Graphs may be compiled by XLA; a graph that has to be is INTERNAL without this flag."
     )
-    xla_gpu_compilation_enabled: bool = _flag(
-        False, "Functions that ask for XLA may run.", ignored="this server always lets them run; TF Serving needs it"
-    )
+    xla_gpu_compilation_enabled: bool = _flag(False, "The same, on a GPU and on the processor.")
     flush_filesystem_caches: bool = _flag(
         True, "Drop the file system's caches after a load.", ignored="a local file system has none to drop"
     )

@@ -17,6 +17,7 @@ from serving.server.core import ServerCore
 from serving.server.grpc_server import GrpcServer
 from serving.server.options import ServerOptions
 from serving.server.rest import RestApi
+from serving.xla import xla_compilation
 
 log = logging.getLogger(__name__)
 
@@ -93,11 +94,13 @@ def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = No
     rest_port, grpc_port = _rest_port(options), options.port or None
     if grpc_port is None and not options.grpc_socket_path and rest_port is None:
         raise InputError("--port and --rest_api_port are both 0: give a port for gRPC, for REST, or for both")
-    with contextlib.suppress(KeyboardInterrupt), _terminating(), _serving(options, rest_port, grpc_port) as addresses:
-        if ready:
-            ready(addresses)
-        while True:
-            time.sleep(1)  # in steps, as a signal that another thread takes does not wake this one
+    xla = options.xla_cpu_compilation_enabled or options.xla_gpu_compilation_enabled
+    with contextlib.suppress(KeyboardInterrupt), _terminating(), xla_compilation(xla):
+        with _serving(options, rest_port, grpc_port) as addresses:
+            if ready:
+                ready(addresses)
+            while True:
+                time.sleep(1)  # in steps, as a signal that another thread takes does not wake this one
 
 
 @contextlib.contextmanager
@@ -112,6 +115,9 @@ def _terminating() -> Iterator[None]:
 
 @contextlib.contextmanager
 def running_server(options: ServerOptions) -> Iterator[Addresses]:
-    """Runs a server in threads of this process, on free ports, whatever ports the options name."""
+    """Runs a server in threads of this process, on free ports, whatever ports the options name.
+
+    The flags of XLA are not read: they are for a whole process, where others may need it compiled.
+    """
     with _serving(options, 0, 0) as addresses:
         yield addresses

@@ -14,6 +14,7 @@ from pipeline.config import Model, Training
 from pipeline.training.train import train
 from serving.export import export
 from serving.loader import Servable
+from serving.xla import xla_node
 from tests.serving.packed_servable import SPEC, rows
 from transforms.features.packed_files import PackedReader, packed_files
 from transforms.features.preprocessing import feature_map
@@ -68,4 +69,5 @@ def test_what_jax_learned_on_several_devices_is_what_tensorflow_serves(tmp_path,
         found = servable.run("serving_packed", inputs)
     finally:
         servable.close()
-    np.testing.assert_allclose(np.stack([found["ctr"], found["cvr"]], axis=1), expected, atol=1e-5)
+    assert xla_node(tmp_path / "1") is None
+    np.testing.assert_allclose(np.stack([found["ctr"], found["cvr"]], axis=1), expected, atol=1e-6)

@@ -1,10 +1,14 @@
-"""What serving fixes: the position of an ad."""
+"""What an export fixes, the position of an ad, and what it refuses."""
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from common.errors import InputError
 from serving.assets import read_log_spec
 from serving.check import check_servable
+from serving.export import export
 from serving.loader import Servable
 from tests.serving.packed_servable import SPEC, rows, save
 from transforms.log.raw_arrays import raw_arrays
@@ -56,3 +60,18 @@ def test_without_one_the_position_counts(tmp_path):
         assert np.abs(difference).max() > 0.01
     finally:
         servable.close()
+
+
+def test_a_graph_that_xla_has_to_compile_is_refused(tmp_path):
+    module = tf.Module()
+    compiled = tf.function(lambda x: {"y": x * 2}, [tf.TensorSpec([None], tf.float32, name="x")], jit_compile=True)
+    tf.saved_model.save(module, str(tmp_path), {"serving_default": compiled})
+    with pytest.raises(InputError, match="is compiled by XLA, which TF Serving refuses") as error:
+        check_servable(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_keras_on_another_backend_exports_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(InputError, match="KERAS_BACKEND=jax: only the TensorFlow backend exports"):
+        export(None, None, SPEC, None, rows(1, 1), tmp_path, {})

@@ -4,7 +4,9 @@ import socket
 import subprocess
 import threading
 
+import httpx
 import pytest
+import tensorflow as tf
 
 from common.errors import InputError
 from serving.server import ServerOptions, parse_flags, running_server, serve
@@ -115,3 +117,19 @@ def test_flags_without_an_effect_here_say_so(caplog):
     parse_flags(["--flush_filesystem_caches=false", "--num_tflite_pools=2"])
     assert "--flush_filesystem_caches has no effect" in caplog.text
     assert "--num_tflite_pools has no effect" in caplog.text
+
+
+@pytest.mark.parametrize(("flags", "status"), [({}, 500), ({"xla_cpu_compilation_enabled": True}, 200)])
+def test_a_flag_says_whether_xla_compiles(tmp_path, free_port, flags, status):
+    compiled = tf.function(lambda x: {"y": x * 2}, [tf.TensorSpec([None], tf.float32, name="x")], jit_compile=True)
+    tf.saved_model.save(tf.Module(), str(tmp_path / "1"), {"serving_default": compiled})
+    found = []
+
+    def ready(addresses):
+        url = f"{addresses.rest}/v1/models/m:predict"
+        found.append(httpx.post(url, content='{"instances": [1.0]}', trust_env=False, timeout=60))
+        raise KeyboardInterrupt
+
+    serve(ServerOptions(tmp_path, "m", rest_api_port=free_port, port=0, **flags), ready)
+    assert found[0].status_code == status
+    assert tf.function(lambda x: x * 2, jit_compile=True)(3) == 6  # the process is as it was

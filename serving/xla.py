@@ -1,0 +1,58 @@
+"""XLA in a SavedModel: what asks for it, and whether this process may compile it.
+
+tensorflow_model_server answers such a graph with INTERNAL, "XLA compilation disabled", unless it was started with
+--xla_cpu_compilation_enabled (tensorflow_serving/model_servers/main.cc).
+"""
+
+import contextlib
+import ctypes
+import pathlib
+from collections.abc import Iterable, Iterator
+
+import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
+from tensorflow.core.protobuf import saved_model_pb2
+
+from serving.layout import SAVED_MODEL
+
+_MUST_COMPILE = "_XlaMustCompile"  # tf.function(jit_compile=True), on a function and on each call of it
+
+
+def xla_node(version: pathlib.Path) -> str | None:
+    """Returns the name of a function or a node of the version's graph that XLA would have to compile, None without one.
+
+    Functions are looked at whether a signature calls them or not.
+    """
+    model = saved_model_pb2.SavedModel.FromString((version / SAVED_MODEL).read_bytes())
+    for graph in (meta_graph.graph_def for meta_graph in model.meta_graphs):
+        for function in graph.library.function:
+            if function.attr[_MUST_COMPILE].b:
+                return str(function.signature.name)
+        for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+            if name := _first(nodes):
+                return name
+    return None
+
+
+def _first(nodes: Iterable[node_def_pb2.NodeDef]) -> str | None:
+    for node in nodes:
+        if node.op.lstrip("_").startswith("Xla") or node.attr[_MUST_COMPILE].b:  # XlaCallModule is JAX's
+            return f"{node.name} ({node.op})"
+    return None
+
+
+@contextlib.contextmanager
+def xla_compilation(enabled: bool) -> Iterator[None]:
+    """Lets the process compile with XLA inside the block, or not: its runs then fail with INTERNAL.
+
+    It calls the functions that tensorflow_model_server calls, which Python has no name for. They are for the whole
+    process; after the block XLA is as TensorFlow starts, enabled.
+    """
+    library = ctypes.CDLL(str(pathlib.Path(tf.sysconfig.get_lib()) / "libtensorflow_cc.so.2"))
+    enable = library["_ZN10tensorflow20EnableXlaCompilationEv"]  # tensorflow::EnableXlaCompilation()
+    disable = library["_ZN10tensorflow21DisableXlaCompilationEv"]
+    (enable if enabled else disable)()
+    try:
+        yield
+    finally:
+        enable()
