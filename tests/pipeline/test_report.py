@@ -5,6 +5,8 @@ import html.parser
 import json
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +15,8 @@ import pytest
 import sklearn.metrics
 
 from common.errors import InputError
-from pipeline.report.report import roc_curve, write_report
+from pipeline.report.plots import roc_curve
+from pipeline.report.report import write_report
 from tests.e2e.small_run import call, one_line
 
 HOSTILE = ["<script>alert(1)</script>", "{{ x }}", "{% raw %}", '"><img src=http://evil/>', "é ☃ \u202e", "a&b", "'"]
@@ -231,3 +234,44 @@ def test_a_report_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "report.html").mkdir()
     with pytest.raises(InputError, match="report.html: cannot be written"):
         write_report(tmp_path)
+
+
+def test_plots_are_drawn_again_only_where_what_they_show_has_changed(tmp_path):
+    data = run_left(tmp_path) / "report_data"
+    first = Page(write_report(tmp_path).read_text(encoding="utf-8")).addresses
+    kept = json.loads((data / "plots.json").read_text())
+    roc, calibration = kept["plots"]["ROC"], kept["plots"]["Calibration"]
+    kept["plots"] |= {"ROC": calibration, "Calibration": roc}  # stands for a drawing that only keeping can give
+    (data / "plots.json").write_text(json.dumps(kept))
+    swapped = [first[0], first[2], first[1], first[3]]
+    assert Page(write_report(tmp_path).read_text(encoding="utf-8")).addresses == swapped
+    history = json.loads((data / "history.json").read_text())
+    history["evaluations"][0]["train_loss"] = 0.9
+    (data / "history.json").write_text(json.dumps(history))
+    changed = Page(write_report(tmp_path).read_text(encoding="utf-8")).addresses
+    assert changed[0] != first[0] and changed[1:] == first[1:]
+    table = pa.table({"label": np.array([0, 1], np.float32), "probability": np.array([0.25, 0.5], np.float32)})
+    pa.parquet.write_table(table, data / "predictions.parquet")
+    assert not {*Page(write_report(tmp_path).read_text(encoding="utf-8")).addresses[1:]} & {*first}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b"{}"])
+def test_kept_plots_that_are_damaged_are_drawn_again(tmp_path, content):
+    data = run_left(tmp_path) / "report_data"
+    before = write_report(tmp_path).read_bytes()
+    (data / "plots.json").write_bytes(content)
+    assert write_report(tmp_path).read_bytes() == before
+
+
+def test_a_report_with_kept_plots_imports_no_library_for_drawing_or_arrays(tmp_path):
+    write_report(run_left(tmp_path))
+    script = "import sys\nfrom pipeline.cli import main\nmain(['report', sys.argv[1]], standalone_mode=False)\n"
+    script += "assert not {'matplotlib', 'numpy', 'pyarrow', 'pandas', 'tensorflow'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", script, tmp_path], check=True)
+
+
+def test_plots_that_cannot_be_kept_are_one_line(tmp_path):
+    run_left(tmp_path)
+    (tmp_path / "report_data" / "plots.json").mkdir()
+    (tmp_path / "report_data" / "plots.json" / "file").touch()
+    one_line(*call("report", tmp_path), "plots.json: cannot be written (Is a directory)")
