@@ -36,7 +36,7 @@ def auc_of_counts(clicks: np.ndarray, others: np.ndarray) -> float:
         clicks, others: Rows of each class at each distinct probability, in ascending order of the probabilities; each
             class has a row.
     """
-    return float(clicks @ (np.cumsum(others) - others / 2) / (clicks.sum() * others.sum()))
+    return float((clicks @ np.cumsum(others) - clicks @ others / 2) / (clicks.sum() * others.sum()))
 
 
 def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float | None:

@@ -71,14 +71,13 @@ def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> pathlib.
 
 def _plot(comparison: dict[str, Any], path: pathlib.Path) -> None:
     """Draws a dot for each model's difference in AUC and RIG on each slice; AUC's bar is the bootstrap's interval."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    # matplotlib takes 0.4 s to import, a comparison without a picture as much in all.
+    from matplotlib.figure import Figure
 
     slices, others = comparison["slices"], comparison["models"][1:]
     height = 1.5 + 0.22 * len(slices) * (len(others) + 1)
-    figure, axes = plt.subplots(1, 2, figsize=(11, height), sharey=True, layout="constrained")
+    figure = Figure(figsize=(11, height), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
     for axis, metric in zip(axes, ("auc", "rig"), strict=True):
         axis.axvline(0, color="gray", linewidth=0.8)
         for index, name in enumerate(others):
@@ -99,4 +98,3 @@ def _plot(comparison: dict[str, Any], path: pathlib.Path) -> None:
     axes[0].legend(fontsize="small")
     with atomic_path(path) as unfinished:
         figure.savefig(unfinished, dpi=110, format="png")
-    plt.close(figure)

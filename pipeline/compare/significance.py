@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import scipy.special  # scipy.stats takes half a second to import
 
 from common.hashing import splitmix64
 from models.metrics import auc_of_counts, ranks
@@ -58,7 +57,31 @@ def paired_t(first: np.ndarray, second: np.ndarray) -> PairedT:
     if len(differences) < 2 or np.isnan(differences).any() or np.ptp(differences) == 0:
         return PairedT(None, None)
     t = float(differences.mean() / (differences.std(ddof=1) / np.sqrt(len(differences))))
-    return PairedT(t, float(2 * scipy.special.stdtr(len(differences) - 1, -abs(t))))
+    return PairedT(t, two_sided_p(t, len(differences) - 1))
+
+
+def two_sided_p(t: float, freedom: int) -> float:
+    """Returns the probability that Student's t is as far from 0 as `t`, to an absolute error of 1e-14.
+
+    scipy.special has it too, but its import takes a third of `ctrpipe compare`.
+
+    Args:
+        t: The value.
+        freedom: Degrees of freedom, 1 or more.
+
+    References:
+        Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.3 and 26.7.4.
+    """
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    sine, squared = math.sin(angle), math.cos(angle) ** 2
+    odd = freedom % 2
+    term = sine * (math.cos(angle) if odd else 1.0)
+    total = 0.0
+    for power in range(1 + odd, freedom, 2):
+        total += term
+        term *= squared * power / (power + 1)
+    inside = 2 / math.pi * (angle + total) if odd else total
+    return max(1 - inside, 0.0)
 
 
 def delong(labels: np.ndarray, first: np.ndarray, second: np.ndarray) -> DeLong | None:
@@ -96,7 +119,7 @@ def bootstrap(
     """Returns the interval that holds 95% of the AUCs' differences, second - first, over resamples of the rows.
 
     Both models have the same rows in a resample. Each takes O(N): the scores are sorted once, and a resample only
-    counts how often each row is in it. None without a resample, or with one class only.
+    counts rows. None without a resample, or with one class only.
 
     Args are [N].
     """
@@ -104,21 +127,34 @@ def bootstrap(
     if not resamples or clicked.all() or not clicked.any():
         return None
     random = np.random.default_rng(seed)
-    sides = []
-    for scores in (first, second):
-        values, places = np.unique(scores, return_inverse=True)
-        sides.append((len(values), places[clicked], places[~clicked]))
+    sides = [_bins(clicked, scores) for scores in (first, second)]
     differences = []
     for _ in range(resamples):
-        times = np.bincount(random.integers(len(labels), size=len(labels)), minlength=len(labels))
-        of_clicks, of_others = times[clicked], times[~clicked]
-        if not of_clicks.any() or not of_others.any():
-            continue
-        aucs = [
-            auc_of_counts(np.bincount(clicks, of_clicks, size), np.bincount(others, of_others, size))
-            for size, clicks, others in sides
-        ]
-        differences.append(aucs[1] - aucs[0])
+        rows = random.integers(len(labels), size=len(labels))
+        if 0 < np.count_nonzero(clicked[rows]) < len(rows):
+            aucs = [_auc_of_bins(bins[rows], count) for bins, count in sides]
+            differences.append(aucs[1] - aucs[0])
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(differences, [tail, 1 - tail])
     return float(low), float(high)
+
+
+def _bins(clicked: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, int]:
+    """Returns the bin of each row, int64 `[N]`, and the number of bins of a class, B: others in 0..B-1, clicks behind.
+
+    Bins are in the order of the scores. Equal scores share one, and so do neighbouring scores of one class, whose order
+    does not change the area under the ROC curve: counting and summing then take half the time or less.
+    """
+    values, places = np.unique(scores, return_inverse=True)
+    clicks = np.bincount(places, clicked, len(values)) > 0
+    others = np.bincount(places, ~clicked, len(values)) > 0
+    joined = (clicks[1:] == clicks[:-1]) & (others[1:] == others[:-1]) & (clicks[1:] != others[1:])
+    bins = np.append(0, np.cumsum(~joined))
+    count = int(bins[-1]) + 1
+    return bins[places] + count * clicked, count
+
+
+def _auc_of_bins(bins: np.ndarray, count: int) -> float:
+    """Returns the area under the ROC curve of rows by their bins, those of `_bins`."""
+    counts = np.bincount(bins, minlength=2 * count)
+    return auc_of_counts(counts[count:], counts[:count])

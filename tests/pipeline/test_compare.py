@@ -16,7 +16,7 @@ import yaml
 from common.errors import InputError
 from models import metrics
 from pipeline.compare.models import compare
-from pipeline.compare.significance import SEED, bootstrap, by_shard, delong, paired_t, shards
+from pipeline.compare.significance import SEED, bootstrap, by_shard, delong, paired_t, shards, two_sided_p
 from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
 from tests.e2e.small_run import ROOT, call, one_line
 
@@ -70,6 +70,12 @@ def test_t_is_the_mean_difference_in_its_standard_errors():
     assert paired_t(first, first).t is None and paired_t(first, np.array([0.7, np.nan, 0.7, 0.7])).t is None
 
 
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 19, 20, 999, 1000])
+@pytest.mark.parametrize("t", [0, 0.01, -0.5, 1, 2.5, -3, 5, 40])
+def test_the_p_of_t_is_scipys(t, freedom):
+    assert two_sided_p(t, freedom) == pytest.approx(2 * scipy.stats.t.sf(abs(t), freedom), abs=2e-14)
+
+
 def test_delong_is_that_of_all_pairs():
     labels, first = answers(300, 0.3)
     second = answers(300, 0.2, seed=2)[1]
@@ -88,9 +94,13 @@ def test_delong_is_that_of_all_pairs():
     assert delong(labels, first, first).p is None and delong(labels * 0, first, second) is None
 
 
-def test_the_bootstrap_is_that_of_resampled_rows_and_agrees_with_delong():
+@pytest.mark.parametrize("digits", [1, 2, 9])
+def test_the_bootstrap_is_that_of_resampled_rows_and_agrees_with_delong(digits):
     labels, first = answers(800, 0.3)
-    second = answers(800, 0.2, seed=2)[1]
+    first, second = (
+        first.round(digits),
+        answers(800, 0.2, seed=2)[1].round(digits),
+    )  # with many ties, with few, with none
     random, differences = np.random.default_rng(SEED), []
     for _ in range(200):
         rows = random.integers(800, size=800)
