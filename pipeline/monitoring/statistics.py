@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
+import pipeline.monitoring.histogram  # noqa: F401  TFDV's histograms, faster
 from common.processes import Workers
 from pipeline.monitoring.validation import (
     BasicStatsGenerator,

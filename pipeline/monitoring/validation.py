@@ -12,6 +12,14 @@ from tensorflow_data_validation.statistics.generators.basic_stats_generator impo
 from tensorflow_data_validation.statistics.generators.top_k_uniques_sketch_stats_generator import (  # noqa: E402
     TopKUniquesSketchStatsGenerator,
 )
+from tensorflow_data_validation.utils import quantiles_util  # noqa: E402
 from tfx_bsl.arrow.table_util import CanonicalizeRecordBatch  # noqa: E402
 
-__all__ = ["BasicStatsGenerator", "CanonicalizeRecordBatch", "TopKUniquesSketchStatsGenerator", "stats_impl", "tfdv"]
+__all__ = [
+    "BasicStatsGenerator",
+    "CanonicalizeRecordBatch",
+    "TopKUniquesSketchStatsGenerator",
+    "quantiles_util",
+    "stats_impl",
+    "tfdv",
+]

@@ -1,0 +1,58 @@
+"""The histogram of equal widths is TFDV's own, bin by bin, and is what TFDV's statistics have."""
+
+import importlib.util
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tfx_bsl import sketches
+
+from pipeline.monitoring import statistics, validation
+from pipeline.monitoring.histogram import generate_equi_width_histogram
+
+
+@pytest.fixture(scope="module")
+def of_tfdv():
+    """TFDV's own function, out of a second copy of its module."""
+    found = importlib.util.find_spec("tensorflow_data_validation.utils.quantiles_util")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    assert module.generate_equi_width_histogram is not generate_equi_width_histogram
+    return module.generate_equi_width_histogram
+
+
+RANDOM = np.random.default_rng(7)
+VALUES = {
+    "normal": RANDOM.normal(size=500),
+    "few values": RANDOM.integers(0, 5, 300).astype(float),
+    "on the edges": np.arange(11.0),
+    "long tail": np.exp(5 * RANDOM.normal(size=400)),
+    "constant": np.full(9, 3.0),
+    "one": np.array([-2.5]),
+    "overflow": np.array([-1.7e308, 0, 1.7e308]),
+    "infinite": RANDOM.choice([1.0, 2, 3, 7, np.inf, -np.inf], 200),
+    "positive infinity": np.array([1.0, 2, 4, np.inf]),
+    "only infinity": np.full(4, np.inf),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("bins", [1, 10])
+def test_bins_are_those_of_tfdv(of_tfdv, name, bins):
+    values = VALUES[name]
+    sketch = sketches.QuantilesSketch(0.001, 1 << 20, 1)
+    sketch.AddValues(pa.array(values))
+    found = [each.flatten().to_numpy(zero_copy_only=False) for each in sketch.GetQuantilesAndCumulativeWeights(1000)]
+    finite = values[np.isfinite(values)]
+    bounds = (finite.min(initial=np.inf), finite.max(initial=-np.inf))
+    arguments = (*found, *bounds, bins, float(np.isposinf(values).sum()))
+    ours, theirs = generate_equi_width_histogram(*arguments), of_tfdv(*arguments)
+    assert ours.type == theirs.type and len(ours.buckets) == len(theirs.buckets)
+    for mine, other in zip(ours.buckets, theirs.buckets, strict=True):
+        assert (mine.low_value, mine.high_value) == (other.low_value, other.high_value)
+        assert mine.sample_count == pytest.approx(other.sample_count, rel=1e-12, abs=1e-9)
+
+
+def test_statistics_have_it():
+    assert statistics.BasicStatsGenerator is validation.BasicStatsGenerator
+    assert validation.quantiles_util.generate_equi_width_histogram is generate_equi_width_histogram
