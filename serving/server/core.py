@@ -136,6 +136,10 @@ class ServerCore:
             raise ServingError("NOT_FOUND", f"Could not find any versions of model {name}")
         return versions
 
+    def base_paths(self) -> list[pathlib.Path]:
+        """Returns the folders of the served models."""
+        return [model_config.base_path(model) for model in self._config.model_config_list.config]
+
     # Configuration ----------------------------------------------------------------------------------------------------
 
     def reload(self, config: model_server_config_pb2.ModelServerConfig) -> None:

@@ -22,6 +22,7 @@ from serving.server import grpc_answers
 from serving.server.core import ServerCore
 from serving.server.errors import ServingError, bad_request, number_of
 from serving.server.options import ServerOptions
+from serving.server.reload_guard import ReloadGuard
 from serving.server.served import ServedVersion
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class GrpcApi:
 
     def __init__(self, core: ServerCore, options: ServerOptions):
         self._core = core
+        self._reload_guard = ReloadGuard(options)
         self._as_content = options.enable_serialization_as_tensor_content
         self._check_method = options.enable_signature_method_name_check
         self.methods: dict[str, dict[str, tuple[type, Callable[[Any, float | None], Message]]]] = {
@@ -127,6 +129,7 @@ class GrpcApi:
                 "ServerModelConfig type not supported by HandleReloadConfigRequest. Only ModelConfigList is currently "
                 "supported"
             )
+        self._reload_guard.check(request.config, self._core.base_paths())
         self._core.reload(request.config)
         response = model_management_pb2.ReloadConfigResponse()
         response.status.error_code = 0

@@ -35,8 +35,9 @@ def _busy_poll_micros() -> int:
 class ServerOptions:
     """The flags of `ctrpipe serve`; each has the name and the default that it has at tensorflow_model_server.
 
-    `host` (TF Serving listens on every address), `max_request_bytes` (it has no limit) and `rest_api_busy_poll_micros`
-    are ours.
+    Ours are `host` (TF Serving listens on every address), `max_request_bytes` (it has no limit),
+    `rest_api_busy_poll_micros`, `allow_reload_from_network` and `allowed_model_roots` (it lets any client load any
+    folder).
     """
 
     model_base_path: Path | None = _flag(None, "Folder of a model's versions; not read with --model_config_file.")
@@ -62,6 +63,14 @@ class ServerOptions:
     model_config_file_poll_wait_seconds: float = _flag(0.0, "Between looks at --model_config_file; 0 = once.")
     allow_version_labels_for_unavailable_models: bool = _flag(False, "New labels may point at versions not loaded yet.")
     force_allow_any_version_labels_for_unavailable_models: bool = _flag(False, "Any label may.")
+    allow_reload_from_network: bool = _flag(
+        False, "HandleReloadConfigRequest also where --host is not loopback. Not a flag of TF Serving."
+    )
+    allowed_model_roots: str = _flag(
+        "",
+        "FOLDER,...: what HandleReloadConfigRequest adds lies below one of them; empty = anywhere on loopback, nowhere "
+        "elsewhere. Not a flag of TF Serving.",
+    )
     num_load_threads: int = _flag(0, "Versions that load at the same time; 0 = one.")
     num_unload_threads: int = _flag(0, "Versions that unload at the same time; 0 = one.")
     max_num_load_retries: int = _flag(5, "Further tries to load a version.")

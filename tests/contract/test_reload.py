@@ -1,12 +1,14 @@
 """The list of models and its reloads (V6, V9)."""
 
+import contextlib
+
 import pytest
 from google.protobuf import text_format
 from tensorflow_serving.apis import model_management_pb2
 
 from common.errors import InputError
 from tests.contract import models, servers
-from tests.contract.rpc import POLL, Rpc, add_version, model_config, refusal, wait_for
+from tests.contract.rpc import POLL, Rpc, add_version, label, model_config, refusal, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +110,48 @@ def test_V6_a_mistake_in_the_file_is_one_line(tmp_path, text, message):
     with pytest.raises(InputError) as error, servers.start([f"--model_config_file={file}"]):
         pass
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+# Ours alone: TF Serving lets any client load any folder ---------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def serving(base, *flags):
+    if not servers.IS_OURS:
+        pytest.skip("TF Serving lets any client load any folder")
+    with servers.start([f"--model_base_path={base}", "--model_name=a", POLL, *flags]) as addresses:
+        with Rpc(addresses.grpc) as rpc:
+            yield rpc
+
+
+def test_a_port_of_the_network_takes_no_reload(bases):
+    with serving(bases / "a", "--host=0.0.0.0") as rpc:
+        code, message = refusal(reload, rpc, model_config(a=(bases / "a",)))
+        assert code == "PERMISSION_DENIED" and "--allow_reload_from_network" in message
+        assert rpc.answering("a") == 1
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+def test_a_reload_adds_only_what_lies_below_the_roots(bases, tmp_path, host):
+    for root in ("inside", "outside"):
+        add_version(bases / "b" / "2", tmp_path / root, 1)
+    (tmp_path / "inside" / "link").symlink_to(tmp_path / "outside")
+    flags = [
+        f"--host={host}",
+        "--allow_reload_from_network",
+        f"--allowed_model_roots={tmp_path}/none,{tmp_path}/inside",
+    ]
+    with serving(bases / "a", *flags) as rpc:
+        for path in (tmp_path / "outside", tmp_path / "inside" / ".." / "outside", tmp_path / "inside" / "link", "/"):
+            code, message = refusal(reload, rpc, model_config(a=(bases / "a",), c=(path,)))
+            assert code == "PERMISSION_DENIED" and "Model c" in message and "--allowed_model_roots" in message
+        assert rpc.answering("a") == 1
+        reload(rpc, model_config(a=(bases / "a",), c=(f"file://{tmp_path}/inside",)))
+        assert (rpc.answering("a"), rpc.answering("c")) == (1, 1)
+
+
+def test_without_roots_the_network_may_only_change_what_is_served(bases):
+    with serving(bases / "a", "--host=0.0.0.0", "--allow_reload_from_network") as rpc:
+        assert refusal(reload, rpc, model_config(b=(bases / "b",)))[0] == "PERMISSION_DENIED"
+        reload(rpc, model_config(a=(bases / "a", label("stable", 1))))
+        assert rpc.answering("a", label="stable") == 1

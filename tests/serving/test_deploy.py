@@ -46,6 +46,7 @@ def test_the_manifests_are_valid_in_kubernetes(version):
         "HorizontalPodAutoscaler",
         "PodDisruptionBudget",
         "PersistentVolumeClaim",
+        "NetworkPolicy",
     }
     for document in found:
         assert not invalid(document, version)
@@ -76,6 +77,19 @@ def test_the_manifests_name_each_other():
     mounted = {source["configMap"]["name"] for source in volumes["config"]["projected"]["sources"]}
     assert mounted == {entry["name"] for entry in generated}
     assert {file for entry in generated for file in entry["files"]} == {file.name for file in CONFIG.glob("*.config")}
+
+
+def test_only_pods_with_a_label_reach_the_ports():
+    policy = by_kind("NetworkPolicy")["spec"]
+    pod = by_kind("Deployment")["spec"]["template"]
+    assert policy["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert policy["policyTypes"] == ["Ingress", "Egress"] and policy["egress"] == []
+    senders = {}
+    for rule in policy["ingress"]:
+        [port] = rule["ports"]
+        senders[port["port"]] = [source.get("podSelector", {}).get("matchLabels") for source in rule["from"]]
+    assert senders == {"http": [{"ctr-serving/rest": "true"}, None], "grpc": [{"ctr-serving/grpc": "true"}]}
+    assert set(senders) == {port["name"] for port in container()["ports"]}
 
 
 def test_the_pods_run_without_rights():
