@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from serving.server.errors import ServingError, bad_request
+from serving.server.errors import bad_request
 from serving.server.served import ServedVersion
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -15,6 +15,8 @@ INPUTS = "inputs"
 CLASSES = "classes"
 SCORES = "scores"
 OUTPUTS = "outputs"
+CLASSIFY = "tensorflow/serving/classify"
+REGRESS = "tensorflow/serving/regress"
 
 
 def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
@@ -36,17 +38,7 @@ def classify(
     Raises:
         ServingError: the signature is not one of a classifier, or its answer is not of that shape (C5).
     """
-    definition = _definition(version, signature, "classify" if check_method else "")
-    if len(definition.outputs) not in (1, 2):
-        raise bad_request(f"Expected one or two output Tensors, found {len(definition.outputs)}")
-    _check_input(definition, "classification")
-    names = [name for name in (CLASSES, SCORES) if name in definition.outputs]
-    if not names:
-        raise ServingError(
-            "FAILED_PRECONDITION",
-            f'Expected classification signature outputs to contain at least one of "{CLASSES}" or "{SCORES}". '
-            f"Signature was: {definition}",
-        )
+    names = check_classification(_definition(version, signature), check_method)
     outputs = _run(version, signature, examples, names, timeout_seconds)
     classes, scores = outputs.get(CLASSES), outputs.get(SCORES)
     if classes is not None:
@@ -72,12 +64,7 @@ def regress(
     Raises:
         ServingError: the signature is not one of a regression, or its answer is not of that shape (C5).
     """
-    definition = _definition(version, signature, "regress" if check_method else "")
-    if len(definition.outputs) != 1:
-        raise bad_request("Expected one output Tensor.")
-    _check_input(definition, "regression")
-    if OUTPUTS not in definition.outputs:
-        raise ServingError("FAILED_PRECONDITION", f"No regression outputs found in SignatureDef: {definition}")
+    check_regression(_definition(version, signature), check_method)
     values = _run(version, signature, examples, [OUTPUTS], timeout_seconds)[OUTPUTS]
     if values.ndim != 1 and not (values.ndim == 2 and values.shape[1] == 1):
         raise bad_request(
@@ -90,23 +77,47 @@ def regress(
     return values.reshape(-1)
 
 
-def _definition(version: ServedVersion, signature: str, method: str) -> meta_graph_pb2.SignatureDef:
+def check_classification(definition: meta_graph_pb2.SignatureDef, check_method: bool = False) -> list[str]:
+    """Returns the outputs to ask for, `classes`, `scores` or both. Raises ServingError (C5, C6)."""
+    _check_method(definition, "classification", CLASSIFY, check_method)
+    if len(definition.inputs) != 1:
+        raise bad_request("Expected one input Tensor.")
+    if len(definition.outputs) not in (1, 2):
+        raise bad_request(f"Expected one or two output Tensors, found {len(definition.outputs)}")
+    if INPUTS not in definition.inputs:
+        raise bad_request(f"No classification inputs found in SignatureDef: {definition}")
+    names = [name for name in (CLASSES, SCORES) if name in definition.outputs]
+    if not names:
+        raise bad_request(
+            f'Expected classification signature outputs to contain at least one of "{CLASSES}" or "{SCORES}". '
+            f"Signature was: {definition}"
+        )
+    return names
+
+
+def check_regression(definition: meta_graph_pb2.SignatureDef, check_method: bool = False) -> None:
+    """Raises ServingError: the signature is not one of a regression (C5, C6)."""
+    _check_method(definition, "regression", REGRESS, check_method)
+    if len(definition.inputs) != 1:
+        raise bad_request("Expected one input Tensor.")
+    if len(definition.outputs) != 1:
+        raise bad_request("Expected one output Tensor.")
+    if INPUTS not in definition.inputs:
+        raise bad_request(f"No regression inputs found in SignatureDef: {definition}")
+    if OUTPUTS not in definition.outputs:
+        raise bad_request(f"No regression outputs found in SignatureDef: {definition}")
+
+
+def _check_method(definition: meta_graph_pb2.SignatureDef, kind: str, expected: str, is_on: bool) -> None:
+    if is_on and definition.method_name != expected:
+        raise bad_request(f"Expected {kind} signature method_name to be {expected}. Was: {definition.method_name}")
+
+
+def _definition(version: ServedVersion, signature: str) -> meta_graph_pb2.SignatureDef:
     name = signature or DEFAULT_SIGNATURE
     if name not in version.signatures:
         raise bad_request(f"No signature was found with the name: {name}")
-    definition = version.signatures[name]
-    expected = f"tensorflow/serving/{method}"
-    if method and definition.method_name != expected:
-        kind = {"classify": "classification", "regress": "regression"}[method]
-        raise bad_request(f"Expected {kind} signature method_name to be {expected}. Was: {definition.method_name}")
-    if len(definition.inputs) != 1:
-        raise bad_request("Expected one input Tensor.")
-    return definition
-
-
-def _check_input(definition: meta_graph_pb2.SignatureDef, kind: str) -> None:
-    if INPUTS not in definition.inputs:
-        raise ServingError("FAILED_PRECONDITION", f"No {kind} inputs found in SignatureDef: {definition}")
+    return version.signatures[name]
 
 
 def _run(

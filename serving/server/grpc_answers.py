@@ -17,11 +17,10 @@ from tensorflow_serving.apis import (
 
 from serving.server import examples
 from serving.server.errors import ServingError, bad_request
+from serving.server.examples import CLASSIFY, REGRESS
 from serving.server.grpc_tensors import to_array, to_proto
 from serving.server.served import ServedVersion
 
-CLASSIFY = "tensorflow/serving/classify"
-REGRESS = "tensorflow/serving/regress"
 _METHODS = ("tensorflow/serving/predict", CLASSIFY, REGRESS)
 SIGNATURE_DEF = "signature_def"
 
@@ -140,13 +139,13 @@ def multi_inference(
     check_method: bool = False,
 ) -> inference_pb2.MultiInferenceResponse:
     """Answers MultiInference: several signatures of one model on the same examples. Raises ServingError."""
-    _check_tasks(version, request)
+    _check_tasks(version, request, check_method)
     batch = serialized(request.input)
     response = inference_pb2.MultiInferenceResponse()
     for task in request.tasks:
         result = response.results.add()
-        _set_spec(result.model_spec, version, task.model_spec.signature_name)
         signature = task.model_spec.signature_name or examples.DEFAULT_SIGNATURE
+        _set_spec(result.model_spec, version, signature)
         if task.method_name == CLASSIFY:
             classes, scores = examples.classify(version, batch, signature, timeout_seconds, check_method)
             _fill_classes(result.classification_result, classes, scores)
@@ -156,8 +155,8 @@ def multi_inference(
     return response
 
 
-def _check_tasks(version: ServedVersion, request: inference_pb2.MultiInferenceRequest) -> None:
-    names, signatures, feeds = set(), set(), set()
+def _check_tasks(version: ServedVersion, request: inference_pb2.MultiInferenceRequest, check_method: bool) -> None:
+    names, signatures = set(), set()
     for task in request.tasks:
         if not task.model_spec.name:
             raise bad_request("Found ModelSpec with an empty model name.")
@@ -170,15 +169,13 @@ def _check_tasks(version: ServedVersion, request: inference_pb2.MultiInferenceRe
         signatures.add(signature)
         if signature not in version.signatures:
             raise bad_request(f"Requested signature not found in model graph: {signature}")
-        if task.method_name not in (CLASSIFY, REGRESS):
+        definition = version.signatures[signature]
+        if task.method_name == CLASSIFY:
+            examples.check_classification(definition, check_method)
+        elif task.method_name == REGRESS:
+            examples.check_regression(definition, check_method)
+        else:
             raise ServingError("UNIMPLEMENTED", f"Unsupported signature method_name: {task.method_name}")
-        inputs = version.signatures[signature].inputs
-        if (
-            examples.INPUTS in inputs
-        ):  # a look-up would add it to the protobuf map; that it is missing is the error of C5
-            feeds.add(inputs[examples.INPUTS].name)
-        if len(feeds) > 1:
-            raise bad_request("Input tensor must be the same for all Signatures.")
 
 
 def metadata(version: ServedVersion) -> get_model_metadata_pb2.GetModelMetadataResponse:

@@ -9,7 +9,7 @@ from tensorflow.core.framework import tensor_pb2, types_pb2
 # A TensorProto may name one value and a shape of any size, which TensorFlow fills with it. Above so many bytes it is
 # refused: 50 bytes of a request took 12 seconds and gigabytes, and of 64 MB the C library keeps most for each thread.
 _MAX_FILLED_BYTES = 1 << 24
-_STRING_BYTES = 64  # that an empty string takes in TensorFlow and Python
+_STRING_BYTES = 64  # that an empty string takes in TensorFlow and Python; the length of a longer one comes on top
 
 _VALUES = {
     types_pb2.DT_FLOAT: "float_val",
@@ -26,8 +26,14 @@ _VALUES = {
     types_pb2.DT_STRING: "string_val",
 }
 _NUMBERS = {kind: np.dtype(tf.as_dtype(kind).as_numpy_dtype) for kind in _VALUES if kind != types_pb2.DT_STRING}
-_HALVES = (types_pb2.DT_HALF, types_pb2.DT_BFLOAT16)  # their bits are in half_val
-_KNOWN = {*_VALUES, *_HALVES, types_pb2.DT_COMPLEX64, types_pb2.DT_COMPLEX128}
+# Written in another form than their own: the type of the parts, and their field.
+_PARTS = {
+    types_pb2.DT_HALF: (np.uint16, "half_val"),
+    types_pb2.DT_BFLOAT16: (np.uint16, "half_val"),
+    types_pb2.DT_COMPLEX64: (np.float32, "scomplex_val"),
+    types_pb2.DT_COMPLEX128: (np.float64, "dcomplex_val"),
+}
+_KNOWN = {*_VALUES, *_PARTS}
 # Packed, fixed-width fields of TensorProto: their wire format is the array itself behind its tag and length.
 _FIXED_WIDTH_TAGS = {types_pb2.DT_FLOAT: b"\x2a", types_pb2.DT_DOUBLE: b"\x32"}
 _FEW = 64
@@ -67,24 +73,35 @@ def _strings(proto: tensor_pb2.TensorProto, size: int) -> np.ndarray:
     """Returns the strings; too few repeat the last one, as one object, so that a million take no memory each."""
     values = list(proto.string_val[:size])
     if len(values) < size:
-        _check_filled(proto, size, _STRING_BYTES)
+        _check_filled(size - len(values), _STRING_BYTES + len(values[-1] if values else b""))
     array = np.empty(size, object)
     array[: len(values)] = values
     array[len(values) :] = values[-1:] or [b""]
     return array
 
 
-def _check_filled(proto: tensor_pb2.TensorProto, size: int, itemsize: int) -> None:
-    if size * itemsize > _MAX_FILLED_BYTES and size > proto.ByteSize():
-        raise ValueError(f"{size} values of {proto.ByteSize()} bytes")
+def _check_filled(values: int, bytes_each: int) -> None:
+    if values * bytes_each > _MAX_FILLED_BYTES:
+        raise ValueError(f"{values} values of {bytes_each} bytes, none of which was sent")
+
+
+def _count_sent(proto: tensor_pb2.TensorProto) -> int:
+    """Returns how many values there are, or may be: each takes a byte of the content at least."""
+    if proto.tensor_content:
+        return len(proto.tensor_content)
+    if proto.dtype in _PARTS:
+        part, field = _PARTS[proto.dtype]
+        return len(getattr(proto, field)) * np.dtype(part).itemsize // int(tf.as_dtype(proto.dtype).size)
+    return len(getattr(proto, _VALUES[proto.dtype]))
 
 
 def _parse(proto: tensor_pb2.TensorProto, size: int) -> np.ndarray:
     """Returns what TensorFlow itself makes of it: fewer values than the shape says repeat the last one."""
-    dtype = _NUMBERS.get(proto.dtype)
-    _check_filled(proto, size, dtype.itemsize if dtype else _STRING_BYTES)
+    is_string = proto.dtype == types_pb2.DT_STRING
+    _check_filled(size - _count_sent(proto), _STRING_BYTES if is_string else tf.as_dtype(proto.dtype).size)
     try:
-        return np.asarray(tf.io.parse_tensor(proto.SerializeToString(), tf.as_dtype(proto.dtype)).numpy())
+        value = tf.io.parse_tensor(proto.SerializeToString(), tf.as_dtype(proto.dtype)).numpy()
+        return np.asarray(value, object if is_string else None)  # a single string is bytes, not an array
     except (tf.errors.OpError, TypeError) as error:
         raise ValueError(str(error)) from error
 
@@ -93,20 +110,22 @@ def to_proto(array: np.ndarray, as_content: bool = False) -> tensor_pb2.TensorPr
     """Returns the array in `tensor_content`, or in its type's `*_val` field, as TF Serving does by default (G7)."""
     kind = tf.as_dtype(array.dtype).as_datatype_enum
     proto = tensor_pb2.TensorProto(dtype=kind)
+    proto.tensor_shape.SetInParent()  # a scalar has a shape too: one without dimensions
     for size in array.shape:
         proto.tensor_shape.dim.add(size=size)
     if kind == types_pb2.DT_STRING:
         proto.string_val.extend(array.reshape(-1).tolist())
-    elif kind in _HALVES and not as_content:
-        proto.half_val.extend(array.reshape(-1).view(np.uint16).tolist())
+    elif kind in _PARTS and not as_content:
+        part, field = _PARTS[kind]
+        getattr(proto, field).extend(array.reshape(-1).view(part).tolist())
     elif as_content or kind not in _VALUES:
         proto.tensor_content = array.tobytes()
     elif kind in _FIXED_WIDTH_TAGS and array.size > _FEW:
         proto.MergeFromString(_FIXED_WIDTH_TAGS[kind] + _varint(array.nbytes) + array.tobytes())
     else:
-        flat, field = array.reshape(-1), getattr(proto, _VALUES[kind])
+        flat, values = array.reshape(-1), getattr(proto, _VALUES[kind])
         for at in range(0, array.size, _AT_ONCE):  # a million Python integers would leave their memory behind
-            field.extend(flat[at : at + _AT_ONCE].tolist())
+            values.extend(flat[at : at + _AT_ONCE].tolist())
     return proto
 
 

@@ -133,9 +133,9 @@ def multi_inference(*tasks, name="m"):
         ),
         (multi_inference(("regress", "predict")), "UNIMPLEMENTED", "Unsupported signature method_name"),
         (
-            multi_inference(("regress", "regress"), ("classify_scores", "classify")),
+            multi_inference(("regress", "regress"), ("regress_examples", "classify")),
             "INVALID_ARGUMENT",
-            "Input tensor must be the same for all Signatures.",
+            "No classification inputs found in SignatureDef",
         ),
     ],
 )
@@ -149,6 +149,12 @@ def test_G2_multi_inference(rpc):
     [result] = answer.results
     assert result.regression_result.regressions[0].value == 0.25
     assert (result.model_spec.name, result.model_spec.version.value) == ("m", 123)
+
+
+def test_G2_multi_inference_names_the_default_signature(rpc):
+    sent = multi_inference(("", "regress"))
+    code, text = refusal(rpc.prediction.MultiInference, sent, timeout=30)
+    assert code == "INVALID_ARGUMENT" and text.startswith("No regression inputs found in SignatureDef")
 
 
 def test_G2_status(rpc):
@@ -252,7 +258,10 @@ def test_G5_a_tensor_that_contradicts_itself(rpc, changes):
 
 def test_G5_a_tensor_of_another_type_is_not_cast(rpc):
     code, message = predict_refusal(rpc, inputs={"x": np.int64([1])})
-    assert code == "INVALID_ARGUMENT" and "float" in message and "int64" in message
+    assert (code, message) == ("INVALID_ARGUMENT", "Expects arg[0] to be float but int64 is provided")
+    mixed = {"f": X, "i": np.int32([1, 2]), "s": np.array([b"a"] * 2, object), "b": X}
+    code, message = predict_refusal(rpc, inputs=mixed, signature="mixed")
+    assert (code, message) == ("INVALID_ARGUMENT", "Expects arg[0] to be bool but float is provided")
 
 
 def test_G6_output_filter(rpc):

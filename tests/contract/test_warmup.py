@@ -96,7 +96,7 @@ def test_W1_W4_every_kind_of_record_is_replayed(serving):
     [
         (predict_log("nope"), "FAILED_PRECONDITION", 'Serving signature key "nope" not found.'),
         (predict_log("failing", x=np.float32([-1])), "INVALID_ARGUMENT", "not positive"),
-        (classify_log("regress"), "FAILED_PRECONDITION", "Expected classification signature outputs"),
+        (classify_log("regress"), "INVALID_ARGUMENT", "Expected classification signature outputs"),
         (regress_log("nope"), "INVALID_ARGUMENT", "No signature was found with the name: nope"),
         (multi_inference_log("nope"), "INVALID_ARGUMENT", "Requested signature not found in model graph: nope"),
         (b"\xff no proto", "INVALID_ARGUMENT", "Failed to parse warmup record"),

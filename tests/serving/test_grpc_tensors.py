@@ -63,6 +63,42 @@ def test_much_more_than_was_sent_is_refused(kind, itemsize):
         to_array(proto)
 
 
+@pytest.mark.parametrize(("size", "length"), [(262_143, 1 << 20), (1 << 14, 1024)])
+def test_what_a_string_fills_counts_its_length(size, length):
+    proto = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[b"x" * length])
+    proto.tensor_shape.dim.add(size=size)
+    with pytest.raises(ValueError, match=f"{size - 1} values of {64 + length} bytes"):
+        to_array(proto)
+    proto.tensor_shape.dim[0].size = (1 << 24) // (64 + length) + 1
+    assert to_array(proto).size == (1 << 24) // (64 + length) + 1
+
+
+@pytest.mark.parametrize("kind", ["DT_COMPLEX64", "DT_HALF", "DT_STRING"])
+def test_more_strings_and_parts_than_their_content_can_hold_are_refused(kind):
+    proto = tensor_pb2.TensorProto(dtype=types_pb2.DataType.Value(kind), tensor_content=b"\1")
+    proto.tensor_shape.dim.add(size=1 << 40)
+    with pytest.raises(ValueError, match="values of"):
+        to_array(proto)
+
+
+def test_a_scalar_string_in_the_content_is_an_array_of_bytes():
+    proto = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, tensor_content=b"\2ab")
+    found = to_array(proto)
+    assert (found.dtype, found.shape, found.item()) == (object, (), b"ab")
+
+
+def test_every_answer_says_its_shape():
+    for value in (np.float32(3), np.array(b"a", object), np.complex64(1)):
+        proto = to_proto(np.asarray(value))
+        assert proto.HasField("tensor_shape") and not proto.tensor_shape.dim
+
+
+def test_complex_numbers_and_halves_are_in_fields_of_their_own():
+    assert to_proto(np.array([1 + 2j, 3], np.complex64)).scomplex_val == [1, 2, 3, 0]
+    assert to_proto(np.array([[1 - 0.5j]], np.complex128)).dcomplex_val == [1, -0.5]
+    assert to_proto(np.array([1], np.float16)).half_val == [0x3C00]
+
+
 def test_negative_numbers_in_an_unsigned_tensor_wrap_as_in_c():
     proto = tensor_pb2.TensorProto(dtype=types_pb2.DT_UINT8, int_val=[-1])
     assert to_array(proto).tolist() == 255
