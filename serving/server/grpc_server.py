@@ -75,10 +75,10 @@ class GrpcServer:
     def start(self) -> None:
         self._server.start()
 
-    def stop(self, grace_seconds: float = 5.0) -> None:
-        """Takes no more requests, and waits so long for those that it has."""
+    def stop(self, grace_seconds: float) -> None:
+        """Takes no more requests, and waits so long for those that it has; what still runs then is not answered."""
         self._server.stop(grace_seconds).wait()
-        self._pool.shutdown()
+        self._pool.shutdown(wait=False)
 
 
 def _handler(request_class: Any, answer: Callable[[Any, float | None], Message]) -> grpc.RpcMethodHandler:

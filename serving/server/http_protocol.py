@@ -193,6 +193,7 @@ class HttpProtocol(asyncio.Protocol):
         self._arriving = _ArrivingRequest()
         self._waiting: deque[Request | Response] = deque()
         self._current: Request | None = None
+        self._stopping = False
         self._paused_since: float | None = None  # since when the client does not take what it asked for
         self._since = 0.0  # when the connection became idle, or its request began
         self._body_in_data = 0  # bytes of the latest request's body in the data that arrived last
@@ -379,7 +380,8 @@ class HttpProtocol(asyncio.Protocol):
         """Sends the answer to a request, or to what never became one."""
         if self._transport.is_closing():
             return
-        keep_alive = request is not None and request.keep_alive and self._state is not _ENDING
+        last = self._stopping and self._state is _IDLE and not self._waiting
+        keep_alive = request is not None and request.keep_alive and self._state is not _ENDING and not last
         if not keep_alive:
             self._waiting.clear()
             if self._state is not _REFUSED:
@@ -441,9 +443,9 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time")
 
     def shutdown(self) -> None:
-        """Ends the connection once the current request is answered; uvicorn calls it when it stops."""
-        self._state = _ENDING
-        if not self._current:
+        """Ends the connection once the requests that have arrived, or begun to, are answered; uvicorn stops."""
+        self._stopping = True
+        if self._state is _IDLE and not self._current and not self._waiting:
             self._transport.close()
 
 

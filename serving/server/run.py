@@ -21,6 +21,9 @@ from serving.xla import xla_compilation
 
 log = logging.getLogger(__name__)
 
+# So long a server that was told to end answers what it has. serving/deploy leaves it this time.
+GRACE_SECONDS = 30.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Addresses:
@@ -59,25 +62,41 @@ def _serving(options: ServerOptions, rest_port: int | None, grpc_port: int | Non
             None if rest_port is None else stack.enter_context(contextlib.closing(_bind(options.host, rest_port)))
         )
         grpc = GrpcServer(core, options, grpc_port)
-        stack.callback(grpc.stop)
+        stack.callback(grpc.stop, 0)
         core.start()
         grpc.start()
-        if listener:
-            stack.enter_context(_rest(RestApi(core, options, core.metrics).server(), listener))
+        rest = _RestThread(RestApi(core, options, core.metrics).server(), listener) if listener else None
+        stack.callback(_drain, rest, grpc)
         yield Addresses(_url(listener) if listener else None, grpc.address)
 
 
-@contextlib.contextmanager
-def _rest(server: uvicorn.Server, listener: socket.socket) -> Iterator[None]:
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="rest", daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        thread.join(10)
+class _RestThread:
+    """uvicorn in a thread of its own, from the moment that it answers."""
+
+    def __init__(self, server: uvicorn.Server, listener: socket.socket):
+        self._server = server
+        run = {"target": server.run, "kwargs": {"sockets": [listener]}}
+        self._thread = threading.Thread(**run, name="rest", daemon=True)
+        self._thread.start()
+        while not server.started:
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Has it take no more requests, and end after those that it has."""
+        self._server.should_exit = True
+
+    def wait(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+
+def _drain(rest: _RestThread | None, grpc: GrpcServer) -> None:
+    """Takes no more requests, and waits until those under way are answered, GRACE_SECONDS at most."""
+    end = time.monotonic() + GRACE_SECONDS
+    if rest:
+        rest.stop()
+    grpc.stop(GRACE_SECONDS)
+    if rest:
+        rest.wait(max(end - time.monotonic(), 0))
 
 
 def _url(listener: socket.socket) -> str:
@@ -86,7 +105,7 @@ def _url(listener: socket.socket) -> str:
 
 
 def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = None) -> None:
-    """Serves until SIGINT or SIGTERM; `ready` is told where.
+    """Serves until SIGINT or SIGTERM; requests under way are answered, for GRACE_SECONDS. `ready` is told where.
 
     Raises:
         InputError: the folder does not exist, a port is in use, or there is nothing to listen on.

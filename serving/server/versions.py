@@ -16,7 +16,7 @@ from serving.server.errors import ServingError, from_tensorflow
 
 log = logging.getLogger(__name__)
 
-_STOP_SECONDS = 10.0
+_STOP_SECONDS = 2.0  # the server has waited for its requests before
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +159,7 @@ class VersionManager:
         self._aspire({})
 
     def stop(self) -> None:
-        """Unloads every version; one that is in use for over 10 s goes with the process."""
+        """Unloads every version; one that stays in use for _STOP_SECONDS goes with the process."""
         with self._lock:
             self._stopped = True
         self.retire()

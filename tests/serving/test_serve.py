@@ -1,15 +1,23 @@
+import json
+import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
 import threading
+import time
 
 import httpx
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from common.errors import InputError
 from serving.server import ServerOptions, parse_flags, running_server, serve
+from serving.server.run import GRACE_SECONDS
+from tests.contract import models
+from tests.contract.rpc import Rpc
 from tests.e2e.small_run import start
 
 
@@ -57,6 +65,53 @@ def test_a_signal_that_another_thread_takes_ends_the_server(tmp_path, free_port)
     serve(ServerOptions(tmp_path, "m", port=free_port), ready)
 
 
+@pytest.mark.slow
+def test_requests_under_way_are_answered_after_sigterm(tmp_path, free_port, unused_port):
+    """One of each protocol longer than the other's grace used to be, one that waits behind another, one half sent."""
+    models.save(tmp_path / "1")
+    slow = {"signature_name": "slow"}
+    answers = []
+
+    def ask_rest(url, seconds):
+        body = {**slow, "instances": [{"seconds": seconds}]}
+        answers.append(httpx.post(f"{url}/v1/models/m:predict", json=body, trust_env=False, timeout=60).status_code)
+
+    def ask_grpc(address, seconds):
+        with Rpc(address) as rpc:
+            answers.append(rpc.predict({"seconds": np.float32([seconds])}, signature="slow")[1].version.value)
+
+    def ask_in_halves(url):
+        def request(seconds):
+            body = json.dumps({**slow, "instances": [{"seconds": seconds}]}).encode()
+            return b"POST /v1/models/m:predict HTTP/1.1\r\nHost: m\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60) as connection:
+            pieces = request(2), request(0.1), request(0.1)
+            connection.sendall(pieces[0] + pieces[1] + pieces[2][:-20])
+            time.sleep(4)  # the server was told to end by now
+            connection.sendall(pieces[2][-20:])
+            received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+        answers.extend(int(status) for status in re.findall(rb"HTTP/1.1 (\d+)", received))
+
+    def ready(addresses):
+        tasks = [(ask_rest, addresses.rest, 11), (ask_rest, addresses.rest, 5), (ask_in_halves, addresses.rest)]
+        tasks += [(ask_grpc, addresses.grpc, 11), (ask_grpc, addresses.grpc, 6)]
+        threads.extend(threading.Thread(target=work, args=arguments) for work, *arguments in tasks)
+        for thread in threads:
+            thread.start()
+        threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+
+    threads = []
+    began = time.monotonic()
+    serve(ServerOptions(tmp_path, "m", rest_api_port=free_port, port=unused_port), ready)
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == [1, 1, 200, 200, 200, 200, 200]
+    assert time.monotonic() - began < GRACE_SECONDS
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://127.0.0.1:{free_port}/v1/models/m", trust_env=False)
+
+
 def test_R15_rest_is_skipped_on_the_port_of_grpc(tmp_path, free_port, caplog):
     found = []
 
@@ -71,6 +126,15 @@ def test_R15_rest_is_skipped_on_the_port_of_grpc(tmp_path, free_port, caplog):
 
 @pytest.fixture
 def free_port():
+    return _port()
+
+
+@pytest.fixture
+def unused_port():
+    return _port()
+
+
+def _port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
