@@ -75,8 +75,7 @@ class _RestThread:
 
     def __init__(self, server: uvicorn.Server, listener: socket.socket):
         self._server = server
-        run = {"target": server.run, "kwargs": {"sockets": [listener]}}
-        self._thread = threading.Thread(**run, name="rest", daemon=True)
+        self._thread = threading.Thread(target=server.run, args=[[listener]], name="rest", daemon=True)
         self._thread.start()
         while not server.started:
             time.sleep(0.01)
