@@ -6,6 +6,7 @@ and a thread is free. The threads are shared by all queues of the server.
 
 import collections
 import dataclasses
+import pathlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from models.feature_map import FeatureMap
+from serving.layout import Asset, asset_path
 from serving.loader import LoadedServable, Servable
 from serving.server.batching_parameters import PER_MODEL_FILE, BatchingParameters, read_parameters
 from serving.server.errors import ServingError, bad_request, from_tensorflow
@@ -304,6 +307,7 @@ class BatchingServable:
             signature: {name: tf.TensorShape(info.tensor_shape) for name, info in definition.inputs.items()}
             for signature, definition in servable.signatures.items()
         }
+        self._ids = _count_ids(servable.path)
         self.waits = parameters.batch_timeout_micros > 0
         self._queues: dict[tuple[str, ...], BatchQueue] = {}
         self._lock = threading.Lock()
@@ -343,12 +347,13 @@ class BatchingServable:
         return {name: np.concatenate([task.outputs[name] for task in tasks]) for name in tasks[0].outputs}
 
     def _fits(self, signature: str, arrays: Arrays) -> bool:
-        """Returns whether the signature has inputs of these names, types and dimensions."""
+        """Returns whether the signature has inputs of these names, types and dimensions, with ids that there are."""
         types, shapes = self.input_types[signature], self._shapes[signature]
         return all(
             name in types
             and array.dtype == types[name].as_numpy_dtype
             and (array.ndim == 0 or shapes[name].is_compatible_with(array.shape))  # a scalar is refused in _batch_size
+            and (name not in self._ids or _are_below(self._ids[name], array))
             for name, array in arrays.items()
         )
 
@@ -383,10 +388,13 @@ class BatchingServable:
         try:
             self._split(live, self._servable.run(signature, self._merge(signature, live), outputs))
         except tf.errors.OpError as error:
-            for task in live:  # one error object each, as several threads raise them
-                task.error = from_tensorflow(error)
+            if len(live) == 1:
+                live[0].error = from_tensorflow(error)
+                return
+            for task in live:  # one client's mistake is not the others' error, as it is at TF Serving
+                self._run_batch(signature, outputs, [task])
         except ServingError as error:
-            for task in live:
+            for task in live:  # one error object each, as several threads raise them
                 task.error = ServingError(error.code, error.message)
         except Exception as error:  # these requests are answered with it
             for task in live:
@@ -491,6 +499,22 @@ def _batch_size(inputs: Arrays) -> int:
     if len(sizes) > 1:
         raise bad_request("Batching Run() input tensors must have equal 0th-dimension size")
     return sizes.pop()
+
+
+def _count_ids(version: pathlib.Path) -> dict[str, int]:
+    """Returns by the packed tensor's name how many ids it may hold; empty for a version without a feature map."""
+    try:
+        feature_map = FeatureMap.load(asset_path(version, Asset.FEATURE_MAP))
+    except (OSError, ValueError):  # another model's file of that name is none of ours
+        return {}
+    counts = {"ids": feature_map.total_ids}
+    return counts | {"tokens": feature_map.text.vocabulary_size} if feature_map.text else counts
+
+
+def _are_below(count: int, ids: np.ndarray) -> bool:
+    if ids.dtype != np.int32 or not ids.size:  # a raw column may have the same name
+        return True
+    return int(ids.view(np.uint32).max()) < count  # a negative id is a large one
 
 
 def _too_late() -> ServingError:

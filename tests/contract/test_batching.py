@@ -8,8 +8,13 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.framework.tensor_pb2 import TensorProto
+from tensorflow.core.framework.types_pb2 import DT_STRING
+from tensorflow_serving.apis import predict_pb2
 
 from common.errors import InputError
+from models.feature_map import FeatureMap
+from serving.layout import Asset, asset_path, make_assets_folder
 from serving.loader import Servable
 from serving.server.batching import BatchingServable, BatchScheduler
 from serving.server.batching_parameters import BatchingParameters, read_parameters, write_parameters
@@ -19,6 +24,7 @@ from serving.server.options import parse_flags
 from serving.server.run import running_server
 from tests.contract import servers
 from tests.contract.conftest import caller
+from tests.contract.rpc import Rpc, refusal
 
 PATH = "/v1/models/m:predict"
 LONG = 10_000_000  # microseconds: a test that has to wait for it is over its time
@@ -34,6 +40,10 @@ class Batched(tf.Module):
     def rows(self, x):
         """Each row's own value, and how many rows it was run with."""
         return {"y": x / 2 + 2, "rows": tf.ones_like(x) * tf.cast(tf.size(x), tf.float32)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="s")])
+    def text(self, s):
+        return {"s": tf.identity(s)}
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32, name="x")])
     def width(self, x):
@@ -67,11 +77,21 @@ class Batched(tf.Module):
         return {"rows": joined(x)}
 
 
+class Gather(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = tf.Variable(tf.range(21.0))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 1], tf.int32, name="ids")])
+    def serving_packed(self, ids):
+        return {"ctr": tf.gather(self.table, ids)}
+
+
 @pytest.fixture(scope="module")
 def base_path(tmp_path_factory):
     folder = tmp_path_factory.mktemp("batched") / "m"
     model = Batched()
-    names = ("rows", "width", "failing", "scalar", "heavy", "in_graph")
+    names = ("rows", "text", "width", "failing", "scalar", "heavy", "in_graph")
     tf.saved_model.save(model, str(folder / "1"), {name: getattr(model, name) for name in names})
     return folder
 
@@ -276,8 +296,8 @@ def test_B3_time_that_runs_out_in_the_queue_is_the_requests_own(batched):
     assert answers == [2, 2]  # the one that gave up takes no room
 
 
-def test_a_batch_that_fails_fails_its_requests_alone(batched):
-    servable = batched(max_batch_size=2, batch_timeout_micros=LONG)
+def test_a_batch_that_fails_is_run_again_request_by_request(batched):
+    servable = batched(max_batch_size=3, batch_timeout_micros=LONG)
 
     def ask(value):
         try:
@@ -285,8 +305,44 @@ def test_a_batch_that_fails_fails_its_requests_alone(batched):
         except ServingError as error:
             return error.code
 
-    assert together(lambda: ask(1), lambda: ask(-1)) == ["INVALID_ARGUMENT"] * 2
-    assert together(lambda: ask(1), lambda: ask(2)) == [[1], [2]]
+    assert together(lambda: ask(1), lambda: ask(-1), lambda: ask(2)) == [[1], "INVALID_ARGUMENT", [2]]
+    assert together(lambda: ask(1), lambda: ask(2), lambda: ask(3)) == [[1], [2], [3]]
+
+
+def test_a_scalar_string_in_the_content_is_refused_in_a_batch(base_path):
+    request = predict_pb2.PredictRequest(model_spec={"name": "m", "signature_name": "text"})
+    request.inputs["s"].CopyFrom(TensorProto(dtype=DT_STRING, tensor_content=b"\2ab"))
+    flags = [f"--model_base_path={base_path}", "--model_name=m", "--enable_batching"]
+    with servers.start(flags) as addresses, Rpc(addresses.grpc) as rpc:
+        code, message = refusal(rpc.prediction.Predict, request, timeout=30)
+    assert (code, message) == ("INVALID_ARGUMENT", "Batching Run() input tensors must have at least one dimension")
+
+
+def test_a_request_of_ids_that_there_are_not_is_run_alone(tmp_path):
+    """4 fields' ids and the padding's: 0 to 20. A batch that fails would have run 3 times."""
+    version = tmp_path / "1"
+    model = Gather()
+    tf.saved_model.save(model, str(version), {"serving_packed": model.serving_packed})
+    make_assets_folder(version)
+    feature_map = FeatureMap.from_sizes([(name, "categorical", 3) for name in "abcd"])
+    feature_map.save(asset_path(version, Asset.FEATURE_MAP))
+    metrics = Metrics()
+    scheduler = BatchScheduler(1, metrics=metrics)
+    parameters = BatchingParameters(max_batch_size=2, batch_timeout_micros=LONG)
+    servable = BatchingServable(Servable(version, threads=1), parameters, scheduler)
+
+    def ask(value):
+        try:
+            return servable.run("serving_packed", {"ids": np.array([[value]], np.int32)})["ctr"].tolist()
+        except tf.errors.InvalidArgumentError:
+            return "refused"
+
+    assert feature_map.total_ids == 21
+    wrong = [lambda value=value: ask(value) for value in (21, -1, 2**31 - 1)]
+    assert together(*wrong, lambda: ask(20), lambda: ask(0)) == ["refused"] * 3 + [[[20.0]], [[0.0]]]
+    assert ":tensorflow:serving:batching_session:wrapped_run_count{} 1" in metrics.page().decode()
+    servable.close()
+    scheduler.close()
 
 
 def test_a_request_of_another_type_does_not_spoil_a_batch(batched):
