@@ -82,9 +82,10 @@ class Model:
         columns = _columns(rows)
         if isinstance(self.source, str):
             return Predictions(self._client.predict(columns))
-        return Predictions(self._run(to_arrays(columns)))
+        return Predictions(self._run(to_arrays(columns, none_is_nan=True)))
 
     def _run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        # TensorFlow takes 5 s to import, which a model behind a URL does without.
         import tensorflow as tf
 
         types = self._servable.input_types[SIGNATURE]
@@ -92,10 +93,13 @@ class Model:
             raise InputError(f"{self.source}: it also reads {', '.join(absent)}; give each column, None is missing")
         inputs = {}
         for name, kind in types.items():
-            if (kind == tf.string) != (arrays[name].dtype.kind == "O"):
+            values = arrays[name]
+            if kind == tf.string and _is_missing(values):
+                values = np.full(values.shape, b"", object)
+            if (kind == tf.string) != (values.dtype.kind == "O"):
                 expected = "text" if kind == tf.string else "numbers"
                 raise InputError(f"column '{name}': expected {expected}, as {self.source} reads it")
-            inputs[name] = arrays[name] if kind == tf.string else arrays[name].astype(kind.as_numpy_dtype)
+            inputs[name] = values if kind == tf.string else values.astype(kind.as_numpy_dtype)
         try:
             return dict(self._servable.run(SIGNATURE, inputs))
         except tf.errors.OpError as error:
@@ -130,6 +134,11 @@ def load(source: pathlib.Path | str) -> Model:
     if isinstance(source, str) and source.startswith(("http://", "https://")):
         return Model(source)
     return Model(find_version(pathlib.Path(source)))
+
+
+def _is_missing(values: np.ndarray) -> bool:
+    """Returns whether a column holds nothing but NaN: a text column without a value, as None or as pandas reads it."""
+    return values.dtype.kind == "f" and bool(np.isnan(values).all())
 
 
 def _columns(rows: Any) -> Inputs:

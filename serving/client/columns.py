@@ -16,33 +16,38 @@ Column: TypeAlias = Sequence[Any] | np.ndarray | pa.Array | pa.ChunkedArray
 Inputs: TypeAlias = Mapping[str, Column] | pa.RecordBatch | pa.Table
 
 
-def to_arrays(inputs: Inputs) -> dict[str, np.ndarray]:
+def to_arrays(inputs: Inputs, none_is_nan: bool = False) -> dict[str, np.ndarray]:
     """Returns arrays by input: float32 with NaN, bytes objects with b"" where a value is missing (null, None).
 
     Lists and Arrow arrays of numbers become float32, as the columns of `serving_raw` are; numpy arrays keep their type,
     but for float64, which becomes float32, and text, which becomes bytes.
 
+    Args:
+        inputs: The columns.
+        none_is_nan: Whether a column of nothing but None, which may stand for numbers or for texts, becomes NaN. For
+            callers that know the inputs' types; else it is refused.
+
     Raises:
-        InputError: a column holds no numbers or texts only, or nothing but None.
+        InputError: a column holds neither numbers nor texts, both, or nothing but None.
     """
     if isinstance(inputs, pa.RecordBatch | pa.Table):
         inputs = dict(zip(inputs.schema.names, inputs.columns, strict=True))
     arrays: dict[str, np.ndarray] = {}
     for name, values in inputs.items():
         try:
-            arrays[name] = _array(values)
+            arrays[name] = _array(values, none_is_nan)
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f"column '{name}': {one_line(error, 200)}") from error
     return arrays
 
 
-def _array(values: Column) -> np.ndarray:
+def _array(values: Column, none_is_nan: bool) -> np.ndarray:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values, pa.Array):
-        return _from_arrow(values)
+        return _from_arrow(values, none_is_nan)
     if not isinstance(values, np.ndarray):
-        return _from_list(values)
+        return _from_list(values, none_is_nan)
     if values.dtype.kind == "f":
         return values.astype(np.float32, copy=False)
     if values.dtype.kind in "iub":
@@ -52,13 +57,13 @@ def _array(values: Column) -> np.ndarray:
     if values.dtype != object:
         raise ValueError(f"{values.dtype} is no type that a server takes")
     items = values.tolist()
-    return values if set(map(type, items)) <= {bytes} else _from_list(items)
+    return values if set(map(type, items)) <= {bytes} else _from_list(items, none_is_nan)
 
 
-def _from_arrow(values: pa.Array) -> np.ndarray:
+def _from_arrow(values: pa.Array, none_is_nan: bool) -> np.ndarray:
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     if pa.types.is_null(kind):
-        return _from_list(values.to_pylist())
+        return _from_list(values.to_pylist(), none_is_nan)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         values, kind = values.cast(pa.string()).cast(pa.binary()), pa.binary()
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -66,13 +71,13 @@ def _from_arrow(values: pa.Array) -> np.ndarray:
     return number_array(values.cast(pa.float32(), safe=False))
 
 
-def _from_list(values: Sequence[Any]) -> np.ndarray:
+def _from_list(values: Sequence[Any], none_is_nan: bool) -> np.ndarray:
     kinds = set(map(type, values))
     if kinds == {bytes}:
         return np.array(values, object)
     if any(issubclass(kind, str | bytes) for kind in kinds):
         return np.array([_bytes(value) for value in values], object)
-    if kinds == {type(None)}:
+    if kinds == {type(None)} and not none_is_nan:
         raise ValueError("only None; write NaN for a missing number, '' for a missing text")
     if type(None) in kinds:
         values = [float("nan") if value is None else value for value in values]

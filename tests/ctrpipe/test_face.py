@@ -1,5 +1,6 @@
 """The Python face, on one tiny run: what it returns, how that shows itself, and what it refuses."""
 
+import io
 import json
 import pathlib
 import subprocess
@@ -62,6 +63,18 @@ def test_rows_of_every_kind_and_a_server_have_the_same_answer(run):
     assert answers[0].shape == (3,) and (0 < answers[0]).all() and (answers[0] < 1).all()
     for answer in answers[1:]:
         np.testing.assert_allclose(answer, answers[0], rtol=1e-6)
+
+
+def test_columns_without_a_value_are_missing_in_every_row(run):
+    with ctrpipe.load(run.model) as model:
+        expected = model.predict({"I2": [float("nan")] * 2, "C9": ["", ""]})["ctr"]
+        arrow = pa.table({"I2": pa.nulls(2), "C9": pa.nulls(2), "unread": pa.nulls(2)})
+        read_by_pandas = pd.read_csv(io.StringIO("I2,C9\n,\n,\n"))
+        rows = [{"I2": None, "C9": None}, {}]
+        for none in ({"I2": [None] * 2, "C9": [None] * 2}, rows, arrow, arrow.to_pandas(), read_by_pandas):
+            np.testing.assert_array_equal(model.predict(none)["ctr"], expected)
+        with pytest.raises(ctrpipe.InputError, match="column 'C9': expected text"):
+            model.predict({"I2": [1.0, 2.0], "C9": [float("nan"), 1.0]})
 
 
 def test_predictions_show_their_first_rows():
