@@ -1,15 +1,21 @@
 """Packaging: what a Beam worker or an image installs. Exact versions are in requirements.lock."""
 
 import pathlib
+import sys
 
 from setuptools import find_packages, setup
 
+ROOT = pathlib.Path(__file__).parent
+sys.path.insert(0, str(ROOT))  # a build does not have the project's folder on its path
+
+from common.packages import PACKAGES  # noqa: E402
+
 
 def requirements() -> tuple[list[str], list[str]]:
-    """The product's and the tests' part of requirements.in."""
+    """Returns the product's and the tests' part of requirements.in."""
     parts: list[list[str]] = [[], []]
     part = 0
-    for line in pathlib.Path(__file__).with_name("requirements.in").read_text().splitlines():
+    for line in (ROOT / "requirements.in").read_text().splitlines():
         if line.startswith("# the tests"):
             part = 1
         name = line.split("#")[0].strip()
@@ -18,7 +24,6 @@ def requirements() -> tuple[list[str], list[str]]:
     return parts[0], parts[1]
 
 
-PACKAGES = ("common", "models", "transforms", "serving", "pipeline", "ctrpipe")
 CONFIGS = ["ctrpipe.configs", "ctrpipe.configs.sweeps"]  # the folder configs/, as package data
 product, test = requirements()
 setup(

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from types import FrameType
 
 from common.errors import causes
+from common.packages import PACKAGES
 
 AGAIN_AFTER = 0.5  # seconds
 _ROOT = pathlib.Path(__file__).parents[1]
-_ROOMS = ("common", "models", "transforms", "serving", "pipeline", "benchmarks", "ctrpipe")
-_OWN = tuple(f"{_ROOT / room}{os.sep}" for room in _ROOMS)
+_OWN = tuple(f"{_ROOT / package}{os.sep}" for package in (*PACKAGES, "benchmarks"))
 _TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 

@@ -11,8 +11,9 @@ import importlib.util
 import pathlib
 from collections.abc import Iterator
 
+from common.packages import PACKAGES
+
 ROOT = pathlib.Path(__file__).parent.parent
-CODE_FOLDERS = ("common", "models", "transforms", "serving", "pipeline")
 # What trained weights follow from, whatever is exported beside them: the stages before make the rows.
 TRAINING = ("pipeline.training.train", "pipeline.components.log_example_gen", "pipeline.components.log_transform")
 
@@ -20,8 +21,8 @@ TRAINING = ("pipeline.training.train", "pipeline.components.log_example_gen", "p
 def code_version() -> str:
     """Returns a hash of all files of code, byte by byte: equal for two checkouts of the same code."""
     digest = hashlib.sha256()
-    for folder in CODE_FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
             digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -122,7 +123,7 @@ def _packages_of(module: str) -> list[str]:
 def _file(root: pathlib.Path, module: str) -> pathlib.Path | None:
     """Returns the file of a project module; None where there is no such module."""
     parts = module.split(".")
-    if parts[0] not in CODE_FOLDERS or not all(part.isidentifier() for part in parts):
+    if parts[0] not in PACKAGES or not all(part.isidentifier() for part in parts):
         return None
     place = root.joinpath(*parts)
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from common.packages import PACKAGES
+
 ROOT = pathlib.Path(__file__).parents[1]
-PACKAGES = ("common", "models", "transforms", "serving", "pipeline", "ctrpipe", "benchmarks")
+WITH_BENCHMARKS = (*PACKAGES, "benchmarks")
 
 
 @functools.cache
@@ -24,7 +26,7 @@ def floors() -> dict[str, int]:
 @functools.cache
 def modules() -> dict[str, pathlib.Path]:
     """The files of the product and its benchmarks, by the name by which they are imported."""
-    files = (file.relative_to(ROOT) for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    files = (file.relative_to(ROOT) for package in WITH_BENCHMARKS for file in (ROOT / package).rglob("*.py"))
     return {".".join(file.with_suffix("").parts).removesuffix(".__init__"): file for file in files}
 
 
@@ -49,7 +51,7 @@ def imports(module: str) -> Iterator[tuple[str, str]]:
                     yield node.module, alias.name
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", WITH_BENCHMARKS)
 def test_imports_go_down_and_take_nothing_private(package):
     wrong = []
     for module in modules():

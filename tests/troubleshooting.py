@@ -13,9 +13,10 @@ from collections.abc import Iterator
 
 import yaml
 
+from common.packages import PACKAGES
+
 ROOT = pathlib.Path(__file__).parents[1]
 NOTES = ROOT / "docs" / "troubleshooting.yaml"
-PRODUCT = ("common", "transforms", "models", "serving", "pipeline", "ctrpipe")
 # What a configuration's sections and models do not take is a ValueError, of which load_config and run make one line.
 RULES = ("pipeline/config/", "transforms/log/spec.py", "models/")
 # No configuration can cause the ValueErrors of these.
@@ -72,7 +73,8 @@ class Note:
 
 def messages() -> list[Message]:
     """Returns all messages in the source whose words are there, each once, in an order that a file's move leaves."""
-    texts = {message for folder in PRODUCT for path in (ROOT / folder).rglob("*.py") for message in _messages_in(path)}
+    paths = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    texts = {message for path in paths for message in _messages_in(path)}
     return sorted(texts, key=lambda message: (re.sub("<[^>]*>", "", message.text), message.text, message.file))
 
 

@@ -91,10 +91,11 @@ def _plots(data: pathlib.Path, history: dict[str, Any]) -> dict[str, str]:
 
     Drawing takes longer than all the rest of a report, so plots are kept in report_data/plots.json.
     """
+    path = data / PLOTS
     predictions = _read(data / "predictions.parquet")
     digest = hashlib.sha256(predictions)
     digest.update(json.dumps([history, stage_version("pipeline.report.plots")]).encode())
-    kept = _kept_plots(data / PLOTS)
+    kept = _kept_plots(path)
     if kept.get("drawn_from") == digest.hexdigest():
         return dict(kept["plots"])
     # matplotlib takes 0.4 s to import, a report with kept plots 0.1 s in all.
@@ -105,9 +106,9 @@ def _plots(data: pathlib.Path, history: dict[str, Any]) -> dict[str, str]:
         for title, png in draw_plots(predictions, history).items()
     }
     try:
-        write_json(data / PLOTS, {"drawn_from": digest.hexdigest(), "plots": plots})
+        write_json(path, {"drawn_from": digest.hexdigest(), "plots": plots})
     except OSError as error:
-        raise InputError(f"{data / PLOTS}: cannot be written ({error.strerror})") from error
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
     return plots
 
 

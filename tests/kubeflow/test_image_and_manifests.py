@@ -13,7 +13,7 @@ import pytest
 import yaml
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions, PortableOptions
 
-from pipeline.code_version import CODE_FOLDERS
+from common.packages import PACKAGES
 from tests.kubeflow.manifests import FOLDER, by_kind, documents, invalid
 from tests.serving.deploy_files import by_kind as serving_by_kind
 from tests.serving.deploy_files import container as serving_container
@@ -43,7 +43,8 @@ def test_the_image_has_the_code_the_lock_and_no_rights():
     text = DOCKERFILE.read_text()
     assert re.search(r"^USER [1-9]\d*$", text, re.M) and "--require-hashes -r /tmp/requirements.lock" in text
     sources = copied()
-    assert set(CODE_FOLDERS) <= sources and all((ROOT / source).exists() for source in sources)
+    assert {source for source in sources if (ROOT / source / "__init__.py").exists()} == set(PACKAGES)
+    assert all((ROOT / source).exists() for source in sources)
     allowed = set(re.findall(r"^!(\S+)$", (FOLDER / "Dockerfile.dockerignore").read_text(), re.M))
     assert sources == allowed
     assert f"beam_python3.11_sdk:{metadata.version('apache-beam')}" in text
@@ -94,16 +95,17 @@ def test_the_image_installs_the_lock_as_an_installation_here_does():
 def test_the_check_of_the_image_imports_every_module_and_fails_where_one_is_missing(tmp_path):
     (tmp_path / "kubeflow").mkdir()
     (tmp_path / "kubeflow" / "check_image.py").write_text((FOLDER / "check_image.py").read_text())
-    for package in ("common", "models", "transforms", "serving", "pipeline", "ctrpipe"):
+    for package in PACKAGES:
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
+    shutil.copy(ROOT / "common" / "packages.py", tmp_path / "common")
     (tmp_path / "serving" / "whole.py").touch()
 
     def check():
         command = [sys.executable, "-S", tmp_path / "kubeflow" / "check_image.py"]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
-    assert check().stdout == "7 modules\n"
+    assert check().stdout == "8 modules\n"
     (tmp_path / "pipeline" / "broken.py").write_text("import a_package_that_is_not_there\n")
     assert check().returncode == 1 and "a_package_that_is_not_there" in check().stderr
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from common.packages import PACKAGES
 from pipeline import code_version as versions
 from pipeline.code_version import TRAINING, code_version, imported, stage_version
 
@@ -52,8 +53,9 @@ if "log_transform" in stages:
     LogTransform.test_call(
         examples=examples, transform_graph=graph, transformed_examples=packed, spec=spec, seed=0, **common
     )
-print(json.dumps([name for name in sys.modules if name.partition(".")[0] in
-      ("common", "models", "transforms", "serving", "pipeline")]))
+loaded = [*sys.modules]
+from common.packages import PACKAGES
+print(json.dumps([name for name in loaded if name.partition(".")[0] in PACKAGES]))
 """
 
 
@@ -74,13 +76,13 @@ def project(tmp_path, monkeypatch):
 
 
 def test_changed_code_is_another_version(tmp_path, monkeypatch):
-    for folder in versions.CODE_FOLDERS:
+    for folder in PACKAGES:
         (tmp_path / folder / "below").mkdir(parents=True)
         (tmp_path / folder / "below" / "code.py").write_text(folder)
     monkeypatch.setattr(versions, "ROOT", tmp_path)
     seen = [code_version()]
     assert code_version() == seen[0]
-    for folder in versions.CODE_FOLDERS:
+    for folder in PACKAGES:
         (tmp_path / folder / "below" / "code.py").write_text("changed")
         seen.append(code_version())
         (tmp_path / folder / "below" / "code.py").rename(tmp_path / folder / "code.py")
