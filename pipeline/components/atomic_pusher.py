@@ -1,5 +1,10 @@
-"""TFX's Pusher, except that a version appears under the push folder in one rename, complete or not at all."""
+"""TFX's Pusher, except that a version appears under the push folder in one rename, complete or not at all.
 
+A process killed between the rename and ML Metadata's record of it leaves a version that nobody knows of. The next push
+of the same model takes that version for its own.
+"""
+
+import filecmp
 import pathlib
 import shutil
 from typing import Any
@@ -15,6 +20,8 @@ from serving.layout import newest_version
 
 
 class Executor(executor.Executor):
+    """Pushes a model that is blessed, where the newest version is another one."""
+
     def Do(
         self,
         input_dict: dict[str, list[types.Artifact]],
@@ -26,16 +33,33 @@ class Executor(executor.Executor):
         base = pathlib.Path(destination.filesystem.base_directory)
         staging = base.parent.parent / ".push-staging"  # beside models/, so that the rename stays on one file system
         shutil.rmtree(staging, ignore_errors=True)
+        newest = newest_version(base)
+        if (
+            newest
+            and self.CheckBlessing(input_dict)
+            and _are_alike(pathlib.Path(self.GetModelPath(input_dict)), newest)
+        ):
+            self._MarkPushed(output_dict[specs.PUSHED_MODEL_KEY][0], str(newest), newest.name)
+            return
         destination.filesystem.base_directory = str(staging)
         staged = {**exec_properties, specs.PUSH_DESTINATION_KEY: proto_utils.proto_to_json(destination)}
         super().Do(input_dict, output_dict, staged)
         for written in staging.iterdir() if staging.exists() else ():
-            newest = newest_version(base)
             version = max(int(written.name), int(newest.name) + 1 if newest else 0)
             base.mkdir(parents=True, exist_ok=True)
             final = written.rename(base / str(version))
             self._MarkPushed(output_dict[specs.PUSHED_MODEL_KEY][0], str(final), str(version))
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _are_alike(one: pathlib.Path, other: pathlib.Path) -> bool:
+    """Returns whether two folders hold the same files with the same contents."""
+    ours, theirs = (
+        {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} for folder in (one, other)
+    )
+    # The small ones first: two models differ in those already.
+    names = sorted(ours, key=lambda name: (one / name).stat().st_size)
+    return ours == theirs and all(filecmp.cmp(one / name, other / name, shallow=False) for name in names)
 
 
 class AtomicPusher(component.Pusher):

@@ -22,6 +22,7 @@ from serving.layout import versions
 from serving.text_proto import read_text_proto
 
 PREVIOUS = ".previous"
+BEGUN = ".begun"
 _POLL_SECONDS = 0.2
 _FORM = 'model_config_list { config { name: "ctr" base_path: "/models/ctr" model_platform: "tensorflow" } }'
 
@@ -30,7 +31,8 @@ class ServedLabels:
     """The labels of one model of a model config file. Comments in the file do not outlive a change.
 
     Args:
-        file: The model config file. What a model was before its last change is kept beside it, in FILE.previous.
+        file: The model config file. What a model was before its last change is kept beside it, in FILE.previous;
+            while a change is under way, FILE.begun says from what.
         model: The model's name.
         client: A client of the model, which is asked whether versions are available; without one a change is only
             written.
@@ -52,6 +54,7 @@ class ServedLabels:
     ):
         self._file = file.resolve()
         self._previous = self._file.with_name(self._file.name + PREVIOUS)
+        self._begun = self._file.with_name(self._file.name + BEGUN)
         self._model = model
         self._client = client
         self._reload = reload
@@ -64,6 +67,9 @@ class ServedLabels:
 
     def previous(self) -> ModelConfig | None:
         """Returns the model's part before the last change, None where nothing is kept."""
+        begun = self._read_begun()
+        if begun and begun[0].name == self._model and _has_moved(begun[0], self.current()):
+            return begun[0]
         if not self._previous.exists():
             return None
         return next((one for one in _models(read_config(self._previous)) if one.name == self._model), None)
@@ -79,6 +85,7 @@ class ServedLabels:
             if not label or set(label) & set("/: ") or label in remove:
                 raise InputError(f"label '{label}': give it a name without '/', ':' and spaces, and one version")
         with _locked(self._file):
+            self._end_begun()
             current = self.current()
             unknown = sorted(set(remove) - set(current.version_labels))
             if unknown:
@@ -94,6 +101,7 @@ class ServedLabels:
             InputError: no change is kept, or as with move.
         """
         with _locked(self._file):
+            self._end_begun()
             previous = self.previous()
             if previous is None:
                 raise InputError(f"{self._previous}: no change of model {self._model} is kept here to roll back")
@@ -108,11 +116,14 @@ class ServedLabels:
         with self._undone_on_failure():
             if needed and self._client and not needed <= self._available():
                 before = self._client.status()
-                self._publish(_with_loaded(current, needed | self._loaded(current)))
+                loading = _with_loaded(current, needed | self._loaded(current))
+                self._begin(current, loading)
+                self._publish(loading)
                 self._await_versions(needed, before)
+            else:
+                self._begin(current)
             self._publish(target)
-        if target.version_labels != current.version_labels:  # a repeated command must not overwrite the previous state
-            self._keep(current)
+        self._end_begun()
         self._await_labels(target)
         return target
 
@@ -146,10 +157,33 @@ class ServedLabels:
 
     # What is done ----------------------------------------------------------------------------------------------------
 
+    def _begin(self, current: ModelConfig, *between: ModelConfig) -> None:
+        """Notes what the model's part is before a change and, until the versions are loaded, within it.
+
+        File and history are two files: a process killed between them leaves this note, from which the next one ends
+        the change, or takes it back.
+        """
+        _write(self._begun, _as_text([current, *between]), like=self._file)
+
+    def _read_begun(self) -> list[ModelConfig]:
+        return _models(read_config(self._begun)) if self._begun.exists() else []
+
+    def _end_begun(self) -> None:
+        """Ends the change that is noted, if any: into the history where labels have moved, else back to before it."""
+        begun = self._read_begun()
+        names = [one.name for one in _models(read_config(self._file))]
+        if begun and begun[0].name in names:
+            current = _find(read_config(self._file), begun[0].name, self._file)
+            if _has_moved(begun[0], current):  # a repeated command must not overwrite the previous state
+                self._keep(begun[0])
+            elif current in begun[1:]:
+                self._publish(begun[0])
+        self._begun.unlink(missing_ok=True)
+
     def _publish(self, entry: ModelConfig) -> None:
-        """Writes the model's part of the file, and tells the server."""
+        """Writes a model's part of the file, and tells the server."""
         config = read_config(self._file)
-        _find(config, self._model, self._file).CopyFrom(entry)
+        _find(config, entry.name, self._file).CopyFrom(entry)
         _write(self._file, text_format.MessageToString(config))
         if self._reload:
             self._reload(config)
@@ -166,14 +200,13 @@ class ServedLabels:
                 if self._reload:
                     with contextlib.suppress(InputError):
                         self._reload(read_config(self._file))
+            self._begun.unlink(missing_ok=True)
             raise
 
     def _keep(self, entry: ModelConfig) -> None:
         kept = read_config(self._previous) if self._previous.exists() else ModelServerConfig()
-        others = [one for one in _models(kept) if one.name != self._model]
-        kept = ModelServerConfig()
-        kept.model_config_list.config.extend([*others, entry])
-        _write(self._previous, text_format.MessageToString(kept), like=self._file)
+        others = [one for one in _models(kept) if one.name != entry.name]
+        _write(self._previous, _as_text([*others, entry]), like=self._file)
 
     def _await_versions(self, needed: set[int], before: list[VersionStatus]) -> None:
         assert self._client
@@ -245,6 +278,16 @@ def _find(config: ModelServerConfig, model: str, file: pathlib.Path) -> ModelCon
         names = ", ".join(one.name for one in _models(config)) or "none"
         raise InputError(f"{file}: model '{model}' is {'listed twice' if entries else 'not in it'}; it has {names}")
     return entries[0]
+
+
+def _as_text(models: list[ModelConfig]) -> str:
+    config = ModelServerConfig()
+    config.model_config_list.config.extend(models)
+    return str(text_format.MessageToString(config))
+
+
+def _has_moved(before: ModelConfig, after: ModelConfig) -> bool:
+    return bool(before.version_labels != after.version_labels)
 
 
 def _with_labels(entry: ModelConfig, labels: Mapping[str, int]) -> ModelConfig:

@@ -1,9 +1,13 @@
 """Moving labels in a model config file, before a server that takes changes as TF Serving does (V3, V6, V7)."""
 
 import fcntl
+import json
 import os
 import pathlib
+import signal
 import stat
+import subprocess
+import sys
 
 import pytest
 from google.protobuf import text_format
@@ -13,6 +17,7 @@ from serving.client import VersionStatus
 from serving.client.labels import ModelConfig, ModelServerConfig, ServedLabels, read_config
 from tests.e2e.small_run import call, one_line
 
+ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = """model_config_list {
   config { name: "ctr" base_path: "/models/ctr" model_platform: "tensorflow" %s }  # clicks
   config { name: "cvr" base_path: "/models/cvr" model_platform: "tensorflow" }
@@ -274,3 +279,67 @@ def test_the_command_shows_what_is_and_what_was(tmp_path):
     undone = "stable\t12\npolicy: specific versions 12, 13\n--rollback: canary=13 stable=12, specific versions 12, 13\n"
     assert call(*show, "--rollback") == (0, undone)
     assert call(*show, "--remove", "stable")[1].startswith("no labels\npolicy: specific versions 12, 13\n")
+
+
+# Moves `stable` from 2 to 3 in a copy of this process that dies as it is about to rename or remove its Nth file.
+KILLED = """
+import json, os, pathlib, signal, sys
+from tests.serving.test_labels import Server, labels_of, write
+from serving.client.labels import ServedLabels
+
+def die_at(number):
+    seen = [0]
+    def hook(event, arguments):
+        if event in ("os.rename", "os.remove", "os.truncate"):
+            seen[0] += 1
+            if seen[0] == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+
+found, number = [], 0
+while True:
+    number += 1
+    folder = pathlib.Path(sys.argv[1], str(number))
+    folder.mkdir()
+    file = write(folder)
+    server = Server(file, [2])
+    server.pushed[:] = [1, 2, 3]
+    served = ServedLabels(file, "ctr", server, server.reload)
+    for version in (1, 2):
+        served.move({"stable": version})
+    child = os.fork()
+    if not child:
+        try:
+            die_at(number)
+            served.move({"stable": 3})
+            os._exit(0)
+        finally:
+            os._exit(1)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    before = labels_of(ServedLabels(file, "ctr").previous())
+    now = labels_of(ServedLabels(file, "ctr").current())
+    ServedLabels(file, "cvr").move({"stable": 7})  # whoever comes next ends what was begun
+    policy = list(ServedLabels(file, "ctr").current().model_version_policy.specific.versions)
+    again = [labels_of(ServedLabels(file, "ctr").roll_back()) for _ in range(2)]
+    found.append([ended, now, before, again, policy, sorted(os.listdir(folder))])
+    if not ended:
+        break
+print(json.dumps(found))
+"""
+
+
+def test_a_change_that_is_killed_at_any_point_is_whole_or_was_never_begun(tmp_path):
+    command = [sys.executable, "-c", KILLED, tmp_path]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0, process.stderr
+    found = json.loads(process.stdout)
+    assert [ended for ended, *_ in found] == [-signal.SIGKILL] * (len(found) - 1) + [0] and len(found) >= 4
+    one, two, three = ({"stable": version} for version in (1, 2, 3))
+    never, whole = (two, one, [one, two]), (three, two, [two, three])
+    states = [(now, before, again) for _, now, before, again, *_ in found]
+    begun = states.index(whole)
+    assert begun >= 3 and states == [never] * begun + [whole] * (len(found) - begun)
+    assert {tuple(policy) for *_, policy, _ in found[:begun]} == {(1, 2)}  # not what was loaded for the change
+    for *_, left in found:
+        assert [name for name in left if not name.startswith(".")] == ["models.config", "models.config.previous"]

@@ -1,0 +1,32 @@
+"""A push that is killed at any moment is not done twice, nor lost."""
+
+import json
+import pathlib
+import random
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+random.seed(0)
+NAMED = ["before:1", "after:1", "before:2"]  # there is one rename
+RANDOM = [f"{random.uniform(0.1, 0.6):.3f}" for _ in range(70)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moments", [NAMED, pytest.param(RANDOM, marks=pytest.mark.large)], ids=["named", "random"])
+def test_a_push_is_done_once_wherever_it_is_killed(tmp_path, moments):
+    command = [sys.executable, "-m", "tests.e2e.push_runs", str(tmp_path), *moments]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=550)
+    assert process.returncode == 0, process.stderr
+    found = json.loads(process.stdout)
+    assert [moment for moment, *_ in found] == moments
+    for moment, ended, between, after, recorded, hidden in found:
+        assert ended in (0, -9) and len(after) == 1 and recorded == after[0] and not hidden, moment
+        assert between in ([], after), moment
+    assert found[0][1] == -9
+    if moments == NAMED:
+        assert [(ended, len(between)) for _, ended, between, *_ in found] == [(-9, 0), (-9, 1), (0, 1)]
