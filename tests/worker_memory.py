@@ -25,7 +25,10 @@ class ShortLivedWorkers(LoadFileScheduling):
             return  # it has just started
         if self.workqueue and not node.shutting_down and getattr(node, "memory_mb", 0) > REPLACED_ABOVE_MB:
             node.shutdown()  # when it is through with what it was given
-        else:
+            return
+        super()._reschedule(node)
+        # A worker runs a test only once it knows the next one, and a file may have no second.
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)
 
 
@@ -48,9 +51,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> LoadFileSchedulin
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: WorkerController, error: object) -> None:
-    """Notes a worker's peak, and starts another one where there is work left."""
+    """Notes a worker's peak, ends its process, and starts another one where there is work left."""
     if error:
         return
+    node.ensure_teardown()  # pytest-xdist itself would keep the process, and its memory, to the end of the run
     node.config.stash.setdefault(_PEAKS, []).append(node.workeroutput["peak_mb"])
     session = node.config.pluginmanager.getplugin("dsession")
     interrupted = node.workeroutput["exitstatus"] == pytest.ExitCode.INTERRUPTED or session.shouldstop

@@ -1,0 +1,72 @@
+"""What a run of the tests does with its processes and their files, seen in small runs of pytest."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PLUGINS = "pytest_plugins = ['tests.temporary_folder', 'tests.worker_memory']\n"
+# The other workers have ended once their pipe is closed, which may take a moment.
+ALONE = """
+import contextlib, os, pathlib, psutil, time
+def holds_memory(process):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+def test_alone():
+    pathlib.Path({folder!r}, str(os.getpid())).touch()
+    others = [int(path.name) for path in pathlib.Path({folder!r}).iterdir() if path.name != str(os.getpid())]
+    end = time.monotonic() + 10
+    while any(map(holds_memory, others)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not any(map(holds_memory, others))
+"""
+LEAVES = """
+import pathlib, subprocess, sys, tempfile
+def test_leaves(tmp_path):
+    names = [tempfile.mkdtemp()]
+    code = "import tempfile; print(tempfile.mkdtemp())"
+    names.append(subprocess.check_output([sys.executable, "-c", code], text=True).strip())
+    assert all(pathlib.Path(name).is_dir() for name in names)
+    pathlib.Path({note!r}).write_text("\\n".join([*names, str(tmp_path)]))
+"""
+
+
+def run(folder: pathlib.Path, files: dict[str, str], *arguments: str) -> str:
+    """Runs these files with the plugins, as a run that nobody else has prepared; returns what it said."""
+    for name, text in {"conftest.py": PLUGINS, **files}.items():
+        (folder / name).write_text(text)
+    removed = ("TMPDIR", "PYTEST_DEBUG_TEMPROOT", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID", "PYTEST_ADDOPTS")
+    environment = {key: value for key, value in os.environ.items() if key not in removed}
+    environment |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder, *arguments, folder]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_this_run_has_a_temporary_folder_of_its_own():
+    assert tempfile.gettempdir() == os.environ["TMPDIR"]
+    assert pathlib.Path(tempfile.gettempdir()).name.startswith("ctrpipe-tests-")
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_what_a_run_leaves_in_its_temporary_folder_goes_with_it(tmp_path, processes):
+    run(tmp_path, {"test_a.py": LEAVES.format(note=str(tmp_path / "note"))}, "-n", processes)
+    *left, own = map(pathlib.Path, (tmp_path / "note").read_text().splitlines())
+    assert len(left) == 2 and {path.parent.parent for path in left} == {tmp_path}
+    assert not left[0].parent.exists() and left[0].parent == left[1].parent
+    assert not own.is_relative_to(left[0].parent)  # pytest keeps those of tests that failed
+
+
+@pytest.mark.slow
+def test_a_worker_that_has_grown_ends_before_another_takes_its_place(tmp_path):
+    (tmp_path / "ids").mkdir()
+    small = PLUGINS + "import tests.worker_memory\ntests.worker_memory.REPLACED_ABOVE_MB = 0\n"
+    files = {f"test_{name}.py": ALONE.format(folder=str(tmp_path / "ids")) for name in "abcd"}
+    said = run(tmp_path, {**files, "conftest.py": small}, "-n", "1", "--dist", "loadfile")
+    processes = len(list((tmp_path / "ids").iterdir()))
+    assert processes > 1 and f"{processes} test processes" in said
