@@ -1,6 +1,12 @@
-"""Request bodies, parsed as RapidJSON does in TF Serving (contract J1-J6): NaN and Infinity are numbers, what follows
-the first value is ignored, nesting has no limit, and an error has RapidJSON's text and offset in bytes."""
+"""Request bodies, parsed as RapidJSON 1.1.0 does in TF Serving (contract J1-J6, J10-J13).
 
+Usual bodies are parsed by orjson. What it refuses, or would read otherwise, goes to the standard library's C scanner:
+numbers that are not finite or that RapidJSON rounds, members that are there twice, bytes after the value. What that
+refuses too goes to a parser that follows RapidJSON step by step, for its errors and their offsets, and for strings that
+are no UTF-8.
+"""
+
+import contextlib
 import json
 import math
 import re
@@ -9,67 +15,70 @@ from typing import Any
 import orjson
 
 from serving.server.errors import ServingError, bad_request
+from serving.server.json_values import new_object, shown
 
-ECHO_BYTES = 256
-_ECHO = json.JSONEncoder(indent=4, ensure_ascii=False)
-_SPACE = re.compile(r"[ \t\r\n]*")
-_INTEGER = re.compile(r"-?(?:0|[1-9]\d*)")
-_STRING = re.compile(r'[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*', re.DOTALL)
-_LONE_SURROGATE = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]")
-_NO_UTF8 = re.compile("[\udc80-\udcff]")
-_WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None), "N": ("NaN", math.nan)}
+_BOM = re.compile(rb"\xef?\xbb?\xbf?")  # RapidJSON skips each of the three bytes that is there
+_SPACE = re.compile(rb"[ \t\r\n]*")
+_TEXT_SPACE = re.compile(r"[ \t\r\n]*")
+_DIGITS = re.compile(rb"[0-9]*")
+_UNESCAPED = re.compile(rb'[^"\\\x00-\x1f]*')
+_HEX = re.compile(rb"[0-9a-fA-F]{4}")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPES = {b'"': b'"', b"\\": b"\\", b"/": b"/", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+_WORDS = {b"t": (b"true", True), b"f": (b"false", False), b"n": (b"null", None)}
+_LONG_NUMBER = re.compile(rb"[0-9][0-9.]{15}|[0-9][eE]")
+_INTEGERS = (-(2**63), 2**64 - 1)
+_EXACT_BELOW = 2**53
+_BEFORE_LAST_DIGIT = 1.7976931348623157e307
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
     """Returns the request's top-level object. Raises ServingError with RapidJSON's text and offset (J1-J3)."""
     usual = parse_usual_body(body)
-    if usual is not None:
-        return usual
+    return parse_unusual_body(body) if usual is None else usual
+
+
+def parse_usual_body(body: bytes) -> dict[str, Any] | None:
+    """Returns the same in little time, None where the body is unusual or wrong."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) and _has_each_member_once(body, value) else None
+
+
+def has_long_numbers(body: bytes) -> bool:
+    """Returns whether RapidJSON may read a number as another double than the nearest one (J12)."""
+    return _LONG_NUMBER.search(body) is not None
+
+
+def parse_unusual_body(body: bytes) -> dict[str, Any]:
+    """Returns what `parse_body` does of any body, with the doubles and the repeated members that RapidJSON reads."""
     if not body:
         raise bad_request("JSON Parse error: The document is empty")
-    value = _JsonParser(body.decode("latin-1")).value()  # one character a byte: offsets are RapidJSON's
+    value = None
+    with contextlib.suppress(ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        value = _scan(body)
+    if not isinstance(value, dict):
+        value = _JsonParser(body).value()
     if not isinstance(value, dict):
         raise bad_request(f"JSON Value: {shown(value)} Is not object")
     return value
 
 
-def parse_usual_body(body: bytes) -> dict[str, Any] | None:
-    """Returns the same in little time, None where the body is unusual or wrong."""
-    value = _parse(body)
-    return value if isinstance(value, dict) else None
+def _has_each_member_once(body: bytes, request: dict[str, Any]) -> bool:
+    """Returns whether no member is there twice; False where that is not seen at once."""
+    count = _count_members(request)
+    if count == body.count(b":"):
+        return True
+    # Or else the colons that stand in no string are those after a quotation mark, or a mark and a space.
+    spaced = body.count(b'" :')
+    if count != body.count(b'":') + spaced or spaced != body.count(b" :"):
+        return False
+    return not (b"\n:" in body or b"\t:" in body or b"\r:" in body)
 
 
-def with_first_members(body: bytes, value: dict[str, Any]) -> dict[str, Any]:
-    """Returns the parsed body with the first value of a member that is there twice, as TF Serving reads it in a predict
-    request. The parsers keep the last one.
-
-    Of a row of `instances` that names an input twice TF Serving takes both, and the rows after it move: not here.
-    """
-    members = _members(value)
-    # Where every colon, or every one after a quotation mark, belongs to a counted member, no member is there twice.
-    if members == body.count(b":") or members == body.count(b'":') + body.count(b'" :'):
-        return value
-    try:
-        decoder = json.JSONDecoder(parse_float=_finite, parse_int=_integer, object_pairs_hook=_first)
-        text = body.decode("utf-8")
-        first: dict[str, Any] = decoder.raw_decode(text, _end_of_space(text))[0]
-        return first
-    except (ValueError, RecursionError):
-        careful: dict[str, Any] = _JsonParser(body.decode("latin-1")).value()
-        return careful
-
-
-def _end_of_space(text: str, start: int = 0) -> int:
-    match = _SPACE.match(text, start)
-    assert match  # the pattern matches an empty text too
-    return match.end()
-
-
-def _first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return dict(reversed(pairs)) if len(pairs) > 1 else dict(pairs)
-
-
-def _members(request: dict[str, Any]) -> int:
+def _count_members(request: dict[str, Any]) -> int:
     """Returns how many members a request's objects have: its own, those of `inputs`, and those of lists of objects."""
     count = len(request)
     for value in request.values():
@@ -86,196 +95,269 @@ def _listed(value: Any) -> int:
     return sum(len(item) for item in value if type(item) is dict)
 
 
-def shown(value: Any) -> str:
-    """Returns a value as errors echo it, pretty-printed and cut (J9)."""
-    parts, size = [], 0
-    for part in _ECHO.iterencode(value):  # lazily: the value may be the whole body
-        parts.append(part)
-        size += len(part)
-        if size > ECHO_BYTES:
-            break
-    return "".join(parts).encode("utf-8", "surrogateescape")[:ECHO_BYTES].decode("utf-8", "replace")
+def _scan(body: bytes) -> Any:
+    """Returns the value by the standard library's scanner. Raises ValueError and RecursionError."""
+    if _SURROGATE.search(body):
+        raise ValueError("the scanner takes halves of surrogate pairs that RapidJSON refuses")
+    text = body[_first_byte(body) :].decode("utf-8")
+    decoder = json.JSONDecoder(parse_float=_scanned_float, parse_int=_scanned_integer, object_pairs_hook=new_object)
+    start = _TEXT_SPACE.match(text)
+    assert start  # the pattern matches an empty text too
+    return decoder.raw_decode(text, start.end())[0]
 
 
-def _parse(body: bytes) -> Any:
-    """Returns the value by the fast parsers, None where it is for the careful one below."""
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        # The standard library's C scanner takes NaN, Infinity and trailing bytes. It also takes lone surrogates and
-        # numbers that no double holds, which RapidJSON refuses.
-        text = body.decode("utf-8")
-        if "\\u" not in text:
-            return json.JSONDecoder(parse_float=_finite, parse_int=_integer).raw_decode(text, _end_of_space(text))[0]
-    except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        pass
-    return None
+def _first_byte(body: bytes) -> int:
+    start = _BOM.match(body)
+    assert start  # the pattern matches an empty text too
+    return start.end()
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
+def _scanned_float(text: str) -> float:
+    if len(text) <= 16 and "e" not in text and "E" not in text:  # at most 15 digits: the nearest double
+        return float(text)
+    return _read_double(text)
+
+
+def _scanned_integer(text: str) -> int | float:
+    if len(text) <= 20:
+        value = int(text)
+        if _INTEGERS[0] <= value <= _INTEGERS[1]:
+            return value
+    return _read_double(text)
+
+
+def _read_double(text: str) -> float:
+    """Returns a number of JSON as RapidJSON's ParseNumber computes it, without full precision.
+
+    Raises:
+        ValueError: RapidJSON calls it too big.
+    """
+    sign = -1.0 if text.startswith("-") else 1.0
+    mantissa, _, power = text.removeprefix("-").lower().partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    value, digits = _read_whole(whole, _INTEGERS[1] if sign > 0 else -_INTEGERS[0])
+    shift = 0
+    for digit in fraction:
+        if value >= _EXACT_BELOW or isinstance(value, float):
+            if digits >= 17:
+                break
+            value = float(value)
+        value = value * 10 + int(digit)
+        shift -= 1
+        digits += value > 0
+    size = power.lstrip("+-0")
+    exponent = int(size[:9] or 0) if len(size) < 10 else 10**9
+    if power.startswith("-"):
+        exponent = -exponent
+    if exponent > 308 - shift:
         raise ValueError(text)
-    return value
+    return sign * _scaled(float(value), exponent + shift)
 
 
-def _integer(text: str) -> int | float:
-    value = int(text) if len(text) <= 20 else _finite(text)
-    return value if -(2**63) <= value < 2**64 else float(value)
+def _read_whole(digits: str, limit: int) -> tuple[int | float, int]:
+    """Returns an integer, a float above the limit, and how many significant digits follow its first one."""
+    exact = next(count for count in (20, 19, 18) if int(digits[:count]) <= limit)
+    value: int | float = int(digits[:exact])
+    for digit in digits[exact:]:
+        value = float(value)
+        if value >= _BEFORE_LAST_DIGIT:
+            raise ValueError(digits)
+        value = value * 10 + int(digit)
+    return value, len(digits[:exact]) - 1
+
+
+def _scaled(value: float, power: int) -> float:
+    """Returns the value times a power of ten, rounded once or twice."""
+    if power < -308:
+        return _scaled(value / 1e308, power + 308) if power >= -616 else 0.0
+    return value * float(f"1e{power}") if power >= 0 else value / float(f"1e{-power}")
+
+
+class _Container:
+    """A list or an object that is being read."""
+
+    def __init__(self, is_object: bool):
+        self.is_object = is_object
+        self.closing = b"}" if is_object else b"]"
+        self.name = ""
+        self._items: list[Any] = []
+
+    def add(self, value: Any) -> None:
+        self._items.append((self.name, value) if self.is_object else value)
+
+    def finished(self) -> Any:
+        return new_object(self._items) if self.is_object else self._items
 
 
 class _JsonParser:
-    """A parser without recursion for what the fast ones refuse: unusual numbers, deep nesting, no UTF-8, errors."""
+    """A parser without recursion that stops where RapidJSON stops, with its words; a NUL byte ends the text."""
 
-    def __init__(self, text: str):
-        self._text = text
-        self._at = 0
+    def __init__(self, body: bytes):
+        self._body = body
+        self._at = _first_byte(body)
 
     def value(self) -> Any:
-        stack: list[tuple[Any, str]] = []  # the open containers, each with the key of its open member
+        if self._skip() in (b"", b"]", b"}", b",", b":"):
+            raise self._error("The document is empty.")
+        stack: list[_Container] = []
         while True:
-            value, opened = self._start(empty_is_document=not stack)
-            if opened:
-                stack.append((value, self._key() if isinstance(value, dict) else ""))
+            value = self._start()
+            if isinstance(value, _Container):
+                stack.append(value)
                 continue
             while stack:
-                container, key = stack.pop()
-                if isinstance(container, dict):
-                    container.setdefault(key, value)
-                else:
-                    container.append(value)
-                if self._next_member(container):
-                    stack.append((container, self._key() if isinstance(container, dict) else ""))
+                stack[-1].add(value)
+                if self._goes_on(stack[-1]):
                     break
-                value = container
+                value = stack.pop().finished()
             else:
                 return value
 
-    def _peek(self) -> str:
-        return self._text[self._at : self._at + 1]
+    def _peek(self) -> bytes:
+        byte = self._body[self._at : self._at + 1]
+        return b"" if byte == b"\x00" else byte
 
-    def _skip(self) -> str:
-        """Skips white space; returns the character after it, "" at the end."""
-        self._at = _end_of_space(self._text, self._at)
+    def _take(self, byte: bytes) -> bool:
+        found = self._peek() == byte
+        self._at += found
+        return found
+
+    def _match(self, pattern: re.Pattern[bytes]) -> bytes:
+        """Takes what matches, which may be nothing."""
+        match = pattern.match(self._body, self._at)
+        self._at = match.end() if match else self._at
+        return match.group() if match else b""
+
+    def _skip(self) -> bytes:
+        """Skips white space; returns the byte after it, none at the end."""
+        self._match(_SPACE)
         return self._peek()
 
-    def _start(self, empty_is_document: bool) -> tuple[Any, bool]:
-        """Returns a scalar or empty container and False, or a container whose first member is next and True."""
+    def _start(self) -> Any:
+        """Returns a value, or a container whose first member's value is next."""
         mark = self._skip()
-        if not mark and empty_is_document:
-            raise self._error("The document is empty.")
-        if mark not in ("{", "["):
-            return self._scalar(mark), False
-        self._at += 1
-        if self._skip() == ("}" if mark == "{" else "]"):
-            self._at += 1
-            return ({} if mark == "{" else []), False
-        return ({}, True) if mark == "{" else ([], True)
-
-    def _next_member(self, container: Any) -> bool:
-        mark, is_object = self._skip(), isinstance(container, dict)
-        if mark not in (",", "}" if is_object else "]"):
-            raise self._error(
-                "Missing a comma or } after an object member."
-                if is_object
-                else "Missing a comma or ] after an array element."
-            )
-        self._at += 1
-        return mark == ","
-
-    def _key(self) -> str:
-        if self._skip() != '"':
-            raise self._error("Missing a name for object member.")
-        key = self._string()
-        if self._skip() != ":":
-            raise self._error("Missing a colon after a name of object member.")
-        self._at += 1
-        return key
-
-    def _scalar(self, mark: str) -> Any:
-        if mark == '"':
+        if mark == b'"':
             return self._string()
         if mark in _WORDS:
-            text, value = _WORDS[mark]
-            self._word(text)
-            return value
-        if mark in ("I", "-") or mark.isdecimal():
+            return self._word(*_WORDS[mark])
+        if mark not in (b"{", b"["):
             return self._number()
-        raise self._error("Invalid value.")
+        self._at += 1
+        container = _Container(mark == b"{")
+        self._skip()
+        if self._take(container.closing):
+            return container.finished()
+        if container.is_object:
+            container.name = self._name()
+        return container
 
-    def _word(self, word: str) -> None:
-        for character in word:
-            if self._peek() != character:
+    def _goes_on(self, container: _Container) -> bool:
+        """Takes what stands between two members, or the end of the container."""
+        self._skip()
+        if self._take(container.closing):
+            return False
+        if not self._take(b","):
+            after = "an object member" if container.is_object else "an array element"
+            raise self._error(f"Missing a comma or '{container.closing.decode()}' after {after}.")
+        if container.is_object:
+            container.name = self._name()
+        return True
+
+    def _name(self) -> str:
+        if self._skip() != b'"':
+            raise self._error("Missing a name for object member.")
+        name = self._string()
+        self._skip()
+        if not self._take(b":"):
+            raise self._error("Missing a colon after a name of object member.")
+        return name
+
+    def _word(self, word: bytes, value: Any) -> Any:
+        for byte in word:
+            if not self._take(bytes([byte])):
                 raise self._error("Invalid value.")
-            self._at += 1
+        return value
 
     def _number(self) -> Any:
         start = self._at
-        sign = -1 if self._peek() == "-" else 1
-        self._at += sign < 0
-        if self._peek() == "N":
-            self._word("NaN")
-            return math.nan
-        if self._peek() == "I":
-            self._word("Inf")
-            if self._peek() == "i":
-                self._word("inity")
-            return sign * math.inf
-        digits = _INTEGER.match(self._text, self._at)
-        if not digits or self._peek() == "-":
+        sign = b"-" if self._take(b"-") else b""
+        infinite = None
+        if self._peek() in (b"N", b"I"):
+            infinite = self._not_finite()
+            whole = b"0"  # what RapidJSON adds a fraction or an exponent to
+        else:
+            whole = b"0" if self._take(b"0") else self._match(_DIGITS)
+        if not whole:
             raise self._error("Invalid value.")
-        self._at = digits.end()
-        is_float = False
-        if self._peek() == ".":
-            is_float = True
+        self._read(sign + whole, start)
+        fraction = power = b""
+        if self._take(b"."):
+            fraction = b"." + self._digits("Miss fraction part in number.")
+        if self._peek() in (b"e", b"E"):
             self._at += 1
-            self._digits("Miss fraction part in number.")
-        if self._peek() in ("e", "E"):
-            is_float = True
-            self._at += 1
-            self._at += self._peek() in ("+", "-")
-            self._digits("Miss exponent in number.")
-        text = self._text[start : self._at]
-        try:
-            return _finite(text) if is_float else _integer(text)
-        except ValueError as error:
-            self._at = start
-            raise self._error("Number too big to be stored in double.") from error
+            minus = b"-" if not self._take(b"+") and self._take(b"-") else b""
+            power = b"e" + minus + self._digits("Miss exponent in number.")
+        if infinite is not None and not (fraction or power):
+            return -infinite if sign else infinite
+        return self._read(sign + whole + fraction + power, start)
 
-    def _digits(self, missing: str) -> None:
-        start = self._at
-        while self._peek() in tuple("0123456789"):
-            self._at += 1
-        if self._at == start:
+    def _not_finite(self) -> float:
+        """Returns NaN or infinity; RapidJSON takes NInf and NaInf too."""
+        if self._take(b"N") and self._take(b"a") and self._take(b"N"):
+            return math.nan
+        self._word(b"Inf", None)
+        if self._peek() == b"i":
+            self._word(b"inity", None)
+        return math.inf
+
+    def _read(self, number: bytes, start: int) -> int | float:
+        text = number.decode()
+        try:
+            return _scanned_float(text) if "." in text or "e" in text else _scanned_integer(text)
+        except ValueError:
+            self._at = start
+            raise self._error("Number too big to be stored in double.") from None
+
+    def _digits(self, missing: str) -> bytes:
+        digits = self._match(_DIGITS)
+        if not digits:
             raise self._error(missing)
+        return digits
 
     def _string(self) -> str:
-        start = self._at + 1
-        self._at = _STRING.match(self._text, start).end()  # type: ignore[union-attr]
-        if self._peek() != '"':
-            known = self._peek() not in ("", "\x00")
-            raise self._error("Invalid encoding in string." if known else "Missing a closing quotation mark in string.")
-        raw = self._text[start : self._at].encode("latin-1").decode("utf-8", "surrogateescape")
         self._at += 1
-        if "\\" not in raw:
-            return raw
-        value: str
-        try:
-            value = json.loads(f'"{raw}"')
-        except json.JSONDecodeError as error:
-            self._at = start + len(raw[: error.pos - 1].encode("utf-8", "surrogateescape"))
-            is_hex = "uXXXX" in error.msg
-            reason = (
-                "Incorrect hex digit after \\u escape in string." if is_hex else "Invalid escape character in string."
-            )
-            raise self._error(reason) from error
-        # Bytes that are no UTF-8 are surrogates here as well, but no half of what an escape begins.
-        if "\\u" in raw and _LONE_SURROGATE.search(json.loads(f'"{_NO_UTF8.sub("?", raw)}"')):
-            self._at = start + raw.lower().index("\\ud")
-            raise self._error("The surrogate pair in string is invalid.")
-        return value
+        parts = []
+        while True:
+            parts.append(self._match(_UNESCAPED))
+            if self._take(b'"'):
+                return b"".join(parts).decode("utf-8", "surrogateescape")
+            if not self._peek():
+                raise self._error("Missing a closing quotation mark in string.")
+            if self._peek() != b"\\":
+                raise self._error("Invalid escape character in string.")
+            parts.append(self._escape())
 
-    def _error(self, reason: str) -> ServingError:
-        return bad_request(f"JSON Parse error: {reason} at offset: {self._at}")
+    def _escape(self) -> bytes:
+        start = self._at
+        mark = self._body[start + 1 : start + 2]
+        self._at += 2
+        if mark in _ESCAPES:
+            return _ESCAPES[mark]
+        if mark != b"u":
+            raise self._error("Invalid escape character in string.", start)
+        code = self._hex(start)
+        if 0xD800 <= code < 0xDC00:
+            low = self._hex(start) if self._take(b"\\") and self._take(b"u") else 0
+            if not 0xDC00 <= low < 0xE000:
+                raise self._error("The surrogate pair in string is invalid.", start)
+            code = 0x10000 + ((code - 0xD800) << 10 | low - 0xDC00)
+        return chr(code).encode("utf-8", "surrogatepass")  # half a pair: RapidJSON takes the second one alone
+
+    def _hex(self, start: int) -> int:
+        digits = self._match(_HEX)
+        if not digits:
+            raise self._error("Incorrect hex digit after \\u escape in string.", start)
+        return int(digits, 16)
+
+    def _error(self, reason: str, at: int | None = None) -> ServingError:
+        return bad_request(f"JSON Parse error: {reason} at offset: {self._at if at is None else at}")

@@ -7,9 +7,9 @@ from tensorflow.core.example import example_pb2, feature_pb2
 
 from serving.server.errors import ServingError, bad_request
 from serving.server.examples import with_context
-from serving.server.json_body import shown
-from serving.server.json_response import decimals, json_string, pretty
-from serving.server.tensors import decode_base64, json_type
+from serving.server.json_response import decimals, in_object, of_rows
+from serving.server.json_values import json_string, json_type, members, shown
+from serving.server.tensors import decode_base64, is_base64
 
 _KINDS = {"float_list": "float", "int64_list": "int64", "bytes_list": "bytes"}
 
@@ -39,10 +39,12 @@ def _example(value: Any) -> bytes:
     if not isinstance(value, dict):
         raise bad_request(f"Example must be JSON object but got JSON {json_type(value)}")
     example = example_pb2.Example()
-    for name, content in value.items():
-        feature = example.features.feature[_text(name)]
+    for key, content in members(value):
+        name = _text(key.partition("\0")[0])  # a name ends at a NUL, as C's strings do
+        feature = feature_pb2.Feature()
         for item in content if isinstance(content, list) else [content]:
             _add(feature, name, item)
+        example.features.feature[name].CopyFrom(feature)  # of a name that is there twice the last one
     return bytes(example.SerializeToString())
 
 
@@ -56,37 +58,43 @@ def _text(name: str) -> str:
 
 def _add(feature: feature_pb2.Feature, name: str, item: Any) -> None:
     """Appends to the list that the value's JSON type asks for; all values of a feature need the same (C3)."""
-    kind, value = _value(name, item)
+    kind = _kind(item)
+    if kind is None:
+        raise bad_request(f"Feature: {name} has element with unexpected JSON type: {json_type(item)}")
     present = feature.WhichOneof("kind")
     if present not in (None, kind):
         raise bad_request(f"Unexpected element type in feature: {name} expecting type: {_KINDS[present]}")
-    getattr(feature, kind).value.append(value)
+    if kind == "int64_list" and item >= 2**63:
+        raise bad_request(f"Feature: {name} has uint64_t element. Only int64_t is supported.")
+    getattr(feature, kind).value.append(_bytes(item) if kind == "bytes_list" else item)
 
 
-def _value(name: str, item: Any) -> tuple[str, Any]:
-    if isinstance(item, str):
-        return "bytes_list", item.encode("utf-8", "surrogateescape")
-    if isinstance(item, dict) and list(item) == ["b64"] and isinstance(item["b64"], str):
-        return "bytes_list", decode_base64(item["b64"])
+def _kind(item: Any) -> str | None:
+    if isinstance(item, str) or is_base64(item):
+        return "bytes_list"
     if isinstance(item, float):
-        return "float_list", item
-    if not isinstance(item, int):
-        raise bad_request(f"Feature: {name} has element with unexpected JSON type: {json_type(item)}")
-    if item >= 2**63:
-        raise bad_request(f"Feature: {name} has uint64 element. Only int64 is supported.")
-    return "int64_list", int(item)
+        return "float_list"
+    return "int64_list" if isinstance(item, int) else None
+
+
+def _bytes(item: Any) -> bytes:
+    return item.encode("utf-8", "surrogateescape") if isinstance(item, str) else decode_base64(item["b64"])
 
 
 def format_classify(classes: np.ndarray | None, scores: np.ndarray | None) -> bytes:
     """Returns a list of [label, score] per example; an absent label is "", an absent score 0.0 (C7)."""
     shape = (classes if classes is not None else scores).shape  # type: ignore[union-attr]
-    labels = [b'""'] * (shape[0] * shape[1]) if classes is None else [json_string(text) for text in classes.reshape(-1)]
+    if not shape[0]:
+        raise bad_request("Cannot convert empty ClassificationResults to JSON")
+    labels = [b'""'] * (shape[0] * shape[1]) if classes is None else list(map(json_string, classes.reshape(-1)))
     texts = decimals(np.zeros(shape, np.float32) if scores is None else scores)
-    pairs = [b"[" + label + b"," + score + b"]" for label, score in zip(labels, texts, strict=True)]
-    rows = [b"[" + b",".join(pairs[at * shape[1] : (at + 1) * shape[1]]) + b"]" for at in range(shape[0])]
-    return pretty("results", b"[" + b",".join(rows) + b"]")
+    pairs = [b"[" + label + b", " + score + b"]" for label, score in zip(labels, texts, strict=True)]
+    rows = [b"[" + b", ".join(pairs[at * shape[1] : (at + 1) * shape[1]]) + b"]" for at in range(shape[0])]
+    return in_object("results", of_rows(rows))
 
 
 def format_regress(values: np.ndarray) -> bytes:
     """Returns one number per example (C7)."""
-    return pretty("results", b"[" + b",".join(decimals(values)) + b"]")
+    if not values.size:
+        raise bad_request("Cannot convert empty RegressionResults to JSON")
+    return in_object("results", b"[" + b", ".join(decimals(values)) + b"]")

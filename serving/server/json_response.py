@@ -1,22 +1,29 @@
-"""Tensors -> the JSON of a predict response, by the rules of TF Serving's json_tensor.cc (contract O1-O9)."""
+"""Tensors -> the JSON of a response, byte by byte as TF Serving's json_tensor.cc prints it (contract O1-O9)."""
 
 import base64
-import json
-import re
-from collections.abc import Sequence
+import itertools
+import math
+import struct
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import orjson
 import tensorflow as tf
 
 from serving.server.errors import bad_request
+from serving.server.json_values import json_string
 from serving.server.tensors import dtype_name
 
-# Between these the shortest text has no exponent, neither here nor in TF Serving.
-_PLAIN_FROM, _PLAIN_BELOW = 1e-4, 1e6
-_FEW = 16
-_MAX_DIGITS = {4: 9, 8: 17}
-_CONTROL = re.compile(rb'["\\\x00-\x1f]')
+_INDENT = b"    "
+# Between these %g writes six or nine digits without an exponent; the float32 next to 0.0001 is a little below it.
+_PLAIN_FROM, _PLAIN_BELOW = float(np.float32(1e-4)), 1e6
+_DECADES = 10.0 ** np.arange(-4, 6)
+# What the values of a decade are multiplied by to leave six or nine digits before the point. A float32 has 24 bits and
+# these 29 at most, so that the products are exact in float64, and a quotient's shortest text has its digits alone.
+_SIX_DIGITS, _NINE_DIGITS = 10.0 ** np.arange(10, -1, -1), 10.0 ** np.arange(13, 2, -1)
+_FEW = 8  # so many values cost less one by one than numpy's calls
+_SINGLE = struct.Struct("f")
+_INTEGERS = frozenset(map(np.dtype, ("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "bool")))
 
 
 def format_predict(outputs: dict[str, np.ndarray], by_row: bool) -> bytes:
@@ -30,28 +37,48 @@ def format_predict(outputs: dict[str, np.ndarray], by_row: bool) -> bytes:
         ServingError: a type that JSON cannot hold (O9); by row, tensors without one batch dimension (O3).
     """
     arrays = {name: np.asarray(value) for name, value in outputs.items()}
-    if not by_row:
-        if len(arrays) == 1:
-            [(name, array)] = arrays.items()
-            return pretty("outputs", _tensor(name, array))
-        members = (_key(name) + _tensor(name, array) for name, array in arrays.items())
-        return pretty("outputs", b"{" + b",".join(members) + b"}")
-    size = _batch_size(arrays)
+    if not arrays:
+        raise bad_request("Cannot convert empty tensor map to JSON")
+    if by_row:
+        return in_object("predictions", _rows(arrays))
     if len(arrays) == 1:
         [(name, array)] = arrays.items()
-        return pretty("predictions", _tensor(name, array))
-    columns = [[_key(name) + text for text in _items(name, array)] for name, array in arrays.items()]
-    rows = (b"{" + b",".join(row) + b"}" for row in zip(*columns, strict=True)) if size else ()
-    return pretty("predictions", b"[" + b",".join(rows) + b"]")
+        return in_object("outputs", _tensor(name, array, 1))
+    members = (_INDENT * 2 + _key(name) + _tensor(name, array, 2) for name, array in arrays.items())
+    return in_object("outputs", b"{\n" + b",\n".join(members) + b"\n" + _INDENT + b"}")
 
 
-def pretty(key: str, value: bytes) -> bytes:
-    """Returns an object of one member, laid out as TF Serving's."""
+def in_object(key: str, value: bytes) -> bytes:
+    """Returns an object of one member."""
     return b'{\n    "' + key.encode() + b'": ' + value + b"\n}"
 
 
+def error_body(message: str | None) -> bytes:
+    """Returns the JSON of an error; without a message a body without a byte."""
+    return b"" if message is None else in_object("error", json_string(message))
+
+
+def of_rows(texts: Sequence[bytes]) -> bytes:
+    """Returns a list whose elements stand in one line, and its end in another, as TF Serving's lists of rows do."""
+    return b"[" + b", ".join(texts) + b"\n" + _INDENT + b"]" if texts else b"[]"
+
+
+def _rows(arrays: dict[str, np.ndarray]) -> bytes:
+    size = _batch_size(arrays)
+    if not size:
+        return b"[]"
+    if len(arrays) == 1:
+        [(name, array)] = arrays.items()
+        return _line(name, array, 1)[:-1] + b"\n" + _INDENT + b"]"
+    members = b",\n".join(_INDENT * 3 + _key(name).replace(b"%", b"%%") + b"%b" for name in arrays)
+    row = _INDENT * 2 + b"{\n" + members + b"\n" + _INDENT * 2 + b"}"
+    columns = [_items(name, array) for name, array in arrays.items()]
+    rows = (row % values for values in zip(*columns, strict=True))
+    return b"[\n" + b",\n".join(rows) + b"\n" + _INDENT + b"]"
+
+
 def _key(name: str) -> bytes:
-    return json.dumps(name, ensure_ascii=False).encode() + b": "
+    return json_string(name) + b": "
 
 
 def _batch_size(arrays: dict[str, np.ndarray]) -> int:
@@ -65,100 +92,168 @@ def _batch_size(arrays: dict[str, np.ndarray]) -> int:
     return size
 
 
-def _tensor(name: str, array: np.ndarray) -> bytes:
-    """Returns the JSON of a whole tensor."""
-    if array.ndim and (array.dtype.kind in "iub" or array.dtype.kind == "f" and _is_plain(array)):
-        return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
-    return _nest(_scalars(name, array), array.shape)
+def _line(name: str, array: np.ndarray, depth: int) -> bytes:
+    """Returns the JSON of a tensor in one line, inside so many containers."""
+    text = _numbers(array)
+    if text is not None:
+        return text.replace(b",", b", ")
+    return _nest(_scalars(name, array, depth + array.ndim), array.shape)
+
+
+def _tensor(name: str, array: np.ndarray, depth: int) -> bytes:
+    """Returns the JSON of a tensor with one element a line, inside so many containers."""
+    text = _numbers(array)
+    if text is None:
+        return _nest(_scalars(name, array, depth + array.ndim), array.shape, depth)
+    return _spread(text, array.ndim, depth)
+
+
+def _spread(text: bytes, levels: int, depth: int) -> bytes:
+    """Returns nested lists of numbers, none of them empty, with one number a line."""
+    lines = [b"\n" + _INDENT * (depth + level) for level in range(levels + 1)]
+    inside = text[levels:-levels]
+    for closed in range(levels - 1, 0, -1):
+        inside = inside.replace(b"]" * closed + b"," + b"[" * closed, bytes([128 + closed]))
+    inside = inside.replace(b",", b"," + lines[-1])
+    for closed in range(1, levels):
+        inside = inside.replace(bytes([128 + closed]), _ends(lines, closed) + b"," + _starts(lines, closed))
+    return b"[" + _starts(lines, levels - 1) + inside + _ends(lines, levels)
+
+
+def _starts(lines: Sequence[bytes], opened: int) -> bytes:
+    """Returns the brackets that open the innermost lists, up to the first number."""
+    return b"".join(line + b"[" for line in lines[len(lines) - 1 - opened : -1]) + lines[-1]
+
+
+def _ends(lines: Sequence[bytes], closed: int) -> bytes:
+    """Returns the brackets that close the innermost lists."""
+    return b"".join(line + b"]" for line in reversed(lines[len(lines) - 1 - closed : -1]))
 
 
 def _items(name: str, array: np.ndarray) -> list[bytes]:
-    """Returns the JSON of each row."""
-    texts = _scalars(name, array)
+    """Returns the JSON of each row of a tensor, in one line, inside the row's object."""
     if array.ndim == 1:
-        return texts
-    size = len(texts) // len(array) if len(array) else 0
-    return [_nest(texts[at * size : (at + 1) * size], array.shape[1:]) for at in range(len(array))]
+        return _scalars(name, array, 3)
+    opening, closing = b"[" * (array.ndim - 1), b"]" * (array.ndim - 1)
+    text = _numbers(array)
+    if text is None:
+        texts = _scalars(name, array, 2 + array.ndim)
+        size = len(texts) // len(array)
+        return [_nest(texts[at * size : (at + 1) * size], array.shape[1:]) for at in range(len(array))]
+    inside = text[array.ndim : -array.ndim].split(closing + b"," + opening)
+    return [opening + row.replace(b",", b", ") + closing for row in inside]
 
 
-def _nest(texts: Sequence[bytes], shape: Sequence[int]) -> bytes:
-    """Joins scalars in order to nested lists."""
+def _nest(texts: Sequence[bytes], shape: Sequence[int], depth: int | None = None) -> bytes:
+    """Joins scalars in order to nested lists, one element a line where a depth is given."""
     if not shape:
         return texts[0]
-    for size in reversed(shape[1:]):
-        count = len(texts) // size if size else int(np.prod(shape[:-1]))
-        texts = [b"[" + b",".join(texts[at * size : (at + 1) * size]) + b"]" for at in range(count)]
-        shape = shape[:-1]
-    return b"[" + b",".join(texts) + b"]"
+    count = len(texts)
+    for level in range(len(shape) - 1, -1, -1):
+        size, count = shape[level], math.prod(shape[:level])
+        comma, start, end = b", ", b"[", b"]"
+        if depth is not None and size:
+            line = b"\n" + _INDENT * (depth + level)
+            comma, start, end = b"," + line + _INDENT, b"[" + line + _INDENT, line + b"]"
+        texts = [start + comma.join(texts[at * size : (at + 1) * size]) + end for at in range(count)]
+    return texts[0]
 
 
-def _scalars(name: str, array: np.ndarray) -> list[bytes]:
-    kind = array.dtype.kind
-    if kind == "f" and array.dtype.itemsize in _MAX_DIGITS:
+def _numbers(array: np.ndarray) -> bytes | None:
+    """Returns the JSON of a tensor of numbers without white space, None where it has few values or another type."""
+    if array.dtype in _INTEGERS:
+        return _text(array) if array.ndim and array.size else None
+    if array.size <= _FEW:
+        return None
+    if array.dtype == np.float32:
+        return _float_text(array)
+    if array.dtype == np.float64:
+        return _filled(_text(np.full(array.shape, np.nan)), map(_double, array.reshape(-1).tolist()))
+    return None
+
+
+def _scalars(name: str, array: np.ndarray, depth: int) -> list[bytes]:
+    """Returns the values in order; `depth` is the number of containers around each."""
+    if not array.size:  # TF Serving meets no value that it could not write (O9)
+        return []
+    if array.dtype in (np.float32, np.float64):
         return decimals(array)
-    if kind in "iub":
-        return _split(array)
-    if kind in "OSU":
-        write = _bytes_object if name.endswith("_bytes") else json_string
-        return [write(value) for value in array.reshape(-1).tolist()]
+    if array.dtype in _INTEGERS:
+        return _text(array.reshape(-1))[1:-1].split(b",")
+    if array.dtype.kind in "OSU":
+        values = array.reshape(-1).tolist()
+        if name.endswith("_bytes"):
+            return [_bytes_object(value, depth) for value in values]
+        return list(map(json_string, values))
     raise bad_request(f"Failed to write JSON value for tensor type: {dtype_name(tf.as_dtype(array.dtype))}")
 
 
-def _split(array: np.ndarray) -> list[bytes]:
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",") if flat.size else []
-
-
-def _unusual(array: np.ndarray) -> np.ndarray:
-    """Returns where the text has an exponent, or is no number."""
-    size = np.abs(array)
-    return np.asarray(~((size >= _PLAIN_FROM) & (size < _PLAIN_BELOW) | (size == 0)))
-
-
-def _is_plain(array: np.ndarray) -> bool:
-    if array.dtype.itemsize not in _MAX_DIGITS:
-        return False
-    # The fast ways for probabilities: for a few values Python, as numpy's calls cost more; for many, two passes.
-    if array.size <= _FEW:
-        return all(_PLAIN_FROM <= abs(value) < _PLAIN_BELOW or not value for value in array.reshape(-1).tolist())
-    if array.min() >= _PLAIN_FROM and array.max() < _PLAIN_BELOW:
-        return True
-    return not _unusual(array).any()
+def _text(array: np.ndarray) -> bytes:
+    return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def decimals(array: np.ndarray) -> list[bytes]:
-    """Returns float32 or float64 values in order, each the shortest text that reads back as the same value (O5)."""
+    """Returns float32 or float64 values in order (O5)."""
     flat = array.reshape(-1)
-    texts = _split(flat)
-    for at in np.flatnonzero(_unusual(flat)):
-        texts[at] = _decimal(flat[at])
-    return texts
+    if array.dtype != np.float32:
+        return list(map(_double, flat.tolist()))
+    if array.size <= _FEW:
+        return list(map(_single, flat.tolist()))
+    return _float_text(flat)[1:-1].split(b",")
 
 
-def _decimal(value: np.floating) -> bytes:
-    """Returns the value as C's %g does with the digits that it needs: six, or else the most that its type has."""
-    if np.isnan(value):
+def _float_text(array: np.ndarray) -> bytes:
+    """Returns the JSON of float32 values without white space.
+
+    The plain ones become float64 values whose shortest texts are those that TF Serving prints; the others become NaN,
+    which orjson prints as null, and are filled in.
+    """
+    with np.errstate(invalid="ignore"):
+        wide = array.astype(np.float64)
+    size = np.abs(wide)
+    decade = _DECADES.searchsorted(size, "right")
+    six, nine = _SIX_DIGITS[decade], _NINE_DIGITS[decade]
+    with np.errstate(invalid="ignore", over="ignore"):  # values that are filled in
+        short = np.rint(wide * six) / six
+        plain = np.where(short.astype(np.float32) == array, short, np.rint(wide * nine) / nine)
+    if size.min() >= _PLAIN_FROM and size.max() < _PLAIN_BELOW:
+        return _text(plain)
+    unusual = ~((size >= _PLAIN_FROM) & (size < _PLAIN_BELOW) | (size == 0))
+    plain[unusual] = np.nan
+    return _filled(_text(plain), map(_single, array[unusual].tolist()))
+
+
+def _filled(text: bytes, texts: Iterable[bytes]) -> bytes:
+    """Returns JSON with texts in place of its nulls."""
+    first, *rest = text.split(b"null")
+    return b"".join((first, *itertools.chain.from_iterable(zip(texts, rest, strict=True))))
+
+
+def _single(value: float) -> bytes:
+    """Returns a float32 as TF Serving prints it: six digits where they read back as the same value, else nine."""
+    text = b"%.6g" % value
+    try:
+        is_exact = _SINGLE.unpack(_SINGLE.pack(float(text)))[0] == value
+    except OverflowError:  # rounded up, the greatest values are no float32
+        is_exact = False
+    return _finished(text if is_exact else b"%.9g" % value)
+
+
+def _double(value: float) -> bytes:
+    """Returns a float64 as TF Serving prints it: six digits where they read back as the same value, else 17."""
+    text = b"%.6g" % value
+    return _finished(text if float(text) == value else b"%.17g" % value)
+
+
+def _finished(text: bytes) -> bytes:
+    if text.endswith(b"n"):
         return b"NaN"
-    if np.isinf(value):
-        return b"Infinity" if value > 0 else b"-Infinity"
-    text = np.format_float_scientific(value, unique=True, trim="-", exp_digits=2)
-    digits, exponent = text.lstrip("-").split("e")
-    precision = 6 if len(digits.replace(".", "")) <= 6 else _MAX_DIGITS[value.dtype.itemsize]
-    if -4 <= int(exponent) < precision:
-        return np.format_float_positional(value, unique=True, trim="0").encode()
-    return text.encode()
+    if text.endswith(b"f"):
+        return text.replace(b"inf", b"Infinity")
+    return text if b"." in text or b"e" in text else text + b".0"
 
 
-def _bytes_object(value: bytes | str) -> bytes:
+def _bytes_object(value: bytes | str, depth: int) -> bytes:
     raw = value.encode() if isinstance(value, str) else value
-    return b'{"b64": "' + base64.b64encode(raw) + b'"}'
-
-
-def json_string(value: bytes | str) -> bytes:
-    """Returns a string as it is: TF Serving does not check that it is UTF-8 (O6)."""
-    raw = value.encode() if isinstance(value, str) else value
-    return b'"' + _CONTROL.sub(_escape, raw) + b'"'
-
-
-def _escape(character: re.Match[bytes]) -> bytes:
-    return json.dumps(character.group().decode("ascii"))[1:-1].encode()
+    line = b"\n" + _INDENT * depth
+    return b"{" + line + _INDENT + b'"b64": "' + base64.b64encode(raw) + b'"' + line + b"}"

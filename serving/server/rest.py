@@ -11,6 +11,7 @@ import weakref
 import zlib
 from typing import Any, NamedTuple
 
+import tensorflow as tf
 import uvicorn
 from google.protobuf import json_format
 
@@ -18,9 +19,10 @@ from serving.server.core import ServedVersion, ServerCore
 from serving.server.errors import ServingError, bad_request
 from serving.server.examples import DEFAULT_SIGNATURE, classify, regress
 from serving.server.http_protocol import HTML, HttpServer, Limits, Request, Response, uvicorn_server
-from serving.server.json_body import parse_body, parse_usual_body, shown, with_first_members
+from serving.server.json_body import has_long_numbers, parse_body, parse_unusual_body, parse_usual_body
 from serving.server.json_examples import format_classify, format_regress, parse_examples
-from serving.server.json_response import format_predict
+from serving.server.json_response import error_body, format_predict
+from serving.server.json_values import shown
 from serving.server.metrics import CONTENT_TYPE, Metrics
 from serving.server.monitoring_config import metrics_path
 from serving.server.options import ServerOptions
@@ -199,10 +201,9 @@ class RestApi:
 
     def _predict(self, route: _Route, number: int | None, body: bytes, at_once: bool) -> bytes:
         started = time.perf_counter()
-        parsed = parse_usual_body(body) if at_once else parse_body(body)
-        if parsed is None:
+        request = parse_usual_body(body) if at_once else parse_body(body)
+        if request is None:
             raise _TakesLong()
-        request = with_first_members(body, parsed)
         signature = _signature_name(request) or DEFAULT_SIGNATURE
         with self._core.use(route.name or "", number, route.label) as version:
             dtypes = version.input_types.get(signature)
@@ -215,6 +216,8 @@ class RestApi:
                 raise bad_request(
                     f"Failed to get input map for signature: {request.get('signature_name') or 'DEFAULT'}"
                 )
+            if tf.float64 in dtypes.values() and has_long_numbers(body):
+                request = parse_unusual_body(body)
             has_booleans = b"true" in body or b"false" in body
             inputs, by_row = parse_predict(request, dtypes, has_booleans)
             outputs = version.run(signature, inputs, timeout_seconds=self._timeout)
@@ -250,11 +253,6 @@ def _metadata(version: ServedVersion) -> bytes:
         signatures[name] = value
     spec = {"name": version.name, "signature_name": "", "version": str(version.number)}
     return _json({"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}})
-
-
-def error_body(message: str | None) -> bytes:
-    """Returns the JSON of an error; without a message a body without a byte."""
-    return b"" if message is None else _json({"error": message})
 
 
 def _json(value: Any) -> bytes:

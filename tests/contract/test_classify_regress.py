@@ -55,7 +55,7 @@ def test_C3_the_kind_follows_the_json_type(predict, error):
         (None, "Feature: x has element with unexpected JSON type: Null"),
         ([[1]], "Feature: x has element with unexpected JSON type: Array"),
         ({"y": 1}, "Feature: x has element with unexpected JSON type: Object"),
-        (2**63, "Feature: x has uint64 element. Only int64 is supported."),
+        (2**63, "Feature: x has uint64_t element. Only int64_t is supported."),
         ({"b64": "!"}, "Unable to base64 decode"),
     ],
 )

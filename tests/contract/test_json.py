@@ -11,6 +11,7 @@ MORE_THAN_A_STACK = 100_000
 def test_J1_an_empty_body(error):
     assert error("") == (400, "JSON Parse error: The document is empty")
     assert error(" \n ") == (400, "JSON Parse error: The document is empty. at offset: 3")
+    assert error(" ]") == (400, "JSON Parse error: The document is empty. at offset: 1")
 
 
 @pytest.mark.parametrize(
@@ -18,10 +19,10 @@ def test_J1_an_empty_body(error):
     [
         ('{"instances": [1.0,]}', "Invalid value.", 19),
         ('{"instances": nul}', "Invalid value.", 17),
-        ('{"instances": [1 2]}', "Missing a comma or ] after an array element.", 17),
-        ('{"instances": [1}', "Missing a comma or ] after an array element.", 16),
-        ('{"instances": [01]}', "Missing a comma or ] after an array element.", 16),
-        ('{"instances": [1]', "Missing a comma or } after an object member.", 17),
+        ('{"instances": [1 2]}', "Missing a comma or ']' after an array element.", 17),
+        ('{"instances": [1}', "Missing a comma or ']' after an array element.", 16),
+        ('{"instances": [01]}', "Missing a comma or ']' after an array element.", 16),
+        ('{"instances": [1]', "Missing a comma or '}' after an object member.", 17),
         ('{"instances" [1]}', "Missing a colon after a name of object member.", 13),
         ("{1: 2}", "Missing a name for object member.", 1),
         ('{"a": 1,}', "Missing a name for object member.", 8),
@@ -42,7 +43,7 @@ def test_J2_errors_have_rapidjsons_text_and_offset(error, body, reason, offset):
         (r'"\x"', "Invalid escape character in string."),
         (r'"\u12"', r"Incorrect hex digit after \u escape in string."),
         (r'"\ud800"', "The surrogate pair in string is invalid."),
-        ('"\x01"', "Invalid encoding in string."),
+        ('"\x01"', "Invalid escape character in string."),
     ],
 )
 def test_J2_errors_in_strings(error, text, reason):
@@ -98,29 +99,71 @@ def test_J8_other_keys_are_ignored(predict):
     [
         '{"inputs": [1.0], "inputs": [2.0]}',
         '{"inputs" : [1.0], "inputs": [2.0]}',
+        '{"inputs": [1.0], "inputs"\n: [2.0]}',
+        '{"inputs": [1.0], "inputs"  : [2.0]}',
         '{"inputs": {"x": [1.0], "x": [2.0]}}',
         '{"inputs": {"x": [1.0], "x": [NaN]}}',
         '{"signature_name": "half_plus_two", "signature_name": "nope", "inputs": [1.0]}',
         '{"inputs": [1.0], "other": [{"a:b": ":"}, "c\\":"], "inputs": [2.0]}',
     ],
 )
-def test_of_a_member_that_is_there_twice_the_first_is_taken(predict, body):
+def test_J13_of_a_member_that_is_there_twice_the_first_is_taken(predict, body):
     assert predict(body) == (200, {"outputs": [2.5]})
 
 
 def test_J9_values_in_errors_are_pretty_printed_and_cut(error):
-    value = {"a": [1], "é": "x" * 10_000}
-    status, message = error({"instances": [value]})
-    assert status == 400 and len(message) < 1000
-    status, message = error(json.dumps([1]))
-    assert (status, message) == (400, "JSON Value: [\n    1\n] Is not object")
+    assert error("[1, 2.5]") == (400, "JSON Value: [1, 2.5] Is not object")
+    expected = 'JSON Value: [{\n        "a": null\n    }] Is not object'
+    assert error('[{"a": null}]') == (400, expected)
+    numbers = json.dumps(list(range(1000)))
+    shown = numbers[: numbers.index(",", 256 - 1)]  # the number that passes 256 bytes is the last one
+    assert error(numbers) == (400, f"JSON Value: {shown} Is not object")
+    text = "x" * 10_000  # what has begun is not cut
+    assert error(json.dumps([text, 1])) == (400, f'JSON Value: ["{text}" Is not object')
 
 
-def test_bytes_that_are_no_utf8_are_kept(predict):
+def test_J11_bytes_that_are_no_utf8_are_kept(predict):
     body = b'{"signature_name": "strings", "inputs": ["\xff\xc3\xa9"]}'
     assert predict(body) == (200, {"outputs": [{"b64": "/8Op"}]})
 
 
-def test_escapes_are_the_characters_they_stand_for(predict):
+def test_J11_escapes_are_the_characters_they_stand_for(predict):
     body = r'{"signature_name": "text", "inputs": ["\u00e9\n\t\"\\\/\ud83d\ude00\u0000"]}'
     assert predict(body) == (200, {"outputs": ['é\n\t"\\/😀\x00']})
+
+
+def test_J11_the_second_half_of_a_surrogate_pair_alone_is_taken(predict):
+    body = r'{"signature_name": "strings", "inputs": ["\udc00"]}'
+    assert predict(body) == (200, {"outputs": [{"b64": "7bCA"}]})  # ed b0 80
+
+
+def test_J10_a_byte_order_mark_is_skipped_and_counted(predict, error):
+    assert predict(b'\xef\xbb\xbf{"inputs": [1.0]}') == (200, {"outputs": [2.5]})
+    expected = (400, "JSON Parse error: Missing a comma or ']' after an array element. at offset: 18")
+    assert error(b'\xef\xbb\xbf{"inputs": [1.0}') == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "value"),
+    [
+        ("1.7976931348623159e308", math.inf),
+        ("-1.7976931348623159e308", -math.inf),
+        ("1e308", 1e308),
+        ("888.08e-302", 8.880800000000001e-300),  # 88808 / 1e304, which is no double
+        ("9007199254740993.0", 9007199254740992.0),
+        ("-0", 0.0),
+    ],
+)
+def test_J12_numbers_are_read_without_full_precision(predict, number, value):
+    zeros = {name: [0] for name in ("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "float32")}
+    body = json.dumps({"signature_name": "numbers", "inputs": zeros | {"float64": ["x"]}}).replace('"x"', number)
+    assert predict(body)[1]["outputs"]["float64"] == [value]
+
+
+def test_J13_of_an_input_that_a_row_has_twice_both_values_count(predict):
+    assert predict('{"instances": [{"x": 1.0, "x": 2.0}, {"x": 3.0}]}') == (200, {"predictions": [2.5, 3.0]})
+
+
+def test_J13_of_a_feature_that_is_there_twice_the_last_is_taken(predict):
+    body = '{"signature_name": "regress", "examples": [{"x": 1.5, "x": 2.5}]}'
+    assert predict(body, ":regress") == (200, {"results": [2.5]})

@@ -63,7 +63,7 @@ def test_O4_shapes_are_kept(predict):
     assert predict(body) == (200, {"outputs": [[[1.0], [2.0]], [[3.0], [4.0]]]})
 
 
-def test_O5_floats_are_the_shortest_that_read_back(predict):
+def test_O5_floats_read_back(predict):
     scale = np.float32(10) ** np.arange(-30, 30).repeat(10)
     values = (np.random.default_rng(0).normal(size=600) * scale).astype(np.float32)
     status, answer = predict({"signature_name": "any_shape", "inputs": values.astype(float).tolist()})
@@ -76,6 +76,9 @@ def test_O5_floats_are_the_shortest_that_read_back(predict):
     [
         ("3", b"3.0"),
         ("0.1", b"0.1"),
+        ("0.33333334", b"0.333333343"),
+        ("1234567", b"1234567.0"),
+        ("0.000012345678", b"1.23456784e-05"),
         ("0", b"0.0"),
         ("-0.0", b"-0.0"),
         ("123456", b"123456.0"),
@@ -106,15 +109,47 @@ def test_O7_no_rows(predict):
     assert predict({"signature_name": "any_shape", "inputs": [[], []]}) == (200, {"outputs": [[], []]})
 
 
-def test_O8_an_object_over_several_lines(raw):
-    found = raw({"instances": [1.0]})
-    assert found.startswith(b'{\n    "predictions": [') and found.rstrip().endswith(b"\n}")
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"instances": [1.0, 2.0]}, '{\n    "predictions": [2.5, 3.0\n    ]\n}'),
+        (
+            {"signature_name": "matrix", "instances": [[1.0, 2.0], [3.0, 4.0]]},
+            '{\n    "predictions": [[1.0], [3.0]\n    ]\n}',
+        ),
+        ({"inputs": [1.0, 2.0]}, '{\n    "outputs": [\n        2.5,\n        3.0\n    ]\n}'),
+        (
+            {"signature_name": "any_shape", "inputs": [[1.0, 2.0]]},
+            '{\n    "outputs": [\n        [\n            1.0,\n            2.0\n        ]\n    ]\n}',
+        ),
+        (
+            {"signature_name": "strings", "instances": ["a"]},
+            '{\n    "predictions": [{\n            "b64": "YQ=="\n        }\n    ]\n}',
+        ),
+        ({"inputs": []}, '{\n    "outputs": []\n}'),
+        ({}, "{\n    \"error\": \"Missing 'inputs' or 'instances' key\"\n}"),
+    ],
+)
+def test_O8_lines_and_spaces(raw, body, expected):
+    assert raw(body).decode() == expected
+
+
+def test_O8_rows_of_several_outputs(raw):
+    found = raw({"signature_name": "scalar", "inputs": [1.0]}).decode()
+    members = ['        "scalar": 1.0', '        "y": [\n            1.0\n        ]']
+    # TF Serving's order of the outputs is arbitrary.
+    both = [",\n".join(members), ",\n".join(reversed(members))]
+    assert found in [f'{{\n    "outputs": {{\n{text}\n    }}\n}}' for text in both]
 
 
 def test_O9_types_that_json_cannot_hold(error):
     expected = (400, "Failed to write JSON value for tensor type: bfloat16")
     assert error({"signature_name": "brain_float", "inputs": [1.0]}) == expected
     assert error({"signature_name": "brain_float", "instances": [1.0]}) == expected
+
+
+def test_O9_no_values_of_such_a_type(predict):
+    assert predict({"signature_name": "brain_float", "inputs": []}) == (200, {"outputs": []})
 
 
 def test_O10_a_response_does_not_name_the_version(predict):

@@ -155,7 +155,7 @@ def test_requests_in_one_connection_are_answered_in_their_order(base_url):
             part = connection.recv(1 << 16)
             assert part
             received += part
-    positions = [received.index(f"[{number / 2 + 2}]".encode()) for number in range(40)]
+    positions = [received.index(f"[{number / 2 + 2}\n".encode()) for number in range(40)]
     assert positions == sorted(positions)
 
 

@@ -93,7 +93,18 @@ def test_P18_base64(predict):
     assert [base64.b64decode(item["b64"]) for item in predict(body)[1]["outputs"]] == [b"plain", b"a"]
 
 
-@pytest.mark.parametrize("text", ["!", "Y", "YQ==YQ==!", "é"])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("aGV.", b"he"), ("aGU", b"he"), ("YQ..", b"a"), ("YQ=.", b"a"), ("Y Q =\t=\n", b"a"), ("YR==", b"a"), ("", b"")],
+)
+def test_P18_base64_as_abseil_takes_it(predict, text, expected):
+    answer = predict({"signature_name": "text", "inputs": [{"b64": text}]})
+    assert answer == (200, {"outputs": [expected.decode()]})
+
+
+@pytest.mark.parametrize(
+    "text", ["!", "Y", "YQ==YQ==!", "é", "YQ=", "YQ===", "YWJj=", "YWJj====", "=", "YQ=a", "-_-_", "YQ==\u00a0"]
+)
 def test_P18_bad_base64(error, text):
     assert error({"signature_name": "strings", "inputs": [{"b64": text}]}) == (400, "Unable to base64 decode")
 
@@ -113,6 +124,12 @@ def test_P18_base64_is_for_strings_alone(error):
 def test_P19_types_without_json(error):
     expected = (501, "Conversion of JSON Value: 1.5 to type: half")
     assert error({"signature_name": "half", "inputs": [1.5]}) == expected
+    reason = f"Failed to process element: 0 of 'instances' list. Error: UNIMPLEMENTED: {expected[1]}"
+    assert error({"signature_name": "half", "instances": [1.5]}) == (400, reason)
+
+
+def test_P19_no_values_of_a_type_without_json(predict):
+    assert predict({"signature_name": "half", "inputs": []}) == (200, {"outputs": []})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tensorflow.python.eager import monitoring
 
 from serving.server import tensors
 from serving.server.errors import ServingError
-from serving.server.json_body import _JsonParser, parse_body
+from serving.server.json_body import _JsonParser, parse_body, parse_unusual_body
 from serving.server.json_response import format_predict
 from serving.server.metrics import Metrics
 
@@ -93,7 +93,7 @@ def test_the_iterative_parser_agrees_with_json():
     for _ in range(1000):
         document = {"k": random_document(chance)}
         text = json.dumps(document, ensure_ascii=chance.random() < 0.5, indent=chance.choice([None, 2])).encode()
-        assert _JsonParser(text.decode("latin-1")).value() == document == parse_body(text)
+        assert _JsonParser(text).value() == document == parse_body(text) == parse_unusual_body(text)
 
 
 @pytest.mark.parametrize("cut", range(1, 40))

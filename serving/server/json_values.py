@@ -1,0 +1,134 @@
+"""JSON values as RapidJSON has them: objects whose names may be there twice, the types' names, and their texts."""
+
+import decimal
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+ECHO_BYTES = 256
+_INDENT = b"    "
+_ESCAPED = re.compile(rb'["\\\x00-\x1f]')
+_SHORT_ESCAPES = {8: b"\\b", 9: b"\\t", 10: b"\\n", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
+_END = object()
+
+
+class Members(dict[str, Any]):
+    """An object in which a name is there twice.
+
+    Args:
+        pairs: All members in their order. As a dict the object has the first value of each name.
+    """
+
+    def __init__(self, pairs: list[tuple[str, Any]]):
+        super().__init__(reversed(pairs))
+        self.pairs = pairs
+
+
+def new_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a dict, a `Members` where a name is there twice."""
+    value = dict(pairs)
+    return value if len(value) == len(pairs) else Members(pairs)
+
+
+def members(value: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Returns an object's members in their order, also those whose name is there twice."""
+    return value.pairs if isinstance(value, Members) else list(value.items())
+
+
+def json_type(value: Any) -> str:
+    """Returns the JSON type's name in errors."""
+    if value is None:
+        return "Null"
+    if isinstance(value, bool):
+        return "True" if value else "False"
+    if isinstance(value, int | float):
+        return "Number"
+    if isinstance(value, str):
+        return "String"
+    return "Array" if isinstance(value, list) else "Object"
+
+
+def json_string(value: bytes | str) -> bytes:
+    """Returns a string as it is: TF Serving does not check that it is UTF-8 (O6)."""
+    raw = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+    return b'"' + _ESCAPED.sub(_escape, raw) + b'"'
+
+
+def _escape(character: re.Match[bytes]) -> bytes:
+    code = ord(character.group())
+    return _SHORT_ESCAPES.get(code) or b"\\u%04X" % code
+
+
+def shown(value: Any) -> str:
+    """Returns a value as errors echo it: nothing is begun after 256 bytes or a number that is not finite (J9)."""
+    parts, size = [], 0
+    for part in _pieces(value):  # lazily: the value may be the whole body
+        parts.append(part)
+        size += len(part)
+        if size >= ECHO_BYTES:
+            break
+    return b"".join(parts).decode("utf-8", "surrogateescape")
+
+
+def _pieces(value: Any) -> Iterator[bytes]:
+    """Yields a value's text, the members of objects in lines and lists in one line."""
+    open_members: list[Iterator[Any]] = []
+    closing: list[bytes] = []
+    prefix = b""
+    while True:
+        if isinstance(value, float) and not math.isfinite(value):
+            yield prefix
+            return
+        if isinstance(value, dict | list):
+            yield prefix + (b"{" if isinstance(value, dict) else b"[")
+            open_members.append(iter(members(value) if isinstance(value, dict) else value))
+            closing.append(b"}" if isinstance(value, dict) else b"]")
+            comma = b""
+        else:
+            yield prefix + _scalar_text(value)
+            comma = b","
+        while open_members:
+            item: Any = next(open_members[-1], _END)
+            line = b"\n" + _INDENT * len(open_members)
+            if item is not _END:
+                break
+            open_members.pop()
+            yield (line[:-4] if comma and closing[-1] == b"}" else b"") + closing.pop()
+            comma = b","
+        else:
+            return
+        if closing[-1] == b"}":
+            name, value = item
+            yield comma + line + json_string(name)
+            prefix = b": "
+        else:
+            value, prefix = item, comma and b", "
+
+
+def _scalar_text(value: str | float | bool | None) -> bytes:
+    if value is None:
+        return b"null"
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, str):
+        return json_string(value)
+    return _double_text(value) if isinstance(value, float) else b"%d" % value
+
+
+def _double_text(value: float) -> bytes:
+    """Returns a number's shortest text, with an exponent below 1e-6 and from 1e21 on, which has no plus sign."""
+    sign, digits, exponent = decimal.Decimal(repr(value)).normalize().as_tuple()
+    text = "".join(map(str, digits))
+    point = len(text) + int(exponent)  # where it lies after the first digit
+    if not value:
+        text = "0.0"
+    elif len(text) <= point <= 21:
+        text = text.ljust(point, "0") + ".0"
+    elif 0 < point <= 21:
+        text = f"{text[:point]}.{text[point:]}"
+    elif -6 < point <= 0:
+        text = f"0.{'0' * -point}{text}"
+    else:
+        text = f"{text[0]}{text[1:] and '.'}{text[1:]}e{point - 1}"
+    return (b"-" if sign else b"") + text.encode()
