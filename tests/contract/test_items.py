@@ -34,8 +34,7 @@ def test_codes_are_numbered_without_a_gap():
     for letter in {code[0] for code in ITEMS}:
         numbers = [int(code[1:]) for code in ITEMS if code[0] == letter]
         assert numbers == list(range(1, len(numbers) + 1)), letter
-    assert len(ITEMS) == DOCUMENT.read_text().count("
-- **")
+    assert len(ITEMS) == DOCUMENT.read_text().count("\n- **")
 
 
 def test_every_item_has_a_source_of_tensorflow_serving():
