@@ -160,12 +160,15 @@ class BatchScheduler:
         threads: Batches that run at the same time.
         name: The threads' name, also in the metrics.
         metrics: What the server counts.
+
+    Attributes:
+        metrics: The same.
     """
 
     def __init__(self, threads: int, name: str = "batch_threads", metrics: Metrics | None = None):
         self._limit = threads
         self._name = name
-        self._metrics = metrics
+        self.metrics = metrics
         self._changed = threading.Condition()  # a batch may run, or a thread is free
         self._drained = threading.Condition(self._changed._lock)  # type: ignore[attr-defined]
         self._active: collections.OrderedDict[BatchQueue, None] = (
@@ -268,11 +271,11 @@ class BatchScheduler:
         return batch
 
     def _run(self, queue: BatchQueue, batch: _Batch) -> None:
-        if self._metrics:
+        if self.metrics:
             now = time.monotonic()
             for task in batch.tasks:
-                self._metrics.record_queuing(self._name, now - task.enqueued)
-            self._metrics.record_wrapped_run()
+                self.metrics.record_queuing(self._name, now - task.enqueued)
+            self.metrics.record_wrapped_run()
         try:
             queue.run(batch.tasks)
         finally:
@@ -329,6 +332,8 @@ class BatchingServable:
         if not self._fits(signature, arrays):  # alone, as its error would fail the whole batch
             return self._servable.run(signature, arrays, outputs)
         rows = _batch_size(arrays)
+        if self._scheduler.metrics:
+            self._scheduler.metrics.record_input_rows(rows, len(arrays))
         queue = self._queue((signature, *(outputs or ())))
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         tasks = self._scheduler.submit(queue, arrays, rows, deadline)
@@ -404,6 +409,8 @@ class BatchingServable:
         """Returns the tasks' rows, padded to an allowed size with copies of the last task's first row."""
         rows = sum(task.rows for task in tasks)
         padding = self._parameters.padded_size(rows) - rows if tasks[-1].rows else 0
+        if self._scheduler.metrics:
+            self._scheduler.metrics.record_batch_rows(rows + padding, padding)
         if len(tasks) == 1 and not padding:
             return tasks[0].inputs
         merged = {}

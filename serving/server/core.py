@@ -179,6 +179,7 @@ class ServerCore:
         def load(number: int, path: pathlib.Path) -> LoadedServable:
             return self._load(name, number, path)
 
+        self.metrics.add_model(name)
         return VersionManager(name, base, load, self._executors)
 
     def _new_labels(
@@ -241,8 +242,7 @@ class ServerCore:
             log.error("The model config file was not taken over: %s", error)
 
     def _load(self, name: str, number: int, path: pathlib.Path) -> LoadedServable:
-        tags = self._options.saved_model_tags.split(",")
-        servable = self._batching.wrap(Servable(path, config=self._session_config, tags=tags))
+        servable = self._batching.wrap(self._load_saved_model(path))
         try:
             if self._options.enable_model_warmup:
                 self._warm_up(ServedVersion(name, number, servable), path)
@@ -251,20 +251,29 @@ class ServerCore:
             raise
         uuid = asset_path(path, Asset.MLMD_UUID)
         if uuid.is_file():
-            self.metrics.set_mlmd(name, number, uuid.read_text(errors="replace").strip())
+            self.metrics.add_mlmd(name, number)
         return servable
+
+    def _load_saved_model(self, path: pathlib.Path) -> Servable:
+        is_loaded = False
+        try:
+            servable = Servable(path, config=self._session_config, tags=self._options.saved_model_tags.split(","))
+            is_loaded = True
+            return servable
+        finally:
+            self.metrics.record_load(str(path), is_loaded)
 
     def _warm_up(self, version: ServedVersion, path: pathlib.Path) -> None:
         if not asset_path(path, Asset.WARMUP).exists():
             return
-        began, status, records = time.perf_counter(), "OK", 0
+        began = time.perf_counter()
         try:
             records = replay_warmup(version, path, self._options.num_request_iterations_for_warmup)
         except ServingError as error:
-            status = error.code
+            if error.code == "DATA_LOSS":  # a request that fails is not counted (X5)
+                self.metrics.record_warmup(str(path), f"DATA_LOSS: {error.message}", time.perf_counter() - began, 0)
             raise
-        finally:
-            self.metrics.record_warmup(str(path), status, time.perf_counter() - began, records)
+        self.metrics.record_warmup(str(path), "OK", time.perf_counter() - began, records)
 
 
 class Use(contextlib.AbstractContextManager[ServedVersion]):

@@ -140,6 +140,8 @@ def _credentials(file: pathlib.Path | None) -> grpc.ServerCredentials | None:
     config = read_text_proto(file, _ssl_config())
     if not config.server_key or not config.server_cert:
         raise InputError(f"{file}: server_key and server_cert hold PEM texts; one is empty")
+    if config.client_verify and not config.custom_ca:
+        raise InputError(f"{file}: client_verify needs custom_ca, the PEM text of the authority that signs clients")
     return grpc.ssl_server_credentials(
         [(config.server_key.encode(), config.server_cert.encode())],
         root_certificates=config.custom_ca.encode() or None,

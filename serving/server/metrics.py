@@ -1,4 +1,4 @@
-"""What the server counts, as TF Serving's Prometheus page prints it (contract X1-X3): its names, labels and buckets.
+"""What the server counts, as TF Serving's Prometheus page prints it (contract X1-X5): its names, labels and buckets.
 
 prometheus_client cannot print these: it ends a counter's name in `_total`, and adds a HELP line.
 """
@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 METRICS_PATH = "/monitoring/prometheus/metrics"
 CONTENT_TYPE = "text/plain"
 
-MAX_SERIES = 1000  # of label values of a metric, as clients may ask for any name of a model
-
+_NOT_SERVED = ""  # the name under which all requests for models that are not served are counted
 _MICROSECONDS = 1e6
 
 
@@ -24,16 +23,22 @@ def _exponential(scale: float, growth: float, count: int) -> list[float]:
 _LATENCY = _exponential(10, 1.8, 33)
 _QUEUING = _exponential(100, 1.2, 52)
 _EXAMPLES = _exponential(1, 2, 15)
+_ROWS = _exponential(1, 2, 14)
 
 
 class _Metric:
-    """Values by label values. `lines` prints them, in order of their labels."""
+    """Values by label values. `lines` prints them, in order of their labels.
+
+    Attributes:
+        path: The name inside, such as /tensorflow/serving/request_count.
+        name: The name on the page, :tensorflow:serving:request_count (X2).
+    """
 
     kind = ""
 
     def __init__(self, name: str, labels: Sequence[str]):
-        # "/tensorflow/serving/request_count" is ":tensorflow:serving:request_count" (X2)
-        self.name = re.sub(r"[^a-zA-Z0-9_]", ":", f"/tensorflow/serving/{name}")
+        self.path = f"/tensorflow/{name}"
+        self.name = re.sub(r"[^a-zA-Z0-9_]", ":", self.path)
         self._labels = labels
         self._lock = threading.Lock()
 
@@ -42,6 +47,10 @@ class _Metric:
 
     def lines(self) -> Iterator[str]:
         raise NotImplementedError
+
+    def first(self) -> int:
+        """Returns the value of the first labels; 0 where there is none, or where it is no single number."""
+        return 0
 
 
 class _Counter(_Metric):
@@ -53,8 +62,11 @@ class _Counter(_Metric):
 
     def add(self, labels: tuple[str, ...], amount: int = 1) -> None:
         with self._lock:
-            if labels in self._values or len(self._values) < MAX_SERIES:
-                self._values[labels] = self._values.get(labels, 0) + amount
+            self._values[labels] = self._values.get(labels, 0) + amount
+
+    def first(self) -> int:
+        with self._lock:
+            return self._values[min(self._values)] if self._values else 0
 
     def lines(self) -> Iterator[str]:
         with self._lock:
@@ -79,16 +91,14 @@ class _Histogram(_Metric):
         self._limits = limits
         self._cells: dict[tuple[str, ...], list[float]] = {}  # a count per bucket, then the sum
 
-    def observe(self, labels: tuple[str, ...], value: float) -> None:
+    def observe(self, labels: tuple[str, ...], value: float, times: int = 1) -> None:
         bucket = bisect.bisect_right(self._limits, value)
         with self._lock:
             cell = self._cells.get(labels)
             if cell is None:
-                if len(self._cells) == MAX_SERIES:
-                    return
                 cell = self._cells[labels] = [0] * (len(self._limits) + 2)
-            cell[bucket] += 1
-            cell[-1] += value
+            cell[bucket] += times
+            cell[-1] += value * times
 
     def lines(self) -> Iterator[str]:
         with self._lock:
@@ -112,45 +122,58 @@ class Metrics:
     """The server's counters; every method may be called from any thread, and takes about a microsecond."""
 
     def __init__(self) -> None:
-        self._request_count = _Counter("request_count", "model_name", "status")
-        self._request_latency = _Histogram("request_latency", _LATENCY, "model_name", "API", "entrypoint")
-        self._runtime_latency = _Histogram("runtime_latency", _LATENCY, "model_name", "API", "runtime")
-        self._example_counts = _Histogram("request_example_counts", _EXAMPLES, "model")
-        self._example_total = _Counter("request_example_count_total", "model")
-        self._warmup_latency = _Histogram("model_warmup_latency", _LATENCY, "model_path", "status")
-        self._warmup_records = _Counter("model_warmup_records_read", "model_path")
-        self._queuing_latency = _Histogram("batching_session/queuing_latency", _QUEUING, "thread_pool_name")
-        self._wrapped_runs = _Counter("batching_session/wrapped_run_count")
-        self._mlmd = _Gauge("mlmd_map", "model_name", "version", "mlmd_uuid")
+        self._served: set[str] = set()
+        self._request_count = _Counter("serving/request_count", "model_name", "status")
+        self._request_latency = _Histogram("serving/request_latency", _LATENCY, "model_name", "API", "entrypoint")
+        self._runtime_latency = _Histogram("serving/runtime_latency", _LATENCY, "model_name", "API", "runtime")
+        self._example_counts = _Histogram("serving/request_example_counts", _EXAMPLES, "model")
+        self._example_total = _Counter("serving/request_example_count_total", "model")
+        self._warmup_latency = _Histogram("serving/model_warmup_latency", _LATENCY, "model_path", "status")
+        self._warmup_records = _Counter("serving/model_warmup_records_read", "model_path", "status")
+        self._queuing_latency = _Histogram("serving/batching_session/queuing_latency", _QUEUING, "thread_pool_name")
+        self._wrapped_runs = _Counter("serving/batching_session/wrapped_run_count")
+        self._input_rows = _Histogram("serving/batching_session/input_batch_size", _ROWS)
+        self._batch_rows = _Histogram("serving/batching_session/processed_batch_size", _ROWS)
+        self._padding_rows = _Histogram("serving/batching_session/padding_size", _ROWS, "execution_batch_size")
+        self._mlmd = _Gauge("serving/mlmd_map", "model_name", "version")
+        self._loads = _Counter("cc/saved_model/load_attempt_count", "model_path", "status")
 
-    def record_request(
-        self, model: str, api: str, entrypoint: str, status: str, seconds: float, examples: int | None = None
-    ) -> None:
-        """Counts a request that was answered.
+    def add_model(self, name: str) -> None:
+        """Gives a model series of its own, also after it is no longer served."""
+        self._served.add(name)
+
+    def record_request(self, model: str, api: str, entrypoint: str, status: str, seconds: float) -> None:
+        """Counts a request that was answered (X3).
 
         Args:
             model: The model's name as it was asked for.
-            api: `predict`, `classify`, `regress` over REST; `Predict`, ... over gRPC (X3).
+            api: `predict`, `classify`, `regress` over REST, "" for status and metadata; `Predict`, ... over gRPC.
             entrypoint: `REST` or `GRPC`.
-            status: The name of its status code; latency is counted for `OK` alone (X3).
+            status: The name of its status code; latency is counted for `OK` alone.
             seconds: How long it took.
-            examples: How many tf.Examples were in it; None where the API has none.
         """
-        self._request_count.add((model, status))
+        name = model if model in self._served else _NOT_SERVED
+        self._request_count.add((name, status))
         if status == "OK":
-            self._request_latency.observe((model, api, entrypoint), seconds * _MICROSECONDS)
-        if examples is not None:
-            self._example_counts.observe((model,), examples)
-            self._example_total.add((model,), examples)
+            self._request_latency.observe((name, api, entrypoint), seconds * _MICROSECONDS)
+
+    def record_examples(self, model: str, examples: int) -> None:
+        """Counts the tf.Examples of a MultiInference; TF Serving counts those of no other method (X3)."""
+        self._example_counts.observe((model,), examples)
+        self._example_total.add((model,), examples)
+
+    def record_load(self, model_path: str, is_loaded: bool) -> None:
+        """Counts a try to load the SavedModel of a version's folder (X5)."""
+        self._loads.add((model_path, "success" if is_loaded else "fail"))
 
     def record_runtime(self, model: str, api: str, seconds: float) -> None:
         """Counts time within TensorFlow's session; `api` is `Predict`, `Classify`, `Regress` at both entry points."""
         self._runtime_latency.observe((model, api, "TF1"), seconds * _MICROSECONDS)
 
     def record_warmup(self, model_path: str, status: str, seconds: float, records: int) -> None:
-        """Counts a version's warm-up: its folder, the name of its status code, its duration and its records."""
+        """Counts a version's warm-up: its folder, its status code with its text, its duration and its records."""
         self._warmup_latency.observe((model_path, status), seconds * _MICROSECONDS)
-        self._warmup_records.add((model_path,), records)
+        self._warmup_records.add((model_path, status), records)
 
     def record_queuing(self, thread_pool: str, seconds: float) -> None:
         """Counts the time that a request waited for its batch."""
@@ -160,15 +183,29 @@ class Metrics:
         """Counts a batch that was run."""
         self._wrapped_runs.add(())
 
-    def set_mlmd(self, model: str, version: int, uuid: str) -> None:
-        """Sets the id of the version's artifact in ML Metadata (W6)."""
-        self._mlmd.set((model, str(version), uuid), 1)
+    def record_input_rows(self, rows: int, tensors: int) -> None:
+        """Counts a request that is to be joined with others, once for each of its tensors."""
+        self._input_rows.observe((), rows, tensors)
+
+    def record_batch_rows(self, rows: int, padding: int) -> None:
+        """Counts a batch of so many rows, of which the padding is no client's."""
+        self._batch_rows.observe((), rows)
+        self._padding_rows.observe((str(rows),), padding)
+
+    def add_mlmd(self, model: str, version: int) -> None:
+        """Shows that the version has an artifact in ML Metadata; the page prints 0 for its text (W6)."""
+        self._mlmd.set((model, str(version)), 0)
+
+    def first_value(self, path: str) -> int:
+        """Returns a counter's first value, as HandleReloadConfigRequest reads it; 0 for what is no counter."""
+        return next((metric.first() for metric in self._all() if metric.path == path), 0)
+
+    def _all(self) -> list[_Metric]:
+        return [value for value in vars(self).values() if isinstance(value, _Metric)]
 
     def page(self) -> bytes:
-        """Returns the page in Prometheus's text format: a TYPE line for each metric that has values, no HELP."""
+        """Returns the page in Prometheus's text format: a TYPE line for each metric, no HELP."""
         lines = []
-        for metric in sorted(vars(self).values(), key=lambda metric: metric.name):
-            values = list(metric.lines())
-            if values:
-                lines += [f"# TYPE {metric.name} {metric.kind}", *values]
+        for metric in sorted(self._all(), key=lambda metric: metric.name):
+            lines += [f"# TYPE {metric.name} {metric.kind}", *metric.lines()]
         return ("\n".join(lines) + "\n").encode()

@@ -127,21 +127,41 @@ class RestApi:
         return Response(status, error_body(message), headers=self._headers)
 
     def _answer(self, request: Request, at_once: bool) -> Response:
-        method, target = request.method, request.target
+        target = request.target
         if target.partition("?")[0] == self._metrics_path:
             return Response(200, self._metrics.page(), CONTENT_TYPE.encode())
         if not target[:4].lower() == "/v1/":
             return Response(404, _NOT_FOUND, HTML)
-        if method == "OPTIONS":
-            allowed = request.headers.get(b"origin", b"").startswith((b"http://", b"https://"))
-            return Response(200 if allowed else 400, b"", headers=self._headers)
+        started = time.perf_counter()
         find = _route if len(target) < _REMEMBERED else _route.__wrapped__
-        route = find(method, target)
+        route = find(request.method, target)
+        code: str | None = "OK"
+        try:
+            return Response(200, self._api(route, request, at_once), headers=self._headers)
+        except _TakesLong:
+            code = None  # it is asked again
+            raise
+        except ServingError as error:
+            code = error.code
+            raise
+        except Exception:
+            code = "INTERNAL"
+            raise
+        finally:
+            if code is not None:  # status, metadata and what is malformed count too (X3)
+                name, api = (route.name or "", route.method) if route else ("", "")
+                api = api if request.method == "POST" else ""
+                self._metrics.record_request(name, api, "REST", code, time.perf_counter() - started)
+
+    def _api(self, route: _Route | None, request: Request, at_once: bool) -> bytes:
+        """Returns the body of the answer to a request below /v1/."""
+        if request.method == "OPTIONS":
+            if not request.headers.get(b"origin", b"").startswith((b"http://", b"https://")):
+                raise ServingError("FAILED_PRECONDITION", None)
+            return b""
         if not route:
-            raise bad_request(f"Malformed request: {method} {target}")
-        if method == "GET":
-            return Response(200, self._describe(route), headers=self._headers)
-        return Response(200, self._infer(route, request, at_once), headers=self._headers)
+            raise bad_request(f"Malformed request: {request.method} {request.target}")
+        return self._describe(route) if request.method == "GET" else self._infer(route, request, at_once)
 
     def _describe(self, route: _Route) -> bytes:
         number = route.number
@@ -161,43 +181,23 @@ class RestApi:
 
     def _infer(self, route: _Route, request: Request, at_once: bool) -> bytes:
         number = route.number
-        started = time.perf_counter()
-        code: str | None = "OK"
-        examples = None
-        try:
-            method = route.method.lower()
-            if at_once and (method != "predict" or b"content-encoding" in request.headers):
-                raise _TakesLong()
-            body = _plain(request, self._options.max_request_bytes)
-            if method == "predict":
-                return self._predict(route, number, body, at_once)
-            parsed = parse_body(body)
-            signature = _signature_name(parsed)
-            batch = parse_examples(parsed)
-            with self._core.use(route.name or "", number, route.label) as version:
-                examples = len(batch)
-                check = self._options.enable_signature_method_name_check
-                if method == "classify":
-                    answer = format_classify(*classify(version, batch, signature, self._timeout, check))
-                else:
-                    answer = format_regress(regress(version, batch, signature, self._timeout, check))
-                self._metrics.record_runtime(version.name, method.capitalize(), version.runtime_seconds)
-                return answer
-        except _TakesLong:
-            code = None
-            raise
-        except ServingError as error:
-            code = error.code
-            raise
-        except Exception:
-            code = "INTERNAL"
-            raise
-        finally:
-            if code is not None:
-                seconds = time.perf_counter() - started
-                self._metrics.record_request(
-                    route.name or "", route.method, "REST", code, seconds, examples if code == "OK" else None
-                )
+        method = route.method.lower()
+        if at_once and (method != "predict" or b"content-encoding" in request.headers):
+            raise _TakesLong()
+        body = _plain(request, self._options.max_request_bytes)
+        if method == "predict":
+            return self._predict(route, number, body, at_once)
+        parsed = parse_body(body)
+        signature = _signature_name(parsed)
+        batch = parse_examples(parsed)
+        with self._core.use(route.name or "", number, route.label) as version:
+            check = self._options.enable_signature_method_name_check
+            if method == "classify":
+                answer = format_classify(*classify(version, batch, signature, self._timeout, check))
+            else:
+                answer = format_regress(regress(version, batch, signature, self._timeout, check))
+            self._metrics.record_runtime(version.name, method.capitalize(), version.runtime_seconds)
+            return answer
 
     def _predict(self, route: _Route, number: int | None, body: bytes, at_once: bool) -> bytes:
         started = time.perf_counter()
@@ -260,19 +260,17 @@ def _json(value: Any) -> bytes:
 
 
 def _plain(request: Request, limit: int) -> bytes:
-    """Returns the body, decompressed where it is gzip (R11)."""
-    if b"gzip" not in request.headers.get(b"content-encoding", b"").lower():
+    """Returns the body, decompressed where it is gzip; empty where it is no whole gzip, as TF Serving has it (R11)."""
+    if b"gzip" not in request.headers.get(b"content-encoding", b""):
         return request.body
     if _plain_size(request.body, limit) > limit:
         raise bad_request(f"The request's body is above the limit of {limit} bytes (--max_request_bytes)")
     decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
         plain = decompressor.decompress(request.body)
-    except zlib.error as error:
-        raise bad_request("Failed to decompress the request body") from error
-    if not decompressor.eof:
-        raise bad_request("Failed to decompress the request body")
-    return plain
+    except zlib.error:
+        return b""
+    return plain if decompressor.eof and not decompressor.unused_data else b""
 
 
 def _plain_size(packed: bytes, limit: int) -> int:

@@ -411,6 +411,10 @@ def test_X2_batches_are_counted(batched):
     together(*[lambda: servable.run("rows", x(1)) for _ in range(4)])
     page = metrics.page().decode()
     assert ":tensorflow:serving:batching_session:wrapped_run_count{} 2" in page
+    for name, total, count in (("input", 4, 4), ("processed", 4, 2)):
+        assert f":tensorflow:serving:batching_session:{name}_batch_size_sum{{}} {total}\n" in page
+        assert f":tensorflow:serving:batching_session:{name}_batch_size_count{{}} {count}\n" in page
+    assert ':tensorflow:serving:batching_session:padding_size_count{execution_batch_size="2"} 2' in page
     assert ':tensorflow:serving:batching_session:queuing_latency_count{thread_pool_name="pool"} 4' in page
 
 

@@ -17,6 +17,8 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
+from common.errors import InputError
+from serving.server import parse_flags, running_server
 from tests.contract import servers
 from tests.contract.rpc import Rpc, examples, refusal, request
 
@@ -379,3 +381,20 @@ def test_G1_tls(model_folder, tmp_path, certificate, verify):
             assert (rpc.answering() == 123) is not verify
         with Rpc(address) as rpc:
             assert rpc.answering()[0] == "UNAVAILABLE"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['server_key: "k"', 'server_cert: "c"', "client_verify: true"], "client_verify needs custom_ca"),
+        (['server_key: "k"', 'server_cert: "c"', "pem: 1"], 'no text proto of SSLConfig: line 3:1.*"pem"'),
+        (['server_key: "k"'], "server_key and server_cert hold PEM texts; one is empty"),
+    ],
+)
+def test_a_mistake_in_the_tls_configuration_is_one_line(model_folder, tmp_path, lines, message):
+    config = tmp_path / "ssl.config"
+    config.write_text("\n".join(lines))
+    flags = [f"--model_base_path={model_folder}", "--model_name=m", f"--ssl_config_file={config}"]
+    with pytest.raises(InputError, match=message) as caught, running_server(parse_flags(flags)):
+        pass
+    assert str(caught.value).startswith(f"{config}: ") and "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The Prometheus page (X1-X4)."""
+"""The Prometheus page (X1-X5)."""
 
 import http.client
 import json
@@ -6,11 +6,14 @@ import re
 import urllib.parse
 
 import httpx
+import numpy as np
 import pytest
+from tensorflow_serving.apis import inference_pb2, predict_pb2, regression_pb2
 
 from tests.contract import servers
 from tests.contract.conftest import MODEL, caller
-from tests.contract.models import METRICS_PATH, NAME
+from tests.contract.models import FOLDER, METRICS_PATH, NAME
+from tests.contract.rpc import POLL, Rpc, add_version, examples, refusal, request, wait_for
 
 _SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)\{((?:[a-zA-Z_]+="(?:[^"\\]|\\.)*",?)*)\} (\S+)')
 
@@ -100,12 +103,104 @@ def test_X2_time_in_tensorflow_is_part_of_the_request(call, page, method, api):
     assert 0 < in_tensorflow < in_all
 
 
-def test_X3_examples_are_counted(call, page):
-    body = json.dumps({"signature_name": "regress", "examples": [{"x": 1.5}] * 3})
-    key = (":tensorflow:serving:request_example_count_total", f'model="{NAME}"')
-    before = page()[0].get(key, 0)
-    assert call("POST", f"{MODEL}:regress", body)[0] == 200
-    assert page()[0][key] - before == 3
+@pytest.fixture
+def counted(page):
+    """counted(call) -> what the call has added to the counters and the histograms' counts."""
+
+    def counted(call, *arguments, **options):
+        before = page()[0]
+        call(*arguments, **options)
+        found = {}
+        for (name, labels), value in page()[0].items():
+            if not name.endswith(("_bucket", "_sum")) and value != before.get((name, labels), 0):
+                found[name.rpartition(":")[2], labels] = value - before.get((name, labels), 0)
+        return found
+
+    return counted
+
+
+def ok(api, entrypoint, model=NAME):
+    """What a success adds."""
+    return {
+        ("request_count", f'model_name="{model}",status="OK"'): 1,
+        ("request_latency_count", f'model_name="{model}",API="{api}",entrypoint="{entrypoint}"'): 1,
+    }
+
+
+def failed(status, model=NAME):
+    return {("request_count", f'model_name="{model}",status="{status}"'): 1}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("GET", MODEL, ok("", "REST")),
+        ("GET", f"{MODEL}/metadata", ok("", "REST")),
+        ("GET", f"{MODEL}/versions/7", failed("NOT_FOUND")),
+        ("POST", f"{MODEL}/versions/{2**63}:predict", failed("INVALID_ARGUMENT")),
+        ("GET", "/v1/nothing", failed("INVALID_ARGUMENT", "")),
+        ("DELETE", MODEL, failed("INVALID_ARGUMENT", "")),
+        ("OPTIONS", MODEL, failed("FAILED_PRECONDITION", "")),
+        ("GET", "/other", {}),
+        ("GET", METRICS_PATH, {}),
+    ],
+)
+def test_X3_every_request_below_v1_is_counted(call, counted, method, path, expected):
+    assert counted(call, method, path) == expected
+
+
+def test_X3_a_preflight_is_a_success_of_no_model(call, counted):
+    assert counted(call, "OPTIONS", MODEL, origin="http://x") == ok("", "REST", "")
+
+
+@pytest.fixture
+def rpc(addresses):
+    if addresses.grpc is None:
+        pytest.skip("no gRPC address was given")
+    with Rpc(addresses.grpc) as rpc:
+        yield rpc
+
+
+def test_X3_of_grpc_the_methods_that_run_one_signature_are_counted(rpc, counted):
+    runtime = {("runtime_latency_count", f'model_name="{NAME}",API="Predict",runtime="TF1"'): 1}
+    assert counted(rpc.predict, {"x": np.float32([1])}) == ok("Predict", "GRPC") | runtime
+    found = counted(refusal, rpc.prediction.Predict, request({"x": np.float32([1])}, signature="none"))
+    assert found == failed("FAILED_PRECONDITION")
+    assert counted(refusal, rpc.prediction.Predict, predict_pb2.PredictRequest()) == failed("INVALID_ARGUMENT", "")
+    assert counted(rpc.states) == {}
+
+
+def test_X3_only_multi_inference_counts_its_examples(rpc, counted):
+    spec = {"name": NAME, "signature_name": "regress"}
+    sent = examples({"x": 1.5}, {"x": 2.5}, {})
+    one = regression_pb2.RegressionRequest(model_spec=spec, input=sent)
+    runtime = {("runtime_latency_count", f'model_name="{NAME}",API="Regress",runtime="TF1"'): 1}
+    assert counted(rpc.prediction.Regress, one) == ok("Regress", "GRPC") | runtime
+    several = inference_pb2.MultiInferenceRequest(input=sent)
+    several.tasks.add(model_spec=spec, method_name="tensorflow/serving/regress")
+    found = counted(rpc.prediction.MultiInference, several)
+    label = f'model="{NAME}"'
+    assert found == {("request_example_count_total", label): 3, ("request_example_counts_count", label): 1}
+
+
+def test_X5_loads_are_counted_by_folder(page, tmp_path, model_folder):
+    base, monitoring = tmp_path / NAME, tmp_path / "monitoring.config"
+    monitoring.write_text("prometheus_config { enable: true }")
+    version = add_version(model_folder / FOLDER, base, 1)
+    (version / "assets.extra").mkdir()
+    flags = [f"--model_base_path={base}", f"--model_name={NAME}", f"--monitoring_config_file={monitoring}", POLL]
+    with servers.start([*flags, "--max_num_load_retries=1", "--load_retry_interval_micros=0"]) as addresses:
+        broken = add_version(version, base, "new")
+        (broken / "saved_model.pb").write_bytes(b"no graph")
+        broken.rename(base / "2")
+        with Rpc(addresses.grpc) as rpc:
+            wait_for(lambda: rpc.states(NAME).get(2) == "END")
+        text = httpx.get(addresses.rest + METRICS_PATH, trust_env=False).text
+    lines = [line for line in text.splitlines() if line.startswith(":tensorflow:cc:saved_model:load_attempt_count{")]
+    assert lines == [
+        f':tensorflow:cc:saved_model:load_attempt_count{{model_path="{base}/1",status="success"}} 1',
+        f':tensorflow:cc:saved_model:load_attempt_count{{model_path="{base}/2",status="fail"}} 2',
+    ]
 
 
 def test_X4_requests_are_not_written_anywhere(predict, tmp_path, capfd):

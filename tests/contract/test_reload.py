@@ -32,10 +32,17 @@ def rpc(config):
         yield rpc
 
 
-def reload(rpc, text):
-    request = model_management_pb2.ReloadConfigRequest()
+def reload(rpc, text, *metrics):
+    request = model_management_pb2.ReloadConfigRequest(metric_names=metrics)
     text_format.Parse(text, request.config)
     return rpc.model.HandleReloadConfigRequest(request, timeout=60)
+
+
+def test_G2_a_reload_says_how_much_the_named_metrics_have_grown(rpc, bases):
+    reload(rpc, model_config(a=(bases / "a",)))
+    names = ["/tensorflow/serving/model_warmup_records_read", "/tensorflow/serving/request_latency", "/none"]
+    answer = reload(rpc, model_config(a=(bases / "a",)), *names)
+    assert {one.name: one.int64_value_increase for one in answer.metric} == dict.fromkeys(names, 0)
 
 
 def test_V6_V9_a_reload_replaces_the_whole_list(rpc, bases):

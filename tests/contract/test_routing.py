@@ -101,6 +101,11 @@ def test_R11_gzip_bodies(base_url):
     connection.request("POST", f"{MODEL}:predict", gzip.compress(BODY.encode()), headers)
     answer = connection.getresponse()
     assert b"4.5" in answer.read() and answer.headers["Content-Encoding"] is None
+    packed = gzip.compress(BODY.encode())
+    for broken in (packed[:-1], packed[:-8] + bytes(8), packed + b"x", packed + packed, b"no gzip", packed[:5], b""):
+        connection.request("POST", f"{MODEL}:predict", broken, headers)
+        answer = connection.getresponse()
+        assert answer.status == 400 and b"JSON Parse error: The document is empty" in answer.read(), broken
     connection.close()
 
 

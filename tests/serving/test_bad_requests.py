@@ -89,7 +89,7 @@ def test_a_multi_inference_that_is_refused_leaves_the_signatures_as_they_are(rpc
     request.input.example_list.examples.add()
     with pytest.raises(grpc.RpcError) as error:
         rpc.MultiInference(request, timeout=30)
-    assert error.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert tf.make_ndarray(rpc.Predict(prediction(x=np.float32([2])), timeout=30).outputs["y"]).tolist() == [3.0]
 
 

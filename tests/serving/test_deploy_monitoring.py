@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -16,7 +17,8 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from serving.server import running_server
 from tests.fuzz.servable import record_warmup, save
-from tests.serving.deploy_files import FOLDER, flags, options
+from tests.serving.deploy_files import FOLDER, container, flags, options
+from tests.serving.promql import Recording, samples
 
 MONITORING = FOLDER / "monitoring"
 FROM_PROMETHEUS = {"job", "instance", "le"}
@@ -109,27 +111,131 @@ def asked(node):
             yield from asked(argument)
 
 
+PAGE = "/monitoring/prometheus/metrics"
+EXAMPLES = '{"examples": [{"x": 1.0}], "signature_name": "%s"}'
+BODIES = {"predict": '{"instances": [1, 2]}', "regress": EXAMPLES % "regress", "classify": EXAMPLES % "classify"}
+PROBES = [container()[f"{kind}Probe"]["httpGet"]["path"] for kind in ("readiness", "liveness")]
+
+
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """{metric: label names} that the server exports under load."""
+def pages(tmp_path_factory):
+    """Three pages of a server: some requests of each kind, then twice 100 probes and 60 predictions more."""
     models = tmp_path_factory.mktemp("models")
     record_warmup(save(models / "ctr" / "1"))
-    examples = '{"examples": [{"x": 1.0}], "signature_name": "%s"}'
-    bodies = {"predict": '{"instances": [1, 2]}', "regress": examples % "regress", "classify": examples % "classify"}
     with running_server(options(flags()["compose"], models)) as server:
         with httpx.Client(base_url=server.rest, trust_env=False) as client:
 
             def ask(method):
-                return client.post(f"/v1/models/ctr:{method}", content=bodies[method]).status_code
+                return client.post(f"/v1/models/ctr:{method}", content=BODIES[method]).status_code
 
-            with concurrent.futures.ThreadPoolExecutor(4) as pool:
-                assert set(pool.map(ask, [*bodies] * 20)) == {200}
             client.post("/v1/models/ctr:predict", content="{}")
-            page = client.get("/monitoring/prometheus/metrics").text
+            pages = []
+            for times in (1, 20, 20):
+                with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                    assert set(pool.map(ask, [*BODIES] * times)) == {200}
+                    assert {
+                        answer.status_code for answer in pool.map(client.get, PROBES * (50 if times > 1 else 1))
+                    } == {200}
+                pages.append(client.get(PAGE).text)
+    return pages
+
+
+@pytest.fixture(scope="module")
+def recording(pages):
+    """The pages, half a minute apart."""
+    recording = Recording()
+    for number, page in enumerate(pages):
+        recording.add(1000 + 30 * number, page)
+    return recording
+
+
+@pytest.fixture(scope="module")
+def exported(pages):
+    """{metric: label names} that the server exports under load."""
     found: dict[str, set[str]] = {}
-    for name, labels in re.findall(r"^([:\w]+)(?:\{(.*)\})? \S+$", page, re.MULTILINE):
-        found.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
+    for name, labels in samples(pages[-1]):
+        found.setdefault(name, set()).update(label for label, _ in labels)
     return found
+
+
+def test_no_panel_stays_empty(recording):
+    for panel in dashboard()["panels"]:
+        for target in panel["targets"]:
+            found = recording.query(target["expr"].replace("$__rate_interval", "2m").replace("$model", "ctr"), 1060)
+            assert found and all(math.isfinite(value) for value in found.values()), (panel["title"], target["refId"])
+
+
+def test_probes_are_no_predictions(recording):
+    """120 predictions in two minutes, and as many others as the dashboard says apart."""
+    per_second = [target["expr"] for target in dashboard()["panels"][0]["targets"]]
+    values = [
+        sum(recording.query(text.replace("$__rate_interval", "2m").replace("$model", "ctr"), 1060).values())
+        for text in per_second
+    ]
+    assert values == pytest.approx([120 / 120, 0, 200 / 120])
+
+
+def alerts(recording, at):
+    """The alerts whose expression holds, with the model or the folder that they are about."""
+    return {
+        (rule.alert, dict(labels).get("model_name") or dict(labels).get("model_path"))
+        for rule in rules()
+        if rule.alert not in ("CtrServingDown", "CtrServingSlow", "CtrServingQueues")
+        for labels in recording.query(rule.expr, at)
+    }
+
+
+def test_nothing_alerts_where_all_is_well(recording):
+    assert alerts(recording, 1060) == set()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({"OK": 0, "INTERNAL": 0}, {"OK": 1000, "INTERNAL": 9}, set()),
+        ({"OK": 0, "INTERNAL": 0}, {"OK": 1000, "INTERNAL": 11}, {("CtrServingErrors", "ctr")}),
+        ({"INTERNAL": 0}, {"INTERNAL": 5}, {("CtrServingErrors", "ctr")}),  # since the start nothing was answered
+        ({"OK": 0, "NOT_FOUND": 0}, {"OK": 1000, "NOT_FOUND": 60}, {("CtrServingBadRequests", "ctr")}),
+        ({"OK": 0, "NOT_FOUND": 0}, {"OK": 1000, "NOT_FOUND": 40}, set()),
+        ({"OK": 9, "NOT_FOUND": 0}, {"OK": 9, "NOT_FOUND": 5}, {("CtrServingBadRequests", "ctr")}),
+    ],
+)
+def test_probes_do_not_dilute_the_alerts(before, after, expected):
+    """Each page has 10,000 probes more than the one before, and the second a name that a client invented."""
+    recording = Recording()
+    for number, statuses in enumerate((before, after)):
+        lines = [f'request_latency_count{{model_name="ctr",API="",entrypoint="REST"}} {10_000 * number}']
+        for status, count in statuses.items():
+            probes = 10_000 * number if status == "OK" else 0
+            lines.append(f'request_count{{model_name="ctr",status="{status}"}} {count + probes}')
+            if status == "OK":
+                lines.append(f'request_latency_count{{model_name="ctr",API="Predict",entrypoint="GRPC"}} {count}')
+        lines.append(f'request_count{{model_name="invented",status="NOT_FOUND"}} {number}')
+        recording.add(1000 + 30 * number, "\n".join(f":tensorflow:serving:{line}" for line in lines))
+    assert alerts(recording, 1030) == expected
+
+
+def loads(**counts):
+    return "\n".join(
+        f':tensorflow:cc:saved_model:load_attempt_count{{model_path="/m/{status}",status="{status}"}} {count}'
+        for status, count in counts.items()
+    )
+
+
+def test_a_version_that_does_not_load_alerts_for_a_quarter_of_an_hour():
+    recording = Recording()
+    pages = {
+        0: loads(success=1),
+        60: loads(success=1, fail=1),
+        120: loads(success=2, fail=6),
+        1080: loads(success=2, fail=6),
+    }
+    for second, page in pages.items():
+        recording.add(second, page)
+    assert alerts(recording, 0) == set()
+    assert alerts(recording, 60) == {("CtrServingLoadFailed", "/m/fail")}
+    assert alerts(recording, 120) == {("CtrServingLoadFailed", "/m/fail"), ("CtrServingLoadFailed", "/m/success")}
+    assert alerts(recording, 1080) == set()
 
 
 def test_every_metric_and_label_is_one_that_the_server_exports(exported):
