@@ -25,7 +25,7 @@ INTERNAL = ("models/feature_map.py", "models/losses.py", "models/text/precision.
 WRITERS = {
     "_explain": "pipeline/config/load.py",
     "compile_pipeline": "pipeline/kubeflow/compile.py",
-    "ended": "pipeline/training/process.py",
+    "explain_exit": "pipeline/training/process.py",
 }
 REASONS = {"error", "strerror", "message", "reason", "error_message", "details", "msg"}
 INTRODUCTION = """\

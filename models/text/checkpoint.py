@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import safetensors
 
 from models.layers.text_encoder import TextEncoder, activation_of
 
@@ -157,8 +158,6 @@ def _set(folder: pathlib.Path, weight: Any, value: np.ndarray, name: str) -> Non
 @contextlib.contextmanager
 def _open(folder: pathlib.Path) -> Iterator[tuple[set[str], Tensors]]:
     """Yields the names of a checkpoint's weights, in one file or several, and a function that reads one as float32."""
-    import safetensors
-
     with contextlib.ExitStack() as stack:
         owner: dict[str, Any] = {}
         for path in weight_files(folder):

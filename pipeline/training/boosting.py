@@ -1,4 +1,4 @@
-"""The last stage of a model with boosted trees: LightGBM learns them on what the network has left."""
+"""Boosted trees on top of a trained network: LightGBM fits the error that the network's logits leave."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,32 +16,32 @@ PATIENCE = 10  # trees without an improvement on the validation rows
 def learn_trees(
     network: CascadingNNGBDT, train: Iterable[Batch], validation: Iterable[Batch] | None, trees: int | None, seed: int
 ) -> int:
-    """Learns trees that start from the network's logits, and gives them to it; how many.
+    """Trains trees on top of the network's logits, stores them in the network and returns their number.
 
     Args:
-        network: Trained.
-        train, validation: Batches; without validation rows exactly `trees` are learned.
-        trees: The most trees, or None for as many as the network has room for.
-        seed: Of LightGBM.
+        network: The trained network; its weights stay as they are.
+        train, validation: Batches. Validation rows stop the boosting early; without them `trees` trees are trained.
+        trees: The largest number of trees; None for the number that the network can hold.
+        seed: LightGBM's seed.
     """
-    room = network.trees
+    ensemble = network.trees
     parameters = {
         "objective": "binary",
         "learning_rate": LEARNING_RATE,
-        "num_leaves": room.leaves,
-        "max_depth": room.depth,
+        "num_leaves": ensemble.leaves,
+        "max_depth": ensemble.depth,
         "seed": seed,
         "deterministic": True,
         "force_row_wise": True,
         "verbose": -1,
     }
     data = _dataset(network, train)
-    watched: list[lightgbm.Dataset] = [] if validation is None else [_dataset(network, validation, data)]
-    callbacks: list[Callable[..., Any]] = [lightgbm.early_stopping(PATIENCE, verbose=False)] if watched else []
-    most = room.trees if trees is None else trees
-    booster = lightgbm.train(parameters, data, most, valid_sets=watched, callbacks=callbacks)
+    valid_sets: list[lightgbm.Dataset] = [] if validation is None else [_dataset(network, validation, data)]
+    callbacks: list[Callable[..., Any]] = [lightgbm.early_stopping(PATIENCE, verbose=False)] if valid_sets else []
+    rounds = ensemble.trees if trees is None else trees
+    booster = lightgbm.train(parameters, data, rounds, valid_sets=valid_sets, callbacks=callbacks)
     kept = booster.dump_model(num_iteration=booster.best_iteration or None)["tree_info"]
-    room.assign(*_arrays([tree["tree_structure"] for tree in kept], room.trees, room.nodes))
+    ensemble.assign(*_arrays([tree["tree_structure"] for tree in kept], ensemble.trees, ensemble.nodes))
     return len(kept)
 
 
@@ -54,21 +54,24 @@ def _dataset(
 
 
 def _arrays(trees: list[dict[str, Any]], count: int, nodes: int) -> list[np.ndarray]:
-    """Returns feature, threshold, left, right and value of every node, (count, nodes) each; see TreeEnsemble.assign."""
+    """Returns LightGBM's trees as the arrays that TreeEnsemble.assign takes.
+
+    Feature, threshold, left child, right child and value of every node, (count, nodes) each; a leaf is its own child.
+    """
     feature, left, right = (np.zeros((count, nodes), np.int32) for _ in range(3))
     threshold, value = (np.zeros((count, nodes)) for _ in range(2))
     left[:], right[:] = np.arange(nodes), np.arange(nodes)
     for index, root in enumerate(trees):
-        waiting, used = [(root, 0)], 1
-        while waiting:
-            node, at = waiting.pop()
+        pending, used = [(root, 0)], 1
+        while pending:
+            node, position = pending.pop()
             if "leaf_value" in node:
-                value[index, at] = node["leaf_value"]
+                value[index, position] = node["leaf_value"]
                 continue
             if node["decision_type"] != "<=":
                 raise RuntimeError(f"LightGBM split by {node['decision_type']}, not by <=")
-            feature[index, at], threshold[index, at] = node["split_feature"], node["threshold"]
-            left[index, at], right[index, at] = used, used + 1
-            waiting += [(node["left_child"], used), (node["right_child"], used + 1)]
+            feature[index, position], threshold[index, position] = node["split_feature"], node["threshold"]
+            left[index, position], right[index, position] = used, used + 1
+            pending += [(node["left_child"], used), (node["right_child"], used + 1)]
             used += 2
     return [feature, threshold, left, right, value]

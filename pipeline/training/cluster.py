@@ -1,4 +1,4 @@
-"""The workers that train one model together, as TF_CONFIG names them: each has the same list and its own place."""
+"""The workers that train one model together, as TF_CONFIG lists them in every worker."""
 
 import dataclasses
 import json
@@ -12,12 +12,17 @@ from common.errors import InputError
 
 VARIABLE = "TF_CONFIG"
 ROLES = ("chief", "worker")
-ANSWER_SECONDS = 2.0
+CONNECT_SECONDS = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """`workers`: host:port of each; the first is the chief, which decides, reports, and writes. `index`: this one's."""
+    """The workers of a training.
+
+    Args:
+        workers: HOST:PORT of each. The first is the chief, which reports and writes the checkpoints.
+        index: The position of this process's worker in `workers`.
+    """
 
     workers: tuple[str, ...]
     index: int
@@ -26,16 +31,17 @@ class Cluster:
     def is_chief(self) -> bool:
         return self.index == 0
 
-    def silent(self) -> list[str]:
-        """Returns the other workers whose port does not answer."""
-        return [address for place, address in enumerate(self.workers) if place != self.index and not _answers(address)]
+    def unreachable(self) -> list[str]:
+        """Returns the addresses of the other workers that accept no connection."""
+        others = [address for index, address in enumerate(self.workers) if index != self.index]
+        return [address for address in others if not _accepts_connections(address)]
 
 
 def read_cluster() -> Cluster | None:
-    """Returns the workers of TF_CONFIG; None where it names fewer than two.
+    """Returns the workers that TF_CONFIG names, or None where it names fewer than two.
 
     Raises:
-        InputError: it is no such JSON, or has other roles than chief and worker.
+        InputError: TF_CONFIG is not JSON of TensorFlow's form, or has other roles than chief and worker.
     """
     text = os.environ.get(VARIABLE, "")
     try:
@@ -44,8 +50,8 @@ def read_cluster() -> Cluster | None:
         if sum(map(len, cluster.values())) < 2:
             return None
         workers = tuple(address for role in ROLES for address in cluster.get(role, []))
-        places = [(role, place) for role in ROLES for place in range(len(cluster.get(role, [])))]
-        index = places.index((config["task"]["type"], int(config["task"]["index"])))
+        tasks = [(role, index) for role in ROLES for index in range(len(cluster.get(role, [])))]
+        index = tasks.index((config["task"]["type"], int(config["task"]["index"])))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f'{VARIABLE}: expected {{"cluster": {{"worker": ["HOST:PORT", ...]}}, "task": {{"type": "worker", '
@@ -61,17 +67,22 @@ def _is_address(address: str) -> bool:
     return bool(host) and port.isdigit()
 
 
-def _answers(address: str) -> bool:
+def _accepts_connections(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except OSError:
         return False
     return True
 
 
 def text_from_chief(from_chief: Callable[[list[np.ndarray]], list[np.ndarray]], text: str) -> str:
-    """Returns the chief's text in every process, by `Learner.from_chief`, with arrays of one shape in all of them."""
+    """Returns the chief's text in every worker.
+
+    Args:
+        from_chief: `Learner.from_chief`, which sends arrays of a shape that all workers know: so first the length.
+        text: This worker's text; only the chief's counts.
+    """
     own = np.frombuffer(text.encode(), np.uint8)
     [length] = from_chief([np.array([len(own)])])
     [received] = from_chief([np.resize(own, int(length[0]))])

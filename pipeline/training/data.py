@@ -1,4 +1,4 @@
-"""Packed files -> batches of packed tensors, for any backend."""
+"""Batches of packed tensors from packed files, for any backend."""
 
 import functools
 import glob
@@ -23,26 +23,30 @@ def packed_batches(
     take: int | None = None,
     by_length: bool = False,
 ) -> Iterable[Batch]:
-    """Returns batches (packed tensors by name, label float32 [N, tasks]) as the backend likes them.
+    """Returns batches: packed tensors by name, and labels float32 [N, tasks].
 
-    The tensors are those of the feature map: ids int32 [N, S], dense float32 [N, D], tokens and segments int32 [N, T].
-    They can be iterated again, in the same order.
+    On TensorFlow they are a tf.data.Dataset, on other backends a PackedReader of numpy arrays. The tensors are those of
+    the feature map: ids int32 [N, slots], dense float32 [N, dense features], tokens and segments int32 [N, length].
+    Iterating again gives the same batches in the same order.
 
     Args:
         patterns: Globs of packed files.
         feature_map: The description of the packed tensors.
         batch_size: Rows of a batch; the last one may have fewer.
-        shuffle_seed: The same seed gives the same order; None: that of the log.
-        skip, take: Batches left out at the start, and batches after them; None: all.
-        by_length: On TensorFlow, shuffled batches are of texts of about the same length, and every batch is cut behind
-            its longest text, at a multiple of tensorflow_data.TEXT_STEP. JAX would compile every length anew.
+        shuffle_seed: The same seed gives the same order; None for the order of the log.
+        skip: The number of batches left out at the start.
+        take: The number of batches after them; None for all.
+        by_length: On TensorFlow, shuffled batches hold texts of about the same length, and every batch ends at a
+            multiple of tensorflow_data.TEXT_STEP tokens behind its longest text. JAX ignores it, because it would
+            compile the step again for every length.
 
     Raises:
-        InputError: no file matches, a file is damaged, or its rows are not as the feature map says.
+        InputError: no file matches, a file is damaged, or its rows do not fit the feature map.
     """
     if keras.backend.backend() != "tensorflow":
         return packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take)
-    from pipeline.training.tensorflow_data import cut_texts, packed_dataset  # a process that trains on JAX has none
+    # A process that trains on JAX has no TensorFlow: see worker.py for what that saves.
+    from pipeline.training.tensorflow_data import cut_texts, packed_dataset
 
     text = feature_map.text
     if not (by_length and text):
@@ -57,7 +61,7 @@ def packed_batches(
 
 
 def _text_lengths(rows: Rows, padding_id: int) -> np.ndarray:
-    """Returns how many tokens each row's text has, [N]."""
+    """Returns the number of tokens of each row's text, [N]."""
     lengths: np.ndarray = (rows["tokens"] != padding_id).sum(axis=1)
     return lengths
 
@@ -71,7 +75,7 @@ def packed_reader(
     take: int | None = None,
     length: Callable[[Rows], np.ndarray] | None = None,
 ) -> PackedReader:
-    """Returns the batches of `packed_batches` as numpy arrays; `length`: see PackedReader."""
+    """Returns the batches of `packed_batches` as numpy arrays; see PackedReader for `length`."""
     reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take, length)
     expected = {"ids": feature_map.total_slots, "dense": len(feature_map.dense), "label": len(feature_map.tasks)}
     if feature_map.text:
@@ -82,17 +86,17 @@ def packed_reader(
 
 
 def prediction_rows(feature_map: FeatureMap) -> int:
-    """Returns the rows of a batch of predictions: few for a text, of which an encoder's states take megabytes."""
+    """Returns the rows of a batch of predictions: fewer with a text, whose encoder takes megabytes of states a row."""
     return 128 if feature_map.text else 8192
 
 
 def count_rows(patterns: list[str]) -> int:
-    """Returns the number of rows of the files that match, without reading them; raises as `packed_batches`."""
+    """Returns the number of rows in the files, from their metadata. Raises InputError as `packed_batches` does."""
     return PackedReader(_files(patterns), batch_size=1).rows
 
 
 def base_rates(patterns: list[str]) -> np.ndarray:
-    """Returns the share of the rows that has each label, [tasks]; raises as `packed_batches`."""
+    """Returns the mean of each task's label, [tasks]. Raises InputError as `packed_batches` does."""
     return label_means(PackedReader(_files(patterns), batch_size=1).files)
 
 

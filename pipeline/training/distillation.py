@@ -1,7 +1,7 @@
-"""Training rows whose labels are mixed with the probabilities of a trained model, the teacher.
+"""Knowledge distillation: training rows whose labels are mixed with the probabilities of a trained model, the teacher.
 
 The cross-entropy is linear in the label: the loss against (1 - w) y + w p is (1 - w) times the loss against the label y
-and w times the loss against the teacher's probability p (Hinton et al. 2015, at a temperature of 1).
+plus w times the loss against the teacher's probability p (Hinton et al. 2015, at a temperature of 1).
 """
 
 import pathlib
@@ -23,20 +23,20 @@ BATCH_ROWS = 1024
 def soften_labels(
     patterns: list[str], feature_map: FeatureMap, teacher: pathlib.Path, weight: float, folder: pathlib.Path
 ) -> str:
-    """Writes packed rows again with mixed labels, in their order; what is there already is taken as it is.
+    """Writes packed rows with mixed labels, in the same order, unless an earlier call wrote them into the same folder.
 
     Args:
         patterns: Globs of packed files.
-        feature_map: Their description.
-        teacher: The folder of a model's versions, or one version.
-        weight: w, the teacher's part.
-        folder: Where the rows go.
+        feature_map: The description of the packed tensors.
+        teacher: The folder of a model's versions, or of one version.
+        weight: w above, the weight of the teacher's probability, 0 to 1.
+        folder: The output folder.
 
     Returns:
-        The pattern of what was written.
+        The glob of the written files.
 
     Raises:
-        InputError: the teacher reads other rows or predicts other tasks.
+        InputError: the teacher was trained on other features, vocabularies or tasks.
     """
     done = folder / "all"
     if not done.is_dir():
@@ -50,9 +50,9 @@ def soften_labels(
         try:
             with atomic_folder(done) as unfinished, PackedWriter(unfinished / "part-0.parquet") as writer:
                 for inputs, labels in packed_reader(patterns, feature_map, BATCH_ROWS):
-                    answer = servable.run("serving_packed", inputs)
-                    taught = np.stack([answer[task] for task in feature_map.tasks], axis=1)
-                    mixed = (1 - weight) * labels + weight * taught
+                    outputs = servable.run("serving_packed", inputs)
+                    probabilities = np.stack([outputs[task] for task in feature_map.tasks], axis=1)
+                    mixed = (1 - weight) * labels + weight * probabilities
                     writer.write({**inputs, "label": mixed.astype(np.float32)})
         finally:
             servable.close()

@@ -1,7 +1,7 @@
-"""`python -m pipeline.training.follow`: every worker of TF_CONFIG but the chief, which runs `ctrpipe run`.
+"""`python -m pipeline.training.follow` runs on every worker of TF_CONFIG but the chief, where `ctrpipe run` runs.
 
-Trains with the chief whatever the chief trains, one model after the other, until it is stopped or nothing comes any
-more. It needs the chief's files at the same paths, as on a volume that both mount, and no configuration.
+It trains, one after the other, the models that the chief trains, until it is stopped or no training has begun for
+`--wait` seconds. It takes no configuration, but reads the chief's files at the same paths, as on a shared volume.
 """
 
 import sys
@@ -13,21 +13,21 @@ from common.errors import InputError
 from common.exit_codes import MISTAKE
 from common.progress import announce
 from pipeline.training.cluster import Cluster, read_cluster
-from pipeline.training.process import LOST, TrainingProcess, ended
+from pipeline.training.process import LOST, TrainingProcess, explain_exit
 
-AGAIN_SECONDS = 1.0
+RETRY_SECONDS = 1.0
 
 
 @click.command()
-@click.option("--wait", default=3600.0, show_default=True, help="Ends when no training has begun for so many seconds.")
-@click.option("--trainings", type=click.IntRange(1), help="Ends after so many.")
+@click.option("--wait", default=3600.0, show_default=True, help="End when no training has begun for so many seconds.")
+@click.option("--trainings", type=click.IntRange(1), help="End after so many trainings.")
 def main(wait: float, trainings: int | None) -> None:
-    """Trains with the chief of TF_CONFIG.
+    """Trains together with the chief of TF_CONFIG.
 
     Exit codes: 0 done; 1 a training failed or lost a worker; 2 wrong usage, or no training began.
     """
     try:
-        cluster = _here()
+        cluster = _read_own_cluster()
         followed = 0
         while trainings is None or followed < trainings:
             try:
@@ -45,7 +45,8 @@ def main(wait: float, trainings: int | None) -> None:
         sys.exit(MISTAKE)
 
 
-def _here() -> Cluster:
+def _read_own_cluster() -> Cluster:
+    """Returns TF_CONFIG's workers. Raises InputError where there are none, or where this one is the chief."""
     cluster = read_cluster()
     if cluster is None:
         raise InputError("TF_CONFIG: names no other worker; it has to name all of them, and which of them this is")
@@ -55,21 +56,25 @@ def _here() -> Cluster:
 
 
 def _follow(cluster: Cluster, wait: float) -> bool:
-    """Follows one training from its beginning to its end; returns False where none has begun."""
+    """Takes part in one training until it ends. Returns False where none has begun within `wait` seconds.
+
+    Raises:
+        InputError: the training failed or lost a worker.
+    """
     end = time.monotonic() + wait
     while True:
         process = TrainingProcess(["pipeline.training.member"], "tensorflow")
         process.follow(None, max(end - time.monotonic(), 0.0))
-        if process.late:
+        if process.timed_out:
             return False
         if process.joined and process.code:
-            raise InputError(ended(cluster, process.code))
+            raise InputError(explain_exit(cluster, process.code))
         if process.joined:
             announce(f"worker {cluster.index}: trained {process.joined} with {cluster.workers[0]}")
             return True
         if process.code != LOST:
-            raise InputError(ended(cluster, process.code))
-        time.sleep(AGAIN_SECONDS)  # the chief gave up, or was restarted
+            raise InputError(explain_exit(cluster, process.code))
+        time.sleep(RETRY_SECONDS)  # the chief ended before the training began, and may be started again
 
 
 if __name__ == "__main__":

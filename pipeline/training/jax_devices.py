@@ -1,4 +1,4 @@
-"""The devices of a training on JAX: how Keras distributes weights over them, and how a batch lies on them."""
+"""How a training on JAX distributes weights and batches over several devices."""
 
 from typing import Any
 
@@ -14,9 +14,12 @@ TABLES = r".*/table"  # the paths of FieldEmbedding's weights
 
 
 def make_distribution(distribution: str, shard_tables: bool) -> Any:
-    """Returns how weights lie on several devices: whole, or a share of the tables' rows on each. None for one device.
+    """Returns Keras's distribution of the weights over several devices, or None for one device.
 
-    `auto`: all accelerators of the host where it has several, else one device. `mirrored`: all devices, also CPUs.
+    Args:
+        distribution: `auto` for all accelerators of the host where it has several, else one device; `mirrored` for all
+            devices, CPUs included; `one_device`.
+        shard_tables: Whether each device has a share of the embedding tables' rows. All else is replicated.
     """
     devices = keras.distribution.list_devices()
     several = len(devices) > 1 and not devices[0].startswith("cpu")
@@ -31,44 +34,44 @@ def make_distribution(distribution: str, shard_tables: bool) -> Any:
 
 
 class Devices:
-    """Where a training's arrays lie.
+    """The devices of a training, with the shardings of its arrays.
 
     Args:
-        distribution: What `make_distribution` gave.
+        distribution: Of `make_distribution`.
     """
 
     def __init__(self, distribution: Any):
         mesh = distribution.device_mesh.backend_mesh if distribution else None
         self.count = mesh.devices.size if mesh else 1
-        self.whole = NamedSharding(mesh, PartitionSpec()) if mesh else None
-        self.cut = NamedSharding(mesh, PartitionSpec(AXIS)) if mesh else None
+        self.replicated = NamedSharding(mesh, PartitionSpec()) if mesh else None
+        self.sharded = NamedSharding(mesh, PartitionSpec(AXIS)) if mesh else None
 
-    def parts(self, batch: Batch) -> list[Batch]:
-        """Returns a batch with its rows cut among the devices; those left over, fewer than devices, are a part of
-        their own, which every device has whole."""
-        if not self.cut:
-            return [_placed(batch, slice(None), None)]
+    def split(self, batch: Batch) -> list[Batch]:
+        """Returns a batch as one part whose rows are sharded evenly over the devices, and one of the remaining rows,
+        fewer than there are devices, which is replicated."""
+        if not self.sharded:
+            return [_put(batch, slice(None), None)]
         rows = len(batch[1])
         even = rows - rows % self.count
-        cuts = ((slice(even), self.cut), (slice(even, rows), self.whole))
-        return [_placed(batch, part, sharding) for part, sharding in cuts if range(rows)[part]]
+        parts = ((slice(even), self.sharded), (slice(even, rows), self.replicated))
+        return [_put(batch, part, sharding) for part, sharding in parts if range(rows)[part]]
 
-    def everywhere(self, array: jax.Array) -> jax.Array:
-        """Returns, inside a compiled step, an array that every device has whole."""
-        return jax.lax.with_sharding_constraint(array, self.whole) if self.whole else array
+    def replicate(self, array: jax.Array) -> jax.Array:
+        """Returns, inside a compiled step, the array replicated on every device."""
+        return jax.lax.with_sharding_constraint(array, self.replicated) if self.replicated else array
 
 
 def on_host(array: jax.Array, rows: int) -> np.ndarray:
-    """Returns an array of any device; of a sharded table the first `rows`, for others only fill the last device."""
+    """Returns an array as numpy's; of a sharded table only the first `rows`, because the others are padding."""
     whole = np.asarray(array)
     return whole if array.sharding.is_fully_replicated else whole[:rows]
 
 
-def laid_like(value: np.ndarray, present: jax.Array) -> jax.Array:
-    """Places what `on_host` returned where `present` lies, in its shape.
+def put_like(value: np.ndarray, present: jax.Array) -> jax.Array:
+    """Returns an array of `on_host` on the devices of `present`, with its sharding and padding.
 
     Raises:
-        ValueError: it is of another shape.
+        ValueError: the shapes differ.
     """
     if not present.sharding.is_fully_replicated:
         value = np.pad(value, [(0, len(present) - len(value)), (0, 0)])
@@ -78,12 +81,12 @@ def laid_like(value: np.ndarray, present: jax.Array) -> jax.Array:
     return placed
 
 
-def _placed(batch: Batch, rows: slice, sharding: NamedSharding | None) -> Batch:
+def _put(batch: Batch, rows: slice, sharding: NamedSharding | None) -> Batch:
     inputs, labels = batch
 
-    def place(value: Any) -> jax.Array:
+    def put(value: Any) -> jax.Array:
         array = value if isinstance(value, jax.Array) else np.asarray(value)
         placed: jax.Array = jax.device_put(array[rows] if sharding else array, sharding)
         return placed
 
-    return {name: place(value) for name, value in inputs.items()}, place(labels)
+    return {name: put(value) for name, value in inputs.items()}, put(labels)

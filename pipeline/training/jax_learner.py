@@ -1,4 +1,4 @@
-"""Training steps on JAX: dense updates or only the rows that a batch touches, in buffers that the step owns."""
+"""Training on JAX, with dense updates of the embedding tables or updates of only the rows in a batch."""
 
 import contextlib
 from collections.abc import Iterable
@@ -13,29 +13,30 @@ from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.losses import BinaryCrossEntropy
 from pipeline.config import Model, Training
-from pipeline.training.jax_devices import Devices, laid_like, make_distribution, on_host
+from pipeline.training.jax_devices import Devices, make_distribution, on_host, put_like
 from pipeline.training.learner import Batch
 from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
-from pipeline.training.network import build_network, rate_factors, task_weights, warm_up
+from pipeline.training.network import build_network, rate_factors, task_weights, warmup_factor
 from pipeline.training.row_optimizers import row_optimizer
 
 Arrays = list[Any]
-STATE = ("optimizer", "slots", "scale")  # beside the weights
-BEYOND = np.iinfo(np.int32).max  # an id beyond every table
+STATE = ("optimizer", "slots", "scale")  # the values of a checkpoint besides the weights
+NO_ROW = np.iinfo(np.int32).max  # larger than every table: JAX drops updates of this id
 
 
 def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed: int) -> "JaxLearner":
-    """Returns a fresh model with its optimizer, on the devices that `training.distribution` names."""
+    """Returns a learner of an untrained model on the devices of `training.distribution`."""
     distribution = make_distribution(training.distribution, training.shard_tables)
     with distribution.scope() if distribution else contextlib.nullcontext():
         return JaxLearner(build_network(model, feature_map, seed, training.precision), training, Devices(distribution))
 
 
 class JaxLearner:
-    """See `learner.Learner`. The variables live in `_values` while `fit` runs, and in the network before and after it.
+    """A `learner.Learner` whose step is one program over all devices.
 
-    A step takes all arrays and gives them back (donated), so that a table is updated where it lies. On several devices
-    it is one program over all of them, in which XLA lays the sums; the loss of a batch is the mean over all its rows.
+    While `fit` runs, the variables' values are in `_values`, and the network's are stale. The step takes them as
+    donated buffers, so that XLA updates a table in place. A batch's loss is the mean over its rows on all devices; XLA
+    inserts the sums across devices.
     """
 
     def __init__(self, network: CTRModel, training: Training, devices: Devices):
@@ -47,11 +48,11 @@ class JaxLearner:
         self._rows = row_optimizer(training.optimizer)
         tables = network.tables()
         self._trainable = network.trainable_variables
-        self._tables = {table.name: _place(self._trainable, table.table) for table in tables}
+        self._tables = {table.name: _index_of(self._trainable, table.table) for table in tables}
         by_row = self._tables.values() if self._rows else ()
-        self._dense_places = [index for index in range(len(self._trainable)) if index not in by_row]
+        self._dense_indices = [index for index in range(len(self._trainable)) if index not in by_row]
         self._optimizer = keras.optimizers.Adam(training.learning_rate)
-        dense = [self._trainable[index] for index in self._dense_places]
+        dense = [self._trainable[index] for index in self._dense_indices]
         self._optimizer.build(dense)
         self._rate_factors = rate_factors(network, dense, training.encoder_rate)
         slots = [
@@ -59,21 +60,21 @@ class JaxLearner:
             for table in tables
             for width in (self._rows.slot_widths(table.table.shape[1]) if self._rows else ())
         ]
-        # The factor on a float16 loss, and the steps since it changed.
+        # The loss scale of float16, and the number of finite steps at it.
         scale = (jnp.float32(INITIAL_SCALE), jnp.int32(0)) if training.precision == "mixed_float16" else ()
         self._values: dict[str, Arrays] = {
             "slots": slots,
             "optimizer": _values(self._optimizer.variables),
-            "scale": [jax.device_put(value, devices.whole) for value in scale],
+            "scale": [jax.device_put(value, devices.replicated) for value in scale],
         }
-        self._take_network()
-        places = jax.tree.map(lambda value: value.sharding, self._values)
-        self._step = jax.jit(self._pure_step, donate_argnums=0, out_shardings=(places, devices.whole))
+        self._read_network()
+        shardings = jax.tree.map(lambda value: value.sharding, self._values)
+        self._step = jax.jit(self._pure_step, donate_argnums=0, out_shardings=(shardings, devices.replicated))
         self._forward = jax.jit(self._probabilities)
 
     @property
     def network(self) -> CTRModel:
-        """Returns the model with its present weights. Sharded tables have rows to spare: see FieldEmbedding."""
+        """Returns the Keras model with its present weights. Sharded tables have padding rows: see FieldEmbedding."""
         return self._network
 
     @property
@@ -81,22 +82,22 @@ class JaxLearner:
         return True
 
     def fit(self, batches: Iterable[Batch]) -> float:
-        self._take_network()
+        self._read_network()
         first = 1 + int(self._values["optimizer"][0])
         losses = []
         for step, batch in enumerate(batches, first):
-            rate = self.learning_rate * warm_up(step, self._training.warmup_steps)
-            self._values, loss = self._step(self._values, self._devices.parts(batch), rate)
+            rate = self.learning_rate * warmup_factor(step, self._training.warmup_steps)
+            self._values, loss = self._step(self._values, self._devices.split(batch), rate)
             losses.append(loss)
-        self._give_network()
+        self._write_network()
         return float(np.mean([float(loss) for loss in losses]))
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
-        self._take_network()
+        self._read_network()
         labels, probabilities = [], []
         for batch in batches:
             labels.append(np.asarray(batch[1]))
-            for inputs, _ in self._devices.parts(batch):
+            for inputs, _ in self._devices.split(batch):
                 probabilities.append(np.asarray(self._forward(self._values, inputs)))
         return np.concatenate(labels), np.concatenate(probabilities)
 
@@ -104,9 +105,9 @@ class JaxLearner:
         return arrays
 
     def compiled_step(self, batch: Batch) -> jax.stages.Compiled:
-        """Returns the step for batches of such a shape: its program and its memory on one of the devices."""
-        self._take_network()
-        return self._step.lower(self._values, self._devices.parts(batch), self.learning_rate).compile()
+        """Returns the step compiled for batches of this shape, for its program and its memory on a device."""
+        self._read_network()
+        return self._step.lower(self._values, self._devices.split(batch), self.learning_rate).compile()
 
     def state(self) -> list[np.ndarray]:
         return [*self.weights(), *(self._on_host(value) for key in STATE for value in self._values[key])]
@@ -116,33 +117,33 @@ class JaxLearner:
         self.load_weights(state[:count])
         loaded = iter(state[count:])
         for key in STATE:
-            self._values[key] = [laid_like(next(loaded), value) for value in self._values[key]]
+            self._values[key] = [put_like(next(loaded), value) for value in self._values[key]]
 
     def weights(self) -> list[np.ndarray]:
         return [self._on_host(variable.value) for variable in self.network.variables]
 
     def load_weights(self, weights: list[np.ndarray]) -> None:
         for variable, value in zip(self.network.variables, weights, strict=True):
-            variable._value = laid_like(value, variable.value)
-        self._take_network()
+            variable._value = put_like(value, variable.value)
+        self._read_network()
 
     def _on_host(self, value: jax.Array) -> np.ndarray:
         return on_host(value, self._network.feature_map.total_ids)
 
-    def _take_network(self) -> None:
-        """Takes the network's present weights: it may have been given others since."""
+    def _read_network(self) -> None:
+        """Copies references to the network's weights into `_values`: a caller may have assigned them since."""
         self._values |= {
             "trainable": _values(self._trainable),
             "fixed": _values(self._network.non_trainable_variables),
         }
 
-    def _give_network(self) -> None:
+    def _write_network(self) -> None:
         for key, variables in (("trainable", self._trainable), ("fixed", self._network.non_trainable_variables)):
             for variable, value in zip(variables, self._values[key], strict=True):
-                variable._value = value  # `assign` would copy a table
+                variable._value = value  # without the copy of the table that `assign` makes
 
     def _gathered(self, trainable: Arrays, inputs: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        return {name: trainable[place][inputs["ids"]] for name, place in self._tables.items()}
+        return {name: trainable[index][inputs["ids"]] for name, index in self._tables.items()}
 
     def _probabilities(self, values: dict[str, Arrays], inputs: dict[str, jax.Array]) -> jax.Array:
         logits, _ = self._network.stateless_call(
@@ -166,58 +167,58 @@ class JaxLearner:
         by_dense, by_row = jax.tree.map(lambda part: part / scale, (by_dense, by_row))
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(part)) for part in [*by_dense, *by_row.values()]]))
         by_dense, by_row = self._clip(by_dense, by_row)
-        ids = ids if ids is None else jnp.where(finite, ids, BEYOND)
+        ids = ids if ids is None else jnp.where(finite, ids, NO_ROW)
         new = self._updated(values, by_dense, ids, by_row, rate)
-        for key, places in (("trainable", self._dense_places), ("optimizer", range(len(new["optimizer"])))):
-            for place in places:
-                new[key][place] = jnp.where(finite, new[key][place], values[key][place])
+        for key, indices in (("trainable", self._dense_indices), ("optimizer", range(len(new["optimizer"])))):
+            for index in indices:
+                new[key][index] = jnp.where(finite, new[key][index], values[key][index])
         return {**new, "fixed": fixed, "scale": list(next_scale(scale, steps, finite))}, loss
 
     def _gradients(self, values: dict[str, Arrays], parts: list[Batch]) -> Any:
-        """Returns gradients of dense weights and of each part's gathered rows by table; the loss and fixed weights.
+        """Returns ((gradients of the dense weights, of each part's gathered rows by table), (loss, fixed weights)).
 
-        A part counts as many times as it has rows, in the loss and in penalties that are means over rows.
+        Losses and penalties are means over the rows of a part, so each part's are weighted by its share of the rows.
         """
         trainable = values["trainable"]
         rows = sum(len(labels) for _, labels in parts)
 
         def objective(dense: Arrays, gathered: list[dict[str, jax.Array]]) -> tuple[Any, tuple[Any, Any]]:
             weights = list(trainable)
-            for place, value in zip(self._dense_places, dense, strict=True):
-                weights[place] = value
+            for index, value in zip(self._dense_indices, dense, strict=True):
+                weights[index] = value
             loss, penalty = jnp.float32(0), jnp.float32(0)
             fixed = values["fixed"]
-            for index, (inputs, labels) in enumerate(parts):
-                touched = gathered[index] if self._rows else self._gathered(weights, inputs)
+            for part, (inputs, labels) in enumerate(parts):
+                table_rows = gathered[part] if self._rows else self._gathered(weights, inputs)
                 logits, fixed, penalties = self._network.stateless_call(
-                    weights, fixed, inputs, training=True, gathered=touched, return_losses=True
+                    weights, fixed, inputs, training=True, gathered=table_rows, return_losses=True
                 )
                 share = len(labels) / rows
                 loss += share * jnp.mean(self._loss.call(labels, logits))
                 penalty += share * sum(penalties)
             return (loss + penalty) * (values["scale"][0] if values["scale"] else 1), (loss, fixed)
 
-        dense = [trainable[index] for index in self._dense_places]
+        dense = [trainable[index] for index in self._dense_indices]
         gathered = [self._gathered(trainable, inputs) for inputs, _ in parts] if self._rows else []
         return jax.grad(objective, argnums=(0, 1), has_aux=True)(dense, gathered)
 
     def _updated(
         self, values: dict[str, Arrays], by_dense: Arrays, ids: Any, by_row: dict[str, Any], rate: Any
     ) -> dict[str, Arrays]:
-        """Returns the weights and the optimizers' state after a step with such gradients."""
+        """Returns the weights and the optimizers' state after a step with these gradients."""
         trainable, slots, state = (list(values[key]) for key in ("trainable", "slots", "optimizer"))
         step = state[0].astype("float32") + 1
-        state[_place(self._optimizer.variables, self._optimizer._learning_rate)] = jnp.asarray(rate, "float32")
-        dense = [trainable[index] for index in self._dense_places]
+        state[_index_of(self._optimizer.variables, self._optimizer._learning_rate)] = jnp.asarray(rate, "float32")
+        dense = [trainable[index] for index in self._dense_indices]
         dense, state = self._optimizer.stateless_apply(state, by_dense, dense)
-        for place, value, factor in zip(self._dense_places, dense, self._rate_factors, strict=True):
-            # Keras's Adam has one rate for all weights, of which its steps are multiples.
-            trainable[place] = value if factor == 1 else trainable[place] + factor * (value - trainable[place])
-        each = len(slots) // max(len(self._tables), 1)
-        for index, name in enumerate(by_row):
-            place, mine = self._tables[name], slice(index * each, (index + 1) * each)
-            trainable[place], slots[mine] = self._update_rows(
-                trainable[place], slots[mine], ids, by_row[name], rate, step
+        for index, value, factor in zip(self._dense_indices, dense, self._rate_factors, strict=True):
+            # Keras's Adam has one rate for all weights; its update is proportional to the rate.
+            trainable[index] = value if factor == 1 else trainable[index] + factor * (value - trainable[index])
+        slots_per_table = len(slots) // max(len(self._tables), 1)
+        for number, name in enumerate(by_row):
+            index, own = self._tables[name], slice(number * slots_per_table, (number + 1) * slots_per_table)
+            trainable[index], slots[own] = self._update_rows(
+                trainable[index], slots[own], ids, by_row[name], rate, step
             )
         return {"trainable": trainable, "optimizer": list(state), "slots": slots}
 
@@ -228,7 +229,7 @@ class JaxLearner:
         old = tuple(slot.at[ids].get(mode="clip") for slot in slots)
         rows, new = self._rows.update(table.at[ids].get(mode="clip"), old, gradients, rate, step)
 
-        def write(into: Any, values: Any) -> Any:  # unused places of `ids` lie beyond the table and are dropped
+        def write(into: Any, values: Any) -> Any:  # drops the updates of NO_ROW
             return into.at[ids].set(values, mode="drop", indices_are_sorted=True)
 
         return write(table, rows), [write(slot, values) for slot, values in zip(slots, new, strict=True)]
@@ -236,15 +237,15 @@ class JaxLearner:
     def _sum_by_row(
         self, ids: list[jax.Array], gradients: list[dict[str, jax.Array]]
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Returns each id once, and the sum of its gradients; places left over hold an id beyond every table."""
-        flat = self._devices.everywhere(jnp.concatenate([part.reshape(-1) for part in ids]))
-        unique, places = jnp.unique(flat, return_inverse=True, size=flat.size, fill_value=BEYOND)
+        """Returns the distinct ids, filled up with NO_ROW, and by table the sum of each id's gradients."""
+        flat = self._devices.replicate(jnp.concatenate([part.reshape(-1) for part in ids]))
+        unique, segments = jnp.unique(flat, return_inverse=True, size=flat.size, fill_value=NO_ROW)
 
-        def of_table(name: str) -> jax.Array:
+        def summed(name: str) -> jax.Array:
             rows = jnp.concatenate([part[name].reshape(-1, part[name].shape[-1]) for part in gradients])
-            return jax.ops.segment_sum(self._devices.everywhere(rows), places.reshape(-1), flat.size)
+            return jax.ops.segment_sum(self._devices.replicate(rows), segments.reshape(-1), flat.size)
 
-        return unique, {name: of_table(name) for name in self._tables}
+        return unique, {name: summed(name) for name in self._tables}
 
     def _clip(self, dense: Arrays, by_row: dict[str, jax.Array]) -> tuple[Arrays, dict[str, jax.Array]]:
         limit = self._training.gradient_clip_norm
@@ -259,5 +260,5 @@ def _values(variables: list[keras.Variable]) -> Arrays:
     return [variable.value for variable in variables]
 
 
-def _place(variables: list[keras.Variable], wanted: keras.Variable) -> int:
+def _index_of(variables: list[keras.Variable], wanted: keras.Variable) -> int:
     return next(index for index, variable in enumerate(variables) if variable is wanted)

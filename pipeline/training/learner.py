@@ -1,4 +1,4 @@
-"""What training asks of a backend: one object that holds a model, its optimizer, and the compiled step."""
+"""The interface between the training loop and a backend: a model, its optimizer and the compiled step."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -9,9 +9,9 @@ Batch = tuple[dict[str, Any], Any]  # packed tensors by name, labels float32 (ba
 
 
 class Learner(Protocol):
-    """A model in training. `make_learner` of tensorflow_learner or jax_learner makes one."""
+    """A model in training, made by `make_learner` of tensorflow_learner or jax_learner."""
 
-    learning_rate: float  # of the next step, before the warm-up schedule's factor
+    learning_rate: float  # of the next step, before the factor of the warm-up schedule
 
     @property
     def network(self) -> Any:
@@ -19,7 +19,7 @@ class Learner(Protocol):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process reads and writes checkpoints and reports: of several that train one model, one does."""
+        """Returns whether this process reads and writes checkpoints and reports: one of those that train one model."""
 
     def fit(self, batches: Iterable[Batch]) -> float:
         """Does one training step for each batch, and returns the mean loss over the steps."""
@@ -28,16 +28,20 @@ class Learner(Protocol):
         """Returns labels and probabilities, float32 (rows, tasks) each."""
 
     def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Returns the chief's arrays, in every process that trains this model; each gives arrays of the same shapes."""
+        """Returns the chief's arrays in every process that trains this model.
+
+        Args:
+            arrays: Of the same shapes and dtypes in all of them; only the chief's values count.
+        """
 
     def state(self) -> list[np.ndarray]:
-        """Returns everything a resumed training needs: weights, optimizer state, random state."""
+        """Returns all that resuming a training needs: weights, optimizer state, random state."""
 
     def load_state(self, state: list[np.ndarray]) -> None:
-        """Goes on from what `state` returned, also in another process."""
+        """Restores what `state` returned, in this process or another one."""
 
     def weights(self) -> list[np.ndarray]:
         """Returns the model's variables, in the order of `network.variables`."""
 
     def load_weights(self, weights: list[np.ndarray]) -> None:
-        """Takes the model's variables from what `weights` returned."""
+        """Assigns what `weights` returned to the model's variables."""

@@ -1,7 +1,8 @@
-"""What the loss is multiplied by in float16, whose smallest number is 6e-8: most gradients are smaller.
+"""Dynamic loss scaling for float16 (Micikevicius et al. 2018, section 3.2).
 
-The gradients are divided by it again. Where one of them has become infinite the step is left out and the scale halved;
-after GROWTH_STEPS finite steps it is doubled (Micikevicius et al. 2018, section 3.2).
+float16's smallest number is 6e-8, and most gradients are smaller. So the loss is multiplied by a scale, and the
+gradients are divided by it. A step with an infinite gradient is skipped and halves the scale; GROWTH_STEPS finite steps
+double it.
 """
 
 from typing import Any
@@ -13,11 +14,11 @@ GROWTH_STEPS = 2000
 
 
 def next_scale(scale: Any, steps: Any, finite: Any) -> tuple[Any, Any]:
-    """Returns the scale, float32, and the number of finite steps at it, int32, after one more step; scalars.
+    """Returns the scale (float32 scalar) and the number of finite steps at it (int32 scalar) after a step.
 
     Args:
-        scale, steps: Before it.
-        finite: Whether all its gradients were finite.
+        scale, steps: The same before the step.
+        finite: Whether all gradients of the step were finite.
     """
     grows = steps + 1 >= GROWTH_STEPS
     grown = ops.where(grows, scale * 2.0, scale)

@@ -1,4 +1,4 @@
-"""The first stage of a model with a text: its encoder learns the log's language from the training rows' texts."""
+"""Pretraining of a text encoder as a masked language model on the texts of the training rows (Devlin et al. 2019)."""
 
 import dataclasses
 import math
@@ -21,14 +21,20 @@ NAME = "masked_language_model"
 
 @dataclasses.dataclass(frozen=True)
 class TextBatches:
-    """The texts of an epoch: `of(epoch)` gives its batches, `rows` counts their rows."""
+    """The texts of the training rows.
 
-    of: Callable[[int], Iterable[Batch]]
+    Args:
+        of_epoch: Returns the batches of an epoch, counted from 0.
+        rows: The number of rows of an epoch.
+        text: The description of the text.
+    """
+
+    of_epoch: Callable[[int], Iterable[Batch]]
     rows: int
     text: Text
 
 
-def warm_up_text(
+def pretrain_encoder(
     encoder: TextEncoder,
     batches: TextBatches,
     training: Training,
@@ -37,14 +43,14 @@ def warm_up_text(
     work: pathlib.Path,
     report: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
-    """Trains the encoder to guess hidden words, or goes on from the epoch that `work` holds.
+    """Trains the encoder in place to predict masked tokens, resuming from the checkpoint in `work` if there is one.
 
     Args:
-        encoder: Built; its weights are where the training starts, and are replaced by those where it ends.
+        encoder: The built encoder.
         batches: The training rows' texts.
-        training: Epochs and learning rate.
-        rate: The share of words that are hidden.
-        seed: Of dropout and of what is hidden.
+        training: Epochs, batch size, learning rate and gradient clipping.
+        rate: The share of the tokens that are masked.
+        seed: Seed of dropout and of the choice of tokens.
         work: Folder of the checkpoint.
         report: Called with the mean loss of every epoch.
     """
@@ -53,8 +59,8 @@ def warm_up_text(
     optimizer = keras.optimizers.Adam(training.learning_rate, global_clipnorm=training.gradient_clip_norm)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
     model.compile(optimizer, loss, jit_compile=False)
-    first = next(iter(batches.of(0)))
-    model(_hide(first, batches.text, rate, np.random.default_rng(0))[0])
+    first = next(iter(batches.of_epoch(0)))
+    model(_mask(first, batches.text, rate, np.random.default_rng(0))[0])
     model.encoder.set_weights(encoder.get_weights())
     optimizer.build(model.trainable_variables)
     variables = [*model.variables, *optimizer.variables]
@@ -77,22 +83,23 @@ def warm_up_text(
 
 
 def _epoch(model: keras.Model, batches: TextBatches, rate: float, seed: int, epoch: int) -> float:
-    """Trains one epoch, and returns the mean loss of a hidden word."""
+    """Trains one epoch and returns the mean loss over its masked tokens."""
     random = np.random.default_rng([seed, epoch])
-    total = words = 0.0
-    for batch in batches.of(epoch):
-        inputs, truth, weights = _hide(batch, batches.text, rate, random)
+    total = masked = 0.0
+    for batch in batches.of_epoch(epoch):
+        inputs, truth, weights = _mask(batch, batches.text, rate, random)
         count = float(weights.sum())
         if count:
-            # The mean over hidden words, whatever the batch's padding.
+            # The loss adds up over positions, of which some are padding: these weights make it the mean.
             total += count * float(model.train_on_batch(inputs, truth, weights / count))
-            words += count
-    return total / max(words, 1.0)
+            masked += count
+    return total / max(masked, 1.0)
 
 
-def _hide(
+def _mask(
     batch: Batch, text: Text, rate: float, random: np.random.Generator
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Returns the model's inputs, the true tokens and the weights of the masked positions; see hide_tokens."""
     tokens, segments = (np.asarray(batch[0][name]) for name in ("tokens", "segments"))
     hidden, positions, truth, weights = hide_tokens(tokens, text, rate, random)
     return {"tokens": hidden, "segments": segments, "positions": positions}, truth, weights

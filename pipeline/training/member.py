@@ -1,7 +1,7 @@
-"""One worker's training, in a process of its own: `python -m pipeline.training.member [FOLDER]`.
+"""One worker of a training on several hosts, in its own process: `python -m pipeline.training.member [FOLDER]`.
 
-The chief is given the folder with task.json; it tells the others, which are given none. See process.py for what this
-process says.
+Only the chief's process gets FOLDER, with task.json in it, and sends the task to the others. process.py describes what
+this process writes to standard output.
 """
 
 import json
@@ -14,27 +14,28 @@ from typing import Any
 from common.errors import InputError
 from common.libraries import load_tensorflow
 from pipeline.training.process import JOINED, LOST, MISTAKE
-from pipeline.training.worker import end_with_the_parent
+from pipeline.training.worker import exit_with_parent
 
 
 def main(folder: pathlib.Path | None) -> None:
-    threading.Thread(target=end_with_the_parent, daemon=True).start()
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # a lost worker is one line, not a page
-    load_tensorflow()  # without its start-up lines, and so before what imports it
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # TensorFlow would report a lost worker in a page of log lines
+    # TensorFlow's start-up lines are only held back where load_tensorflow is the first to import it.
+    load_tensorflow()
     import tensorflow as tf
 
     from pipeline.training.tensorflow_learner import make_strategy
     from pipeline.training.train import run_shared_task
     from pipeline.training.worker_group import WorkerGroup
 
-    def say(said: dict[str, Any]) -> None:
-        print(json.dumps(said), flush=True)
+    def write(message: dict[str, Any]) -> None:
+        print(json.dumps(message), flush=True)
 
     try:
         group = WorkerGroup(make_strategy("multi_worker"))
-        run_shared_task(folder, group.from_chief, lambda name: say({JOINED: name}), say)
+        run_shared_task(folder, group.from_chief, lambda name: write({JOINED: name}), write)
     except InputError as error:
-        say({MISTAKE: str(error)})
+        write({MISTAKE: str(error)})
         code = 2
     except tf.errors.OpError as error:
         if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.CancelledError):
@@ -43,7 +44,7 @@ def main(folder: pathlib.Path | None) -> None:
     else:
         code = 0
     sys.stdout.flush()
-    os._exit(code)  # TensorFlow would wait for a worker that is gone
+    os._exit(code)  # at a normal exit TensorFlow waits for the other workers, also for a lost one
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What both backends need before the first step: the model with its weights, the loss's weights, the schedule."""
+"""What the learners of both backends share: building the model, task weights, learning-rate factors, sizes."""
 
 import contextlib
 import math
@@ -15,22 +15,22 @@ from pipeline.training.text_encoder import load_encoder
 
 
 def build_network(model: Model, feature_map: FeatureMap, seed: int, precision: str = "float32") -> CTRModel:
-    """Returns the model with its weights; the same seed gives the same weights on the same backend.
+    """Returns the built model; the same seed gives the same initial weights on the same backend.
 
-    A text encoder has the weights of the model's checkpoint, where it names one.
+    A text encoder gets the weights of `model.encoder`, where that names a checkpoint.
 
     Args:
         model: Registry name and hyperparameters.
         feature_map: The description of the packed tensors.
-        seed: Of the initial weights.
-        precision: `training.precision`. The weights are float32, whatever it is, and so are the logits.
+        seed: Seed of the initial weights.
+        precision: `training.precision`. Weights and logits are float32 in any precision.
 
     Raises:
         InputError: the checkpoint's weights cannot be read.
     """
-    model_class(model.name)  # importing keras-rs draws from the random numbers
+    model_class(model.name)  # imports keras-rs, which draws random numbers: so before the seed is set
     keras.utils.set_random_seed(seed)
-    with _layers_of(precision):
+    with _dtype_policy(precision):
         network = create(model.name, feature_map, **model.hyperparameters)
         network(empty_row(feature_map))
     load_encoder(network, model)
@@ -38,8 +38,8 @@ def build_network(model: Model, feature_map: FeatureMap, seed: int, precision: s
 
 
 @contextlib.contextmanager
-def _layers_of(precision: str) -> Iterator[None]:
-    """Layers that are made meanwhile compute in this precision; Keras knows only a setting for the whole process."""
+def _dtype_policy(precision: str) -> Iterator[None]:
+    """Sets Keras's process-wide dtype policy, which new layers take, for the block."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(precision)
     try:
@@ -49,25 +49,26 @@ def _layers_of(precision: str) -> Iterator[None]:
 
 
 def task_weights(feature_map: FeatureMap, weights: dict[str, float]) -> tuple[float, ...] | None:
-    """Returns the loss's weight of each task, 1 where none is given."""
+    """Returns the weight of each task's loss, 1 where `weights` has none; None where it is empty."""
     return tuple(weights.get(task, 1.0) for task in feature_map.tasks) if weights else None
 
 
-def warm_up(step: int, warmup_steps: int) -> float:
-    """Returns the Transformer's factor on the learning rate, 1 at `warmup_steps` (Vaswani et al. 2017, eq. 3).
+def warmup_factor(step: int, warmup_steps: int) -> float:
+    """Returns the factor on the learning rate of a step, counted from 1 (Vaswani et al. 2017, equation 3).
 
-    Linear to there, falling with the inverse square root of the step from there on; 1 throughout without a warm-up.
+    It grows linearly to 1 at `warmup_steps` and then falls with the inverse square root of the step. It is always 1
+    where `warmup_steps` is 0.
     """
     return min(step / warmup_steps, (warmup_steps / step) ** 0.5) if warmup_steps else 1.0
 
 
 def rate_factors(network: CTRModel, weights: list[keras.Variable], encoder_rate: float) -> list[float]:
-    """Returns each weight's factor on its learning rate: `training.encoder_rate` for the text encoder's."""
+    """Returns the factor on each weight's learning rate: `encoder_rate` for the text encoder's weights, else 1."""
     slow = {id(weight) for weight in network.encoder_weights()}
     return [encoder_rate if id(weight) in slow else 1.0 for weight in weights]
 
 
 def count_parameters(network: Any) -> tuple[int, int]:
-    """Returns the number of trainable parameters of a built model, and those of them that lie in embedding tables."""
+    """Returns the number of trainable parameters of a built model, and how many of them are in embedding tables."""
     parameters = sum(math.prod(weight.shape) for weight in network.trainable_variables)
     return parameters, sum(math.prod(table.table.shape) for table in network.tables())

@@ -1,7 +1,8 @@
-"""Processes that train for this one: on another Keras backend, or together with the workers of other hosts.
+"""Training in a subprocess: on another Keras backend, or together with the workers of other hosts.
 
-Such a process says one JSON object a line: an evaluation's numbers, that all workers have joined, or the user's mistake
-that ended it. It ends when its standard input closes: also when this process is killed.
+The subprocess writes one JSON object a line to standard output: an evaluation's numbers, JOINED when all workers are
+connected, or MISTAKE with the message of the InputError that ended it. It exits when its standard input closes, which
+also happens when this process is killed.
 """
 
 import json
@@ -18,17 +19,17 @@ from common.processes import start_command
 from pipeline.training.cluster import Cluster, read_cluster
 
 Report = Callable[[dict[str, Any]], None]
-MISTAKE = "mistake"  # under this name a process hands an InputError's text back
-JOINED = "joined"  # and under this one, which model it trains, once it has found the others
-LOST = 3  # its exit code where it has lost one of them
+MISTAKE = "mistake"  # the key of an InputError's message
+JOINED = "joined"  # the key of the trained model's name, written when all workers are connected
+LOST = 3  # the exit code of a subprocess that lost another worker
 FOLLOW = "python -m pipeline.training.follow"
 
 
 def train_with_worker(work: pathlib.Path, backend: str, report: Report | None) -> None:
-    """Has `work`/task.json trained on another backend.
+    """Runs the training of `work`/task.json on another backend.
 
     Raises:
-        InputError: what the process said, or that it ended.
+        InputError: the training failed with a user's mistake, or the process ended with an exit code other than 0.
     """
     process = TrainingProcess(["pipeline.training.worker", str(work)], backend)
     process.follow(report)
@@ -37,10 +38,10 @@ def train_with_worker(work: pathlib.Path, backend: str, report: Report | None) -
 
 
 def other_workers(distribution: str) -> Cluster | None:
-    """TF_CONFIG's workers, where `training.distribution` has them train together and this is their chief.
+    """Returns TF_CONFIG's workers, or None where `training.distribution` or TF_CONFIG asks for no other worker.
 
     Raises:
-        InputError: a wrong TF_CONFIG, or none for multi_worker; this is not the chief.
+        InputError: TF_CONFIG is invalid, or absent for multi_worker, or this worker is not the chief.
     """
     if distribution not in ("auto", "multi_worker"):
         return None
@@ -56,31 +57,34 @@ def other_workers(distribution: str) -> Cluster | None:
 
 
 def train_with_others(cluster: Cluster, work: pathlib.Path, timeout: float, report: Report | None) -> None:
-    """Has `work`/task.json trained by all workers, of which this is the chief.
+    """Runs the training of `work`/task.json as the chief of all workers.
 
     Args:
-        cluster: All of them.
-        work: The others see it at the same path.
-        timeout: Seconds in which all have to join.
+        cluster: The workers.
+        work: The training's folder, at the same path for all workers.
+        timeout: Seconds within which all workers have to join.
         report: Called with each evaluation's numbers.
 
     Raises:
-        InputError: a worker did not come or was lost, or what the process said.
+        InputError: a worker did not join or was lost, or the training failed with a user's mistake.
     """
     process = TrainingProcess(["pipeline.training.member", str(work)], "tensorflow")
-    silent: list[str] = []
-    process.follow(report, timeout, lambda: silent.extend(cluster.silent()))
-    if process.late:
+    unreachable: list[str] = []
+    process.follow(report, timeout, lambda: unreachable.extend(cluster.unreachable()))
+    if process.timed_out:
         raise InputError(
-            f"TF_CONFIG: {', '.join(silent) or 'a worker'} did not join the training within {timeout:g} seconds; run "
-            f"{FOLLOW} there, or raise training.worker_timeout_seconds"
+            f"TF_CONFIG: {', '.join(unreachable) or 'a worker'} did not join the training within {timeout:g} seconds; "
+            f"run {FOLLOW} there, or raise training.worker_timeout_seconds"
         )
     if process.code:
-        raise InputError(ended(cluster, process.code))
+        raise InputError(explain_exit(cluster, process.code))
 
 
-def ended(cluster: Cluster, code: int) -> str:
-    """Returns why a training of several workers ended, and what to do."""
+def explain_exit(cluster: Cluster, code: int) -> str:
+    """Returns the message for a training of several workers that ended with this exit code.
+
+    TensorFlow aborts the process (-6, SIGABRT) where its coordination service loses a worker.
+    """
     why = "a worker was lost" if code in (LOST, -6) else f"it ended with exit code {code}"
     return (
         f"training with {len(cluster.workers)} workers: {why}; start all of them again, and it goes on from its last "
@@ -89,18 +93,22 @@ def ended(cluster: Cluster, code: int) -> str:
 
 
 class TrainingProcess:
-    """`python -m` of a module of this package, started at once.
+    """A module of this package as a subprocess, started by the constructor.
+
+    Args:
+        command: The module and its arguments, as for `python -m`.
+        backend: The Keras backend.
 
     Attributes:
-        code: The exit code, when it has ended.
-        joined: The model that it trains with others, once it has found them.
-        late: Whether it was killed because it had not found them in time.
+        code: The exit code, after `follow`.
+        joined: The name of the trained model, once all workers are connected.
+        timed_out: Whether the process was killed because they were not in time.
     """
 
     def __init__(self, command: list[str], backend: str):
         self.code = 0
         self.joined = ""
-        self.late = False
+        self.timed_out = False
         root = str(pathlib.Path(__file__).parents[2])
         self._process = start_command(
             [sys.executable, "-m", *command],
@@ -111,41 +119,41 @@ class TrainingProcess:
         )
 
     def follow(
-        self, report: Report | None, timeout: float | None = None, when_late: Callable[[], None] | None = None
+        self, report: Report | None, timeout: float | None = None, on_timeout: Callable[[], None] | None = None
     ) -> None:
-        """Waits for its end.
+        """Reads the process's messages until it ends.
 
         Args:
             report: Called with each evaluation's numbers.
-            timeout: Seconds in which it has to join the others; None: it joins nobody.
-            when_late: Called before it is killed for that.
+            timeout: Seconds within which all workers have to connect; None for a process without other workers.
+            on_timeout: Called before the process is killed after `timeout`.
 
         Raises:
-            InputError: that of the process.
+            InputError: the process ended with a user's mistake.
         """
 
-        def give_up() -> None:
-            if when_late:
-                when_late()
-            self.late = not self.joined
-            if self.late:
+        def kill_unless_joined() -> None:
+            if on_timeout:
+                on_timeout()
+            self.timed_out = not self.joined
+            if self.timed_out:
                 self._process.kill()
 
         assert self._process.stdout and self._process.stdin
-        timer = threading.Timer(timeout, give_up) if timeout is not None else None
+        timer = threading.Timer(timeout, kill_unless_joined) if timeout is not None else None
         if timer:
             timer.daemon = True
             timer.start()
         mistake = None
         try:
             for line in self._process.stdout:
-                said = json.loads(line) if line.startswith("{") else {}
-                mistake = said.pop(MISTAKE, mistake)
-                self.joined = said.pop(JOINED, self.joined)
+                message = json.loads(line) if line.startswith("{") else {}
+                mistake = message.pop(MISTAKE, mistake)
+                self.joined = message.pop(JOINED, self.joined)
                 if timer and self.joined:
                     timer.cancel()
-                if report and said:
-                    report(said)
+                if report and message:
+                    report(message)
             self.code = self._process.wait()
         finally:
             if timer:

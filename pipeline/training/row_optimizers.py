@@ -1,16 +1,15 @@
-"""Optimizers of embedding tables that update only the rows that a batch touches.
+"""Optimizers of embedding tables that update only the rows of the ids in a batch.
 
 Keras's own optimizers make the gradient of a table dense and update every row, so that a step's cost grows with the
-vocabulary. Here a step reads and writes the touched rows and nothing else. For each touched row, with g the sum of its
-gradients in the batch (clipped together with all other gradients by their global norm) and t the number of the step,
-counted over all steps from 1:
+vocabulary. Here a step reads and writes only the batch's rows. For each of them, with g the sum of its gradients in the
+batch (clipped together with all other gradients by their global norm) and t the number of the step, counted from 1:
 
 lazy_adam
     m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  row <- row - rate √(1 - b2^t)/(1 - b1^t) · m/(√v + eps)
     with b1 = 0.9, b2 = 0.999, eps = 1e-7. Adam, except that rows outside the batch keep m, v and their values:
-    dense Adam would decay both moments and go on moving them. For a row in every batch it is Adam itself.
+    dense Adam decays both moments and changes those rows, too. A row in every batch gets exactly Adam's updates.
 rowwise_adagrad
-    s <- s + mean(g²);  row <- row - rate · g/(√s + eps)  with one number s per row, eps = 1e-10: a
+    s <- s + mean(g²);  row <- row - rate · g/(√s + eps)  with eps = 1e-10 and one number s per row, which takes a
     sixteenth of Adagrad's memory at width 16.
 
 Row 0 is padding: it is zero and stays zero, because its gradient is masked by FieldEmbedding.
@@ -25,18 +24,18 @@ BETA_1, BETA_2, ADAM_EPSILON, ADAGRAD_EPSILON = 0.9, 0.999, 1e-7, 1e-10
 
 
 class RowOptimizer(Protocol):
-    """The arithmetic of one kind of update; gathering and scattering rows is the backend's."""
+    """The update rule of an optimizer; the learner gathers the rows and writes them back."""
 
     def slot_widths(self, width: int) -> tuple[int, ...]:
-        """Widths of the tables of state that a table of `width` needs, all starting from zero."""
+        """Returns the width of each slot (state table, initially zero) that a table of this width needs."""
 
     def update(self, rows: Any, slots: tuple[Any, ...], gradients: Any, rate: Any, step: Any) -> tuple[Any, Any]:
-        """Returns new rows and new slots, (touched, width) each.
+        """Returns the new rows (ids, width) and the new slots (ids, slot width).
 
         Args:
-            rows, slots, gradients: Of the touched rows, each row once.
+            rows, slots, gradients: Those of the distinct ids of a batch, each id once.
             rate: Learning rate.
-            step: Number of this step, from 1, as float32.
+            step: The number of this step, from 1, as float32.
         """
 
 

@@ -1,5 +1,5 @@
-"""Training steps on TensorFlow: one device or several, of one host or more, dense updates or only the rows that a batch
-touches."""
+"""Training on TensorFlow: on one or several devices of one or several hosts, with dense updates of the embedding tables
+or updates of only the rows in a batch."""
 
 import functools
 import os
@@ -18,17 +18,18 @@ from pipeline.config import Model, Training
 from pipeline.training.cluster import read_cluster
 from pipeline.training.learner import Batch
 from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
-from pipeline.training.network import build_network, rate_factors, task_weights, warm_up
+from pipeline.training.network import build_network, rate_factors, task_weights, warmup_factor
 from pipeline.training.row_optimizers import RowOptimizer, row_optimizer
 from pipeline.training.tensorflow_data import input_errors
 from pipeline.training.worker_group import WorkerGroup
 
 
 def make_strategy(distribution: str) -> tf.distribute.Strategy:
-    """`auto`: a TPU where one is configured, else all GPUs, else one device.
+    """Returns the strategy of `training.distribution`; `auto` is a TPU where TPU_NAME is set, else all GPUs, else one
+    device.
 
     Raises:
-        InputError: `multi_worker` without the names of the workers.
+        InputError: `multi_worker` without a TF_CONFIG that names the workers.
     """
     if distribution == "multi_worker":
         return _multi_worker()
@@ -42,7 +43,7 @@ def make_strategy(distribution: str) -> tf.distribute.Strategy:
 
 @functools.cache
 def _tpu() -> tf.distribute.Strategy:
-    """Returns the one of the process: to initialise a TPU again loses what lies on it."""
+    """Returns the process's only TPU strategy: initialising a TPU again clears its memory."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -51,7 +52,10 @@ def _tpu() -> tf.distribute.Strategy:
 
 @functools.cache
 def _multi_worker() -> tf.distribute.Strategy:
-    """Returns the process's only one, made before TensorFlow does anything: it opens the port that TF_CONFIG names."""
+    """Returns the process's only multi-worker strategy.
+
+    It has to be made before any other use of TensorFlow, because it opens the port that TF_CONFIG names.
+    """
     if read_cluster() is None:
         raise InputError("training.distribution: multi_worker needs TF_CONFIG, which names the workers; see the README")
     return tf.distribute.MultiWorkerMirroredStrategy()
@@ -59,13 +63,18 @@ def _multi_worker() -> tf.distribute.Strategy:
 
 @functools.cache
 def _mirrored() -> tf.distribute.Strategy:
-    """Returns the process's only one: a second would number its collective operations like the first, and collide."""
+    """Returns the process's only mirrored strategy: a second one would use the first one's keys of collective
+    operations."""
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
 def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed: int) -> "TensorFlowLearner":
-    """Returns a fresh model with its optimizer, on the devices that `training.distribution` names."""
+    """Returns a learner of an untrained model on the devices of `training.distribution`.
+
+    Raises:
+        InputError: the optimizer does not run on a TPU, or see `make_strategy`.
+    """
     strategy = make_strategy(training.distribution)
     if training.optimizer != "adam" and isinstance(strategy, tf.distribute.TPUStrategy):
         raise InputError(f"training.optimizer: {training.optimizer} does not run on a TPU; use adam")
@@ -74,7 +83,7 @@ def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed
 
 
 class RowUpdate:
-    """Updates a table's touched rows and nothing else."""
+    """Applies a row optimizer to an embedding table; it owns the table's slots."""
 
     def __init__(self, table: FieldEmbedding, optimizer: RowOptimizer):
         self.table, self.optimizer = table.table, optimizer
@@ -85,7 +94,7 @@ class RowUpdate:
         ]
 
     def apply(self, ids: tf.Tensor, gradients: tf.Tensor, rate: tf.Tensor, step: tf.Tensor) -> None:
-        """`ids` (touched), each once; `gradients` (touched, width)."""
+        """Updates the rows of `ids`, int32 (ids,) without repeats, by `gradients`, float32 (ids, width)."""
         slots = tuple(tf.gather(slot.value, ids) for slot in self.slots)
         rows, slots = self.optimizer.update(tf.gather(self.table.value, ids), slots, gradients, rate, step)
         for variable, values in zip((self.table, *self.slots), (rows, *slots), strict=True):
@@ -93,27 +102,28 @@ class RowUpdate:
 
 
 class LossScale:
-    """The float16 loss scale as a training's state; see loss_scale."""
+    """The variables of the float16 loss scale; see loss_scale.py."""
 
     def __init__(self) -> None:
         self.scale = keras.Variable(INITIAL_SCALE, dtype="float32", trainable=False, name="loss_scale")
         self.steps = keras.Variable(0, dtype="int32", trainable=False, name="loss_scale_steps")
 
     def advance(self, finite: tf.Tensor) -> None:
+        """Sets scale and steps to those after a step whose gradients were finite, or were not."""
         after = next_scale(self.scale.value, self.steps.value, finite)
         for variable, value in zip((self.scale, self.steps), after, strict=True):
             tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=value)
 
 
 class TensorFlowLearner:
-    """See `learner.Learner`.
+    """A `learner.Learner` with a training step of its own.
 
-    Not `Model.fit`: in Keras 3.15 it counts one optimizer step too many where a dataset's size is unknown, and several
-    devices do not add up to one. The loss of a batch is the mean over the rows of all devices of all workers, each of
-    which reads the whole batch and takes its share.
+    Keras 3.15's `Model.fit` counts one optimizer step too many where a dataset's size is unknown, and its result on
+    several devices is not that on one. Here the loss of a batch is the mean over its rows on all devices of all
+    workers. Each worker reads the whole batch and takes its share.
 
-    Every device writes its own copy of the weights, all of them the same: an operation on the copies' handles, where a
-    variable's own `assign` would send what is there already.
+    Every device computes the same update and writes it to its own copy of the weights, by operations on the copy's
+    handle: a distributed variable's `assign` would send the equal values between the devices.
     """
 
     def __init__(self, network: CTRModel, training: Training, strategy: tf.distribute.Strategy):
@@ -130,7 +140,7 @@ class TensorFlowLearner:
         optimizer = row_optimizer(training.optimizer)
         self._row_updates = {name: RowUpdate(table, optimizer) for name, table in self._tables.items() if optimizer}
         self._dense = self._others if optimizer else [*self._others, *tables]
-        # Gradients are clipped here, all by one norm, so not once more by the optimizer.
+        # Without clipping: `_clip` clips all gradients by one norm, also those that this optimizer does not see.
         self._optimizer = keras.optimizers.Adam(training.learning_rate)
         self._optimizer.build(self._dense)
         self._rate_factors = rate_factors(network, self._dense, training.encoder_rate)
@@ -138,7 +148,7 @@ class TensorFlowLearner:
         self._step = tf.function(self.step, reduce_retracing=True)
         self._several_steps = tf.function(self.several_steps, reduce_retracing=True)
         self._forward = tf.function(self._probabilities, reduce_retracing=True)
-        self._spread_seeds()
+        self._offset_seeds()
 
     @property
     def network(self) -> CTRModel:
@@ -153,23 +163,23 @@ class TensorFlowLearner:
         losses = []
         static = isinstance(self.strategy, tf.distribute.TPUStrategy)
         whole = (fill_batch(batch, self._training.batch_size) if static else batch for batch in input_errors(batches))
-        for several in _alike(whole, self._training.steps_per_execution):
-            factors = [warm_up(number + place, self._training.warmup_steps) for place in range(len(several))]
-            number += len(several)
+        for group in _group_by_shape(whole, self._training.steps_per_execution):
+            factors = [warmup_factor(number + index, self._training.warmup_steps) for index in range(len(group))]
+            number += len(group)
             rates = tf.constant([self.learning_rate * factor for factor in factors], tf.float32)
-            if len(several) == 1:
-                losses.append(self._step(*several[0], rates[0]))
+            if len(group) == 1:
+                losses.append(self._step(*group[0], rates[0]))
             else:
-                losses.append(self._several_steps(*_stacked(several), rates))
+                losses.append(self._several_steps(*_stacked(group), rates))
         return float(np.mean(np.concatenate([np.atleast_1d(loss.numpy()) for loss in losses])))
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
-        """Predicts: of several workers each its share of the batches; all get the same numbers."""
+        """See Learner. Each worker predicts every count-th batch, and all receive the predictions of all."""
         labels, probabilities = [], []
-        for place, (inputs, label) in enumerate(input_errors(batches)):
+        for index, (inputs, label) in enumerate(input_errors(batches)):
             labels.append(np.asarray(label))
-            mine = place % self._workers.count == self._workers.index
-            probabilities.append(self._forward(inputs).numpy() if mine else np.zeros(label.shape, np.float32))
+            own = index % self._workers.count == self._workers.index
+            probabilities.append(self._forward(inputs).numpy() if own else np.zeros(label.shape, np.float32))
         return np.concatenate(labels), self._workers.total(np.concatenate(probabilities))
 
     def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
@@ -180,52 +190,61 @@ class TensorFlowLearner:
 
     def load_state(self, state: list[np.ndarray]) -> None:
         _assign(self._variables(), state)
-        self._spread_seeds()
+        self._offset_seeds()
 
     def weights(self) -> list[np.ndarray]:
         return [keras.ops.convert_to_numpy(variable) for variable in self._network.variables]
 
     def load_weights(self, weights: list[np.ndarray]) -> None:
         _assign(self._network.variables, weights)
-        self._spread_seeds()
+        self._offset_seeds()
 
     def _variables(self) -> list[keras.Variable]:
         slots = [slot for update in self._row_updates.values() for slot in update.slots]
         scale = [self._loss_scale.scale, self._loss_scale.steps] if self._loss_scale else []
         return [*self._network.variables, *self._optimizer.variables, *slots, *scale]
 
-    def _spread_seeds(self) -> None:
-        """Gives every device dropout of its own: a seed's copies are the first one's and those that follow it."""
+    def _offset_seeds(self) -> None:
+        """Adds each device's number to its copy of every seed, so that devices drop different units."""
         first = self._workers.index * self._workers.replicas
         for variable in self._network.non_trainable_variables:
             if variable.name == "seed_generator_state" and self.strategy.num_replicas_in_sync > 1:
-                for place, copy in enumerate(self.strategy.experimental_local_results(variable.value)):
-                    copy.assign(copy + tf.constant([first + place, 0], copy.dtype))
+                for index, copy in enumerate(self.strategy.experimental_local_results(variable.value)):
+                    copy.assign(copy + tf.constant([first + index, 0], copy.dtype))
 
     def _gathered(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {name: tf.gather(table.table.value, inputs["ids"]) for name, table in self._tables.items()}
 
     def _probabilities(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-        # Reading a table whole copies it once its rows have been written one by one: hence gathered.
+        # TensorFlow copies a table that is read whole after scattered writes: so only its rows are gathered.
         return tf.sigmoid(self._network(inputs, training=False, gathered=self._gathered(inputs)))
 
     def several_steps(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor, rates: tf.Tensor) -> tf.Tensor:
-        """Steps one after the other in one call: `step` with tensors (steps, ...); their losses (steps,)."""
+        """Does several steps in one call.
 
-        def one(place: tf.Tensor, losses: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-            own = {name: value[place] for name, value in inputs.items()}
-            return place + 1, losses.write(place, self.step(own, labels[place], rates[place]))
+        Args:
+            inputs: As for `step`, with a first dimension of steps.
+            labels: (steps, batch_size, tasks).
+            rates: Learning rates, (steps,).
+
+        Returns:
+            The losses of the steps, (steps,).
+        """
+
+        def one(index: tf.Tensor, losses: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            own = {name: value[index] for name, value in inputs.items()}
+            return index + 1, losses.write(index, self.step(own, labels[index], rates[index]))
 
         count = tf.shape(rates)[0] if rates.shape[0] is None else rates.shape[0]
         losses = tf.TensorArray(tf.float32, count, element_shape=())
-        return tf.while_loop(lambda place, _: place < count, one, (0, losses), parallel_iterations=1)[1].stack()
+        return tf.while_loop(lambda index, _: index < count, one, (0, losses), parallel_iterations=1)[1].stack()
 
     def step(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
-        """One update of the weights with a batch, on all devices; its loss. Compiled here or by whoever calls it."""
+        """Updates the weights with a batch, on all devices, and returns its loss; call it inside a tf.function."""
         arguments = (inputs, labels)
         if self.strategy.num_replicas_in_sync > 1:
             arguments = self.strategy.experimental_distribute_values_from_function(
-                lambda context: _share(inputs, labels, context)
+                lambda context: _replica_rows(inputs, labels, context)
             )
         losses = self.strategy.run(self._replica_step, args=(*arguments, rate))
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
@@ -243,12 +262,12 @@ class TensorFlowLearner:
             loss = tf.reduce_sum(self._loss.call(labels, logits)) / rows
             objective = loss
             if self._network.losses:
-                # Means over a device's rows, of which it may have none where a batch is small: 0, not NaN, is its part.
+                # These are means over a device's rows: NaN on a device without rows, which must add 0.
                 objective += tf.math.multiply_no_nan(tf.add_n(self._network.losses), own_rows / rows)
             objective *= scale
         dense, by_row = tape.gradient(objective, ([weight.value for weight in self._others], gathered))
         if not self._row_updates:
-            dense += [_of_table(table, inputs["ids"], by_row[name]) for name, table in self._tables.items()]
+            dense += [_table_gradient(table, inputs["ids"], by_row[name]) for name, table in self._tables.items()]
             by_row = {}
         by_row = {name: tf.reshape(part, [-1, part.shape[-1]]) for name, part in by_row.items()}
         ids = tf.reshape(inputs["ids"], [-1]) if by_row else None
@@ -270,7 +289,10 @@ class TensorFlowLearner:
     def _update(
         self, dense: list[tf.Tensor], by_row: dict[str, tf.Tensor], ids: tf.Tensor | None, rate: tf.Tensor
     ) -> None:
-        """Updates rows, and runs Adam in one kernel a weight: Keras's own is ten operations, each a pass over it."""
+        """Updates the tables' rows, and the dense weights by TensorFlow's kernel of Adam.
+
+        Keras's Adam is ten operations a weight, each of which reads or writes all of it; the kernel is one.
+        """
         optimizer = self._optimizer
         step = tf.cast(optimizer.iterations.value, tf.float32) + 1
         for name, update in self._row_updates.items():
@@ -295,24 +317,24 @@ class TensorFlowLearner:
 
 
 def fill_batch(batch: Batch, rows: int) -> Batch:
-    """Returns a batch of so many rows, as a TPU compiles it once: those of a smaller one, the last, come again."""
+    """Returns a batch of `rows` rows, which repeats those of a smaller one: a TPU needs batches of one size."""
     inputs, labels = batch
     if len(labels) == rows:
         return batch
-    again = np.arange(rows) % len(labels)
-    return {name: np.asarray(value)[again] for name, value in inputs.items()}, np.asarray(labels)[again]
+    repeated = np.arange(rows) % len(labels)
+    return {name: np.asarray(value)[repeated] for name, value in inputs.items()}, np.asarray(labels)[repeated]
 
 
-def _alike(batches: Iterable[Batch], most: int) -> Iterator[list[Batch]]:
-    """Yields lists of up to so many batches that follow each other and have the same shapes."""
-    several: list[Batch] = []
+def _group_by_shape(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
+    """Yields lists of at most `size` consecutive batches of the same shapes."""
+    group: list[Batch] = []
     for batch in batches:
-        if several and (len(several) == most or _shapes(batch) != _shapes(several[0])):
-            yield several
-            several = []
-        several.append(batch)
-    if several:
-        yield several
+        if group and (len(group) == size or _shapes(batch) != _shapes(group[0])):
+            yield group
+            group = []
+        group.append(batch)
+    if group:
+        yield group
 
 
 def _shapes(batch: Batch) -> list[tuple[int, ...]]:
@@ -320,48 +342,55 @@ def _shapes(batch: Batch) -> list[tuple[int, ...]]:
 
 
 def _stacked(batches: list[Batch]) -> Batch:
-    """Returns the batches one behind the other, (batches, batch_size, ...)."""
+    """Returns the batches stacked along a new first dimension, (batches, batch_size, ...)."""
     inputs = {name: tf.stack([inputs[name] for inputs, _ in batches]) for name in batches[0][0]}
     return inputs, tf.stack([labels for _, labels in batches])
 
 
-def _share(inputs: dict[str, tf.Tensor], labels: tf.Tensor, context: tf.distribute.experimental.ValueContext) -> Batch:
-    """Returns a device's rows of a batch, as many as every other's, give or take one."""
+def _replica_rows(
+    inputs: dict[str, tf.Tensor], labels: tf.Tensor, context: tf.distribute.experimental.ValueContext
+) -> Batch:
+    """Returns a device's rows of a batch; the devices' numbers of rows differ by at most one."""
     rows = tf.shape(labels)[0] if labels.shape[0] is None else labels.shape[0]
-    place, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
-    own = slice(rows * place // count, rows * (place + 1) // count)
+    index, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
+    own = slice(rows * index // count, rows * (index + 1) // count)
     return {name: value[own] for name, value in inputs.items()}, labels[own]
 
 
-def _of_table(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
-    """Returns the gradient of a whole table from those of its gathered rows (batch_size, slots, width).
+def _table_gradient(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
+    """Returns the dense gradient of a table, (rows, width).
 
-    Field by field, because the rows of one field fit a cache; padding (id 0) belongs to none.
+    It is summed field by field, because the rows of one field fit a CPU's cache. Padding (id 0) gets no gradient.
+
+    Args:
+        table: The embedding.
+        ids: (batch_size, slots).
+        gradients: Those of the gathered rows, (batch_size, slots, width).
     """
     fields = table.feature_map.fields
     slots = [field.slots for field in fields]
     parts = [tf.zeros((1, table.dim), gradients.dtype)]
     split = zip(fields, tf.split(ids, slots, axis=1), tf.split(gradients, slots, axis=1), strict=True)
     for field, own, rows in split:
-        places = tf.reshape(own, [-1]) - field.offset  # negative ones are left out
-        parts.append(tf.math.unsorted_segment_sum(tf.reshape(rows, [-1, table.dim]), places, field.size))
+        segments = tf.reshape(own, [-1]) - field.offset  # negative for padding, which the sum leaves out
+        parts.append(tf.math.unsorted_segment_sum(tf.reshape(rows, [-1, table.dim]), segments, field.size))
     return tf.concat(parts, axis=0)
 
 
 def _gather_all(context: tf.distribute.ReplicaContext, gradients: tf.Tensor) -> tf.Tensor:
-    """Returns the rows of all devices, one behind the other; `all_gather` forgets their width."""
+    """Returns the rows of all devices concatenated, with the static width that `all_gather` drops."""
     return tf.ensure_shape(context.all_gather(gradients, axis=0), [None, gradients.shape[-1]])
 
 
 def _sum_by_row(
     ids: tf.Tensor | None, gradients: dict[str, tf.Tensor]
 ) -> tuple[tf.Tensor | None, dict[str, tf.Tensor]]:
-    """Returns each id once, and the sum of its gradients; one search for equal ids serves all tables."""
+    """Returns the distinct ids, and by table the sum of each id's gradients."""
     if ids is None:
         return None, {}
-    unique, places = tf.unique(ids)
+    unique, segments = tf.unique(ids)
     count = tf.shape(unique)[0]
-    summed = {name: tf.math.unsorted_segment_sum(part, places, count) for name, part in gradients.items()}
+    summed = {name: tf.math.unsorted_segment_sum(part, segments, count) for name, part in gradients.items()}
     return unique, summed
 
 

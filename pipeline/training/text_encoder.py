@@ -1,7 +1,4 @@
-"""The text encoder of a checkpoint in a model: its shape before the model is made, its weights after.
-
-Keras is imported inside functions: a run without a text is checked before it loads Keras.
-"""
+"""Pretrained text encoders: a checkpoint's shape as options of a model, and its weights in the built model."""
 
 import pathlib
 from typing import Any
@@ -14,16 +11,14 @@ from transforms.text.checkpoint import find_checkpoint
 
 
 def with_encoder(model: Model, text: Text | None) -> Model:
-    """Returns the model as it is trained on logs with this text.
+    """Returns the model with the `encoder_...` options of its checkpoint; options that it has are kept.
 
-    It has the `encoder_...` options of the checkpoint, except where options are given, and names where the encoder's
-    weights come from.
-
-    The checkpoint is the model's `encoder`, or the text's where the model names none. A random encoder has the shape of
-    the text's checkpoint, where there is one.
+    The checkpoint is `model.encoder`, or `text.encoder` where the model names none. A random encoder takes its shape
+    from the text's checkpoint, where there is one. A model that reads no text is returned as it is.
 
     Raises:
-        InputError: the model needs a text and there is none, or the checkpoint cannot be read.
+        InputError: the model needs a text and the log has none, the checkpoint cannot be read, or the text is longer
+            than the encoder's positions.
     """
     if not model_class(model.name).needs_text:
         return model
@@ -33,12 +28,13 @@ def with_encoder(model: Model, text: Text | None) -> Model:
     shape = encoder or find_checkpoint(text.encoder)
     options = {**_options(shape), **model.hyperparameters} if shape else model.hyperparameters
     _check_length(text.length, options)
-    # Words that were learnt from the log are not the checkpoint's.
+    # A vocabulary that was counted in the log does not fit the checkpoint's table of word embeddings.
     words = text.tokens == "checkpoint"
     return Model(name=model.name, encoder=str(encoder or RANDOM), encoder_words=words, **options)
 
 
 def _options(folder: pathlib.Path) -> dict[str, Any]:
+    # It imports Keras: 5 s that every command which imports pipeline.run would take (0.6 s) before it checks its input.
     from models.text.checkpoint import read_options, weight_files
 
     try:
@@ -49,23 +45,23 @@ def _options(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _check_length(length: int, options: dict[str, Any]) -> None:
-    room = options.get("encoder_positions", 512) - options.get("encoder_first_position", 0)
-    if length > room:
-        raise InputError(f"features: text: length is {length}, but the encoder has positions for {room} tokens")
+    positions = options.get("encoder_positions", 512) - options.get("encoder_first_position", 0)
+    if length > positions:
+        raise InputError(f"features: text: length is {length}, but the encoder has positions for {positions} tokens")
 
 
 def load_encoder(network: Any, model: Model) -> None:
-    """Gives a built network's text encoder, or that of the text model inside it, the weights of the checkpoint.
+    """Loads the checkpoint's weights into the text encoder of a built network, where it has one.
 
     Raises:
-        InputError: they cannot be read, or are of another shape.
+        InputError: the weights cannot be read, or have other shapes.
     """
-    reader = network.text_model()
-    if reader is None or model.encoder in (None, RANDOM):
+    text_model = network.text_model()
+    if text_model is None or model.encoder in (None, RANDOM):
         return
-    from models.text.checkpoint import load_weights
+    from models.text.checkpoint import load_weights  # see _options
 
     try:
-        load_weights(pathlib.Path(str(model.encoder)), reader.encoder, reader.pooler, model.encoder_words)
+        load_weights(pathlib.Path(str(model.encoder)), text_model.encoder, text_model.pooler, model.encoder_words)
     except ValueError as error:
         raise InputError(str(error)) from error

@@ -1,4 +1,4 @@
-"""Training to the best validation result: plateau, early stopping, checkpoints; the same on any backend."""
+"""The training loop of all backends: evaluations, learning-rate plateaus, early stopping, checkpoints."""
 
 import dataclasses
 import importlib
@@ -24,34 +24,41 @@ from models.registry import check_hyperparameters, model_class
 from pipeline.config import FirstStage, Model, Training
 from pipeline.fingerprints import fingerprint
 from pipeline.training import masked_language_model
+from pipeline.training.boosting import learn_trees
 from pipeline.training.checkpoint import read_arrays
 from pipeline.training.cluster import Cluster, text_from_chief
 from pipeline.training.data import base_rates, count_rows, packed_batches, prediction_rows
 from pipeline.training.learner import Batch, Learner
 from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
 
-# By Keras backend. Each imports its backend, so that only one of them can be imported.
+# By Keras backend. Each module imports its backend, of which a process has only one.
 LEARNERS = {"tensorflow": "pipeline.training.tensorflow_learner", "jax": "pipeline.training.jax_learner"}
 
 
 @dataclasses.dataclass
 class Progress:
-    """Where a training stands; together with the learner's state, all that is needed to go on."""
+    """The progress of a training, which a checkpoint holds beside the learner's state."""
 
-    evaluation: int = 0  # evaluations done
-    best: int | None = None  # the best of them
+    evaluation: int = 0  # the number of evaluations due so far; an epoch of few steps has some without a step
+    best: int | None = None  # the index of the best one in `evaluations`
     best_value: float = math.inf  # of the monitored metric, lower is better (AUC negated)
     waited: int = 0  # evaluations since the best
-    plateau_waited: int = 0
+    plateau_waited: int = 0  # evaluations since the best or since the learning rate was lowered
     learning_rate: float = 0.0
-    stopped: str = ""
+    stopped: str = ""  # the reason, once training has stopped
     evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
 class TrainResult:
-    """The trained model, with its best weights, and its history. `trained_here`: whether the learner is the one that
-    trained; it is not where another process did, or in another precision than that of the result."""
+    """A trained model with its best weights, and its history.
+
+    Args:
+        learner: Holds the model.
+        progress: The training's progress at its end.
+        trained_here: Whether `learner` did the training, and so has its optimizer's state. It did not where another
+            process trained, or where the training's precision was not float32.
+    """
 
     learner: Learner
     progress: Progress
@@ -78,39 +85,41 @@ def train(
     report: Report | None = None,
     shared_stages: pathlib.Path | None = None,
 ) -> TrainResult:
-    """Trains, or goes on from the checkpoint in `work`; the same seed gives the same weights either way.
+    """Trains a model, resuming from the checkpoint in `work` if there is one; the weights are the same either way.
 
     Args:
         model: Registry name and hyperparameters.
         training: Optimisation settings.
         feature_map: The description of the packed tensors.
-        train_files, validation_files: Patterns of packed files.
+        train_files, validation_files: Globs of packed files.
         seed: Seed of initial weights, dropout and the order of examples.
-        work: Folder of the checkpoint and of the TensorBoard logs of this training.
+        work: Folder of this training's checkpoint and TensorBoard logs.
         report: Called with each evaluation's numbers.
-        shared_stages: Folder of first stages, each for all trainings that start with it; None: their own, in `work`.
+        shared_stages: Folder of first stages, which all trainings that begin with the same stage share; None for stages
+            in `work`.
 
     Raises:
-        InputError: the configuration or the data cannot be trained with, another worker did not come or was lost.
+        InputError: the configuration does not fit the data, or another worker did not join or was lost.
     """
     others = other_workers(training.distribution) if training.backend == "tensorflow" else None
     if training.distillation:
-        from pipeline.training.distillation import soften_labels  # TensorFlow, whatever the backend
+        # A process that trains on JAX imports this module, and has no TensorFlow: see worker.py for what that saves.
+        from pipeline.training.distillation import soften_labels
 
         teacher, weight = pathlib.Path(training.distillation.teacher), training.distillation.weight
         train_files = [soften_labels(train_files, feature_map, teacher, weight, work / "distilled")]
     shared = str(shared_stages) if shared_stages else ""
     task = Task(model, training, feature_map, tuple(train_files), tuple(validation_files), seed, shared)
     if others:
-        return _train_elsewhere(task.with_training(distribution="multi_worker"), work, report, others)
+        return _train_in_subprocess(task.with_training(distribution="multi_worker"), work, report, others)
     if training.backend != keras.backend.backend():
-        return _train_elsewhere(task, work, report)
+        return _train_in_subprocess(task, work, report)
     return _train_here(task, work, report)
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What a training is told."""
+    """The arguments of a training, which another process reads as JSON; see `train`."""
 
     model: Model
     training: Training
@@ -136,7 +145,7 @@ class Task:
         return dataclasses.replace(self, training=self.training.model_copy(update=changes))
 
     def data(self, files: tuple[str, ...], epoch: int, skip: int, take: int) -> Iterable[Batch]:
-        """Returns a part of an epoch's batches, in the epoch's order."""
+        """Returns `take` batches of an epoch, counted from 0, after its first `skip`, in the epoch's order."""
         by_length = self.training.bucket_by_length and not model_class(self.model.name).counts_padding
         order = (self.training.batch_size, self.seed + epoch, skip, take, by_length)
         return packed_batches(list(files), self.feature_map, *order)
@@ -145,13 +154,13 @@ class Task:
         return count_rows(list(files))
 
     def learner(self) -> Learner:
-        """Returns a model of this task, untrained."""
+        """Returns a learner of this task's untrained model."""
         backend = importlib.import_module(LEARNERS[keras.backend.backend()])
         learner: Learner = backend.make_learner(self.model, self.training, self.feature_map, self.seed)
         return learner
 
     def served_learner(self) -> Learner:
-        """Returns the model as it is served, whatever it is trained with: one device, every layer in float32."""
+        """Returns an untrained learner of the model as it is served: on one device, all layers in float32."""
         return self.with_training(optimizer="adam", distribution="one_device", precision="float32").learner()
 
 
@@ -164,7 +173,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
     progress = checkpoint.restore()
     if progress is None:
         progress = Progress(learning_rate=training.learning_rate)
-        _start(task, learner, work, report)
+        _initialise(task, learner, work, report)
     rows = task.rows(task.train_files)
     steps = math.ceil(rows / training.batch_size)
     interval = math.ceil(steps / training.evaluations_per_epoch)
@@ -187,7 +196,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
                 **_validation(labels, probabilities, task.feature_map.tasks),
                 "learning_rate": progress.learning_rate,
             }
-            _decide(training, progress, numbers)
+            _record_evaluation(training, progress, numbers)
             checkpoint.save(progress, is_best=progress.waited == 0)
             if logs:
                 logs.write(numbers)
@@ -197,33 +206,32 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
             progress.evaluation += 1
     if training.refit:
         learner = task.learner()
-        _start(task, learner, work, report)
+        _initialise(task, learner, work, report)
         _refit(task, learner, progress)
     else:
         checkpoint.restore_best()
     if training.precision != "float32":
         learner = _in_float32(task, learner)
     if learner.network.trees is not None and learner.is_chief:
-        with_trees = _boost(task, learner)
+        with_trees = _train_trees(task, learner)
         if progress.best is not None and not training.refit:
             progress.evaluations[progress.best] |= with_trees
     return TrainResult(learner, progress, trained_here=training.precision == "float32")
 
 
 def _in_float32(task: Task, learner: Learner) -> Learner:
-    """Returns the same weights in a model of which every layer computes in float32, as it is served."""
+    """Returns a learner with the same weights whose layers all compute in float32, as the served model's do."""
     served = task.with_training(precision="float32").learner()
     served.load_weights(learner.weights())
     return served
 
 
-def _boost(task: Task, learner: Learner) -> dict[str, float | None]:
-    """Learns the trees of a model that has some, stopped by the validation rows; with `refit` on all rows, as many.
+def _train_trees(task: Task, learner: Learner) -> dict[str, float | None]:
+    """Trains the model's boosted trees until the validation rows stop them; with `refit` again, as many, on all rows.
 
     Returns:
-        The validation rows' numbers with the trees.
+        AUC and log loss of the validation rows with the trees.
     """
-    from pipeline.training.boosting import learn_trees  # LightGBM is one model's
 
     def rows(files: tuple[str, ...]) -> Iterable[Batch]:
         return packed_batches(list(files), task.feature_map, task.training.batch_size)
@@ -231,37 +239,40 @@ def _boost(task: Task, learner: Learner) -> dict[str, float | None]:
     count = learn_trees(learner.network, rows(task.train_files), rows(task.validation_files), None, task.seed)
     if task.training.refit:
         learn_trees(learner.network, rows(task.train_files + task.validation_files), None, count, task.seed)
-    # Not by the learner: of several workers only the chief has trees.
-    answers = [
+    # `learner.predict` would wait for the other workers, and only the chief has the trees.
+    predicted = [
         (np.asarray(labels), np.asarray(keras.ops.sigmoid(learner.network(inputs, training=False))))
         for inputs, labels in rows(task.validation_files)
     ]
-    labels, probabilities = (np.concatenate(parts) for parts in zip(*answers, strict=True))
+    labels, probabilities = (np.concatenate(parts) for parts in zip(*predicted, strict=True))
     return _validation(labels, probabilities, task.feature_map.tasks)
 
 
-def _start(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
-    """Lets a fresh model begin with what the configuration names: the base rate, and weights of first stages."""
+def _initialise(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
+    """Sets an untrained model's bias to the base rate and its weights to those of first stages, where configured."""
     if task.training.start_at_base_rate:
         try:
             learner.network.start_at(base_rates(list(task.train_files)))
         except ValueError as error:
             raise InputError(f"training.start_at_base_rate: {error}") from error
-    _start_from_pretrained(task, learner, work, report)
+    _pretrain(task, learner, work, report)
 
 
-def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
-    """The first stages: the models that the network names are trained, each from its own first stages, and their
-    weights taken over. A text's encoder first learns the language, where the configuration says so."""
+def _pretrain(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
+    """Trains the first stages of `training.stages` and copies their weights into the learner's network.
+
+    A text model's encoder is trained as a masked language model, where that stage is configured. Then each model in
+    `network.pretraining` is trained, after first stages of its own, and the network takes its weights.
+    """
     network = learner.network
     stages: Mapping[str, FirstStage] = {name: stage for name, stage in task.training.stages.items()}
-    named = [name for name in network.pretraining if not stages.get(name, FirstStage()).skip]
+    models = [name for name in network.pretraining if not stages.get(name, FirstStage()).skip]
     language = stages.get(masked_language_model.NAME)
-    if language and not language.skip and "text_only" not in named and network.text_model() is network:
+    if language and not language.skip and "text_only" not in models and network.text_model() is network:
         if learner.is_chief:
-            _learn_language(task, network.encoder, language, work, report)
+            _pretrain_encoder(task, network.encoder, language, work, report)
         learner.load_weights(learner.from_chief(learner.weights()))
-    for name in named:
+    for name in models:
         options = {
             key: value for key, value in task.model.hyperparameters.items() if key in model_class(name).options()
         }
@@ -274,7 +285,7 @@ def _start_from_pretrained(task: Task, learner: Learner, work: pathlib.Path, rep
 
 
 def _stage_folder(first: Task, work: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of a stage; of one that is shared, the same for the same training, whatever comes after it."""
+    """Returns the folder of a first stage; a shared stage's name has a hash of all that its training depends on."""
     name = first.model.name
     if not first.shared_stages:
         return work / f"pretrained-{name}"
@@ -282,27 +293,28 @@ def _stage_folder(first: Task, work: pathlib.Path) -> pathlib.Path:
     return pathlib.Path(first.shared_stages) / f"{name}-{key}"
 
 
-def _learn_language(task: Task, encoder: Any, stage: FirstStage, work: pathlib.Path, report: Report | None) -> None:
+def _pretrain_encoder(task: Task, encoder: Any, stage: FirstStage, work: pathlib.Path, report: Report | None) -> None:
     training = stage.applied_to(task.training)
     files, text = list(task.train_files), task.feature_map.text
     assert text is not None  # the network has an encoder
 
-    def of(epoch: int) -> Iterable[Batch]:
+    def of_epoch(epoch: int) -> Iterable[Batch]:
         order = (training.batch_size, task.seed + epoch)
         batches = packed_batches(files, task.feature_map, *order, by_length=training.bucket_by_length)
         if keras.backend.backend() != "tensorflow":
             return batches
-        from pipeline.training.tensorflow_data import input_errors  # a process that trains on JAX has no TensorFlow
+        # A process that trains on JAX has no TensorFlow: see worker.py for what that saves.
+        from pipeline.training.tensorflow_data import input_errors
 
         return input_errors(batches)
 
-    batches = masked_language_model.TextBatches(of, task.rows(task.train_files), text)
+    batches = masked_language_model.TextBatches(of_epoch, task.rows(task.train_files), text)
     folder = work / f"pretrained-{masked_language_model.NAME}"
-    masked_language_model.warm_up_text(encoder, batches, training, stage.mask_rate, task.seed, folder, report)
+    masked_language_model.pretrain_encoder(encoder, batches, training, stage.mask_rate, task.seed, folder, report)
 
 
 def _refit(task: Task, learner: Learner, progress: Progress) -> None:
-    """Trains on training and validation rows, with the passes and learning rates that led to the best."""
+    """Trains on training and validation rows, for the epochs and by the learning rates that led to the best result."""
     files = task.train_files + task.validation_files
     steps = math.ceil(task.rows(files) / task.training.batch_size)
     interval = math.ceil(steps / task.training.evaluations_per_epoch)
@@ -313,7 +325,7 @@ def _refit(task: Task, learner: Learner, progress: Progress) -> None:
 
 
 def _validation(labels: np.ndarray, probabilities: np.ndarray, tasks: tuple[str, ...]) -> dict[str, float | None]:
-    """Returns AUC and log loss of the primary task and, where there are several, of each of the others."""
+    """Returns validation_auc and validation_log_loss of the first task, and validation_<task>_... of the others."""
     numbers: dict[str, float | None] = {}
     for index, task in enumerate(tasks):
         name = f"validation_{task}" if index else "validation"
@@ -322,8 +334,12 @@ def _validation(labels: np.ndarray, probabilities: np.ndarray, tasks: tuple[str,
     return numbers
 
 
-def _decide(training: Training, progress: Progress, numbers: dict[str, Any]) -> None:
-    """Notes an evaluation: is it the best, is the learning rate cut, does training stop?"""
+def _record_evaluation(training: Training, progress: Progress, numbers: dict[str, Any]) -> None:
+    """Adds an evaluation to the progress: updates the best, lowers the learning rate at a plateau, stops the training.
+
+    Raises:
+        InputError: AUC is monitored and the validation rows have one class only.
+    """
     if training.monitor == "auc" and numbers["validation_auc"] is None:
         raise InputError("training.monitor: the validation rows have one class only, so no AUC; monitor log_loss")
     value = -numbers["validation_auc"] if training.monitor == "auc" else numbers["validation_log_loss"]
@@ -343,7 +359,7 @@ def _decide(training: Training, progress: Progress, numbers: dict[str, Any]) -> 
 
 
 class _TensorBoard:
-    """The numbers of evaluations, as TensorBoard reads them; written without TensorFlow, which JAX does not load."""
+    """A TensorBoard event file of the evaluations, written without TensorFlow, which a process on JAX does not load."""
 
     def __init__(self, folder: pathlib.Path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -361,8 +377,10 @@ class _TensorBoard:
 
 
 class _Checkpoint:
-    """The learner's state and the progress in one folder, replaced by a rename so that it is never half written. Of
-    several processes only the chief reads and writes it, and all go on from what it found."""
+    """The folder with a learner's state and progress, which appears whole.
+
+    Of several workers only the chief reads and writes it, and sends what it reads to the others.
+    """
 
     def __init__(self, folder: pathlib.Path, learner: Learner):
         self._folder = folder
@@ -380,14 +398,15 @@ class _Checkpoint:
             (unfinished / "progress.json").write_text(json.dumps(dataclasses.asdict(progress)))
 
     def restore(self) -> Progress | None:
-        learner, folder = self._learner, self._found() if self._learner.is_chief else None
+        """Loads the checkpoint into the learner and returns its progress; None where there is no checkpoint."""
+        learner, folder = self._learner, self._existing() if self._learner.is_chief else None
         progress = text_from_chief(learner.from_chief, (folder / "progress.json").read_text() if folder else "")
         if not progress:
             return None
         learner.load_state(learner.from_chief(read_arrays(folder / "state.npz") if folder else learner.state()))
         return Progress(**json.loads(progress))
 
-    def _found(self) -> pathlib.Path | None:
+    def _existing(self) -> pathlib.Path | None:
         restore_folder(self._folder)
         return self._folder if (self._folder / "progress.json").exists() else None
 
@@ -397,14 +416,16 @@ class _Checkpoint:
         learner.load_weights(learner.from_chief(best))
 
 
-# In another process ---------------------------------------------------------------------------------------------------
+# In a subprocess ------------------------------------------------------------------------------------------------------
 
 
-def _train_elsewhere(
+def _train_in_subprocess(
     task: Task, work: pathlib.Path, report: Report | None, others: Cluster | None = None
 ) -> TrainResult:
-    """Keras has one backend per process, and workers find each other before any other use of TensorFlow: the training
-    runs in another process, and the weights come back for the export."""
+    """Trains in a subprocess and loads the weights here, for the export.
+
+    Keras has one backend per process, and workers have to connect before any other use of TensorFlow.
+    """
     work.mkdir(parents=True, exist_ok=True)
     (work / "task.json").write_text(task.to_json())
     if others:
@@ -417,7 +438,7 @@ def _train_elsewhere(
 
 
 def run_task(work: pathlib.Path, report: Report) -> None:
-    """Does the other process's part: trains task.json and leaves weights.npz and history.json beside it."""
+    """Trains `work`/task.json and writes weights.npz and history.json beside it; runs in the subprocess."""
     result = _train_here(Task.from_json((work / "task.json").read_text()), work, report)
     np.savez(work / "weights.npz", *result.learner.weights())
     (work / "history.json").write_text(json.dumps(dataclasses.asdict(result.progress)))
@@ -429,17 +450,23 @@ def run_shared_task(
     joined: Callable[[str], None],
     report: Report,
 ) -> None:
-    """`run_task` in every worker; `work` is the chief's, who tells the others. `joined` is called with the model's
-    name when all have found each other."""
-    told = ""
+    """Runs one training in every worker of a cluster, and `run_task` in the chief; runs in the subprocess.
+
+    Args:
+        work: The chief's folder with task.json; None in the other workers, which receive the task from the chief.
+        from_chief: See `Learner.from_chief`.
+        joined: Called with the model's name when all workers are connected.
+        report: Called with each evaluation's numbers.
+    """
+    message = ""
     if work:
         task = Task.from_json((work / "task.json").read_text())
         train_files, validation_files = (
             tuple(map(os.path.abspath, files)) for files in (task.train_files, task.validation_files)
         )
-        everywhere = dataclasses.replace(task, train_files=train_files, validation_files=validation_files)
-        told = json.dumps({"work": os.path.abspath(work), "task": everywhere.to_json()})
-    shared = json.loads(text_from_chief(from_chief, told))
+        absolute = dataclasses.replace(task, train_files=train_files, validation_files=validation_files)
+        message = json.dumps({"work": os.path.abspath(work), "task": absolute.to_json()})
+    shared = json.loads(text_from_chief(from_chief, message))
     task = Task.from_json(shared["task"])
     joined(task.model.name)
     if work:

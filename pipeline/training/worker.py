@@ -1,6 +1,6 @@
-"""A training in a process of its own, for another Keras backend: `python -m pipeline.training.worker FOLDER`.
+"""A training on another Keras backend, in its own process: `python -m pipeline.training.worker FOLDER`.
 
-Writes one JSON line per evaluation, or for the user's mistake that ended it; ends when its standard input closes.
+process.py describes what it writes to standard output and when it exits.
 """
 
 import json
@@ -15,11 +15,12 @@ from pipeline.training.process import MISTAKE
 
 
 def main(folder: str) -> None:
-    threading.Thread(target=end_with_the_parent, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     warnings.filterwarnings("ignore")
-    # Keras imports TensorFlow, where it is installed, only to seed it: two seconds and 470 MB.
+    # Keras on JAX imports TensorFlow, where it is installed, only to seed it: two seconds and 470 MB. So TensorFlow is
+    # hidden before the next line imports Keras.
     sys.modules["tensorflow"] = None  # type: ignore[assignment]
-    from pipeline.training.train import run_task  # now that Keras finds no TensorFlow
+    from pipeline.training.train import run_task
 
     try:
         run_task(pathlib.Path(folder), lambda numbers: print(json.dumps(numbers), flush=True))
@@ -28,8 +29,8 @@ def main(folder: str) -> None:
         sys.exit(MISTAKE)
 
 
-def end_with_the_parent() -> None:
-    """Ends this process when its standard input closes."""
+def exit_with_parent() -> None:
+    """Ends this process when its standard input closes, which its parent holds open."""
     sys.stdin.read()
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""Arrays between the workers that train one model with TensorFlow, beside what a training step sends."""
+"""Sums and broadcasts of arrays between the workers that train one model with TensorFlow."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,9 +10,9 @@ class WorkerGroup:
     """The processes of a strategy: one, or those of MultiWorkerMirroredStrategy.
 
     Attributes:
-        count: How many there are.
-        index: Which of them this is; 0 is the chief.
-        replicas: Devices of each.
+        count: The number of processes.
+        index: This process's index; 0 is the chief.
+        replicas: The number of devices of each process.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
@@ -24,8 +24,8 @@ class WorkerGroup:
         self._sum = tf.function(self._sum_of_copies, reduce_retracing=True)
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """Returns the sum over the workers, each of which gives floats of the same shape."""
-        if self.count == 1 or not values.size:  # TensorFlow 2.21 dies of sending nothing
+        """Returns the sum over the workers of float arrays of the same shape."""
+        if self.count == 1 or not values.size:  # TensorFlow 2.21 crashes where it sends an empty tensor
             return values
         total: np.ndarray = self._sum(values.reshape(-1)).numpy()
         return total.reshape(values.shape)
@@ -34,14 +34,14 @@ class WorkerGroup:
         """See `Learner.from_chief`."""
         if self.count == 1:
             return arrays
-        # Floats, because every device's collective operations know them; those of the others are zero.
+        # A sum in which the others' arrays are zero, in floats, because collectives of all devices support those.
         sent = [array.astype(np.float32 if array.dtype == np.float32 else np.float64) for array in arrays]
         totals = [self.total(values if self.index == 0 else np.zeros_like(values)) for values in sent]
         return [values.astype(array.dtype) for values, array in zip(totals, arrays, strict=True)]
 
     def _sum_of_copies(self, values: tf.Tensor) -> tf.Tensor:
-        def of(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
+        def value(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
             return tf.zeros_like(values) if context.replica_id_in_sync_group % self.replicas else values
 
-        copies = self._strategy.experimental_distribute_values_from_function(of)
+        copies = self._strategy.experimental_distribute_values_from_function(value)
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, copies, axis=None)

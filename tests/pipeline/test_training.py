@@ -15,7 +15,7 @@ from models import FeatureMap
 from pipeline.config import Model, Training
 from pipeline.training.checkpoint import read_arrays
 from pipeline.training.data import packed_reader
-from pipeline.training.network import warm_up
+from pipeline.training.network import warmup_factor
 from pipeline.training.tensorflow_data import packed_dataset
 from pipeline.training.tensorflow_learner import make_strategy
 from pipeline.training.train import Task, train
@@ -241,9 +241,9 @@ def test_fnn_starts_from_a_trained_fm(files, tmp_path):
 
 
 def test_the_warm_up_schedule_rises_to_the_rate_and_falls_with_the_root():
-    factors = [warm_up(step, 100) for step in (1, 50, 100, 400)]
+    factors = [warmup_factor(step, 100) for step in (1, 50, 100, 400)]
     np.testing.assert_allclose(factors, [0.01, 0.5, 1.0, 0.5])
-    assert warm_up(7, 0) == 1.0
+    assert warmup_factor(7, 0) == 1.0
 
 
 def test_a_warm_up_slows_the_first_steps(files, tmp_path):
