@@ -7,11 +7,11 @@ import pathlib
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from tensorflow_serving.config import model_server_config_pb2
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from serving.layout import Asset, asset_path
 from serving.loader import LoadedServable, Servable
 from serving.server import model_config
@@ -33,6 +33,10 @@ __all__ = ["ServedVersion", "ServerCore"]
 # request wait for it each time that it comes back from TensorFlow.
 SWITCH_SECONDS = 0.0005
 _TIDY_SECONDS = 10.0
+_LOOK_SECONDS = 0.01  # between looks at models that are waited for
+_TRANSITION = (
+    "Cannot transition to requested config. It is only legal to transition from one ModelConfigList to another."
+)
 
 
 class ServerCore:
@@ -51,6 +55,7 @@ class ServerCore:
         self._session_config = session_config(options)
         self._batching = Batching(options, self.metrics)
         self._models: dict[str, VersionManager] = {}
+        self._retired: dict[str, VersionManager] = {}  # taken out of the config: they keep their status
         self._config = self._read_config()
         try:
             model_config.check_models(self._config)
@@ -64,6 +69,7 @@ class ServerCore:
             options.max_num_load_retries,
             options.load_retry_interval_micros / 1e6,
         )
+        self._out_of_reach = ""  # why no versions are looked for, which is logged once
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._switch_seconds = sys.getswitchinterval()
@@ -74,20 +80,27 @@ class ServerCore:
         base = self._options.model_base_path
         if base is None:
             raise InputError("nothing to serve; give --model_base_path=DIR/models/<name>, or --model_config_file")
-        if not base.is_dir():
-            raise InputError(f"{base}: no such folder; --model_base_path is the folder of a model's versions")
         return model_config.single_model(self._options.model_name, base)
 
     def start(self) -> None:
-        """Loads what is there, then follows the file system and the config file."""
+        """Loads what is there, and follows the file system and then the config file.
+
+        Waits until each model has a version; one without any is waited for.
+
+        Raises:
+            InputError: a model's version did not load, whatever the number of tries.
+        """
         self._switch_seconds = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
         map_large_pieces_alone()
         with self._reloading:
-            self._apply(self._config)
+            self._apply(self._config, look=self._options.file_system_poll_wait_seconds >= 0)
         if self._options.file_system_poll_wait_seconds > 0:
             self._repeat("versions", self._options.file_system_poll_wait_seconds, self._poll)
         self._repeat("memory", _TIDY_SECONDS, return_unused_pages)
+        if failed := self._await_models(self._models):
+            reason = one_line(_unavailable("servable", failed), 1000)
+            raise InputError(f"{reason}; repair the version, or take it away")
         if self._options.model_config_file is not None and self._options.model_config_file_poll_wait_seconds > 0:
             self._repeat("config", self._options.model_config_file_poll_wait_seconds, self._poll_config)
 
@@ -97,7 +110,7 @@ class ServerCore:
         sys.setswitchinterval(self._switch_seconds)
         for thread in self._threads:
             thread.join()
-        for manager in self._models.values():
+        for manager in (*self._models.values(), *self._retired.values()):
             manager.stop()
         self._executors.load.shutdown(cancel_futures=True)
         self._executors.unload.shutdown()
@@ -121,12 +134,12 @@ class ServerCore:
         return Use(manager, name, number)
 
     def status(self, name: str, number: int | None = None) -> list[Version]:
-        """Returns all versions seen of a model, highest first, or one of them.
+        """Returns all versions seen of a model, highest first, or one of them; also of a model that was taken out.
 
         Raises:
             ServingError: there is none (S3).
         """
-        manager = self._models.get(name)
+        manager = self._models.get(name) or self._retired.get(name)
         versions = manager.status() if manager else []
         if number is not None:
             versions = [version for version in versions if version.number == number]
@@ -147,40 +160,43 @@ class ServerCore:
 
         Raises:
             ServingError: the config is refused (V6), a label points at a version that is not available (V7), or a new
-                model did not become available.
+                model's version did not load, whatever the number of tries.
         """
-        if not config.WhichOneof("config"):
-            log.info("Taking no action for empty config.")
-            return
         with self._reloading:
+            if config.WhichOneof("config") != "model_config_list":
+                if self._config.WhichOneof("config") != config.WhichOneof("config"):
+                    raise ServingError("FAILED_PRECONDITION", _TRANSITION)
+                log.info("Taking no action for empty config.")
+                return
             model_config.check_models(config)
             self._labels = self._new_labels(config, self._labels)
             new = {model.name for model in config.model_config_list.config} - set(self._models)
-            self._apply(config)
+            self._apply(config, look=self._options.file_system_poll_wait_seconds > 0)
             self._config = config
-            self._check_available(sorted(new))
+            if failed := self._await_models(new):
+                raise ServingError("UNKNOWN", _unavailable("model", failed))
 
-    def _apply(self, config: model_server_config_pb2.ModelServerConfig) -> None:
-        models = dict(self._models)
-        for name in set(models) - {model.name for model in config.model_config_list.config}:
-            models.pop(name).retire()
-        loads = []
+    def _apply(self, config: model_server_config_pb2.ModelServerConfig, look: bool) -> None:
+        models: dict[str, VersionManager] = {}
         for model in config.model_config_list.config:
             base, policy = model_config.base_path(model), model_config.policy(model)
-            manager = models.get(model.name)
-            if manager is None:
-                manager = models[model.name] = self._manager(model.name, base)
+            manager = self._models.get(model.name) or self._retired.pop(model.name, None) or self._manager(model.name)
             manager.base_path, manager.policy = base, policy
-            loads += manager.poll() if self._options.file_system_poll_wait_seconds >= 0 else []
+            models[model.name] = manager
+        removed = {name: manager for name, manager in self._models.items() if name not in models}
+        for manager in removed.values():
+            manager.retire()
+        self._retired |= removed
         self._models = models
-        concurrent.futures.wait(loads)
+        if look:
+            self._poll()
 
-    def _manager(self, name: str, base: pathlib.Path) -> VersionManager:
+    def _manager(self, name: str) -> VersionManager:
         def load(number: int, path: pathlib.Path) -> LoadedServable:
             return self._load(name, number, path)
 
         self.metrics.add_model(name)
-        return VersionManager(name, base, load, self._executors)
+        return VersionManager(name, load, self._executors)
 
     def _new_labels(
         self, config: model_server_config_pb2.ModelServerConfig, old: dict[str, dict[str, int]]
@@ -205,15 +221,16 @@ class ServerCore:
         manager = self._models.get(name)
         return manager is not None and any(v.number == number and v.state == "AVAILABLE" for v in manager.status())
 
-    def _check_available(self, names: list[str]) -> None:
-        missing = []
-        for name in names:
-            versions = self._models[name].status()
-            if not any(version.state == "AVAILABLE" for version in versions):
-                missing += [_with_error(name, version) for version in versions] or [f"{{name: {name}}}"]
-        if missing:
-            joined = "".join(f"{{{text}}}, " for text in missing)
-            raise ServingError("UNKNOWN", f"{len(missing)} model(s) did not become available: {{{joined}}}")
+    def _await_models(self, names: Iterable[str]) -> dict[str, Version]:
+        """Waits until each of the models has a version that is available or ended; returns those that ended."""
+        reached: dict[str, Version] = {}
+        while waiting := [name for name in names if name not in reached]:
+            for name in waiting:
+                if version := self._models[name].reached():
+                    reached[name] = version
+            if self._stopping.wait(_LOOK_SECONDS):
+                break
+        return {name: version for name, version in reached.items() if version.state == "END"}
 
     # In the background ------------------------------------------------------------------------------------------------
 
@@ -230,8 +247,18 @@ class ServerCore:
         self._threads.append(thread)
 
     def _poll(self) -> None:
-        for manager in list(self._models.values()):
-            manager.poll()
+        managers = list(self._models.values())
+        try:
+            present = [manager.scan() for manager in managers]
+        except OSError as error:  # a folder out of reach takes no version down; TF Serving then follows no model
+            reason = f"Could not find base path {error.filename} ({error.strerror})"
+            if reason != self._out_of_reach:
+                log.error("%s: no versions are looked for before it is there", reason)
+            self._out_of_reach = reason
+            return
+        self._out_of_reach = ""
+        for manager, versions in zip(managers, present, strict=True):
+            manager.follow(versions)
 
     def _poll_config(self) -> None:
         try:
@@ -303,6 +330,9 @@ def _not_found(name: str, number: int | None) -> ServingError:
     return ServingError("NOT_FOUND", f"Servable not found for request: {wanted}")
 
 
-def _with_error(name: str, version: Version) -> str:
-    error = "" if version.error_code == "OK" else f" due to error: {version.error_code}: {version.error_message}"
-    return f"{{name: {name} version: {version.number}}}{error}"
+def _unavailable(what: str, failed: Mapping[str, Version]) -> str:
+    texts = "".join(
+        f"{{{{name: {name} version: {version.number}}} due to error: {version.error_code}: {version.error_message}}}, "
+        for name, version in sorted(failed.items())
+    )
+    return f"{len(failed)} {what}(s) did not become available: {{{texts}}}"

@@ -61,26 +61,22 @@ class LoadExecutors:
     retry_seconds: float = 60.0
 
 
-def scan(base_path: pathlib.Path) -> dict[int, pathlib.Path]:
-    """Returns the folders named by a number that fits in 64 bits (V1); of two for one number the last one.
-
-    Raises:
-        OSError: the base path is not there, or cannot be read.
-    """
-    folders: dict[int, pathlib.Path] = {}
+def _scan(base_path: pathlib.Path) -> dict[int, pathlib.Path]:
+    """Returns what is named by a number of 64 bits (V1); of two for one number the last one. Raises OSError."""
+    found: dict[int, pathlib.Path] = {}
     for path in sorted(base_path.iterdir()):
-        if not re.fullmatch(r"\d+", path.name, re.ASCII) or int(path.name) >= 2**63 or not path.is_dir():
+        if not re.fullmatch(r"\s*[+-]?\d+\s*", path.name, re.ASCII) or not -(2**63) <= int(path.name) < 2**63:
             continue
         number = int(path.name)
-        if number in folders:
+        if number in found:
             log.warning(
                 "Duplicate version directories detected. Version %d will be loaded from %s, %s will be ignored.",
                 number,
                 path.name,
-                folders[number].name,
+                found[number].name,
             )
-        folders[number] = path
-    return folders
+        found[number] = path
+    return found
 
 
 class VersionManager:
@@ -90,24 +86,22 @@ class VersionManager:
 
     Args:
         name: The model's name.
-        base_path: Where its versions lie.
         load: (number, folder) -> the servable, warmed up; what it raises is the version's error.
         executors: Where that runs.
 
     Attributes:
         base_path: Where its versions lie.
-        policy: Which of them are served; the next poll follows a new one.
+        policy: Which of them are served. What is set here counts from the next look on.
     """
 
     def __init__(
         self,
         name: str,
-        base_path: pathlib.Path,
         load: Callable[[int, pathlib.Path], LoadedServable],
         executors: LoadExecutors,
     ):
         self.name = name
-        self.base_path = base_path
+        self.base_path = pathlib.Path()
         self.policy = Policy()
         self._load_servable = load
         self._executors = executors
@@ -138,21 +132,27 @@ class VersionManager:
             if version.users == 0 and version.state == "UNLOADING":
                 self._executors.unload.submit(self._close, version)
 
+    def reached(self) -> Version | None:
+        """Returns the highest wanted version that is available or has ended; None where all are still on the way."""
+        with self._lock:
+            ended = ("AVAILABLE", "END")
+            found = [version for version in self._versions.values() if version.wanted and version.state in ended]
+            return max(found, key=lambda version: version.number, default=None)
+
     # What is wanted ---------------------------------------------------------------------------------------------------
 
-    def poll(self) -> list[concurrent.futures.Future[None]]:
-        """Looks at the base path once; returns the loads that it started, each of which ends with its first try."""
-        try:
-            present = scan(self.base_path)
-        except OSError as error:  # a folder out of reach for a while takes no version down
-            log.error("Could not find base path %s for servable %s: %s", self.base_path, self.name, error.strerror)
-            return []
+    def scan(self) -> dict[int, pathlib.Path]:
+        """Returns what is below the base path by version. Raises OSError where it cannot be read."""
+        return _scan(self.base_path)
+
+    def follow(self, present: dict[int, pathlib.Path]) -> None:
+        """Loads and unloads what the policy wants of the versions in the file system."""
         wanted = self.policy.wanted(present)
         if not wanted:
             log.warning("No versions of servable %s found under base path %s", self.name, self.base_path)
         for number in self.policy.specific - set(present):
             log.warning("Version %d of servable %s was not found in the file system", number, self.name)
-        return self._aspire(wanted)
+        self._aspire(wanted)
 
     def retire(self) -> None:
         """Unloads every version, those in use after their last request."""
@@ -166,7 +166,7 @@ class VersionManager:
         with self._lock:
             self._lock.wait_for(lambda: all(v.servable is None for v in self._versions.values()), _STOP_SECONDS)
 
-    def _aspire(self, wanted: dict[int, pathlib.Path]) -> list[concurrent.futures.Future[None]]:
+    def _aspire(self, wanted: dict[int, pathlib.Path]) -> None:
         with self._lock:
             for number, path in wanted.items():
                 old = self._versions.get(number)
@@ -174,9 +174,9 @@ class VersionManager:
                     self._versions[number] = Version(number, path)
             for number, version in self._versions.items():
                 version.wanted = number in wanted
-            return self._advance()
+            self._advance()
 
-    def _advance(self) -> list[concurrent.futures.Future[None]]:
+    def _advance(self) -> None:
         """Starts what can be done now; the caller holds the lock."""
         versions = [self._versions[number] for number in sorted(self._versions, reverse=True)]
         wanted = [version for version in versions if version.wanted]
@@ -184,12 +184,10 @@ class VersionManager:
             for version in versions:
                 if version.state == "AVAILABLE" and not version.wanted:
                     self._unload(version)
-        started = []
         for version in wanted:
             if version.state == "START" and not self._stopped:
                 version.state = "LOADING"
-                started.append(self._executors.load.submit(self._load, version))
-        return started
+                self._executors.load.submit(self._load, version)
 
     # Loading and unloading --------------------------------------------------------------------------------------------
 

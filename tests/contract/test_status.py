@@ -1,9 +1,8 @@
 """Model status over REST (S1-S4)."""
 
-import pytest
-
 from tests.contract import models, servers
 from tests.contract.conftest import MODEL, caller
+from tests.contract.rpc import model_config, wait_for
 
 AVAILABLE = {"version": "123", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
 
@@ -19,16 +18,34 @@ def test_S2_a_version_that_cannot_load_ends_with_its_error(model_folder, tmp_pat
     (base / "5").symlink_to(model_folder / models.FOLDER)
     (base / "7").mkdir()
     (base / "7" / "saved_model.pb").write_bytes(b"no SavedModel")
-    flags = [f"--model_base_path={base}", f"--model_name={models.NAME}", "--max_num_load_retries=0"]
-    if not servers.IS_OURS:
-        pytest.skip("a binary does not listen before its models are there")
+    config = tmp_path / "models.config"
+    config.write_text(model_config(m=(base, "model_version_policy { specific { versions: 5 } }")))
+    flags = [f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1", "--max_num_load_retries=0"]
     with servers.start(flags) as addresses:
+        config.write_text(model_config(m=(base, "model_version_policy { all {} }")))
         call, client = caller(addresses.rest)
         with client:
+            wait_for(lambda: [row["state"] for row in call("GET", MODEL)[1]["model_version_status"]][0] == "END")
             status, answer = call("GET", MODEL)
     failed = answer["model_version_status"][0]
     assert status == 200 and (failed["version"], failed["state"]) == ("7", "END")
     assert failed["status"]["error_code"] != "OK" and failed["status"]["error_message"]
+
+
+def test_S2_a_model_taken_out_of_the_config_keeps_its_versions(model_folder, tmp_path):
+    """server_core_test.cc, ReloadConfigUnloadsModels and ReloadConfigHandlesLoadingAPreviouslyUnloadedModel."""
+    config = tmp_path / "models.config"
+    config.write_text(model_config(m=(model_folder,), other=(model_folder,)))
+    flags = [f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1"]
+    with servers.start(flags) as addresses:
+        call, client = caller(addresses.rest)
+        with client:
+            for entries, state in (({}, "END"), ({"m": (model_folder,)}, "AVAILABLE")):
+                config.write_text(model_config(other=(model_folder,), **entries))
+                wait_for(lambda state=state: call("GET", MODEL)[1]["model_version_status"][0]["state"] == state)
+                assert call("GET", MODEL) == (200, {"model_version_status": [{**AVAILABLE, "state": state}]})
+                answered = call("POST", MODEL + ":predict", '{"instances": [1.0]}')[0]
+                assert answered == (200 if state == "AVAILABLE" else 404)
 
 
 def test_S3_unknown_models_and_versions(call):

@@ -9,6 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
+from common.errors import InputError
 from tests.contract import models, servers
 from tests.contract.rpc import POLL, Rpc, add_version, model_config, wait_for
 
@@ -37,11 +38,19 @@ def break_version(base, number):
 
 def test_V1_names_are_numbers_of_64_bits_and_others_are_skipped(source, tmp_path):
     add_version(source, tmp_path, "0000012")
-    for name in ("13x", "-1", str(2**63), "1.5", "v14"):
+    for name in ("13x", "-1", str(2**63), "1.5", "v14", "1_3"):
         (tmp_path / name).mkdir()
     with serving(tmp_path) as (rpc, _):
         assert rpc.states() == {12: "AVAILABLE"}
         assert rpc.answering(version=12) == 12
+        add_version(source, tmp_path, "+13")  # absl::SimpleAtoi takes a sign
+        wait_for(lambda: rpc.answering() == 13)
+
+
+def test_V1_a_negative_number_is_a_version(source, tmp_path):
+    add_version(source, tmp_path, "-3")
+    with serving(tmp_path) as (rpc, _):
+        assert rpc.answering(version=-3) == -3
 
 
 def test_V1_of_two_folders_of_one_number_one_is_served(source, tmp_path):
@@ -149,14 +158,59 @@ def test_V3_the_one_before_comes_back_where_the_highest_is_deleted(source, tmp_p
         wait_for(lambda: rpc.answering() == 2)
 
 
-def test_V4_an_empty_base_path_waits_for_a_version(source, tmp_path):
-    if not servers.IS_OURS:
-        pytest.skip("a binary does not listen before its models are there")
-    with serving(tmp_path) as (rpc, _):
-        assert rpc.states() == {}
-        assert rpc.answering() == ("NOT_FOUND", "Servable not found for request: Latest(m)")
-        add_version(source, tmp_path, 5)
-        wait_for(lambda: rpc.answering() == 5)
+@pytest.mark.parametrize("there", [True, False])
+def test_V4_V12_a_base_path_without_a_version_is_waited_for(source, tmp_path, there):
+    """load_servables_fast.cc waits for the first version of each model; only then do the ports open (server.cc)."""
+    base = tmp_path / "base"
+    if there:
+        base.mkdir()
+
+    def push():
+        pushed.append(add_version(source, base, 5))
+
+    pushed = []
+    threading.Timer(1, push).start()
+    with serving(base) as (rpc, _):
+        assert pushed and rpc.answering() == 5
+
+
+@pytest.mark.skipif(not servers.IS_OURS, reason="a binary ends with its own words")
+@pytest.mark.parametrize("retries", [0, 2])
+def test_V12_a_first_load_that_fails_for_good_ends_the_server(tmp_path, retries):
+    """server_core_test.cc, ErroringModel."""
+    break_version(tmp_path, 7)
+    flags = [f"--max_num_load_retries={retries}", "--load_retry_interval_micros=-1"]
+    with pytest.raises(InputError) as error, serving(tmp_path, *flags):
+        pass
+    assert str(error.value).startswith("1 servable(s) did not become available: {{{name: m version: 7} due to error: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(not servers.IS_OURS, reason="a binary ends with its own words")
+def test_V12_one_model_that_fails_ends_the_server_for_all(source, tmp_path):
+    add_version(source, tmp_path / "good", 1)
+    (tmp_path / "bad").mkdir()
+    break_version(tmp_path / "bad", 2)
+    config = tmp_path / "models.config"
+    config.write_text(model_config(good=(tmp_path / "good",), bad=(tmp_path / "bad",)))
+    with pytest.raises(InputError, match=r"1 servable\(s\) .*name: bad version: 2"):
+        with servers.start([f"--model_config_file={config}", "--max_num_load_retries=0"]):
+            pass
+
+
+def test_V4_a_base_path_out_of_reach_holds_up_all_models(source, tmp_path):
+    """PollFileSystemForConfig returns at the first base path that is not there."""
+    for name in ("a", "b"):
+        add_version(source, tmp_path / name, 1)
+    config = tmp_path / "models.config"
+    config.write_text(model_config(a=(tmp_path / "a",), b=(tmp_path / "b",)))
+    with servers.start([f"--model_config_file={config}", POLL]) as addresses, Rpc(addresses.grpc) as rpc:
+        (tmp_path / "b").rename(tmp_path / "elsewhere")
+        add_version(source, tmp_path / "a", 2)
+        time.sleep(0.5 if servers.IS_OURS else 2)
+        assert rpc.answering("a") == 1
+        (tmp_path / "elsewhere").rename(tmp_path / "b")
+        wait_for(lambda: rpc.answering("a") == 2)
 
 
 def test_V4_a_base_path_out_of_reach_takes_no_version_down(source, tmp_path):

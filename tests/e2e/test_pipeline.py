@@ -150,7 +150,7 @@ def test_mistakes_are_one_line_and_exit_code_2(done, tmp_path):
     (tmp_path / "file").touch()
     one_line(*call("run", config, "--data", config, "--output", tmp_path / "file"), "a file is in the way")
     one_line(*call("report", tmp_path), "no finished run here")
-    one_line(*call("serve", "--model_base_path", tmp_path / "no", "--rest_api_port", 0), "no such folder")
+    one_line(*call("serve", "--port", 0), "are both 0: give a port")
     one_line(*call("predict", "--url", "http://127.0.0.1:9/v1/models/m", "--input", config), "is the server running?")
     one_line(*call("score", "--model", tmp_path, "--input", config, "--output", tmp_path / "s"), "no model version")
     one_line(*call("generate", "--rows", 0, "--output", tmp_path / "g"), "rows")

@@ -168,7 +168,3 @@ def test_a_typo_in_a_file_is_one_line_that_names_it(models, flag, text, said):
 
 def test_a_typo_in_a_flag_is_one_line(models):
     assert "--rest_api_prot=8501" in one_line(f"--model_base_path={models / NAME}", "--rest_api_prot=8501")
-
-
-def test_a_folder_that_is_not_there_is_one_line(tmp_path):
-    assert str(tmp_path / "absent") in one_line(f"--model_base_path={tmp_path / 'absent'}", f"--port={free_port()}")

@@ -12,7 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from serving.server import running_server
+from common.errors import InputError
+from serving.server import parse_flags, running_server
 from tests.fuzz.servable import record_warmup, save
 from tests.serving.deploy_files import CONFIG, FOLDER, by_kind, compose, container, documents, flags, options
 
@@ -179,7 +180,12 @@ def test_the_probes_are_answered_once_a_version_is_available(models, tmp_path):
             assert httpx.get(server.rest + path, trust_env=False).status_code == 200
         assert _compose_healthcheck(server.rest) == 0
     record_warmup(save(tmp_path / "ctr" / "1"), input_name="absent")
-    with running_server(options([*flags()["kubernetes"], "--max_num_load_retries=0"], tmp_path)) as server:
+    flags_of_pods = [*flags()["kubernetes"], "--max_num_load_retries=0"]
+    with pytest.raises(InputError, match="did not become available"), running_server(options(flags_of_pods, tmp_path)):
+        pass
+    models_elsewhere = tmp_path / "models.config"
+    models_elsewhere.write_text("model_config_list {}")
+    with running_server(parse_flags([f"--model_config_file={models_elsewhere}"])) as server:
         assert httpx.get(server.rest + probes["readiness"], trust_env=False).status_code == 404
         assert _compose_healthcheck(server.rest) != 0
 

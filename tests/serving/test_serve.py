@@ -37,7 +37,6 @@ def taken():
         ({"port": 0}, "--port and --rest_api_port are both 0"),
         ({"host": "256.0.0.1", "rest_api_port": 1}, "Cannot listen on 256.0.0.1:1"),
         ({"model_base_path": None}, "nothing to serve; give --model_base_path"),
-        ({"model_base_path": pathlib.Path("absent")}, "absent: no such folder"),
         ({"model_config_file": pathlib.Path("absent")}, "absent: cannot be read"),
         ({"ssl_config_file": pathlib.Path("absent")}, "absent: cannot be read"),
         ({"grpc_channel_arguments": "a=1,b"}, "b is not KEY=VALUE"),
@@ -58,11 +57,11 @@ def test_a_port_of_grpc_that_is_taken_is_one_line_of_the_process(tmp_path, taken
 
 
 @pytest.mark.timeout(60)
-def test_a_signal_that_another_thread_takes_ends_the_server(tmp_path, free_port):
+def test_a_signal_that_another_thread_takes_ends_the_server(small_model, free_port):
     def ready(addresses):
         threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)).start()
 
-    serve(ServerOptions(tmp_path, "m", port=free_port), ready)
+    serve(ServerOptions(small_model, "m", port=free_port), ready)
 
 
 @pytest.mark.slow
@@ -112,16 +111,44 @@ def test_requests_under_way_are_answered_after_sigterm(tmp_path, free_port, unus
         httpx.get(f"http://127.0.0.1:{free_port}/v1/models/m", trust_env=False)
 
 
-def test_R15_rest_is_skipped_on_the_port_of_grpc(tmp_path, free_port, caplog):
+def test_a_base_path_that_is_not_there_is_waited_for_until_a_signal(tmp_path):
+    with start(
+        "serve", f"--model_base_path={tmp_path}/absent", "--port=0", f"--grpc_socket_path={tmp_path}/s"
+    ) as process:
+        time.sleep(8)
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+
+
+def test_a_first_load_that_fails_ends_the_process_with_one_line(tmp_path):
+    (tmp_path / "3").mkdir()
+    flags = [f"--model_base_path={tmp_path}", "--model_name=m", "--port=0", f"--grpc_socket_path={tmp_path}/s"]
+    with start("serve", *flags, "--max_num_load_retries=0", stderr=subprocess.PIPE) as process:
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    last = said.splitlines()[-1]
+    assert "1 servable(s) did not become available: {{{name: m version: 3} due to error: NOT_FOUND: " in last
+
+
+def test_R15_rest_is_skipped_on_the_port_of_grpc(small_model, free_port, caplog):
     found = []
 
     def ready(addresses):
         found.append(addresses)
         raise KeyboardInterrupt
 
-    serve(ServerOptions(tmp_path, "m", rest_api_port=free_port, port=free_port), ready)
+    serve(ServerOptions(small_model, "m", rest_api_port=free_port, port=free_port), ready)
     assert found[0].rest is None and found[0].grpc == f"127.0.0.1:{free_port}"
     assert "--rest_api_port cannot be same as --port" in caplog.text
+
+
+@pytest.fixture(scope="module")
+def small_model(tmp_path_factory):
+    base = tmp_path_factory.mktemp("small")
+    double = tf.function(lambda x: {"y": x * 2}, [tf.TensorSpec([None], tf.float32, name="x")])
+    tf.saved_model.save(tf.Module(), str(base / "1"), {"serving_default": double})
+    return base
 
 
 @pytest.fixture
@@ -140,8 +167,8 @@ def _port():
         return listener.getsockname()[1]
 
 
-def test_a_server_that_is_told_nothing_listens_on_this_machine_only(tmp_path):
-    with running_server(ServerOptions(tmp_path, "m")) as addresses:
+def test_a_server_that_is_told_nothing_listens_on_this_machine_only(small_model):
+    with running_server(ServerOptions(small_model, "m")) as addresses:
         assert addresses.rest.startswith("http://127.0.0.1:") and addresses.grpc.startswith("127.0.0.1:")
 
 
