@@ -14,7 +14,7 @@ from tfx.proto import bulk_inferrer_pb2, pusher_pb2
 
 from common.errors import InputError
 from pipeline.code_version import stage_version
-from pipeline.components.atomic_pusher import AtomicPusher
+from pipeline.components.atomic_pusher import PUSH_AGAIN, AtomicPusher
 from pipeline.components.drift_check import DriftCheck, DriftGate
 from pipeline.components.examples_for_inference import ExamplesForInference
 from pipeline.components.gated_evaluator import GatedEvaluator
@@ -151,6 +151,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
         model=trainer.outputs["model"],
         model_blessing=evaluator.outputs["blessing"],
         infra_blessing=infra_blessing,
+        custom_config={PUSH_AGAIN: config.serving.push_again},
         push_destination=pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=str(push_folder))
         ),

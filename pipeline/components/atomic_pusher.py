@@ -1,10 +1,12 @@
 """TFX's Pusher, except that a version appears under the push folder in one rename, complete or not at all.
 
-A process killed between the rename and ML Metadata's record of it leaves a version that nobody knows of. The next push
-of the same model takes that version for its own.
+A model that is the newest version already is not pushed again. A changed gate or baseline judges the same model anew;
+and a process killed between the rename and ML Metadata's record of it leaves a version that the next run takes for its
+own.
 """
 
 import filecmp
+import json
 import pathlib
 import shutil
 from typing import Any
@@ -16,11 +18,14 @@ from tfx.proto import pusher_pb2
 from tfx.types import standard_component_specs as specs
 from tfx.utils import proto_utils
 
+from common.progress import announce
 from serving.layout import newest_version
+
+PUSH_AGAIN = "push_again"  # key of custom_config: the newest version may be the same model
 
 
 class Executor(executor.Executor):
-    """Pushes a model that is blessed, where the newest version is another one."""
+    """Pushes a model that is blessed, where the newest version is another one or PUSH_AGAIN is true."""
 
     def Do(
         self,
@@ -34,13 +39,14 @@ class Executor(executor.Executor):
         staging = base.parent.parent / ".push-staging"  # beside models/, so that the rename stays on one file system
         shutil.rmtree(staging, ignore_errors=True)
         newest = newest_version(base)
-        if (
-            newest
-            and self.CheckBlessing(input_dict)
-            and _are_alike(pathlib.Path(self.GetModelPath(input_dict)), newest)
-        ):
-            self._MarkPushed(output_dict[specs.PUSHED_MODEL_KEY][0], str(newest), newest.name)
-            return
+        push_again = (json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY]) or {}).get(PUSH_AGAIN)
+        if newest and not push_again and self.CheckBlessing(input_dict):
+            model, pushed = pathlib.Path(self.GetModelPath(input_dict)), output_dict[specs.PUSHED_MODEL_KEY][0]
+            if _are_alike(model, newest):
+                announce(f"{newest}: this model already; not pushed again (serving.push_again)")
+                shutil.copytree(model, pushed.uri, dirs_exist_ok=True)
+                self._MarkPushed(pushed, str(newest), newest.name)
+                return
         destination.filesystem.base_directory = str(staging)
         staged = {**exec_properties, specs.PUSH_DESTINATION_KEY: proto_utils.proto_to_json(destination)}
         super().Do(input_dict, output_dict, staged)

@@ -24,6 +24,8 @@ class Serving(Section):
     """Rows recorded with the model, which the server replays before a version takes requests."""
     bulk_inferrer: bool = False
     """Adds TFX's BulkInferrer, which scores the test split, to the pipeline."""
+    push_again: bool = False
+    """Pushes a model as a new version also where the newest version is the same model, file by file."""
     position: dict[str, str | float] = pydantic.Field({}, examples=[{"place": "1"}])
     """One value for every request, whatever it says, for columns of the role `position`."""
     encoder_precision: Literal["float32", "bfloat16", "int8", "int8_weights"] = "float32"

@@ -111,6 +111,9 @@ def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, versio
     assert code == 0 and "Transform: from cache" in output and "AtomicPusher: from cache" in output
     assert "..." not in output.replace("Next", "")
     assert json.loads((out / "metrics.json").read_text()) == before
+    code, output = call("run", config, "--data", log, "--output", out, "--set", "gates.auc.min=0.51")
+    assert code == 0 and f"{version}: this model already; not pushed again" in output
+    assert json.loads((out / "metrics.json").read_text())["model_version"] == version.name
     code, output = call("run", config, "--data", log, "--output", out, "--set", "gates.auc.min=0.99")
     assert code == 1 and "Trainer: from cache" in output and "blocked by a gate" in output
     assert not json.loads((out / "metrics.json").read_text())["blessed"]
