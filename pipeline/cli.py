@@ -6,6 +6,7 @@ take long to load are imported inside that function, so that `--help` answers at
 
 import importlib
 import os
+import sys
 from typing import Any
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
@@ -15,7 +16,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import click
 
 from common.errors import InputError, causes
-from common.exit_codes import INTERRUPTED, MISTAKE
+from common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
 from common.interrupt import interrupts_kept
 
 COMMANDS = (
@@ -42,7 +43,7 @@ RESUMED = ("demo", "run", "score", "sweep")  # the same command again goes on wh
 
 
 class CommandGroup(click.Group):
-    """Imports a command when it is needed; turns a user's mistake and Ctrl-C into one line and an exit code."""
+    """Imports a command when it is needed; turns all failures and Ctrl-C into one line and an exit code."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return sorted({*COMMANDS, *super().list_commands(context)})
@@ -60,12 +61,38 @@ class CommandGroup(click.Group):
         except InputError as error:
             click.echo(f"ctrpipe: {_printable(str(error))}", err=True)
             context.exit(MISTAKE)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except SystemExit as exit:
+            # Rich ends the process with 1 by itself where nobody reads the output.
+            context.exit(NO_READER if isinstance(exit.__context__, BrokenPipeError) else exit.code)  # type: ignore[arg-type]
         except (KeyboardInterrupt, Exception) as error:
             if not _is_interrupt(error):
-                raise
+                context.exit(_report(error))
             again = "; the same command again goes on from here" if context.invoked_subcommand in RESUMED else ""
             click.echo(f"ctrpipe: interrupted{again}", err=True)
             context.exit(INTERRUPTED)
+
+
+def _report(error: BaseException) -> int:
+    """Says what has failed, and returns the exit code."""
+    if isinstance(error, BrokenPipeError) and not _is_read():
+        return NO_READER
+    from common.failures import explain  # now that something has failed
+
+    text, code = explain(error)
+    click.echo(f"ctrpipe: {_printable(text)}", err=True)
+    return code
+
+
+def _is_read() -> bool:
+    """Returns whether somebody reads the standard output; else sends it nowhere, for Python flushes it at its end."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 def _printable(text: str) -> str:
@@ -83,6 +110,6 @@ def _is_interrupt(error: BaseException) -> bool:
 def main() -> None:
     """From a raw impression log to a click-through rate served by TF Serving.
 
-    Exit codes: 0 done, 1 a gate blocked the model or a log is unlike another, 2 wrong usage or input, 130 interrupted
-    by Ctrl-C.
+    Exit codes: 0 done, 1 a gate blocked the model or a log is unlike another, 2 wrong usage or input, or no room on
+    this machine, 3 any other failure, 130 interrupted by Ctrl-C, 141 nobody reads the output.
     """

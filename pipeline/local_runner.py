@@ -5,6 +5,7 @@ take is the class that runs an executor, which it calls where the cache has no r
 """
 
 import datetime
+import pathlib
 from typing import Any
 
 import tensorflow_transform as tft
@@ -24,7 +25,7 @@ from common.progress import announce
 from pipeline.artifacts import Artifacts
 from pipeline.config import RunConfig
 from pipeline.graph import create_data_pipeline, create_pipeline
-from pipeline.run_folder import METADATA
+from pipeline.run_folder import METADATA, await_database
 from pipeline.run_inputs import RunInputs
 from pipeline.transformed_log import TransformedLog
 from transforms.features.preprocessing import feature_map
@@ -63,8 +64,10 @@ class _AnnouncingRunner(tfx_runner.IrBasedRunner):
         runtime_parameter_utils.substitute_runtime_parameter(pipeline, run_id)
         deployment = runner_utils.extract_local_deployment_config(pipeline)
         connection = deployment.metadata_connection_config
-        database = metadata.Metadata(getattr(connection, connection.WhichOneof("connection_config")))
+        connection = getattr(connection, connection.WhichOneof("connection_config"))
+        database = metadata.Metadata(connection)
         for node in pipeline.nodes:
+            await_database(pathlib.Path(connection.sqlite.filename_uri))
             name = node.pipeline_node.node_info.id
             started: list[str] = []
             launcher.Launcher(

@@ -1,13 +1,19 @@
-"""The folder of a run: made where it can be, and locked while a run works in it."""
+"""The folder of a run: made where it can be, locked while a run works in it, its database free and whole."""
 
 import contextlib
 import fcntl
+import os
 import pathlib
+import sqlite3
+import time
 from collections.abc import Iterator
 
-from common.errors import InputError
+from common.errors import InputError, one_line
+from common.progress import announce
 
 METADATA = pathlib.Path("tfx", "metadata.sqlite")  # TFX's database, below the folder
+DATABASE_WAIT = 60.0  # seconds
+_DATABASE_POLL = 0.5
 
 
 def check_output(output: pathlib.Path) -> None:
@@ -21,10 +27,71 @@ def check_output(output: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def one_run_at_a_time(output: pathlib.Path) -> Iterator[None]:
-    """Holds a lock that the kernel releases when the process ends, also when it is killed."""
-    with open(output / ".lock", "w") as lock:
+    """Holds a lock that the kernel releases when the process ends, also when it is killed.
+
+    Raises:
+        InputError: another process holds it; or the folder was removed within the block.
+    """
+    path = output / ".lock"
+    with open(path, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise InputError(f"{output}: another run works in this folder; wait, or choose another --output") from error
-        yield
+        try:
+            yield
+        except Exception as error:
+            if not _is_at(path, lock.fileno()):
+                raise _removed(output) from error
+            raise
+        if not _is_at(path, lock.fileno()):
+            raise _removed(output)
+
+
+def _is_at(path: pathlib.Path, file: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file))
+    except OSError:
+        return False
+
+
+def _removed(output: pathlib.Path) -> InputError:
+    return InputError(f"{output}: the output folder was removed, or replaced, during the run; run again")
+
+
+def await_database(database: pathlib.Path) -> None:
+    """Waits until no other process has locked TFX's database, and says so; checks that it is whole.
+
+    Raises:
+        InputError: it stays locked, or is damaged.
+    """
+    if not database.exists():
+        return
+    deadline = time.monotonic() + DATABASE_WAIT
+    said = False
+    while True:
+        try:
+            with contextlib.closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+                found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise InputError(f"{database}: cannot be opened ({one_line(error)}); check the disk") from error
+            if time.monotonic() > deadline:
+                raise InputError(
+                    f"{database}: another process has locked this database for {DATABASE_WAIT:g} s; end that process"
+                ) from error
+            if not said:
+                announce(f"Waiting for another process to release its lock on {database}")
+                said = True
+            time.sleep(_DATABASE_POLL)
+            continue
+        except sqlite3.DatabaseError as error:
+            found = one_line(error)
+        if found != "ok":
+            raise InputError(
+                f"{database}: damaged ({one_line(found, 200)}); remove {database.parent}, which holds the cache and no "
+                "pushed model, and run again"
+            )
+        return

@@ -24,6 +24,7 @@ INTERNAL = ("models/feature_map.py", "models/losses.py", "models/text/precision.
 # Functions that return a message, or collect messages, for a caller that raises it.
 WRITERS = {
     "_explain": "pipeline/config/load.py",
+    "_explain_one": "common/failures.py",
     "compile_pipeline": "pipeline/kubeflow/compile.py",
     "explain_exit": "pipeline/training/process.py",
 }
@@ -35,8 +36,8 @@ INTRODUCTION = """\
 
 A mistake in a command, a configuration or a log is one line on the terminal that says what is wrong, where, and, after
 the semicolon, what to do; the exit code is 2. Below are these lines, by topic; what stands in `<angle brackets>`
-differs from case to case. Search this page for words of your line. A Python traceback is a defect of ctrpipe:
-please report it.
+differs from case to case. Search this page for words of your line. Exit code 3, with the name of a file that holds a
+Python traceback, is a defect of ctrpipe: please report it with that file.
 """
 
 

@@ -4,6 +4,7 @@ import fcntl
 import gzip
 import json
 import pathlib
+import shutil
 import socket
 import subprocess
 
@@ -110,6 +111,23 @@ def test_a_log_that_is_another_one_while_it_is_read(folder, monkeypatch, change)
     for _ in range(2):  # nor is it taken from the cache
         one_line(*run(folder, GOOD), "log.tsv: the file changed while it was read; let nothing write to it meanwhile")
         assert nothing_was_made(folder)
+
+
+def test_an_output_folder_that_is_removed_while_a_run_works_in_it(folder, monkeypatch):
+    read = log_example_gen.ingest
+
+    def meanwhile(*arguments):
+        shutil.rmtree(folder / "out")
+        return read(*arguments)
+
+    monkeypatch.setattr(log_example_gen, "ingest", meanwhile)
+    one_line(*run(folder, GOOD), "out: the output folder was removed, or replaced, during the run; run again")
+
+
+def test_a_metadata_database_that_is_damaged(folder):
+    (folder / "out" / "tfx").mkdir(parents=True)
+    (folder / "out" / "tfx" / "metadata.sqlite").write_bytes(b"no database at all" * 100)
+    one_line(*run(folder, GOOD), "metadata.sqlite: damaged (file is not a database); remove")
 
 
 def test_a_file_that_disagrees_with_the_configuration(folder):

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from common.errors import InputError, causes
-from common.exit_codes import BLOCKED, INTERRUPTED
+from common.exit_codes import BLOCKED, FAILED, INTERRUPTED
 from common.interrupt import interrupts_kept
 from pipeline.cli import COMMANDS, main
 from pipeline.evaluation.scored_rows import write_scored
@@ -91,7 +91,7 @@ def test_the_documents_name_every_command_model_and_exit_code():
     shown = re.findall("ctrpipe ([a-z-]+)", readme + "".join(pages.values()))
     assert set(shown) >= set(COMMANDS) - {"demo"} and "make demo" in readme
     codes = " ".join(readme.partition("Exit codes: ")[2].split())[:200]
-    assert all(f"{code} " in codes for code in (0, BLOCKED, 2, INTERRUPTED))
+    assert all(f"{code} " in codes for code in (0, BLOCKED, 2, FAILED, INTERRUPTED))
 
 
 def test_usage_mistakes_are_exit_code_2_without_a_traceback(tmp_path):
@@ -245,11 +245,12 @@ def test_an_error_that_python_ignores_is_still_shown(monkeypatch):
     assert shown == ["not an interrupt"]
 
 
-def test_other_errors_are_not_hidden(monkeypatch):
+def test_an_error_that_is_its_own_cause_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     ring = RuntimeError("a bug")
     ring.__cause__ = ring
-    with pytest.raises(AssertionError, match="a bug"):
-        raising(monkeypatch, ring)
+    code, output = raising(monkeypatch, ring)
+    assert code == FAILED and output.startswith("ctrpipe: RuntimeError: a bug; this is a defect")
 
 
 def test_causes_come_nearest_first_and_end():

@@ -1,0 +1,180 @@
+"""Failures of the machine, by real means: one line, exit code 2, and what to do; 3 for what nobody has foreseen."""
+
+import os
+import pathlib
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import yaml
+
+from common.errors import InputError
+from common.exit_codes import FAILED, MISTAKE, NO_READER
+from common.failures import explain
+from common.processes import Workers
+from pipeline import run_folder
+from pipeline.run_folder import await_database, one_run_at_a_time
+from tests.e2e.small_run import ROOT, SHORT_CONFIG, call, one_line
+from tests.pipeline.test_cli import raising
+
+MAIN = "from pipeline.cli import main; main(prog_name='ctrpipe')"
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    with pytest.raises(OSError) as caught:  # noqa: PT011  the system's own
+        with open("/dev/full", "w") as file:
+            file.write("a" * 100_000)
+    assert raising(monkeypatch, caught.value) == (
+        MISTAKE,
+        "ctrpipe: the disk is full; make room, or choose an output folder on another disk, and run again\n",
+    )
+
+
+@pytest.mark.slow
+def test_a_run_that_may_write_no_file_so_large(tmp_path):
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(SHORT_CONFIG))
+    assert call("generate", "--rows", 1000, "--output", tmp_path / "log.tsv")[0] == 0
+    arguments = ("run", "config.yaml", "--data", "log.tsv", "--output", "out")
+    process = subprocess.run(
+        [sys.executable, "-c", MAIN, *arguments],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000)),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    one_line(process.returncode, process.stderr, "tfx/metadata.sqlite in the output folder, cannot be written; has the")
+    assert not (tmp_path / "out" / "models").exists()
+
+
+def test_too_little_memory(monkeypatch):
+    with pytest.raises(MemoryError) as caught:
+        np.empty(1 << 60, np.uint8)
+    code, output = raising(monkeypatch, caught.value)
+    assert code == MISTAKE and output.startswith("ctrpipe: memory has run out; close other programs, or give it more")
+
+
+def die(number: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_the_system_kills():
+    with pytest.raises(Exception) as caught:  # noqa: PT011  what it is, explain has to know
+        Workers(processes=2).map(die, [1, 2], 1.0)
+    said, code = explain(caught.value)
+    assert code == MISTAKE and said.startswith("a process of this command was killed, as the system does where memory")
+
+
+def test_what_libraries_raise_on_a_full_disk():
+    for text in (
+        "[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device",  # Arrow
+        "16384 requested and 4080 written",  # numpy
+        "database or disk is full",  # SQLite
+        "Can't write data (file write failed: errno = 28, error message = 'No space left on device')",  # HDF5
+    ):
+        wrapped = RuntimeError("node failed")
+        wrapped.__context__ = OSError(text)
+        said, code = explain(wrapped)
+        assert code == MISTAKE and said == (
+            "the disk is full; make room, or choose an output folder on another disk, and run again"
+        )
+
+
+def test_a_mistake_that_a_library_wraps_is_still_one():
+    wrapped = RuntimeError("[while running 'Work']")
+    wrapped.__cause__ = InputError("log.tsv: no such file; check the path")
+    assert explain(wrapped) == ("log.tsv: no such file; check the path", MISTAKE)
+
+
+def test_what_nobody_has_foreseen_is_neither_a_mistake_nor_a_gates_verdict(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code, output = raising(monkeypatch, ValueError("one\ntwo"))
+    [file] = tmp_path.iterdir()
+    assert code == FAILED and output == (
+        f"ctrpipe: ValueError: one two; this is a defect of ctrpipe, please report it with {file}\n"
+    )
+    assert "Traceback" in file.read_text() and file.read_text().endswith("ValueError: one\ntwo\n")
+
+
+def test_a_reader_that_goes_away_is_no_gates_verdict():
+    command = [sys.executable, "-c", MAIN, "models"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    said = process.stderr.read()
+    assert process.wait() == NO_READER and said == ""
+
+
+# The metadata database -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def database(tmp_path) -> pathlib.Path:
+    path = tmp_path / "metadata.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (x)")
+        connection.executemany("INSERT INTO t VALUES (?)", [("a" * 100,)] * 1000)
+    connection.close()
+    return path
+
+
+@pytest.fixture
+def lock(database):
+    """Another process's lock, released by calling it."""
+    connection = sqlite3.connect(database, isolation_level=None, check_same_thread=False)
+    connection.execute("BEGIN EXCLUSIVE")
+    yield connection.close
+    connection.close()
+
+
+def test_a_locked_database_is_waited_for_in_words(database, lock, capsys, monkeypatch):
+    monkeypatch.setattr(run_folder, "_DATABASE_POLL", 0.05)
+    timer = threading.Timer(0.3, lock)
+    timer.start()
+    await_database(database)
+    timer.join()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and f"Waiting for another process to release its lock on {database}" in said
+
+
+def test_a_database_that_stays_locked_is_refused(database, lock, monkeypatch):
+    monkeypatch.setattr(run_folder, "_DATABASE_POLL", 0.05)
+    monkeypatch.setattr(run_folder, "DATABASE_WAIT", 0.2)
+    with pytest.raises(
+        InputError, match="metadata.sqlite: another process has locked this database for 0.2 s; end that"
+    ):
+        await_database(database)
+
+
+def test_a_damaged_database_is_refused(database):
+    await_database(database)
+    await_database(database.with_name("absent"))
+    whole = database.read_bytes()
+    for content in (b"no database at all " * 100, whole[: len(whole) // 2], whole[:4096] + bytes(len(whole) - 4096)):
+        database.write_bytes(content)
+        with pytest.raises(InputError, match=r"metadata.sqlite: damaged \(.*\); remove .*, which holds the cache"):
+            await_database(database)
+
+
+# The output folder ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [None, FileNotFoundError("tfx")])
+@pytest.mark.parametrize("again", [False, True])
+def test_an_output_folder_that_is_removed_during_a_run(tmp_path, error, again):
+    output = tmp_path / "out"
+    output.mkdir()
+    with (
+        pytest.raises(InputError, match="out: the output folder was removed, or replaced, during the run; run again"),
+        one_run_at_a_time(output),
+    ):
+        output.rename(tmp_path / "other")
+        if again:
+            output.mkdir()
+        if error:
+            raise error
