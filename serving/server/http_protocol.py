@@ -5,6 +5,9 @@ import concurrent.futures
 import dataclasses
 import enum
 import logging
+import math
+import re
+import time
 from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
@@ -24,11 +27,32 @@ HTML = b"text/html"
 # A longer body is parsed in a thread of the pool, never on the loop's.
 _SHORT_BYTES = 256 << 10
 _LINGER_SECONDS = 2.0
+# What arrives is parsed in slices, and connections with more than that take turns on the loop's thread: who sends much
+# at once keeps nobody waiting.
+_SLICE_BYTES = 16 << 10
+_TURN_SECONDS = 0.005
+_SMALL_PART, _JOINED_PART = 4 << 10, 1 << 20
+_VERSIONS = ("1.0", "1.1")
+_NO_VERSION_YET = "0.0"
+# RFC 9112, section 3.2, and RFC 3986: an address in brackets or a name, and a port.
+_HOST = re.compile(rb"(?:\[[0-9A-Za-z:.%_~-]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
+_REPEATED = b", "  # in place of a header that may be there once; no host, and no transfer coding
 
 
 @dataclasses.dataclass(slots=True)
 class Request:
-    """A request whose body has arrived; header names are in lower case."""
+    """A request whose body has arrived.
+
+    Attributes:
+        method: As it came.
+        target: Its path and query.
+        headers: By name in lower case.
+        body: Its body, empty while `parts` has more than one.
+        parts: Of the body.
+        keep_alive: The connection stays.
+        abandoned: Nobody waits for an answer any more.
+        deadline: When nobody does, by the monotonic clock.
+    """
 
     method: str
     target: str
@@ -36,6 +60,18 @@ class Request:
     body: bytes
     keep_alive: bool = True
     abandoned: bool = False
+    deadline: float = math.inf
+    parts: list[bytes | bytearray] = dataclasses.field(default_factory=list)
+
+    def join_parts(self) -> None:
+        """Makes `body` of `parts`; of a large body it takes too long for the loop's thread."""
+        if self.parts:
+            self.body = b"".join(self.parts)
+            self.parts.clear()
+
+    def is_over(self) -> bool:
+        """Returns whether nobody waits for an answer any more."""
+        return self.abandoned or time.monotonic() > self.deadline
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +90,7 @@ class Limits:
 
     max_request_bytes: int
     request_timeout: float
-    headers_timeout: float = 10.0  # from a request's first byte to the end of its headers
+    headers_timeout: float = 10.0  # from a request's first byte to the end of its headers; also for its trailers
     body_timeout: float = 60.0  # from a request's first byte to its last
     idle_timeout: float = 50.0  # between requests, and for a response that the client does not take
     check_interval: float = 1.0  # between checks of these timeouts
@@ -89,9 +125,28 @@ class HttpServer:
         self.latest: HttpProtocol | None = None
         self.connections: set[HttpProtocol] = set()
         self._sweeping = False
+        self._turns: deque[HttpProtocol] = deque()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         raise NotImplementedError("HttpProtocol answers; uvicorn wants an application to be callable")
+
+    def take_turns(self, connection: "HttpProtocol", loop: asyncio.AbstractEventLoop) -> None:
+        """Lets a connection go on once the loop has looked at all others."""
+        if not connection.has_turn:
+            connection.has_turn = True
+            if not self._turns:
+                loop.call_soon(self._turn, loop)
+            self._turns.append(connection)
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        end = time.perf_counter() + _TURN_SECONDS
+        while self._turns and time.perf_counter() < end:
+            connection = self._turns[0]
+            connection.has_turn = False
+            connection.go_on()
+            self._turns.popleft()
+        if self._turns:
+            loop.call_soon(self._turn, loop)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Closes connections that took too long; one look at all costs less than a timer for each request."""
@@ -131,13 +186,14 @@ class _State(enum.Enum):
     IDLE = enum.auto()  # waits for a request
     HEADERS = enum.auto()  # reads a request's first line and its headers
     BODY = enum.auto()  # reads a request's body
+    CHUNK = enum.auto()  # has read the line of a chunk: its first byte comes, or, after the last one, the trailers
     REFUSED = enum.auto()  # ignores them: what came was no request, and the answer that says so is the last one
     ENDING = enum.auto()  # ignores them: the current request is the last one
     LINGERING = enum.auto()  # ignores them while the client reads the refusal
 
 
 # Names of the module: reading an enum's attribute takes 60 ns, and a request would read five.
-_IDLE, _HEADERS, _BODY, _REFUSED, _ENDING, _LINGERING = _State
+_IDLE, _HEADERS, _BODY, _CHUNK, _REFUSED, _ENDING, _LINGERING = _State
 _IGNORING = (_REFUSED, _ENDING, _LINGERING)
 
 
@@ -145,36 +201,70 @@ class _ArrivingRequest:
     """A request of which some bytes have arrived.
 
     Attributes:
+        method: Of one that the parser does not read to its end; of others the parser knows it.
         target: Its URL.
         headers: By name in lower case.
-        header_bytes: Of the URL and of the headers that have arrived whole.
+        header_bytes: Of the URL and of the headers and trailers that have arrived whole.
         line_bytes: Of the line that has not.
         body_bytes: Of its body.
-        foreign_bytes: Of a body that the parser leaves to us, how many have not arrived.
+        frame_bytes: Of the lines between a body's chunks.
+        quiet_bytes: Of these, since the body's last byte.
     """
 
-    __slots__ = ("_parts", "body_bytes", "foreign_bytes", "header_bytes", "headers", "line_bytes", "target")
+    __slots__ = (
+        "_parts",
+        "body_bytes",
+        "frame_bytes",
+        "header_bytes",
+        "headers",
+        "line_bytes",
+        "method",
+        "quiet_bytes",
+        "target",
+    )
 
     def __init__(self) -> None:
-        self.target = b""
+        self.method = self.target = b""
         self.headers: dict[bytes, bytes] = {}
-        self.header_bytes = self.line_bytes = self.body_bytes = self.foreign_bytes = 0
-        self._parts: list[bytes] = []
+        self.header_bytes = self.line_bytes = self.body_bytes = self.frame_bytes = self.quiet_bytes = 0
+        self._parts: list[bytes | bytearray] = []
 
     def add_body(self, part: bytes) -> None:
-        self._parts.append(part)
         self.body_bytes += len(part)
+        parts = self._parts
+        if not parts or len(part) > _SMALL_PART:
+            parts.append(part)
+        elif type(parts[-1]) is bytearray and len(parts[-1]) < _JOINED_PART:  # each of a few bytes takes 40 more
+            parts[-1] += part
+        else:
+            parts.append(bytearray(part))
 
     def complete(self, method: bytes, keep_alive: bool) -> Request:
         """Returns the whole request."""
-        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        return Request(method.decode("ascii"), _path(self.target), self.headers, body, keep_alive)
+        parts = self._parts
+        body = bytes(parts.pop()) if len(parts) == 1 else b""
+        request = Request((self.method or method).decode("ascii"), _path(self.target), self.headers, body, keep_alive)
+        request.parts = parts
+        if self.body_bytes <= _SHORT_BYTES:
+            request.join_parts()
+        return request
+
+
+class _BodyCallbacks:
+    """The callbacks of a parser that reads a body alone."""
+
+    def __init__(self, connection: "HttpProtocol"):
+        self.on_chunk_header = connection.on_chunk_header
+        self.on_header = connection.on_header
+        self.on_body = connection.on_body
+        self.on_message_complete = connection.on_message_complete
 
 
 class HttpProtocol(asyncio.Protocol):
     """A connection. Its requests are answered one after the other, in their order.
 
-    A client that has closed its side is taken as gone, as most proxies do: what it asked is not run any more.
+    A client that has closed its sending side gets the answers to what it has sent (RFC 9112, section 9.6). One that is
+    gone for good looks the same until an answer is sent.
 
     Args:
         config, server_state, app_state, _loop: As uvicorn gives them.
@@ -196,7 +286,13 @@ class HttpProtocol(asyncio.Protocol):
         self._stopping = False
         self._paused_since: float | None = None  # since when the client does not take what it asked for
         self._since = 0.0  # when the connection became idle, or its request began
-        self._body_in_data = 0  # bytes of the latest request's body in the data that arrived last
+        self._since_chunk = 0.0  # when the latest line of a chunk had arrived
+        self._body_in_data = 0  # bytes of the latest request's body in the slice that was parsed last
+        self._unread = b""  # what has arrived and is not parsed yet
+        self._has_ended = False  # the client sends nothing more
+        self._host = b""  # the latest one that was right
+        self._has_answered = False  # a request of the slice that is being parsed
+        self.has_turn = False  # the server lets it go on soon
 
     # Of the transport ------------------------------------------------------------------------------------------------
 
@@ -212,6 +308,7 @@ class HttpProtocol(asyncio.Protocol):
         self._server.connections.discard(self)
         self._state = _ENDING
         self._waiting.clear()
+        self._unread = b""
         if self._current:
             self._current.abandoned = True
         if self._server.latest is self:
@@ -222,22 +319,74 @@ class HttpProtocol(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused_since = None
-        self._next()
+        self.go_on()
+
+    def eof_received(self) -> bool:
+        """Returns whether the connection stays, for answers."""
+        self._has_ended = True
+        if self._state is not _LINGERING:
+            self._close_if_done()
+        return self._state is not _LINGERING and not self._transport.is_closing()
 
     def data_received(self, data: bytes) -> None:
         if self._state in _IGNORING:
             return
-        if self._arriving.foreign_bytes:
-            return self._take_foreign(data)
+        if self._unread or len(data) > _SLICE_BYTES:
+            self._unread += data
+            self._read()
+        else:
+            self._parse(data)
+
+    def _read(self) -> None:
+        """Parses what has arrived, until so many requests wait that no more are wanted, or for a turn."""
+        end = time.perf_counter() + _TURN_SECONDS
+        at, data = 0, self._unread
+        self._unread = b""
+        while at < len(data) and len(self._waiting) <= MAX_PIPELINED and self._state not in _IGNORING:
+            if at and time.perf_counter() > end:
+                self._server.take_turns(self, self._loop)
+                break
+            self._parse(data[at : at + _SLICE_BYTES])
+            at += _SLICE_BYTES
+        if self._state not in _IGNORING:
+            self._unread = data[at:]
+        self._pause_or_resume()
+
+    def _pause_or_resume(self) -> None:
+        wants_more = not self._unread and len(self._waiting) <= MAX_PIPELINED
+        if self._has_ended or self._transport.is_closing() or wants_more == self._transport.is_reading():
+            return
+        if wants_more:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Answers the next request, and parses what has arrived since; others wait for it no longer than a turn."""
+        if self._transport.is_closing():
+            return
+        self._next()
+        if self._unread and len(self._waiting) <= MAX_PIPELINED:
+            self._read()
+            self._close_if_done()
+
+    def _parse(self, data: bytes) -> None:
         self._body_in_data = 0
+        self._has_answered = False
+        arriving, state = self._arriving, self._state
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._take_foreign(data[upgrade.args[0] :])
+            self._read_body_alone(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self._refuse(HTTPStatus.BAD_REQUEST, "Malformed HTTP request")
+            self._refuse_malformed()
         if self._state is _HEADERS:
             self._check_unfinished_line(data)
+            version = self._parser.get_http_version()
+            if version == _NO_VERSION_YET and self._arriving.target and data.endswith(b"\n"):
+                self._refuse_version()  # a line of HTTP/0.9, which ends without a version; no headers follow
+        elif state in (_BODY, _CHUNK) and self._arriving is arriving:
+            self._check_frames(len(data) - self._body_in_data)
 
     def _check_unfinished_line(self, data: bytes) -> None:
         """Refuses headers that are too long. The parser says nothing of a line until it ends; what comes before the
@@ -249,17 +398,34 @@ class HttpProtocol(asyncio.Protocol):
         if arriving.header_bytes + arriving.line_bytes > MAX_HEADER_BYTES:
             self._refuse_headers()
 
-    def _take_foreign(self, data: bytes) -> None:
+    def _check_frames(self, size: int) -> None:
+        """Refuses trailers, and lines between chunks, that are as long as no headers may be, and chunks of a few bytes
+        in great number."""
+        arriving = self._arriving
+        arriving.frame_bytes += size
+        arriving.quiet_bytes = 0 if self._body_in_data else arriving.quiet_bytes + size
+        if max(arriving.quiet_bytes, arriving.header_bytes) > MAX_HEADER_BYTES:
+            self._refuse_headers()
+        elif arriving.frame_bytes > MAX_HEADER_BYTES + arriving.body_bytes:
+            self._refuse(HTTPStatus.BAD_REQUEST, "The chunks of the request's body are too small")
+
+    def _read_body_alone(self, data: bytes) -> None:
         """Reads the body of a request that offers another protocol, after which the parser stops: only HTTP/1.1 is
         spoken."""
         if self._state in _IGNORING:
             return
         arriving = self._arriving
-        part = data[: arriving.foreign_bytes]
-        arriving.foreign_bytes -= len(part)
-        self.on_body(part)
-        if not arriving.foreign_bytes:
-            self._complete(keep_alive=False)
+        arriving.method = self._parser.get_method()
+        if b"transfer-encoding" in arriving.headers:
+            framing = b"Transfer-Encoding: chunked"
+        else:
+            framing = b"Content-Length: " + arriving.headers.get(b"content-length", b"0")
+        self._parser = httptools.HttpRequestParser(_BodyCallbacks(self))
+        self._parser.feed_data(b"POST / HTTP/1.1\r\nConnection: close\r\n%s\r\n\r\n" % framing)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._refuse_malformed()
 
     # Of the parser ---------------------------------------------------------------------------------------------------
 
@@ -277,35 +443,71 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         arriving = self._arriving
-        arriving.headers[name.lower()] = value
         arriving.header_bytes += len(name) + len(value)
+        if self._state is not _HEADERS:  # a trailer, of which nothing here makes use
+            return
+        name = name.lower()
+        if name in arriving.headers and name in (b"host", b"transfer-encoding"):
+            value = _REPEATED
+        arriving.headers[name] = value
 
     def on_headers_complete(self) -> None:
         if self._state in _IGNORING:
             return
         self._state = _BODY
         self._body_in_data = 0
+        headers, version = self._arriving.headers, self._parser.get_http_version()
         if self._arriving.header_bytes > MAX_HEADER_BYTES:
             return self._refuse_headers()
-        headers = self._arriving.headers
+        if version not in _VERSIONS:
+            return self._refuse_version()
+        if headers.get(b"host") != self._host and not self._takes_host(version):
+            return self._refuse(HTTPStatus.BAD_REQUEST, "The request needs one Host header, with a host and a port")
+        if b"transfer-encoding" in headers and not self._takes_coding(version):
+            return
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > self._limits.max_request_bytes:
             return self._refuse_body()
-        if headers.get(b"expect", b"").lower() == b"100-continue" and not (self._current or self._waiting):
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if b"expect" in headers and version != "1.0" and not (self._current or self._waiting):
+            if headers[b"expect"].lower() == b"100-continue":
+                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _takes_host(self, version: str) -> bool:
+        """Returns whether the request has one Host header that is right; one of HTTP/1.0 may have none."""
+        host = self._arriving.headers.get(b"host")
+        if host is None:
+            return version == "1.0"
+        if not _HOST.fullmatch(host):
+            return False
+        self._host = host
+        return True
+
+    def _takes_coding(self, version: str) -> bool:
+        """Returns whether the body comes in chunks and in no other coding; else refuses it (RFC 9112, section 6.1)."""
+        if version == "1.0":
+            self._refuse(HTTPStatus.BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding")
+        elif self._arriving.headers[b"transfer-encoding"].lower() != b"chunked":
+            self._refuse(HTTPStatus.NOT_IMPLEMENTED, "The only Transfer-Encoding is chunked, once")
+        return self._state is _BODY
+
+    def on_chunk_header(self) -> None:
+        if self._state not in _IGNORING:
+            self._state = _CHUNK
+            self._since_chunk = self._loop.time()
 
     def on_body(self, body: bytes) -> None:
         if self._state in _IGNORING:
             return
+        self._state = _BODY
         self._arriving.add_body(body)
         self._body_in_data += len(body)
         if self._arriving.body_bytes > self._limits.max_request_bytes:
             self._refuse_body()
 
     def on_message_complete(self) -> None:
-        if self._parser.should_upgrade():
-            self._arriving.foreign_bytes = int(self._arriving.headers.get(b"content-length", b"0"))
-        else:
+        if self._arriving.header_bytes > MAX_HEADER_BYTES:
+            self._refuse_headers()
+        elif not self._parser.should_upgrade():
             self._complete(self._parser.should_keep_alive())
 
     def _complete(self, keep_alive: bool) -> None:
@@ -314,22 +516,24 @@ class HttpProtocol(asyncio.Protocol):
         self._state = _IDLE
         self._waiting.append(self._arriving.complete(self._parser.get_method(), keep_alive))
         self._arriving = _ArrivingRequest()
-        if len(self._waiting) > MAX_PIPELINED and self._transport.is_reading():
-            self._transport.pause_reading()
-        self._next()
+        if self._has_answered:
+            self._server.take_turns(self, self._loop)
+        else:
+            self._next()
 
     # Requests --------------------------------------------------------------------------------------------------------
 
     def _next(self) -> None:
         """Starts the next request, unless one runs or the client does not take what it asked for."""
-        while self._waiting and not self._current and self._paused_since is None:
+        if self._waiting and not self._current and self._paused_since is None and not self._transport.is_closing():
             item = self._waiting.popleft()
-            if len(self._waiting) <= MAX_PIPELINED and not self._transport.is_reading():
-                self._transport.resume_reading()
             if isinstance(item, Response):
                 self._send(item, None)
             else:
                 self._start(item)
+            self._has_answered = True
+            if not self._current and self._waiting:
+                self._server.take_turns(self, self._loop)
         self._close_if_done()
 
     def _start(self, request: Request) -> None:
@@ -338,7 +542,7 @@ class HttpProtocol(asyncio.Protocol):
         server.busy_poll.asked()
         alone = server.latest is self and not server.running
         server.latest = self
-        if request.method != "POST" or (alone and len(request.body) <= _SHORT_BYTES):  # a GET needs no model
+        if not request.parts and (request.method != "POST" or (alone and len(request.body) <= _SHORT_BYTES)):
             response = server.answer(request, True)
             if response is not None:
                 self._finish(request, response)
@@ -347,12 +551,16 @@ class HttpProtocol(asyncio.Protocol):
                 return
         server.busy_poll.stop()
         server.running += 1
+        request.deadline = time.monotonic() + self._limits.request_timeout
         timer = self._loop.call_later(self._limits.request_timeout, self._time_out, request)
         server.pool.submit(self._work, request, timer)
 
     def _work(self, request: Request, timer: asyncio.TimerHandle) -> None:
         """Answers the request; runs in a thread of the pool."""
-        response = None if request.abandoned else self._server.answer(request, False)
+        response = None
+        if not request.is_over():
+            request.join_parts()
+            response = self._server.answer(request, False)
         try:
             self._loop.call_soon_threadsafe(self._done, request, response, timer)
         except RuntimeError:
@@ -363,13 +571,13 @@ class HttpProtocol(asyncio.Protocol):
         self._server.running -= 1
         if response and not request.abandoned:
             self._finish(request, response)
-            self._next()
+            self.go_on()
 
     def _time_out(self, request: Request) -> None:
         if self._current is request:
             request.abandoned = True
             self._finish(request, self._server.refuse(HTTPStatus.GATEWAY_TIMEOUT, "Timed out waiting for notification"))
-            self._next()
+            self.go_on()
 
     def _finish(self, request: Request, response: Response) -> None:
         self._current = None
@@ -405,6 +613,15 @@ class HttpProtocol(asyncio.Protocol):
             self._waiting.append(self._server.refuse(status, message))
             self._next()
 
+    def _refuse_malformed(self) -> None:
+        if self._state is _HEADERS and self._parser.get_http_version() not in (*_VERSIONS, _NO_VERSION_YET):
+            self._refuse_version()
+        else:
+            self._refuse(HTTPStatus.BAD_REQUEST, "Malformed HTTP request")
+
+    def _refuse_version(self) -> None:
+        self._refuse(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "The server speaks no versions of HTTP but 1.0 and 1.1")
+
     def _refuse_headers(self) -> None:
         self._refuse(
             HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"The request's headers are above {MAX_HEADER_BYTES} bytes"
@@ -418,7 +635,9 @@ class HttpProtocol(asyncio.Protocol):
 
     def _close_if_done(self) -> None:
         """Closes a connection that reads no more, once everything is answered."""
-        if self._state not in _IGNORING or self._current or self._waiting or self._transport.is_closing():
+        if self._current or self._waiting or self._transport.is_closing():
+            return
+        if self._state not in _IGNORING and (not self._has_ended or self._unread):
             return
         if self._state is _REFUSED and self._transport.can_write_eof():
             # A client that is still sending would lose the answer to a reset: let it read first.
@@ -434,12 +653,16 @@ class HttpProtocol(asyncio.Protocol):
         if self._paused_since is not None:
             if now - self._paused_since > limits.idle_timeout:
                 self._transport.abort()
-        elif self._current or self._state in _IGNORING:
+        elif self._current or self._waiting or self._unread or self._state in _IGNORING:
             return
         elif self._state is _IDLE:
             if waited > limits.idle_timeout:
                 self._transport.close()
-        elif waited > (limits.headers_timeout if self._state is _HEADERS else limits.body_timeout):
+        elif (
+            waited > (limits.headers_timeout if self._state is _HEADERS else limits.body_timeout)
+            or self._state is _CHUNK
+            and now - self._since_chunk > limits.headers_timeout
+        ):
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time")
 
     def shutdown(self) -> None:

@@ -3,6 +3,7 @@
 import base64
 import itertools
 import math
+import re
 import struct
 from collections.abc import Iterable, Sequence
 
@@ -15,6 +16,8 @@ from serving.server.json_values import json_string
 from serving.server.tensors import dtype_name
 
 _INDENT = b"    "
+# What a message echoes of a request and is no text: halves of surrogate pairs, and bytes that are no UTF-8, read as such.
+_NO_UTF8 = re.compile("[\ud800-\udfff]")
 # Between these %g writes six or nine digits without an exponent; the float32 next to 0.0001 is a little below it.
 _PLAIN_FROM, _PLAIN_BELOW = float(np.float32(1e-4)), 1e6
 _DECADES = 10.0 ** np.arange(-4, 6)
@@ -54,8 +57,8 @@ def in_object(key: str, value: bytes) -> bytes:
 
 
 def error_body(message: str | None) -> bytes:
-    """Returns the JSON of an error; without a message a body without a byte."""
-    return b"" if message is None else in_object("error", json_string(message))
+    """Returns the JSON of an error, without a message a body without a byte. It is UTF-8, whatever a message echoes."""
+    return b"" if message is None else in_object("error", json_string(_NO_UTF8.sub("\ufffd", message)))
 
 
 def of_rows(texts: Sequence[bytes]) -> bytes:

@@ -102,6 +102,7 @@ class RestApi:
         self._timeout = options.rest_api_timeout_in_ms / 1000
         self._metrics_path = metrics_path(options.monitoring_config_file)
         self._headers = _CORS if options.rest_api_enable_cors_support else b""
+        self._metadata_pages: weakref.WeakKeyDictionary[Any, bytes] = weakref.WeakKeyDictionary()
         self._paces: weakref.WeakKeyDictionary[Any, dict[str, Pace]] = weakref.WeakKeyDictionary()
 
     def server(self) -> uvicorn.Server:
@@ -161,16 +162,23 @@ class RestApi:
             return b""
         if not route:
             raise bad_request(f"Malformed request: {request.method} {request.target}")
-        return self._describe(route) if request.method == "GET" else self._infer(route, request, at_once)
+        if request.method == "GET":
+            return self._describe(route, at_once)
+        return self._infer(route, request, at_once)
 
-    def _describe(self, route: _Route) -> bytes:
+    def _describe(self, route: _Route, at_once: bool) -> bytes:
         number = route.number
         if not route.name:
             raise bad_request("Missing model name in request.")
         if route.method == "status":
             return self._status(route.name, number)
         with self._core.use(route.name, number, route.label) as version:
-            return _metadata(version)
+            page = self._metadata_pages.get(version.servable)
+            if page is None:
+                if at_once:
+                    raise _TakesLong()
+                page = self._metadata_pages[version.servable] = _metadata(version)
+            return page
 
     def _status(self, name: str, number: int | None) -> bytes:
         rows = []

@@ -41,6 +41,7 @@ class Server:
     Attributes:
         rest: HOST, PORT of its REST API.
         grpc: HOST:PORT of its gRPC API, or None.
+        process: Of a server that is ours.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Server:
     ):
         self.rest = rest
         self.grpc = grpc
-        self._process = process
+        self.process = process
         self._log = log
 
     @property
@@ -61,19 +62,19 @@ class Server:
 
     def usage(self) -> Usage | None:
         """None for a server that is not ours."""
-        if not self._process:
+        if not self.process:
             return None
-        with self._process.oneshot():
-            memory = self._process.memory_info()
+        with self.process.oneshot():
+            memory = self.process.memory_info()
             # Pages of files (the libraries) come and go with what else the machine does.
-            return Usage((memory.rss - memory.shared) / 1e6, self._process.num_threads(), self._process.num_fds())
+            return Usage((memory.rss - memory.shared) / 1e6, self.process.num_threads(), self.process.num_fds())
 
     def check(self) -> None:
         """Raises Broken: it has ended, or has written a traceback."""
-        if not self._process or not self._log:
+        if not self.process or not self._log:
             return
         text = self._log.read_text(errors="replace")
-        if not self._process.is_running() or self._process.status() == psutil.STATUS_ZOMBIE:
+        if not self.process.is_running() or self.process.status() == psutil.STATUS_ZOMBIE:
             raise Broken(f"the server ended; its last words: {text[-2000:]}")
         for word in _WORDS_OF_A_FAULT:
             if word in text:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.client
 import socket
+import struct
 import threading
 import time
 import types
@@ -97,7 +98,7 @@ def test_http_1_0_ends_after_the_answer():
 
 def test_headers_that_come_byte_by_byte_run_into_a_timeout():
     with served(headers_timeout=0.3) as connect:
-        connection = connect("POST /x HTTP/1.1\r\nX-Slow: ")
+        connection = connect("POST /x HTTP/1.1\r\nHost: x\r\nX-Slow: ")
         started = time.monotonic()
         with contextlib.suppress(OSError):
             while time.monotonic() - started < 5:
@@ -112,20 +113,20 @@ def test_headers_that_come_byte_by_byte_run_into_a_timeout():
 
 def test_a_body_that_does_not_come_runs_into_a_timeout():
     with served(body_timeout=0.3) as connect:
-        assert status_of(read_all(connect("POST /x HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc"))) == [408]
+        assert status_of(read_all(connect("POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc"))) == [408]
 
 
 def test_a_slow_client_does_not_hold_up_others():
     with served(threads=1) as connect:
         for _ in range(50):
-            connect("POST /x HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc")
+            connect("POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
         assert b"/x a" in connect(post("a")).recv(1 << 16)
 
 
 def test_a_large_body_is_refused_before_it_is_sent():
     with served() as connect:
         started = time.monotonic()
-        raw = read_all(connect("POST /x HTTP/1.1\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n"))
+        raw = read_all(connect("POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n"))
         assert time.monotonic() - started < 5
     assert status_of(raw) == [413] and b"1000 bytes (--max_request_bytes)" in raw
 
@@ -133,13 +134,13 @@ def test_a_large_body_is_refused_before_it_is_sent():
 def test_a_large_body_without_a_length_is_refused():
     with served() as connect:
         chunk = f"{600:x}\r\n{'a' * 600}\r\n"
-        raw = read_all(connect("POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + 2 * chunk))
+        raw = read_all(connect("POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + 2 * chunk))
     assert status_of(raw) == [413]
 
 
 def test_a_client_that_sends_on_still_reads_the_refusal():
     with served() as connect:
-        connection = connect("POST /x HTTP/1.1\r\nContent-Length: 5000000\r\n\r\n")
+        connection = connect("POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n")
         connection.sendall(b"a" * 5_000_000)
         assert status_of(read_all(connection)) == [413]
 
@@ -157,7 +158,7 @@ def test_large_headers_are_refused(headers):
 
 def test_headers_without_an_end_are_refused():
     with served() as connect:
-        connection = connect("POST /x HTTP/1.1\r\nX: " + "a" * (2 * MAX_HEADER_BYTES))
+        connection = connect("POST /x HTTP/1.1\r\nHost: x\r\nX: " + "a" * (2 * MAX_HEADER_BYTES))
         assert status_of(read_all(connection)) == [431]
 
 
@@ -165,7 +166,7 @@ class Transport:
     """A connection that keeps what is written."""
 
     def __init__(self):
-        self.written, self.closed = b"", False
+        self.written, self.closed, self.reading = b"", False, True
 
     def write(self, data):
         self.written += data
@@ -177,7 +178,13 @@ class Transport:
         return self.closed
 
     def is_reading(self):
-        return True
+        return self.reading
+
+    def pause_reading(self):
+        self.reading = False
+
+    def resume_reading(self):
+        self.reading = True
 
     def can_write_eof(self):
         return False
@@ -221,13 +228,13 @@ def test_a_long_body_is_no_header_of_the_request_behind_it(end, cut):
     ],
 )
 def test_headers_are_counted_however_they_arrive(pieces):
-    assert answers_to("POST /x HTTP/1.1\r\n", *pieces) == [431]
-    assert answers_to(post("a") + "POST /x HTTP/1.1\r\n" + pieces[0], *pieces[1:]) == [200, 431]
+    assert answers_to("POST /x HTTP/1.1\r\nHost: x\r\n", *pieces) == [431]
+    assert answers_to(post("a") + "POST /x HTTP/1.1\r\nHost: x\r\n" + pieces[0], *pieces[1:]) == [200, 431]
 
 
 def test_expect_is_answered_with_continue():
     with served() as connect:
-        connection = connect("POST /x HTTP/1.1\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n")
+        connection = connect("POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n")
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(b"a")
         assert b"/x a" in connection.recv(1 << 16)
@@ -284,6 +291,7 @@ def test_requests_of_clients_that_are_gone_are_not_run():
         end = time.monotonic() + 5
         while connect.server.running < 2 and time.monotonic() < end:
             time.sleep(0.01)
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, no farewell
         gone.close()
         while len(connect.server.connections) > 1 and time.monotonic() < end:
             time.sleep(0.01)
@@ -380,3 +388,173 @@ def test_a_long_body_is_not_read_on_the_loops_thread():
             connection.sendall(post("a" * length).encode())
             assert status_of(connection.recv(1 << 16)) == [200]
     assert [name.startswith("rest") for name in threads] == [True, False, True]
+
+
+CLOSE = "Connection: close\r\n"
+GOOD = f"Host: x\r\n{CLOSE}"
+CHUNKS = "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_line", "rest", "status"),
+    [
+        ("POST /x HTTP/1.1", "\r\n", 400),
+        ("POST /x HTTP/1.1", "Host: x\r\nHost: x\r\n\r\n", 400),
+        ("POST /x HTTP/1.1", "Host: x\r\nHost: x\r\nHost: x\r\n\r\n", 400),
+        *[("POST /x HTTP/1.1", f"Host: {host}\r\n\r\n", 400) for host in ("a b", "a/b", "u@a", "a:b", "[::1", "a, b")],
+        *[
+            ("POST /x HTTP/1.1", f"Host: {host}\r\nConnection: close\r\n\r\n", 200)
+            for host in ("", "[::1]:80", "a_b.c:", "%41")
+        ],
+        ("POST /x HTTP/1.0", "\r\n", 200),
+        ("POST /x HTTP/1.0", "Host: a b\r\n\r\n", 400),
+        ("POST /x HTTP/1.0", "Host: x\r\nHost: x\r\n\r\n", 400),
+        ("POST /x HTTP/2.0", f"{GOOD}\r\n", 505),
+        ("POST /x HTTP/0.9", f"{GOOD}\r\n", 505),
+        ("POST /x HTTP/9.9", f"{GOOD}\r\n", 505),
+        ("PRI * HTTP/2.0", "\r\nSM\r\n\r\n", 505),
+        ("GET /x", "", 505),
+        ("POST /x HTTP/1.1", "Host: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+        ("POST /x HTTP/1.1", "Host: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        ("POST /x HTTP/1.1", "Host: x\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 501),
+        ("POST /x HTTP/1.0", f"{GOOD}{CHUNKS}\r\n", 400),
+        ("POST /x HTTP/1.1", f"{GOOD}Transfer-Encoding: Chunked\r\n\r\n0\r\n\r\n", 200),
+    ],
+)
+def test_what_rfc_9112_asks_of_a_request(request_line, rest, status):
+    with served() as connect:
+        raw = read_all(connect(f"{request_line}\r\n{rest}"))
+    assert status_of(raw) == [status]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_continue_is_for_http_1_1_alone(version):
+    with served() as connect:
+        raw = read_all(connect(f"POST /x HTTP/{version}\r\n{GOOD}Expect: 100-continue\r\nContent-Length: 1\r\n\r\na"))
+    assert status_of(raw) == ([200] if version == "1.0" else [100, 200])
+
+
+@pytest.mark.parametrize("framing", [CHUNKS + "\r\n", "Content-Length: 2\r\n\r\nab"])
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_an_upgrade_is_not_taken_and_its_body_is_read(framing, pieces):
+    text = f"PUT /x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n{framing}"
+    with served(lambda request, at_once: Response(200, request.method.encode() + request.body)) as connect:
+        connection = connect()
+        size = -(-len(text) // pieces)
+        for start in range(0, len(text), size):
+            connection.sendall(text[start : start + size].encode())
+            time.sleep(0.02)
+        assert read_all(connection).endswith(b"\r\n\r\nPUTab")
+
+
+def test_trailers_are_no_headers():
+    def headers(request, at_once):
+        return Response(200, b" ".join(sorted(request.headers)) + b" " + request.body)
+
+    with served(headers) as connect:
+        raw = read_all(connect(f"POST /x HTTP/1.1\r\n{GOOD}{CHUNKS}Content-Encoding: gzip\r\nHost: a b\r\n\r\n"))
+    assert raw.endswith(b"\r\n\r\nconnection host transfer-encoding ab")
+
+
+@pytest.mark.parametrize("text", ["0\r\n" + LINE * 70, "0\r\nX: " + "a" * 90_000, "1;" + "a" * 90_000])
+def test_trailers_and_lines_of_chunks_are_limited_as_headers(text):
+    with served() as connect:
+        raw = read_all(connect(f"POST /x HTTP/1.1\r\n{GOOD}Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n{text}"))
+    assert status_of(raw) == [431]
+
+
+def test_chunks_of_a_byte_are_refused_in_great_number():
+    head = f"POST /x HTTP/1.1\r\n{GOOD}Transfer-Encoding: chunked\r\n\r\n"
+    with served(max_request_bytes=1 << 20) as connect:
+        assert status_of(read_all(connect(head + "1\r\na\r\n" * 100_000))) == [400]
+        few = read_all(connect(head + "1\r\na\r\n" * 10_000 + "0\r\n\r\n"))
+        large = read_all(connect(head + f"3e8\r\n{'a' * 1000}\r\n" * 1000 + "0\r\n\r\n"))
+    assert few.endswith(b"/x " + b"a" * 10_000) and large.endswith(b"/x " + b"a" * 1_000_000)
+
+
+@pytest.mark.parametrize("text", ["1\r\na\r\n0\r\nX: ", "1\r\na\r\n5\r\n"])
+def test_trailers_have_the_time_of_headers(text):
+    with served(headers_timeout=0.3, body_timeout=30.0) as connect:
+        started = time.monotonic()
+        raw = read_all(connect(f"POST /x HTTP/1.1\r\n{GOOD}Transfer-Encoding: chunked\r\n\r\n{text}"))
+    assert status_of(raw) == [408] and time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("count", [1, 3, 60])
+def test_a_client_that_sends_no_more_gets_all_answers(count):
+    def in_turn(request, at_once):
+        return None if at_once and request.body == b"1" else Response(200, request.body)
+
+    with served(in_turn) as connect:
+        connection = connect("".join(post(str(number % 2)) for number in range(count)))
+        connection.shutdown(socket.SHUT_WR)
+        assert status_of(read_all(connection)) == [200] * count
+
+
+@pytest.mark.parametrize("text", ["", "POST /x HTTP/1.1\r\nHo", post("abc")[:-1]])
+def test_a_client_that_ends_within_a_request_gets_no_answer_to_it(text):
+    with served() as connect:
+        connection = connect(post("a") + text)
+        connection.shutdown(socket.SHUT_WR)
+        assert status_of(read_all(connection)) == [200]
+
+
+def slow_get(seconds, seen):
+    def answer(request, at_once):
+        seen.append(request.target)
+        if request.target == "/slow":
+            time.sleep(seconds)
+        return Response(200, b"a" * 1000)
+
+    return answer
+
+
+def get(path):
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def test_pipelined_requests_of_one_client_take_turns_with_others():
+    seen = []
+    with served(slow_get(0.004, seen)) as connect:
+        many = connect(get("/slow") * 300)
+        times = []
+        for _ in range(10):
+            began = time.monotonic()
+            connection = connect(get("/quick"))
+            assert status_of(connection.recv(1 << 16)) == [200]
+            times.append(time.monotonic() - began)
+        assert "/slow" in seen[-20:] and seen.count("/slow") < 300
+        many.shutdown(socket.SHUT_WR)
+        assert status_of(read_all(many)) == [200] * 300
+    assert sorted(times)[5] < 0.1
+
+
+def test_answers_stop_when_the_client_is_gone():
+    seen = []
+    with served(slow_get(0.002, seen)) as connect:
+        gone = connect(get("/slow") * 1000)
+        while not seen:
+            time.sleep(0.001)
+        gone.close()
+        end = time.monotonic() + 5
+        while connect.server.connections and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not connect.server.connections
+        stopped = len(seen)
+        time.sleep(0.1)
+    assert len(seen) == stopped < 900
+
+
+def test_answers_wait_where_the_client_does_not_read():
+    seen = []
+
+    def large(request, at_once):
+        seen.append(request.target)
+        return Response(200, b"a" * (1 << 20))
+
+    with served(large) as connect:
+        connection = connect(get("/x") * 200)
+        time.sleep(0.3)
+        assert len(seen) < 50
+        connection.shutdown(socket.SHUT_WR)
+        assert status_of(read_all(connection)) == [200] * 200

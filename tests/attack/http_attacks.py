@@ -1,0 +1,227 @@
+"""What a client may do with HTTP/1.1 itself: pipelines, trailers, lines that RFC 9112 forbids."""
+
+import contextlib
+import socket
+import time
+
+from tests.attack.target import Bystander, Measure, Target
+from tests.fuzz.connection import Connection
+from tests.fuzz.rest_requests import MODEL
+
+_METADATA = f"GET {MODEL}/metadata HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+_BODY = b'{"instances": [1.0]}'
+_POST = f"POST {MODEL}:predict HTTP/1.1\r\nHost: a\r\nConnection: close\r\n".encode()
+_CHUNKED = _POST + b"Transfer-Encoding: chunked\r\n\r\n"
+_CHUNK = b"%x\r\n%s\r\n" % (len(_BODY), _BODY)
+PIPELINED_BYTES = 235_000
+TAKEN_BYTES = 8 << 20  # of what does not end; nearly all lies in the buffers of both kernels
+
+
+def pipelined_client_gone(target: Target) -> list[Measure]:
+    """235 KB of pipelined metadata requests, the client gone after 50 ms."""
+    with Bystander(target) as other:
+        for _ in range(target.take(20, 3)):
+            with target.connect() as connection:
+                connection.send(_METADATA * (PIPELINED_BYTES // len(_METADATA)))
+                time.sleep(0.05)
+        time.sleep(0.5)
+    return [other.measure(250)]
+
+
+def pipelined_without_reading(target: Target) -> list[Measure]:
+    """The same from clients that stay and read nothing."""
+    with Bystander(target) as other, contextlib.ExitStack() as stack:
+        for _ in range(target.take(20, 5)):
+            connection = stack.enter_context(target.connect())
+            with contextlib.suppress(OSError):
+                connection.send(_METADATA * (PIPELINED_BYTES // len(_METADATA)))
+        time.sleep(target.take(10, 1))
+    return [other.measure(250)]
+
+
+def endless_trailer(target: Target) -> list[Measure]:
+    """A chunked body that is whole, and a trailer whose value does not end."""
+    return _endless(target, _CHUNKED + _CHUNK + b"0\r\nX-Endless: ")
+
+
+def endless_header(target: Target) -> list[Measure]:
+    """A header whose value does not end."""
+    return _endless(target, b"POST / HTTP/1.1\r\nHost: a\r\nX-Endless: ")
+
+
+def endless_chunk_extension(target: Target) -> list[Measure]:
+    """A chunk's line that does not end."""
+    return _endless(target, _CHUNKED + b"5;name=")
+
+
+def folded_header(target: Target) -> list[Measure]:
+    """A header whose value goes on in line after line."""
+    return _endless(target, b"POST / HTTP/1.1\r\nHost: a\r\nX-Folded: ", (b"a" * 98 + b"\r\n ") * 640)
+
+
+def _endless(target: Target, start: bytes, more: bytes = b"a" * 65536) -> list[Measure]:
+    sent = 0
+    end = time.monotonic() + target.take(15, 3)
+    with Bystander(target) as other, target.connect() as connection, contextlib.suppress(OSError):
+        connection.send(start)
+        while time.monotonic() < end and not connection.closed():
+            connection.send(more)
+            sent += len(more)
+        sent = _refused_after(connection, sent)
+    return [Measure("bytes taken of it", sent, TAKEN_BYTES), other.measure(250)]
+
+
+def _refused_after(connection: Connection, sent: int) -> int:
+    """Returns the bytes that were sent, without end where there was no answer."""
+    if not connection.closed():
+        return 1 << 62
+    return sent
+
+
+def tiny_chunks(target: Target) -> list[Measure]:
+    """A body that comes in chunks of one byte."""
+    sent = 0
+    end = time.monotonic() + target.take(15, 3)
+    with Bystander(target) as other, target.connect() as connection, contextlib.suppress(OSError):
+        connection.send(_CHUNKED)
+        while time.monotonic() < end and not connection.closed():
+            connection.send(b"1\r\na\r\n" * 10_000)
+            sent += 60_000
+        sent = _refused_after(connection, sent)
+    return [Measure("bytes taken of it", sent, TAKEN_BYTES), other.measure(250)]
+
+
+def trailer_is_no_header(target: Target) -> list[Measure]:
+    """A trailer that names an encoding or a host changes nothing."""
+    trailers = (b"Content-Encoding: gzip", b"Host: b", b"Connection: close", b"Expect: 100-continue")
+    answers = [statuses(target, _CHUNKED + _CHUNK + b"0\r\n" + line + b"\r\n\r\n") for line in trailers]
+    return [Measure("answers other than 200", sum(answer != [200] for answer in answers), 0)]
+
+
+def large_trailers(target: Target) -> list[Measure]:
+    """70 KB of trailers are refused as 70 KB of headers are."""
+    answer = statuses(target, _CHUNKED + _CHUNK + b"0\r\n" + (b"X: " + b"a" * 1000 + b"\r\n") * 70 + b"\r\n")
+    return [Measure("answers other than 431", answer != [431], 0)]
+
+
+def slow_trailers(target: Target) -> list[Measure]:
+    """Trailers that come a byte a second are given the time of headers, 10 s, not that of a body, 60 s."""
+    if not target.long:
+        return []
+    began = time.monotonic()
+    with target.connect() as connection:
+        connection.send(_CHUNKED + _CHUNK + b"0\r\nX: ")
+        while time.monotonic() - began < 70 and not connection.closed():
+            connection.send(b"a")
+            time.sleep(1)
+    return [Measure("until they were refused", time.monotonic() - began, 15, "s")]
+
+
+def request_lines(target: Target) -> list[Measure]:
+    """What RFC 9112 says of versions, Host, framing and 100 Continue."""
+    line, length = f"POST {MODEL}:predict HTTP/1.1\r\n", f"Connection: close\r\nContent-Length: {len(_BODY)}\r\n"
+    body = "\r\n" + _BODY.decode()
+    chunked = f"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n{_CHUNK.decode()}0\r\n\r\n"
+    upgrade = "Host: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+    old = line.replace("1.1", "1.0")
+    wanted: list[tuple[str, list[int]]] = [
+        (line + length + body, [400]),
+        (line + "Host: a\r\nHost: a\r\n" + length + body, [400]),
+        (line + "Host: a b\r\n" + length + body, [400]),
+        (line + "Host: a/b\r\n" + length + body, [400]),
+        (line + "Host: u@a\r\n" + length + body, [400]),
+        (line + "Host: a:b\r\n" + length + body, [400]),
+        (line + "Host: \r\n" + length + body, [200]),
+        (line + "Host: [::1]:8501\r\n" + length + body, [200]),
+        (line + "Host: a_b.c-d:8501\r\n" + length + body, [200]),
+        (old + length + body, [200]),
+        (old + "Expect: 100-continue\r\n" + length + body, [200]),
+        (line + "Host: a\r\nExpect: 100-continue\r\n" + length + body, [100, 200]),
+        (line.replace("1.1", "2.0") + "Host: a\r\n" + length + body, [505]),
+        (line.replace("1.1", "0.9") + "Host: a\r\n" + length + body, [505]),
+        (f"GET {MODEL}\r\n", [505]),
+        (line + "Host: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n" + _CHUNK.decode() + "0\r\n\r\n", [501]),
+        (line + "Host: a\r\nTransfer-Encoding: gzip\r\n" + body, [501]),
+        (old + "Host: a\r\n" + chunked, [400]),
+        (line + "Host: a\r\n" + length + chunked, [400]),
+        (line + "Host: a\r\n" + chunked, [200]),
+        (line + upgrade + length + body, [200]),
+        (line + upgrade + chunked, [200]),
+    ]
+    wrong = []
+    for text, expected in wanted:
+        found = statuses(target, text.encode())
+        if found != expected:
+            wrong.append(f"{text.encode()!r}: {found} in place of {expected}")
+    return [Measure("answered otherwise " + "; ".join(wrong), len(wrong), 0)]
+
+
+def half_closed(target: Target) -> list[Measure]:
+    """Clients that close their sending side after their requests get all answers."""
+    one = b"POST %s:predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (MODEL.encode(), len(_BODY), _BODY)
+    missing = 0
+    for count in (1, 2, 50):
+        missing += count - statuses(target, one * count, half_close=True).count(200)
+    return [Measure("missing answers of 53", missing, 0)]
+
+
+def error_bodies(target: Target) -> list[Measure]:
+    """Errors that echo what is no UTF-8 are UTF-8."""
+    requests = [
+        b"GET /v1/\xff\xfe HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        _post(b'{"instances": ["\xff\xfe"]}'),
+        _post(b'{"instances": ["\\ud800"]}'),
+        _post(b'{"signature_name": "\xff", "instances": [1]}'),
+        _post(b'{"signature_name": "\\udcff", "instances": [1]}'),
+        _post(b'{"instances": [{"\xff": 1}]}'),
+        _post(b'{"examples": [{"\xff": [[]]}]}', b"regress"),
+    ]
+    wrong = []
+    for data in requests:
+        raw = exchange(target, data)
+        try:
+            status, text = int(raw[9:12]), raw.decode()
+        except ValueError:
+            status, text = 0, ""
+        if not text or not 400 <= status < 500:
+            wrong.append(f"{data!r}: {raw!r}")
+    return [Measure("not so " + "; ".join(wrong), len(wrong), 0)]
+
+
+def _post(body: bytes, method: bytes = b"predict") -> bytes:
+    return _POST.replace(b":predict", b":" + method) + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def exchange(target: Target, data: bytes, half_close: bool = False, seconds: float = 2.0) -> bytes:
+    """Sends, and returns all that comes back until the server closes or says nothing more for so long."""
+    with socket.create_connection(target.rest, seconds) as connection:
+        parts = []
+        with contextlib.suppress(OSError):
+            connection.sendall(data)
+            if half_close:
+                connection.shutdown(socket.SHUT_WR)
+            while part := connection.recv(1 << 16):
+                parts.append(part)
+    return b"".join(parts)
+
+
+def statuses(target: Target, data: bytes, half_close: bool = False) -> list[int]:
+    """Returns the status codes of what comes back."""
+    return [int(part[:3]) for part in exchange(target, data, half_close).split(b"HTTP/1.1 ")[1:]]
+
+
+ATTACKS = (
+    pipelined_client_gone,
+    pipelined_without_reading,
+    endless_trailer,
+    endless_header,
+    endless_chunk_extension,
+    folded_header,
+    tiny_chunks,
+    trailer_is_no_header,
+    large_trailers,
+    slow_trailers,
+    request_lines,
+    half_closed,
+    error_bodies,
+)
