@@ -16,7 +16,7 @@ from serving.server.json_values import json_string
 from serving.server.tensors import dtype_name
 
 _INDENT = b"    "
-# What a message echoes of a request and is no text: halves of surrogate pairs, and bytes that are no UTF-8, read as such.
+# A message may echo what is no text: halves of surrogate pairs, and bytes that are no UTF-8, which are read as such.
 _NO_UTF8 = re.compile("[\ud800-\udfff]")
 # Between these %g writes six or nine digits without an exponent; the float32 next to 0.0001 is a little below it.
 _PLAIN_FROM, _PLAIN_BELOW = float(np.float32(1e-4)), 1e6

@@ -25,7 +25,7 @@ def pipelined_client_gone(target: Target) -> list[Measure]:
                 connection.send(_METADATA * (PIPELINED_BYTES // len(_METADATA)))
                 time.sleep(0.05)
         time.sleep(0.5)
-    return [other.measure(250)]
+    return other.measures()
 
 
 def pipelined_without_reading(target: Target) -> list[Measure]:
@@ -36,7 +36,7 @@ def pipelined_without_reading(target: Target) -> list[Measure]:
             with contextlib.suppress(OSError):
                 connection.send(_METADATA * (PIPELINED_BYTES // len(_METADATA)))
         time.sleep(target.take(10, 1))
-    return [other.measure(250)]
+    return other.measures()
 
 
 def endless_trailer(target: Target) -> list[Measure]:
@@ -68,7 +68,7 @@ def _endless(target: Target, start: bytes, more: bytes = b"a" * 65536) -> list[M
             connection.send(more)
             sent += len(more)
         sent = _refused_after(connection, sent)
-    return [Measure("bytes taken of it", sent, TAKEN_BYTES), other.measure(250)]
+    return [Measure("bytes taken of it", sent, TAKEN_BYTES), *other.measures()]
 
 
 def _refused_after(connection: Connection, sent: int) -> int:
@@ -88,7 +88,7 @@ def tiny_chunks(target: Target) -> list[Measure]:
             connection.send(b"1\r\na\r\n" * 10_000)
             sent += 60_000
         sent = _refused_after(connection, sent)
-    return [Measure("bytes taken of it", sent, TAKEN_BYTES), other.measure(250)]
+    return [Measure("bytes taken of it", sent, TAKEN_BYTES), *other.measures()]
 
 
 def trailer_is_no_header(target: Target) -> list[Measure]:
