@@ -205,9 +205,7 @@ class ServerCore:
         for model in config.model_config_list.config:
             for label, number in model.version_labels.items():
                 moved = old.get(model.name, {}).get(label, number) != number
-                allowed = self._options.force_allow_any_version_labels_for_unavailable_models or (
-                    self._options.allow_version_labels_for_unavailable_models and not moved
-                )
+                allowed = self._options.allow_version_labels_for_unavailable_models and not moved
                 if not allowed and not self._is_available(model.name, number):
                     raise ServingError(
                         "FAILED_PRECONDITION",

@@ -7,6 +7,7 @@ import os
 import pathlib
 import typing
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any, NoReturn
 
 from common.errors import InputError
@@ -15,6 +16,7 @@ from common.processes import cores
 log = logging.getLogger(__name__)
 Path = pathlib.Path
 
+_VERSION = "version"
 _AS_TENSORFLOW_SERVING = "TF Serving's own: nothing to do in a Python server"
 
 
@@ -62,7 +64,6 @@ class ServerOptions:
     model_config_file: Path | None = _flag(None, "Text proto ModelServerConfig: models, policies, labels.")
     model_config_file_poll_wait_seconds: float = _flag(0.0, "Between looks at --model_config_file; 0 = once.")
     allow_version_labels_for_unavailable_models: bool = _flag(False, "New labels may point at versions not loaded yet.")
-    force_allow_any_version_labels_for_unavailable_models: bool = _flag(False, "Any label may.")
     allow_reload_from_network: bool = _flag(
         False, "HandleReloadConfigRequest also where --host is not loopback. Not a flag of TF Serving."
     )
@@ -153,11 +154,13 @@ class _FlagParser(argparse.ArgumentParser):
 
 
 def _boolean(text: str) -> bool:
-    if text.lower() in ("true", "1"):
-        return True
-    if text.lower() in ("false", "0"):
-        return False
-    raise argparse.ArgumentTypeError(f"{text}: true or false")
+    if text not in ("true", "false"):  # tensorflow_model_server takes no other words
+        raise argparse.ArgumentTypeError(f"{text}: true or false")
+    return text == "true"
+
+
+def _boolean_argument() -> dict[str, Any]:
+    return {"type": _boolean, "nargs": "?", "const": True, "metavar": "BOOL"}
 
 
 def _path(text: str) -> Path | None:
@@ -178,18 +181,30 @@ def _parser() -> argparse.ArgumentParser:
         text = (field.metadata["help"] + shown).replace("%", "%%")
         extra: dict[str, Any] = {"type": _path if kind is Path else kind, "metavar": kind.__name__.upper()}
         if kind is bool:
-            extra = {"type": _boolean, "nargs": "?", "const": True, "metavar": "BOOL"}
+            extra = _boolean_argument()
         parser.add_argument(f"--{field.name}", default=field.default, help=text, **extra)
+    parser.add_argument(f"--{_VERSION}", default=False, help="Print versions and end.", **_boolean_argument())
     return parser
 
 
 def parse_flags(flags: Sequence[str]) -> ServerOptions:
     """Parses `--flag=value` and `--flag value`; a boolean also as `--flag`. An empty path is no path.
 
+    What is no flag is named in the log and ignored, as TF Serving does (main.cc).
+
     Raises:
-        InputError: an unknown flag, a value of the wrong type, or one that cannot mean anything here.
+        InputError: a value of the wrong type, or one that cannot mean anything here.
+        SystemExit: the versions or the help were asked for, and are printed.
     """
-    return ServerOptions(**vars(_parser().parse_args(list(flags))))
+    known, unknown = _parser().parse_known_args(list(flags))
+    values = vars(known)
+    if values.pop(_VERSION):
+        print(f"TensorFlow ModelServer: ctrpipe {metadata.version('ctrpipe')}, a local stand-in")
+        print(f"TensorFlow Library: {metadata.version('tensorflow')}")
+        raise SystemExit(0)
+    for argument in unknown:
+        log.warning("unknown argument: %s is ignored; ctrpipe serve --help lists the flags", argument)
+    return ServerOptions(**values)
 
 
 def set_environment(options: ServerOptions) -> None:

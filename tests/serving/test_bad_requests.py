@@ -164,7 +164,3 @@ def test_a_typo_in_a_file_is_one_line_that_names_it(models, flag, text, said):
     ports = f"--port={free_port()}", f"--rest_api_port={free_port()}"
     line = one_line(f"--model_base_path={models / NAME}", *ports, "--enable_batching", f"--{flag}={file}")
     assert str(file) in line and said in line
-
-
-def test_a_typo_in_a_flag_is_one_line(models):
-    assert "--rest_api_prot=8501" in one_line(f"--model_base_path={models / NAME}", "--rest_api_prot=8501")

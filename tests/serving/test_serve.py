@@ -112,10 +112,9 @@ def test_requests_under_way_are_answered_after_sigterm(tmp_path, free_port, unus
 
 
 def test_a_base_path_that_is_not_there_is_waited_for_until_a_signal(tmp_path):
-    with start(
-        "serve", f"--model_base_path={tmp_path}/absent", "--port=0", f"--grpc_socket_path={tmp_path}/s"
-    ) as process:
-        time.sleep(8)
+    flags = [f"--model_base_path={tmp_path}/absent", "--port=0", f"--grpc_socket_path={tmp_path}/s"]
+    with start("serve", *flags, stderr=subprocess.PIPE) as process:
+        assert "absent (No such file or directory)" in process.stderr.readline()
         assert process.poll() is None
         process.terminate()
         assert process.wait(timeout=30) == 0
@@ -189,10 +188,11 @@ def test_flags_are_read_with_and_without_an_equals_sign():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--prot=1"], "unrecognized arguments: --prot=1"),
         (["--port=many"], "invalid int value: 'many'"),
         (["--port=70000"], "a port is a number from 0 to 65535"),
         (["--enable_batching=maybe"], "maybe: true or false"),
+        (["--enable_batching=1"], "1: true or false"),
+        (["--enable_batching=True"], "True: true or false"),
         (["--use_alts_credentials"], "use --ssl_config_file"),
         (["--batching_parameters_file=x"], "add that flag"),
         (["--tensorflow_session_parallelism=1", "--tensorflow_intra_op_parallelism=1"], "give the first or the others"),
@@ -202,6 +202,23 @@ def test_wrong_flags_are_one_line(flags, message):
     with pytest.raises(InputError) as error:
         parse_flags(flags)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_unknown_flags_are_named_and_ignored(caplog):
+    """main.cc, "unknown argument: "."""
+    options = parse_flags(["--prot=1", "word", "--port=2", "--force_allow_any_version_labels_for_unavailable_models"])
+    assert options.port == 2
+    for argument in ("--prot=1", "word", "--force_allow_any_version_labels_for_unavailable_models"):
+        assert f"unknown argument: {argument} is ignored" in caplog.text
+
+
+@pytest.mark.parametrize("flag", ["--version", "--version=true"])
+def test_the_versions_are_printed(flag, capsys):
+    with pytest.raises(SystemExit) as end:
+        parse_flags([flag, "--port=2"])
+    assert end.value.code == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("TensorFlow ModelServer: ") and second == f"TensorFlow Library: {tf.__version__}"
 
 
 def test_flags_without_an_effect_here_say_so(caplog):
