@@ -50,7 +50,7 @@ class _TakesLong(Exception):
 
 
 class _Route(NamedTuple):
-    """What a path names; `method` is as it was typed, or `status` or `metadata`."""
+    """What a path names; `method` is `status` or `metadata` where it is none of inference."""
 
     name: str | None
     version: str | None
@@ -72,14 +72,14 @@ class _Route(NamedTuple):
 def _route(method: str, target: str) -> _Route | None:
     """Returns what a path names, None for a malformed request (R1-R7, R13)."""
     match = _POST.fullmatch(target) if method == "POST" else _GET.fullmatch(target) if method == "GET" else None
-    if not match:
+    if not match or method == "POST" and not match["method"].islower():
         return None
     name, label = match["name"], match["label"]
     return _Route(
         name and urllib.parse.unquote(name),
         match["version"],
         label and urllib.parse.unquote(label),
-        match["method"] if method == "POST" else "metadata" if match["metadata"] else "status",
+        match["method"] if method == "POST" else "metadata" if match["metadata"] == "/metadata" else "status",
     )
 
 
@@ -130,7 +130,7 @@ class RestApi:
     def _answer(self, request: Request, at_once: bool) -> Response:
         target = request.target
         if target.partition("?")[0] == self._metrics_path:
-            return Response(200, self._metrics.page(), CONTENT_TYPE.encode())
+            return self._metrics_page(target)
         if not target[:4].lower() == "/v1/":
             return Response(404, _NOT_FOUND, HTML)
         started = time.perf_counter()
@@ -157,7 +157,8 @@ class RestApi:
     def _api(self, route: _Route | None, request: Request, at_once: bool) -> bytes:
         """Returns the body of the answer to a request below /v1/."""
         if request.method == "OPTIONS":
-            if not request.headers.get(b"origin", b"").startswith((b"http://", b"https://")):
+            origin = request.headers.get(b"origin", b"")
+            if b"http://" not in origin and b"https://" not in origin:
                 raise ServingError("FAILED_PRECONDITION", None)
             return b""
         if not route:
@@ -165,6 +166,12 @@ class RestApi:
         if request.method == "GET":
             return self._describe(route, at_once)
         return self._infer(route, request, at_once)
+
+    def _metrics_page(self, target: str) -> Response:
+        if target != self._metrics_path:
+            message = f"Unexpected path: {target}. Should be {self._metrics_path}"
+            return Response(400, message.encode(), CONTENT_TYPE.encode())
+        return Response(200, self._metrics.page(), CONTENT_TYPE.encode())
 
     def _describe(self, route: _Route, at_once: bool) -> bytes:
         number = route.number
@@ -189,7 +196,7 @@ class RestApi:
 
     def _infer(self, route: _Route, request: Request, at_once: bool) -> bytes:
         number = route.number
-        method = route.method.lower()
+        method = route.method
         if at_once and (method != "predict" or b"content-encoding" in request.headers):
             raise _TakesLong()
         body = _plain(request, self._options.max_request_bytes)
@@ -256,15 +263,16 @@ def _metadata(version: ServedVersion) -> bytes:
         value = json_format.MessageToDict(
             definition, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
         )
-        for info in (*value["inputs"].values(), *value["outputs"].values()):
-            info.setdefault("tensor_shape", {"dim": [], "unknown_rank": False})
         signatures[name] = value
     spec = {"name": version.name, "signature_name": "", "version": str(version.number)}
-    return _json({"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}})
+    signature_def = _json({"signature_def": signatures})
+    return b'{\n"model_spec":%b,\n"metadata": {"signature_def": %b}\n}\n' % (_json(spec), signature_def)
 
 
 def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=4, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+    """Returns JSON as protobuf prints messages."""
+    text = json.dumps(value, indent=1, ensure_ascii=False).replace("<", r"\u003c").replace(">", r"\u003e")
+    return (text + "\n").encode("utf-8", "surrogateescape")
 
 
 def _plain(request: Request, limit: int) -> bytes:

@@ -167,3 +167,8 @@ def test_J13_of_an_input_that_a_row_has_twice_both_values_count(predict):
 def test_J13_of_a_feature_that_is_there_twice_the_last_is_taken(predict):
     body = '{"signature_name": "regress", "examples": [{"x": 1.5, "x": 2.5}]}'
     assert predict(body, ":regress") == (200, {"results": [2.5]})
+
+
+def test_an_error_about_bytes_that_are_no_utf8_is_utf8(error):
+    message = 'JSON Value: "\ufffd" Type: String is not of expected type: float'
+    assert error(b'{"inputs": "\xff"}') == (400, message)

@@ -1,5 +1,7 @@
 """Metadata over REST (M1-M3)."""
 
+import httpx
+
 from tests.contract.conftest import MODEL
 
 
@@ -30,3 +32,12 @@ def test_M2_unknown_models_and_labels(call):
 def test_M3_only_versions_that_are_available(call):
     expected = (404, {"error": "Servable not found for request: Specific(m, 7)"})
     assert call("GET", f"{MODEL}/versions/7/metadata") == expected
+
+
+def test_M1_lines_and_spaces(base_url):
+    text = httpx.get(f"{base_url}{MODEL}/metadata", trust_env=False).text
+    assert text.startswith(
+        '{\n"model_spec":{\n "name": "m",\n "signature_name": "",\n "version": "123"\n}\n,\n'
+        '"metadata": {"signature_def": {\n "signature_def": {\n  "'
+    )
+    assert text.endswith(" }\n}\n}\n}\n")

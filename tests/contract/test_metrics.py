@@ -52,6 +52,11 @@ def test_X1_the_page_is_plain_text_and_off_by_default(base_url, model_folder):
             assert call("GET", METRICS_PATH)[0] == 404
 
 
+def test_X1_the_page_takes_no_query(call):
+    expected = f"Unexpected path: {METRICS_PATH}?a=1. Should be {METRICS_PATH}"
+    assert call("GET", f"{METRICS_PATH}?a=1") == (400, expected)
+
+
 def test_X2_names_labels_and_buckets(predict, page):
     predict({"instances": [1.0]})
     samples, types = page()

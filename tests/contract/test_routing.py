@@ -16,16 +16,24 @@ ANSWER = (200, {"predictions": [2.5, 4.5]})
 NOT_CONVERTED = (400, "")
 
 
-@pytest.mark.parametrize("suffix", [":predict", "/versions/123:predict", "/versions/00123:predict", ":PREDICT"])
-def test_R1_predict_by_name_and_version_in_any_case(call, suffix):
+@pytest.mark.parametrize(
+    "suffix", [":predict", "/versions/123:predict", "/versions/00123:predict", "/Versions/123:predict"]
+)
+def test_R1_predict_by_name_and_version(call, suffix):
     assert call("POST", MODEL + suffix, BODY) == ANSWER
     assert call("POST", MODEL.replace("/v1/models", "/V1/Models") + suffix, BODY) == ANSWER
+
+
+@pytest.mark.parametrize("method", [":PREDICT", ":Classify", ":rEgress"])
+def test_R1_the_method_is_in_lower_case(call, method):
+    assert call("POST", MODEL + method, BODY) == (400, {"error": f"Malformed request: POST {MODEL}{method}"})
 
 
 def test_R2_status_and_metadata_by_name_and_version(call):
     for path in (MODEL, f"{MODEL}/versions/123"):
         assert "model_version_status" in call("GET", path)[1]
         assert "model_spec" in call("GET", f"{path}/metadata")[1]
+        assert "model_version_status" in call("GET", f"{path}/Metadata")[1]
 
 
 def test_R3_names_are_decoded_after_matching(call):
@@ -64,6 +72,7 @@ def test_R7_head_is_malformed_and_has_no_body(call):
 def test_R8_a_preflight_needs_an_origin(call):
     assert call("OPTIONS", MODEL, Origin="http://a.b") == (200, "")
     assert call("OPTIONS", MODEL, Origin="https://a.b") == (200, "")
+    assert call("OPTIONS", MODEL, Origin="null, https://a.b") == (200, "")
     assert call("OPTIONS", MODEL, Origin="a.b") == (400, "")
     assert call("OPTIONS", MODEL) == (400, "")
 

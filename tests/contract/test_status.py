@@ -1,5 +1,7 @@
 """Model status over REST (S1-S4)."""
 
+import httpx
+
 from tests.contract import models, servers
 from tests.contract.conftest import MODEL, caller
 from tests.contract.rpc import model_config, wait_for
@@ -10,6 +12,24 @@ AVAILABLE = {"version": "123", "state": "AVAILABLE", "status": {"error_code": "O
 def test_S1_states_of_versions(call):
     assert call("GET", MODEL) == (200, {"model_version_status": [AVAILABLE]})
     assert call("GET", f"{MODEL}/versions/123") == (200, {"model_version_status": [AVAILABLE]})
+
+
+def test_S1_lines_and_spaces(base_url):
+    lines = [
+        "{",
+        ' "model_version_status": [',
+        "  {",
+        '   "version": "123",',
+        '   "state": "AVAILABLE",',
+        '   "status": {',
+        '    "error_code": "OK",',
+        '    "error_message": ""',
+        "   }",
+        "  }",
+        " ]",
+        "}",
+    ]
+    assert httpx.get(base_url + MODEL, trust_env=False).text == "\n".join(lines) + "\n"
 
 
 def test_S2_a_version_that_cannot_load_ends_with_its_error(model_folder, tmp_path):
