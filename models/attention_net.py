@@ -21,7 +21,7 @@ class AttentionNet(CTRModel):
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
-        embedding_dim: int. d. Defaults to 32, as in the paper.
+        embedding_dim: int. Width d of a field's embedding. Defaults to 32, as in the paper.
         layers: int. Number l of attention layers. Defaults to 3, as in the paper.
         heads: int. h, a divisor of d. Defaults to 4, as in the paper.
         top_k: int. k, or None for plain attention. Defaults to 5, as in the paper.

@@ -25,7 +25,9 @@ class AutoInt(CTRModel):
         layers: int. Number of interacting layers. Defaults to 3.
         attention_dim: int. Width of all heads together. Defaults to 64.
         heads: int. Number of heads. Defaults to 2.
-        use_residual, scaled: bool. See InteractingLayer. Default to True and False.
+        use_residual: bool. Whether an interacting layer adds W_res e_i to its output. Defaults to True.
+        scaled: bool. Whether attention scores are divided by the square root of a head's width, which the paper does
+            not do. Defaults to False.
         hidden_units: sequence of int. Widths of an MLP on the attended fields, as in Hiformer's comparison; () for a
             linear layer, as in the paper. Defaults to ().
         deep_units: sequence of int. Widths of an MLP on the embeddings (AutoInt+); () for none. Defaults to ().

@@ -20,7 +20,10 @@ class CIN(CTRModel):
     Args:
         feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
         maps: sequence of int. Number of feature maps of each layer. Defaults to (200, 200, 200).
-        split_half, cin_activation, rank: See layers.cin. Default to False, "linear" and None.
+        split_half: bool. Whether a layer before the last pools the first half of its maps and passes on the second.
+            Defaults to False.
+        cin_activation: str. Activation of the maps. Defaults to "linear", which the paper finds best.
+        rank: int. L of the low-rank weights of the xDeepFM paper's equation 9; None for full weights. Defaults to None.
         l2: float. λ of the penalty λ/2·‖W‖² on the CIN's weights. Defaults to 0.
         **options: Options of CTRModel.
 

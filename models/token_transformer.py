@@ -24,10 +24,11 @@ class TokenTransformer(CTRModel):
         feature_map: FeatureMap. The description of the packed tensors.
         embedding_dim: int. Width d of every token. Defaults to 128, as in the paper.
         layers: int. Number of encoder layers. Defaults to 1.
-        heads: int. H. Defaults to 4, as in the paper.
-        key_dim, value_dim: int. d_k and d_v of one head. Default to 16 and 64, as in the paper.
-        ffn_dim: int. d_f. Defaults to 512, as in the paper.
-        dense_tokens: int. n_D, how many tokens an MLP makes of all dense features. Defaults to 2.
+        heads: int. Number H of heads. Defaults to 4, as in the paper.
+        key_dim: int. Width d_k of a head's queries and keys. Defaults to 16, as in the paper.
+        value_dim: int. Width d_v of a head's values. Defaults to 64, as in the paper.
+        ffn_dim: int. Width d_f of the feed-forward networks' hidden layer. Defaults to 512, as in the paper.
+        dense_tokens: int. Number n_D of tokens that an MLP makes of all dense features. Defaults to 2.
         dense_units: sequence of int. Widths of that MLP's hidden layers. Defaults to (128,).
         hidden_units: sequence of int. Widths of the towers' hidden layers. Defaults to (128,).
         prune: bool. In the last layer only the task tokens are queries, which changes no output. Defaults to True.

@@ -29,7 +29,7 @@ class BERT4CTR(TextModel):
         token_dim: int. Width K of a features' token. Defaults to 512, as in the paper.
         feature_tokens: int. How many tokens all features are reduced to. Defaults to 1, as in the paper.
         token_ffn: int. Width of the feed-forward networks after the uni-attention. Defaults to 2048.
-        attention_dim: int. d_a. Defaults to 64, as in the paper.
+        attention_dim: int. Width d_a of the uni-attention's queries and keys. Defaults to 64, as in the paper.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
         dropout: float. Rate after each hidden layer. Defaults to 0.
         **options: Options of TextModel.

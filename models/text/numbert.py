@@ -84,7 +84,7 @@ class NumBERTUniAttention(TextModel):
             slot.
         token_dim: int. Width to which a token's output is projected. Defaults to 8.
         token_ffn: int. Width of the feed-forward networks after the uni-attention. Defaults to 3072.
-        attention_dim: int. d_a. Defaults to 64.
+        attention_dim: int. Width d_a of the uni-attention's queries and keys. Defaults to 64.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
         dropout: float. Rate after each hidden layer. Defaults to 0.
         embedding_dim: int. Width of the position's vector. Defaults to 1.

@@ -22,9 +22,18 @@ class TextModel(CTRModel):
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.
-        encoder_layers, encoder_width, encoder_heads, encoder_ffn, encoder_positions, encoder_segments,
-            encoder_first_position, encoder_activation, encoder_epsilon, encoder_dropout: See TextEncoder; the
-            configuration of a checkpoint sets them. Default to BERT's base model.
+        encoder_layers: int. Number of the encoder's layers. This and the other `encoder_` options are those of BERT's
+            base model by default, and those of the checkpoint where the model has one. Defaults to 12.
+        encoder_width: int. Width of the encoder's states. Defaults to 768.
+        encoder_heads: int. Number of attention heads; must divide the width. Defaults to 12.
+        encoder_ffn: int. Width of the feed-forward networks' hidden layer. Defaults to 3072.
+        encoder_positions: int. Number of position embeddings: the longest text in tokens. Defaults to 512.
+        encoder_segments: int. Number of segment embeddings. Defaults to 2.
+        encoder_first_position: int. Position of a text's first token; RoBERTa's is 2. Defaults to 0.
+        encoder_activation: str. HuggingFace's name: "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu" or "swish".
+            Defaults to "gelu".
+        encoder_epsilon: float. Epsilon of the layer normalisations. Defaults to 1e-12.
+        encoder_dropout: float. Dropout rate in the encoder. Defaults to 0.1.
         embedding_dim: int. Width N of a feature's vector. Defaults to 32, as in the paper.
         **options: Options of CTRModel.
 

@@ -5,7 +5,7 @@ import inspect
 import re
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import annotated_types
@@ -13,12 +13,14 @@ import pydantic
 import yaml
 from pydantic.fields import FieldInfo
 
+from pipeline.config import model_reference
 from pipeline.config.run_config import RunConfig
 
 INTRODUCTION = """\
 # Configuration
 
-<!-- Printed by `python -m pipeline.config.reference` from pipeline/config/ and transforms/log/spec.py: edit those. -->
+<!-- Printed by `python -m pipeline.config.reference` from pipeline/config/, transforms/log/spec.py and models/: edit
+those. -->
 
 One YAML file says everything about a run. An unknown key, a value of a wrong type or a missing required key is one line
 on the terminal that names the file, the key and what was expected, and exit code 2.
@@ -29,10 +31,10 @@ Any key can be given on the command line as well, its value as YAML: `--set trai
 _WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null", Any: "anything"}
 
 
-class Part(NamedTuple):
+class Section(NamedTuple):
     """A class of the configuration, and the keys below which its own keys stand."""
 
-    section: type[pydantic.BaseModel]
+    model: type[pydantic.BaseModel]
     places: list[str]
 
     @property
@@ -55,16 +57,16 @@ class Part(NamedTuple):
 
     @property
     def _documentation(self) -> tuple[str, str]:
-        before, _, after = (inspect.getdoc(self.section) or "").partition("Example:\n")
+        before, _, after = (inspect.getdoc(self.model) or "").partition("Example:\n")
         return before, after
 
 
-def parts() -> list[Part]:
-    """Returns all parts of a configuration, each after the part that contains it."""
+def sections() -> list[Section]:
+    """Returns all sections of a configuration, each after the one that contains it."""
     places: dict[type[pydantic.BaseModel], list[str]] = {RunConfig: []}
     for section, place in _below(RunConfig, ""):
         places.setdefault(section, []).append(place)
-    return [Part(section, places[section]) for section in places]
+    return [Section(section, places[section]) for section in places]
 
 
 def _below(section: type[pydantic.BaseModel], place: str) -> Iterator[tuple[type[pydantic.BaseModel], str]]:
@@ -90,41 +92,44 @@ def _kind(section: type[pydantic.BaseModel]) -> str:
 
 
 def reference() -> str:
-    """Returns the reference as Markdown: one heading a part, with a table of its keys and an example."""
-    known = parts()
-    return "\n".join([INTRODUCTION, *(_chapter(part, known) for part in known)])
+    """Returns the reference as Markdown: by section of the configuration a table of its keys and an example, then the
+    models' hyperparameters."""
+    known = sections()
+    models = model_reference.chapter(lambda type_: _words(type_, []), lambda value: _code(_yaml(value)), _cell)
+    return "\n".join([INTRODUCTION, *(_chapter(section, known) for section in known), models])
 
 
-def _chapter(part: Part, known: list[Part]) -> str:
-    rows = [_row(name, field, known) for name, field in part.section.model_fields.items()]
+def _chapter(section: Section, known: list[Section]) -> str:
+    rows = [_row(name, field, known) for name, field in section.model.model_fields.items()]
     header = "| key | type | default | meaning | example |\n|---|---|---|---|---|"
     table = "\n".join([header, *rows])
-    return f"## {part.heading}\n\n{part.meaning}\n\n{table}\n\n```yaml\n{part.example}\n```\n"
+    return f"## {section.heading}\n\n{section.meaning}\n\n{table}\n\n```yaml\n{section.example}\n```\n"
 
 
-def _row(name: str, field: FieldInfo, known: list[Part]) -> str:
+def _row(name: str, field: FieldInfo, known: list[Section]) -> str:
     meaning = " ".join((field.description or "").split())
     example = ", ".join(_code(_yaml(value)) for value in field.examples or [])
     return f"| `{name}` | {_type(field, known)} | {_default(field)} | {_cell(meaning)} | {example} |"
 
 
-def _type(field: FieldInfo, known: list[Part]) -> str:
+def _type(field: FieldInfo, known: list[Section]) -> str:
     return ", ".join([_words(field.annotation, known), *_limits(field.metadata)])
 
 
-def _words(annotation: Any, known: list[Part]) -> str:
+def _words(annotation: Any, known: list[Section]) -> str:
     """Returns a type in plain words, with links to the sections that it names."""
-    for part in known:
-        if annotation is part.section:
-            return f"[{_kind(part.section) or 'section'}](#{part.link})"
+    for section in known:
+        if annotation is section.model:
+            return f"[{_kind(section.model) or 'section'}](#{section.link})"
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return _either([f"`{value}`" for value in arguments])
     if origin is Annotated:
         rules = [rule for field in annotation.__metadata__ for rule in getattr(field, "metadata", [])]
         return ", ".join([_words(arguments[0], known), *_limits(rules)])
-    if origin is list:
-        return f"list of {_words(arguments[0], known)}"
+    if origin in (list, Sequence):
+        item = _words(arguments[0], known)
+        return f"list of {item}s" if item.endswith("number") else f"list of {item}"
     if origin is dict:
         return f"mapping of {_words(arguments[0], known)} to {_words(arguments[1], known)}"
     if origin in (Union, types.UnionType):

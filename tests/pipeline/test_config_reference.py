@@ -1,16 +1,18 @@
 import pathlib
+import re
 from typing import Annotated
 
 import pydantic
 import pytest
 import yaml
 
+from models.registry import available
 from pipeline.config import RunConfig, check_config
-from pipeline.config.reference import parts, reference
+from pipeline.config.reference import reference, sections
 
 ROOT = pathlib.Path(__file__).parents[2]
-PARTS = parts()
-FIELDS = [(part.section, name) for part in PARTS for name in part.section.model_fields]
+SECTIONS = sections()
+FIELDS = [(section.model, name) for section in SECTIONS for name in section.model.model_fields]
 SMALL = {
     "name": "small",
     "data": {"header": True, "labels": {"ctr": "click"}},
@@ -40,12 +42,12 @@ def test_every_field_has_a_description_and_valid_examples(section, name):
         expected.validate_python(example)
 
 
-@pytest.mark.parametrize("part", PARTS, ids=[part.section.__name__ for part in PARTS])
-def test_the_example_of_every_section_is_valid_and_is_of_that_section(part):
-    values = yaml.safe_load(part.example)
+@pytest.mark.parametrize("section", SECTIONS, ids=[section.model.__name__ for section in SECTIONS])
+def test_the_example_of_every_section_is_valid_and_is_of_that_section(section):
+    values = yaml.safe_load(section.example)
     check_config(joined(SMALL, values), (), "example")
-    keys = [place.split("`")[1].split(".")[0] for place in part.places]
-    assert part.section is RunConfig or set(keys) & set(values)
+    keys = [place.split("`")[1].split(".")[0] for place in section.places]
+    assert section.model is RunConfig or set(keys) & set(values)
 
 
 def test_every_key_has_a_row_below_its_heading():
@@ -56,9 +58,43 @@ def test_every_key_has_a_row_below_its_heading():
     assert "| `labels` | mapping of text to text, not empty | required |" in chapters["`data`"]
     assert "| `warmup_requests` | whole number, at least 1, at most 249 | `10` |" in chapters["`serving`"]
     assert "[section](#trainingplateau) or null" in chapters["`training`"]
-    for part in PARTS:
-        rows = [line.strip("| ").split(" | ") for line in chapters[part.heading].splitlines() if line.startswith("| `")]
-        assert [row[0].strip("`") for row in rows] == list(part.section.model_fields)
+    for section in SECTIONS:
+        rows = [
+            line.strip("| ").split(" | ") for line in chapters[section.heading].splitlines() if line.startswith("| `")
+        ]
+        assert [row[0].strip("`") for row in rows] == list(section.model.model_fields)
         for key, kind, default, _, *example in rows:
             shown = default not in ("`null`", "`[]`", "`{}`", "required")
-            assert example or shown or "](#" in kind or key == "`kind`", f"{part.heading}: {key} shows no example"
+            assert example or shown or "](#" in kind or key == "`kind`", f"{section.heading}: {key} shows no example"
+
+
+def test_every_hyperparameter_of_every_model_has_its_default_and_a_meaning():
+    text = reference().split("\n## Hyperparameters of the models\n")[1]
+    tables = {}
+    for part in text.split("\n### ")[1:]:
+        heading, body = part.split("\n", 1)
+        rows = [line.strip("| ").split(" | ") for line in body.splitlines() if line.startswith("| `")]
+        tables[heading] = {row[0].strip("`"): row[1:] for row in rows}, body
+    shared = {heading.lower(): rows for heading, (rows, _) in tables.items() if " " in heading}
+    for model in available():
+        own, body = tables[model.name]
+        inherited = {
+            key: row for heading, rows in shared.items() if f"[{heading}](#" in body for key, row in rows.items()
+        }
+        changed = dict(re.findall(r"`(\w+)` `([^`]*)`", body.partition("Defaults that differ:")[2]))
+        assert set(changed) <= set(inherited)
+        for name, default in model.options.items():
+            kind, shown, meaning = own.get(name) or inherited[name]
+            assert yaml.safe_load(changed.get(name, shown.strip("`"))) == (
+                list(default) if isinstance(default, tuple) else default
+            ), f"{model.name}: {name}"
+            assert len(meaning) > 10 and "See " not in meaning, f"{model.name}: {name}"
+            expected = {bool: "true or false", int: "whole number", float: "number", str: "text"}.get(type(default))
+            assert kind.startswith(expected or ("list of ", "whole number or null"))
+        assert set(own) <= set(model.options)
+
+
+def test_a_models_formula_and_paper_stand_in_the_reference():
+    deepfm = reference().split("\n### deepfm\n")[1].split("\n### ")[0]
+    assert "Source: Guo 2017." in deepfm
+    assert "`logit = " in deepfm

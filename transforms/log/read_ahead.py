@@ -19,8 +19,9 @@ from transforms.log.ingest import SPLITS, IngestedRange, PartialIngest, place, r
 from transforms.log.readers import Range, plan
 from transforms.log.spec import LogSpec
 
-# What waits to be handed over, by `_key`. What it buys: of a million rows in Criteo's format (243 MB, 4 busy cores)
-# LogExampleGen takes 0.1 s instead of 1.9 s.
+# What waits to be handed over, by `_key`. What it saves, by the medians of five alternating pairs on a million rows in
+# Criteo's format (243 MB, 4 cores under a load of 8): loading and ingesting take 19.1 s instead of 24.8 s. Ingesting
+# alone takes 0.16 s instead of 9.8 s, and loading beside it 19.0 s instead of 15.5 s.
 _waiting: dict[str, "ReadAhead"] = {}
 
 

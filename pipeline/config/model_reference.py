@@ -1,0 +1,128 @@
+"""The reference's chapter on the models' hyperparameters, from the models' constructors and docstrings."""
+
+import inspect
+import re
+import typing
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from models.ctr_model import CTRModel
+from models.registry import ModelInfo, available, model_class
+from models.text.text_model import TextModel
+from models.token_transformer import TokenTransformer
+
+INTRODUCTION = """\
+## Hyperparameters of the models
+
+These keys stand beside `name` in `model` and in `evaluation.baseline`, such as `model: {name: deepfm, dropout: 0.1}`.
+A model takes the keys of its own table and those of the tables that it names. In the formulas E are the embeddings of
+the fields, and x is E side by side, with the dense features; [Models](models.md) says which equation is where.
+"""
+# Base classes whose hyperparameters several models have, with the headings of their tables.
+SHARED: dict[type[CTRModel], str] = {
+    CTRModel: "Every model",
+    TextModel: "Models that read a text",
+    TokenTransformer: "Transformers over the fields",
+}
+
+
+class Option(NamedTuple):
+    """A hyperparameter of a class, as its docstring and its constructor have it."""
+
+    name: str
+    type: Any
+    default: Any
+    meaning: str
+
+
+def chapter(words: Callable[[Any], str], value: Callable[[Any], str], cell: Callable[[str], str]) -> str:
+    """Returns the chapter as Markdown.
+
+    Args:
+        words: Returns a type in plain words.
+        value: Returns a value as YAML, in backticks.
+        cell: Returns a text as a table's cell.
+    """
+
+    def table(options: list[Option]) -> str:
+        header = "| key | type | default | meaning |\n|---|---|---|---|"
+        rows = (f"| `{o.name}` | {words(o.type)} | {value(o.default)} | {cell(o.meaning)} |" for o in options)
+        return "\n".join([header, *rows]) + "\n"
+
+    parts = [INTRODUCTION]
+    for base, heading in SHARED.items():
+        parts.append(f"### {heading}\n\n{table(list(documented(base).values()))}")
+    for model in available():
+        own, inherited, changed = options_of(model)
+        text = [f"### {model.name}", description(model_class(model.name)), f"Source: {model.paper}."]
+        if own:
+            text.append(table(own).rstrip())
+        if inherited:
+            text.append(f"Also the keys of {', '.join(inherited)}.")
+        if changed:
+            defaults = ", ".join(f"`{name}` {value(default)}" for name, default in changed.items())
+            text.append(f"Defaults that differ: {defaults}.")
+        parts.append("\n\n".join(text) + "\n")
+    return "\n".join(parts)
+
+
+def options_of(model: ModelInfo) -> tuple[list[Option], list[str], dict[str, Any]]:
+    """Returns a model's own options, links to the tables of the others, and the defaults that differ from those."""
+    found = {name: _owner(model_class(model.name), name) for name in model.options}
+    own = [
+        option._replace(default=model.options[name]) for name, (owner, option) in found.items() if owner not in SHARED
+    ]
+    bases = [base for base in SHARED if base in {owner for owner, _ in found.values()}]
+    links = [f"[{SHARED[base].lower()}](#{SHARED[base].lower().replace(' ', '-')})" for base in bases]
+    # Two of the tables may have a key, with different defaults.
+    changed = {
+        option.name: model.options[option.name]
+        for base in bases
+        for option in documented(base).values()
+        if found[option.name][0] in SHARED and option.default != model.options[option.name]
+    }
+    return own, links, changed
+
+
+def description(model: type[CTRModel]) -> str:
+    """Returns the paragraphs of a model's docstring before its arguments: what it is, and its formula."""
+    text, _, _ = (inspect.getdoc(model) or "").partition("\nArgs:")
+    return text.strip()
+
+
+def documented(owner: type[CTRModel]) -> dict[str, Option]:
+    """Returns the hyperparameters that a class's constructor and docstring name."""
+    constructor = vars(owner).get("__init__")
+    if constructor is None:
+        return {}
+    hints = typing.get_type_hints(constructor)
+    parameters = inspect.signature(constructor).parameters
+    return {
+        name: Option(name, hints[name], parameters[name].default, meaning)
+        for name, meaning in _meanings(owner).items()
+        if name in parameters and parameters[name].default is not inspect.Parameter.empty and name != "name"
+    }
+
+
+def _owner(model: type[CTRModel], name: str) -> tuple[type[CTRModel], Option]:
+    """Returns the class that documents a hyperparameter: the model, a base class, or a model that it contains.
+
+    Raises:
+        LookupError: no docstring has it.
+    """
+    inside = getattr(model, "downstream_class", CTRModel)
+    for owner in (*model.__mro__, *inside.__mro__, *TextModel.__mro__):
+        option = documented(owner).get(name) if issubclass(owner, CTRModel) else None
+        if option:
+            return owner, option
+    raise LookupError(f"{model.__name__}: no docstring says what {name} is")
+
+
+def _meanings(owner: type[CTRModel]) -> dict[str, str]:
+    """Returns the arguments of a class's docstring, each with its text, less the type and the default."""
+    block = re.search(r"^Args:\n((?: {4}.*\n?|\n)*)", inspect.getdoc(owner) or "", re.MULTILINE)
+    meanings: dict[str, str] = {}
+    for entry in re.finditer(r"^ {4}(\w[^:\n]*): (.*(?:\n {8}.*)*)", block[1] if block else "", re.MULTILINE):
+        text = re.sub(r" ?\bDefaults? to .*$", "", " ".join(entry[2].split()))
+        meanings |= dict.fromkeys(entry[1].split(", "), re.sub(r"^(?:[\w ]+)\. ", "", text, count=1))
+    return meanings
