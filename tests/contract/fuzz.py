@@ -1,0 +1,122 @@
+"""`python -m tests.contract.fuzz --against HOST:PORT`: two servers asked the same, answers compared byte by byte.
+
+The other server, say tensorflow_model_server, serves the folder of `python -m tests.contract.models FOLDER`.
+"""
+
+import contextlib
+import json
+import pathlib
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import click
+import httpx
+
+from common.libraries import load_tensorflow
+from tests.contract import models, servers
+from tests.contract.bodies import SIGNATURES, Bodies
+
+SHOWN = 10  # differences; and how much of a body and an answer
+SHOWN_BYTES = 1000
+TIMEOUT_SECONDS = 60
+_LONG_NUMBER = re.compile(r"\d+\.\d+(?:e-?\d+)?|\d+e-?\d+")
+_SEVERAL_INPUTS = [name for name, inputs in SIGNATURES.items() if len(inputs) > 1]
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+    def error(self) -> str:
+        """Returns the error's text, numbers to 12 digits: TF Serving finds their last ones by another algorithm."""
+        text = json.loads(self.body.decode("utf-8", "replace"))["error"] if self.body else ""
+        text = re.sub("\ufffd+", "\ufffd", text)
+        return _LONG_NUMBER.sub(lambda number: f"{float(number.group()):.12g}", text)
+
+    def members(self) -> str:
+        """Returns the JSON with its members sorted: TF Serving's order of several outputs is arbitrary."""
+        return json.dumps(json.loads(self.body.decode("latin-1")), sort_keys=True)
+
+
+class Difference(NamedTuple):
+    """A body that two servers answer in two ways."""
+
+    method: str
+    sent: bytes
+    ours: Answer
+    theirs: Answer
+
+    def __str__(self) -> str:
+        lines = [f":{self.method} {self.sent[:SHOWN_BYTES]!r}"]
+        for name, answer in (("ours", self.ours), ("theirs", self.theirs)):
+            lines.append(f"  {name:<6} {answer.status} {answer.body[:SHOWN_BYTES]!r}")
+        return "\n".join(lines)
+
+
+def is_same(sent: bytes, ours: Answer, theirs: Answer) -> bool:
+    """Returns whether two answers to a body say the same, as far as TF Serving's answer is one of its own making."""
+    if ours == theirs:
+        return True
+    several = any(b'"%b"' % name.encode() in sent for name in _SEVERAL_INPUTS)
+    if 200 in (ours.status, theirs.status):
+        return ours.status == theirs.status and several and ours.members() == theirs.members()
+    if several and b"inputs" in sent:  # which of several inputs is read first, and its mistake told, is arbitrary
+        return True
+    return ours.status == theirs.status and ours.error() == theirs.error()
+
+
+def differences(ours: str, theirs: str, bodies: Bodies, count: int) -> Iterator[Difference]:
+    """Sends bodies to two servers; yields what they answer in two ways.
+
+    Args:
+        ours: The URL of a server.
+        theirs: The URL of another one.
+        bodies: What is sent.
+        count: How many.
+    """
+    with contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(httpx.Client(base_url=url, trust_env=False, timeout=TIMEOUT_SECONDS))
+            for url in (ours, theirs)
+        ]
+        for _ in range(count):
+            method, sent = bodies.next()
+            found = [client.post(f"/v1/models/{models.NAME}:{method}", content=sent) for client in clients]
+            answers = [Answer(answer.status_code, answer.content) for answer in found]
+            if not is_same(sent, *answers):
+                yield Difference(method, sent, *answers)
+
+
+@contextlib.contextmanager
+def _server(address: str | None) -> Iterator[str]:
+    """Yields the URL of a server: of `ctrpipe serve`, until the context ends, or the one at an address."""
+    if address:
+        yield f"http://{address}"
+        return
+    with tempfile.TemporaryDirectory() as folder, servers.start(models.save_all(pathlib.Path(folder))) as addresses:
+        yield addresses.rest
+
+
+@click.command()
+@click.option("--against", required=True, metavar="HOST:PORT", help="REST of the other server.")
+@click.option("--ours", default=None, metavar="HOST:PORT", help="Default: `ctrpipe serve`, started here.")
+@click.option("--bodies", "count", default=20_000, show_default=True, help="How many.")
+@click.option("--seed", default=0, show_default=True, help="The same seed sends the same.")
+def main(against: str, ours: str | None, count: int, seed: int) -> None:
+    """Send the same bodies to two servers and print where they differ; exit code 1 if they do."""
+    load_tensorflow()
+    found = 0
+    with _server(ours) as url:
+        for difference in differences(url, f"http://{against}", Bodies(seed), count):
+            found += 1
+            if found <= SHOWN:
+                click.echo(str(difference))
+    click.echo(f"{count} bodies, {found} answered in two ways")
+    sys.exit(found > 0)
+
+
+if __name__ == "__main__":
+    main()
