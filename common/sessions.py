@@ -11,19 +11,47 @@ def load_session(
     """Returns a tf.compat.v1.Session that holds the graph and its variables, and the SignatureDefs by name.
 
     It takes a fifth of the time of tf.saved_model.load. All sessions of a process share one pool of intra-op threads,
-    which the first one sizes.
+    which the first one sizes. Without a file variables/variables.index nothing is restored: a graph may have none.
 
     Args:
-        folder: The SavedModel's.
+        folder: The SavedModel's, with a saved_model.pb or a saved_model.pbtxt.
         config: A ConfigProto, None = TensorFlow's defaults.
         tags: Of the graph to load.
 
     Raises:
-        tf.errors.OpError: the folder's graph or variables cannot be read.
+        tf.errors.OpError: the folder's graph or variables cannot be read, with the codes and texts of the C++ loader
+            (tensorflow/cc/saved_model/reader.cc and loader.cc).
     """
     import tensorflow as tf  # here, as a process may use this module without it
+    from tensorflow.python.saved_model.loader_impl import SavedModelLoader
 
+    try:
+        loader = SavedModelLoader(str(folder))
+    except OSError as error:
+        if any((folder / name).exists() for name in ("saved_model.pb", "saved_model.pbtxt")):
+            raise tf.errors.OutOfRangeError(None, None, "Read less bytes than requested") from error
+        raise tf.errors.NotFoundError(None, None, no_saved_model(folder)) from error
+    try:
+        graph = loader.get_meta_graph_def_from_tags(tags)
+    except RuntimeError as error:
+        wanted = "".join(f"{tag} " for tag in sorted(set(tags)))
+        message = (
+            f"Could not find meta graph def matching supplied tags: {{ {wanted}}}. To inspect available tag-sets in "
+            "the SavedModel, please use the SavedModel CLI: `saved_model_cli`"
+        )
+        raise tf.errors.NotFoundError(None, None, message) from error
     session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
     with session.graph.as_default():
-        graph = tf.compat.v1.saved_model.load(session, list(tags), str(folder))
+        saver, _ = loader.load_graph(session.graph, tags)
+        if (folder / "variables" / "variables.index").exists():
+            loader.restore_variables(session, saver)
+        loader.run_init_ops(session, tags)
     return session, dict(graph.signature_def)
+
+
+def no_saved_model(folder: pathlib.Path) -> str:
+    """Returns the C++ loader's text for a folder without a SavedModel."""
+    return (
+        f"Could not find SavedModel .pb or .pbtxt at supplied export directory path: {folder}. Check that the "
+        "directory exists and that you have the right permissions for accessing it."
+    )

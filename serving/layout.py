@@ -9,6 +9,7 @@ import pathlib
 from common.errors import InputError
 
 SAVED_MODEL = "saved_model.pb"
+_SAVED_MODEL_TEXT = "saved_model.pbtxt"
 _ASSETS = "assets.extra"  # TF Serving's name for the folder of files that travel with a SavedModel
 
 
@@ -38,9 +39,15 @@ def make_assets_folder(version: pathlib.Path) -> None:
     (version / _ASSETS).mkdir(exist_ok=True)
 
 
+def graph_file(version: pathlib.Path) -> pathlib.Path:
+    """Returns the file of a version's graph: SAVED_MODEL, or where only that is there its text."""
+    binary, text = version / SAVED_MODEL, version / _SAVED_MODEL_TEXT
+    return text if text.exists() and not binary.exists() else binary
+
+
 def model_files(version: pathlib.Path) -> list[pathlib.Path]:
     """Returns the files that decide what a version answers: its graph, its weights and what travels with them."""
-    return [version / SAVED_MODEL, *sorted((version / "variables").glob("*")), *sorted((version / _ASSETS).glob("*"))]
+    return [graph_file(version), *sorted((version / "variables").glob("*")), *sorted((version / _ASSETS).glob("*"))]
 
 
 def versions(base_path: pathlib.Path) -> list[pathlib.Path]:
@@ -63,7 +70,7 @@ def find_version(model: pathlib.Path) -> pathlib.Path:
     Raises:
         InputError: there is none.
     """
-    version = model if (model / SAVED_MODEL).exists() else newest_version(model)
+    version = model if graph_file(model).exists() else newest_version(model)
     if version is None:
         raise InputError(f"{model}: no model version here; give DIR/models/<name> of a finished run")
     return version

@@ -12,8 +12,8 @@ from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
 from common.errors import InputError
 from common.libraries import load_text_operations
-from common.sessions import load_session
-from serving.layout import SAVED_MODEL
+from common.sessions import load_session, no_saved_model
+from serving.layout import graph_file
 
 # Callables kept, one for each subset of outputs that clients ask for; each holds a graph of its own.
 _MOST_CALLS = 100
@@ -85,8 +85,8 @@ class Servable:
         config: config_pb2.ConfigProto | None = None,
         tags: Sequence[str] = ("serve",),
     ):
-        if not (path / SAVED_MODEL).exists():
-            raise InputError(f"{path}: no SavedModel here ({SAVED_MODEL} is absent)")
+        if not graph_file(path).exists():
+            raise InputError(no_saved_model(path))
         self.path = path
         if config is None:
             config = config_pb2.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)

@@ -27,6 +27,7 @@ WRITERS = {
     "_explain_one": "common/failures.py",
     "compile_pipeline": "pipeline/kubeflow/compile.py",
     "explain_exit": "pipeline/training/process.py",
+    "no_saved_model": "common/sessions.py",
 }
 REASONS = {"error", "strerror", "message", "reason", "error_message", "details", "msg"}
 INTRODUCTION = """\

@@ -115,7 +115,7 @@ def test_what_has_no_time_left_is_not_run(servable):
 
 
 def test_a_folder_without_a_model_is_one_line(tmp_path):
-    with pytest.raises(InputError, match="no SavedModel here"):
+    with pytest.raises(InputError, match="Could not find SavedModel .pb or .pbtxt at supplied export directory path"):
         Servable(tmp_path)
 
 
