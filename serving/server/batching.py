@@ -332,8 +332,6 @@ class BatchingServable:
         if not self._fits(signature, arrays):  # alone, as its error would fail the whole batch
             return self._servable.run(signature, arrays, outputs)
         rows = _batch_size(arrays)
-        if self._scheduler.metrics:
-            self._scheduler.metrics.record_input_rows(rows, len(arrays))
         queue = self._queue((signature, *(outputs or ())))
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         tasks = self._scheduler.submit(queue, arrays, rows, deadline)
@@ -352,15 +350,18 @@ class BatchingServable:
         return {name: np.concatenate([task.outputs[name] for task in tasks]) for name in tasks[0].outputs}
 
     def _fits(self, signature: str, arrays: Arrays) -> bool:
-        """Returns whether the signature has inputs of these names, types and dimensions, with ids that there are."""
+        """Returns whether the signature has inputs of these names, types and dimensions."""
         types, shapes = self.input_types[signature], self._shapes[signature]
         return all(
             name in types
             and array.dtype == types[name].as_numpy_dtype
             and (array.ndim == 0 or shapes[name].is_compatible_with(array.shape))  # a scalar is refused in _batch_size
-            and (name not in self._ids or _are_below(self._ids[name], array))
             for name, array in arrays.items()
         )
+
+    def _has_known_ids(self, task: _Task) -> bool:
+        """Returns whether its packed tensors hold ids that the feature map has: others make a whole batch fail."""
+        return all(_are_below(count, task.inputs[name]) for name, count in self._ids.items() if name in task.inputs)
 
     def close(self) -> None:
         """Answers what is queued, then closes the servable."""
@@ -388,6 +389,11 @@ class BatchingServable:
         for task in tasks:
             if task not in live:
                 task.error = _too_late()
+        if len(live) > 1:
+            alone = [task for task in live if not self._has_known_ids(task)]
+            for task in alone:
+                self._run_batch(signature, outputs, [task])
+            live = [task for task in live if task not in alone]
         if not live:
             return
         try:
@@ -410,7 +416,7 @@ class BatchingServable:
         rows = sum(task.rows for task in tasks)
         padding = self._parameters.padded_size(rows) - rows if tasks[-1].rows else 0
         if self._scheduler.metrics:
-            self._scheduler.metrics.record_batch_rows(rows + padding, padding)
+            self._scheduler.metrics.record_batch_rows(rows + padding)
         if len(tasks) == 1 and not padding:
             return tasks[0].inputs
         merged = {}

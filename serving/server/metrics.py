@@ -91,14 +91,14 @@ class _Histogram(_Metric):
         self._limits = limits
         self._cells: dict[tuple[str, ...], list[float]] = {}  # a count per bucket, then the sum
 
-    def observe(self, labels: tuple[str, ...], value: float, times: int = 1) -> None:
+    def observe(self, labels: tuple[str, ...], value: float) -> None:
         bucket = bisect.bisect_right(self._limits, value)
         with self._lock:
             cell = self._cells.get(labels)
             if cell is None:
                 cell = self._cells[labels] = [0] * (len(self._limits) + 2)
-            cell[bucket] += times
-            cell[-1] += value * times
+            cell[bucket] += 1
+            cell[-1] += value
 
     def lines(self) -> Iterator[str]:
         with self._lock:
@@ -132,9 +132,7 @@ class Metrics:
         self._warmup_records = _Counter("serving/model_warmup_records_read", "model_path", "status")
         self._queuing_latency = _Histogram("serving/batching_session/queuing_latency", _QUEUING, "thread_pool_name")
         self._wrapped_runs = _Counter("serving/batching_session/wrapped_run_count")
-        self._input_rows = _Histogram("serving/batching_session/input_batch_size", _ROWS)
         self._batch_rows = _Histogram("serving/batching_session/processed_batch_size", _ROWS)
-        self._padding_rows = _Histogram("serving/batching_session/padding_size", _ROWS, "execution_batch_size")
         self._mlmd = _Gauge("serving/mlmd_map", "model_name", "version")
         self._loads = _Counter("cc/saved_model/load_attempt_count", "model_path", "status")
 
@@ -183,14 +181,9 @@ class Metrics:
         """Counts a batch that was run."""
         self._wrapped_runs.add(())
 
-    def record_input_rows(self, rows: int, tensors: int) -> None:
-        """Counts a request that is to be joined with others, once for each of its tensors."""
-        self._input_rows.observe((), rows, tensors)
-
-    def record_batch_rows(self, rows: int, padding: int) -> None:
-        """Counts a batch of so many rows, of which the padding is no client's."""
+    def record_batch_rows(self, rows: int) -> None:
+        """Counts a batch of so many rows, the padding included."""
         self._batch_rows.observe((), rows)
-        self._padding_rows.observe((str(rows),), padding)
 
     def add_mlmd(self, model: str, version: int) -> None:
         """Shows that the version has an artifact in ML Metadata; the page prints 0 for its text (W6)."""

@@ -154,6 +154,14 @@ def test_X3_every_request_below_v1_is_counted(call, counted, method, path, expec
     assert counted(call, method, path) == expected
 
 
+def test_a_model_that_is_not_served_has_no_series_of_its_own(call, counted):
+    if not servers.IS_OURS:
+        pytest.skip("TensorFlow Serving counts every name that it is asked for")
+    body = '{"instances": [1.0]}'
+    assert counted(call, "POST", "/v1/models/invented:predict", body) == failed("NOT_FOUND", "")
+    assert counted(call, "GET", "/v1/models/invented") == failed("NOT_FOUND", "")
+
+
 def test_X3_a_preflight_is_a_success_of_no_model(call, counted):
     assert counted(call, "OPTIONS", MODEL, origin="http://x") == ok("", "REST", "")
 

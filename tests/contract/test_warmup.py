@@ -1,4 +1,8 @@
-"""Requests that are replayed before a version is used (W1-W6)."""
+"""Requests that are replayed before a version is used (W1-W6).
+
+A docstring names the tests of TF Serving that ask the same, in saved_model_warmup_test.cc and
+saved_model_warmup_util_test.cc of servables/tensorflow/.
+"""
 
 import contextlib
 
@@ -85,9 +89,18 @@ def serving(source, tmp_path):
     return start
 
 
-def test_W1_W4_every_kind_of_record_is_replayed(serving):
+@pytest.mark.parametrize("flags", [(), ("--num_request_iterations_for_warmup=2",)])
+def test_W1_W4_every_kind_of_record_is_replayed(serving, flags):
+    """MixedWarmupData, RunSuccess."""
+    with serving(*flags) as server:
+        server.push(*[predict_log(), classify_log(), regress_log(), multi_inference_log()] * 10)
+        assert server.status() == ("AVAILABLE", "OK", "")
+
+
+def test_W1_a_version_may_have_an_empty_file_or_none(serving):
+    """NoWarmupDataFile (the server's first version), WarmupDataFileEmpty."""
     with serving() as server:
-        server.push(predict_log(), classify_log(), regress_log(), multi_inference_log())
+        server.push()
         assert server.status() == ("AVAILABLE", "OK", "")
 
 
@@ -100,14 +113,12 @@ def test_W1_W4_every_kind_of_record_is_replayed(serving):
         (regress_log("nope"), "INVALID_ARGUMENT", "No signature was found with the name: nope"),
         (multi_inference_log("nope"), "INVALID_ARGUMENT", "Requested signature not found in model graph: nope"),
         (b"\xff no proto", "INVALID_ARGUMENT", "Failed to parse warmup record"),
-        (
-            prediction_log_pb2.PredictionLog(session_run_log={}),
-            "UNIMPLEMENTED",
-            "Unsupported log_type for warmup",
-        ),
+        (prediction_log_pb2.PredictionLog(session_run_log={}), "UNIMPLEMENTED", "Unsupported log_type for warmup"),
+        (prediction_log_pb2.PredictionLog(predict_streamed_log={}), "UNIMPLEMENTED", "Unsupported log_type for warmup"),
     ],
 )
 def test_W2_a_failing_record_fails_the_load(serving, log, code, message):
+    """RunFailure, UnparsableRecord, UnsupportedLogType_SessionRun, UnsupportedLogType_PredictStreamed."""
     with serving() as server:
         server.push(predict_log(), log)
         state, found, text = server.status()
@@ -115,6 +126,7 @@ def test_W2_a_failing_record_fails_the_load(serving, log, code, message):
 
 
 def test_W2_a_file_of_another_format(serving):
+    """UnsupportedFileFormat."""
     with serving() as server:
         server.push(text=b"this is no TFRecord file, whatever its name says")
         state, code, message = server.status()
@@ -131,6 +143,7 @@ def test_W2_fewer_bytes_than_a_records_header_are_the_end_of_the_file(serving):
 
 @pytest.mark.parametrize(("count", "state"), [(1000, "AVAILABLE"), (1001, "END")])
 def test_W1_W2_at_most_1000_records(serving, count, state):
+    """TooManyWarmupRecords."""
     with serving() as server:
         server.push(*[predict_log().SerializeToString()] * count)
         found, _, message = server.status()

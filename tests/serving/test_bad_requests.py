@@ -93,7 +93,9 @@ def test_a_multi_inference_that_is_refused_leaves_the_signatures_as_they_are(rpc
     assert tf.make_ndarray(rpc.Predict(prediction(x=np.float32([2])), timeout=30).outputs["y"]).tolist() == [3.0]
 
 
-@pytest.mark.parametrize(("value", "size"), [(1.0, 1 << 40), (1.0, 1 << 25), (b"", 1 << 26)])
+@pytest.mark.parametrize(
+    ("value", "size"), [(1.0, 1 << 40), (1.0, 1 << 25), (b"", 1 << 26), (b"x" * (1 << 20), 262_143)]
+)
 def test_a_shape_far_beyond_its_values_is_refused_without_their_memory(rpc, value, size):
     request = prediction(x=[value])
     request.inputs["x"].tensor_shape.dim[0].size = size
