@@ -23,7 +23,10 @@ import yaml
 
 from pipeline.cli import main
 from pipeline.config import check_config
+from pipeline.sweep.plan import make_plan
 from tests.contract.servers import free_port
+from tests.small_config import SMALL as SMALL_CONFIG
+from tests.small_config import joined
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
@@ -154,11 +157,17 @@ def _parse(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")])
-def test_configurations_that_are_shown_are_valid(page):
-    shown = [yaml.safe_load(text) for _, _, text in blocks(page, "yaml")]
-    whole = [values for values in shown if "name" in values and "data" in values]
-    for values in whole:
-        check_config(values, (), page)
+def test_configurations_that_are_shown_are_valid(page, tmp_path):
+    for number, (_, _, text) in enumerate(blocks(page, "yaml")):
+        values = yaml.safe_load(text)
+        if "points" in values:  # a sweep of a configuration beside its folder
+            shutil.copytree(ROOT / "configs", tmp_path / "configs", dirs_exist_ok=True)
+            path = tmp_path / "configs" / "sweeps" / f"shown-{number}.yaml"
+            path.write_text(text)
+            assert len(make_plan(path).points) >= len(values["points"])
+        else:
+            is_whole = {"name", "data", "features", "model"} <= set(values)
+            check_config(values if is_whole else joined(SMALL_CONFIG, values), (), page)
 
 
 def test_the_site_needs_no_network(tmp_path):

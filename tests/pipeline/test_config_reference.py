@@ -9,23 +9,11 @@ import yaml
 from models.registry import available
 from pipeline.config import RunConfig, check_config
 from pipeline.config.reference import reference, sections
+from tests.small_config import SMALL, joined
 
 ROOT = pathlib.Path(__file__).parents[2]
 SECTIONS = sections()
 FIELDS = [(section.model, name) for section in SECTIONS for name in section.model.model_fields]
-SMALL = {
-    "name": "small",
-    "data": {"header": True, "labels": {"ctr": "click"}},
-    "features": [{"kind": "categorical", "columns": ["device", "query", "ad"]}],
-    "model": {"name": "lr"},
-}
-
-
-def joined(base, changes):
-    """The base with the changes in it, key by key."""
-    if not (isinstance(base, dict) and isinstance(changes, dict)):
-        return changes
-    return {**base, **{key: joined(base.get(key), value) for key, value in changes.items()}}
 
 
 def test_the_committed_reference_is_what_the_generator_prints():
