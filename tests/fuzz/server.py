@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import pathlib
-import socket
 import subprocess
 import tempfile
 import time
@@ -13,6 +12,7 @@ import httpx
 import psutil
 
 from pipeline.commands.bench import SERVE
+from tests.contract.servers import free_port
 
 NAME = "ctr"  # of the model under test
 START_SECONDS, STOP_SECONDS = 120.0, 30.0
@@ -95,7 +95,7 @@ def started(models: pathlib.Path, flags: Sequence[str] = ()) -> Iterator[Server]
     Raises:
         Broken: it ends, or has no version in time, or does not stop.
     """
-    rest, rpc = _free_port(), _free_port()
+    rest, rpc = free_port(), free_port()
     own = [f"--rest_api_port={rest}", f"--port={rpc}", f"--model_name={NAME}", f"--model_base_path={models / NAME}"]
     command = [*SERVE, *own, *flags]
     with tempfile.TemporaryDirectory() as folder:
@@ -128,9 +128,3 @@ def wait_for_version(server: Server, version: int | None = None) -> None:
                 return
         time.sleep(0.1)
     raise Broken(f"no version is available after {START_SECONDS:.0f} s")
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]

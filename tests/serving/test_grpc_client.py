@@ -1,7 +1,6 @@
 """The gRPC client against servers that are busy, slow or gone, and with requests and answers of every size."""
 
 import concurrent.futures
-import socket
 import threading
 import time
 
@@ -13,6 +12,7 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from common.errors import InputError
 from serving.client import GrpcClient, LabelSplit, VersionStatus
+from tests.contract.servers import free_port
 from tests.serving.small_servers import GrpcServer, floats, grpc_server
 
 BUSY, GONE = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE
@@ -82,9 +82,7 @@ def test_a_large_request_is_sent_again_and_a_large_answer_is_read():
 
 
 def test_a_server_that_comes_back_is_found():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    port = free_port()
     with GrpcClient(f"127.0.0.1:{port}", "ctr") as client:
         with pytest.raises(InputError, match="UNAVAILABLE: .*; is the server running, and not too busy?"):
             client.predict({"n": [1.0]})

@@ -16,7 +16,7 @@ import tensorflow as tf
 from common.errors import InputError
 from serving.server import ServerOptions, parse_flags, running_server, serve
 from serving.server.run import GRACE_SECONDS
-from tests.contract import models
+from tests.contract import models, servers
 from tests.contract.rpc import Rpc
 from tests.e2e.small_run import start
 
@@ -152,18 +152,12 @@ def small_model(tmp_path_factory):
 
 @pytest.fixture
 def free_port():
-    return _port()
+    return servers.free_port()
 
 
 @pytest.fixture
 def unused_port():
-    return _port()
-
-
-def _port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    return servers.free_port()
 
 
 def test_a_server_that_is_told_nothing_listens_on_this_machine_only(small_model):
