@@ -10,7 +10,7 @@ from benchmarks.harness import score_sides
 from benchmarks.harness.measured import Usage
 from benchmarks.score import Pair, Run
 from common.errors import InputError
-from tests.serving.packed_servable import rows, save, write_log
+from tests.serving.packed_servable import rows, shared_version, write_log
 
 pytestmark = pytest.mark.slow
 
@@ -57,10 +57,10 @@ def answer(*arguments) -> dict:
     return json.loads(result.output.splitlines()[-1])
 
 
-def test_the_sides_score_the_same_rows(tmp_path, monkeypatch):
+def test_the_sides_score_the_same_rows(shared_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(score_sides, "BATCHES", (32,))
     monkeypatch.setattr(score_sides, "PACKED_ROWS", 100)
-    version, log = save(tmp_path), tmp_path / "log.tsv"
+    version, log = shared_version(shared_folder), tmp_path / "log.tsv"
     write_log(rows(200, 2), log)
     (tmp_path / "examples" / "Split-all").mkdir(parents=True)
     score._write_examples(log, version, tmp_path / "examples" / "Split-all", 2)

@@ -14,9 +14,15 @@ MODEL = f"/v1/models/{models.NAME}"
 
 
 @pytest.fixture(scope="session")
-def addresses(tmp_path_factory):
+def contract_folder(shared_folder):
+    """The folder of `models.save_all`."""
+    return shared_folder("contract", models.save_all)
+
+
+@pytest.fixture(scope="session")
+def addresses(contract_folder):
     """The shared server: /v1/models/m, version 123."""
-    flags = [] if servers.URL else models.save_all(tmp_path_factory.mktemp("contract"))
+    flags = [] if servers.URL else models.flags(contract_folder)
     with servers.shared(flags) as found:
         yield found
 
@@ -27,11 +33,9 @@ def base_url(addresses):
 
 
 @pytest.fixture(scope="session")
-def model_folder(tmp_path_factory):
+def model_folder(contract_folder):
     """A base path with version 123, for servers with flags of their own."""
-    folder = tmp_path_factory.mktemp("base") / models.NAME
-    models.save(folder / models.FOLDER)
-    return folder
+    return contract_folder / models.NAME
 
 
 def caller(url):

@@ -166,11 +166,15 @@ def save_broken(version: pathlib.Path) -> pathlib.Path:
     return version
 
 
-def save_all(folder: pathlib.Path) -> list[str]:
-    """Writes what the shared server serves; returns the flags that it is started with."""
+def save_all(folder: pathlib.Path) -> None:
+    """Writes what the shared server serves."""
     save(folder / NAME / FOLDER)
     (folder / NAME / "not-a-version").mkdir()
     (folder / MONITORING).write_text(f'prometheus_config {{ enable: true path: "{METRICS_PATH}" }}\n')
+
+
+def flags(folder: pathlib.Path) -> list[str]:
+    """Returns the flags that the server of this folder is started with."""
     return [
         f"--model_base_path={folder / NAME}",
         f"--model_name={NAME}",
@@ -179,4 +183,6 @@ def save_all(folder: pathlib.Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(*save_all(pathlib.Path(sys.argv[1]).resolve()))
+    folder = pathlib.Path(sys.argv[1]).resolve()
+    save_all(folder)
+    print(*flags(folder))

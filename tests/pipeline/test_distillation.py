@@ -12,7 +12,7 @@ from pipeline.training.distillation import soften_labels
 from pipeline.training.train import train
 from serving.assets import read_feature_map
 from serving.loader import Servable
-from tests.serving.packed_servable import SPEC, rows, save
+from tests.serving.packed_servable import SPEC, rows, shared_version
 from transforms.features.packed_files import PackedWriter
 from transforms.log.raw_arrays import raw_arrays
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def teacher(tmp_path_factory):
-    return save(tmp_path_factory.mktemp("teacher"))
+def teacher(shared_folder):
+    return shared_version(shared_folder)
 
 
 @pytest.fixture(scope="module")

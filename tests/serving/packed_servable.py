@@ -11,11 +11,13 @@ from common.processes import Workers
 from pipeline.config import Model, Training
 from pipeline.training.tensorflow_learner import make_learner
 from serving.export import export
+from tests.shared_folders import SharedFolder
 from transforms.features.preprocessing import feature_map
 from transforms.features.transform import analyze
 from transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from transforms.log.spec import LogSpec
 
+VERSION = "models/1"
 SPEC = LogSpec.model_validate(
     {
         "data": {
@@ -70,6 +72,11 @@ def write_log(batch: pa.RecordBatch, path: pathlib.Path) -> None:
     path.write_text("".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)))
 
 
+def shared_version(shared_folder: SharedFolder) -> pathlib.Path:
+    """The version that `save` exports, for tests that only read it."""
+    return shared_folder("packed_servable", save) / VERSION
+
+
 def save(folder: pathlib.Path, spec: LogSpec = SPEC, position: Mapping[str, str | float] | None = None) -> pathlib.Path:
     """Exports an untrained model on what is learned from some rows; returns the version's folder."""
     payload = folder / "payload"
@@ -82,6 +89,6 @@ def save(folder: pathlib.Path, spec: LogSpec = SPEC, position: Mapping[str, str 
     fields = feature_map(spec, transform)
     model = Model(name="mlp", embedding_dim=4, hidden_units=[8], embedding_stddev=1.0)
     learner = make_learner(model, Training(batch_size=64, distribution="one_device"), fields, 1)
-    version = folder / "models" / "1"
+    version = folder / VERSION
     export(learner.network, transform, spec, fields, train.slice(0, 3), version, {}, position or {})
     return version

@@ -10,13 +10,13 @@ import pytest
 from serving.loader import Servable
 from serving.scoring.rows import Scorer
 from serving.scoring.score import score
-from tests.serving.packed_servable import SPEC, rows, save, write_log
+from tests.serving.packed_servable import SPEC, rows, shared_version, write_log
 from transforms.log.raw_arrays import raw_arrays
 
 
 @pytest.fixture(scope="module")
-def version(tmp_path_factory) -> pathlib.Path:
-    return save(tmp_path_factory.mktemp("packed"))
+def version(shared_folder) -> pathlib.Path:
+    return shared_version(shared_folder)
 
 
 def by_raw(version: pathlib.Path, batch: pa.RecordBatch) -> dict[str, np.ndarray]:

@@ -1,6 +1,7 @@
 """A servable with a text of two columns, exported with random weights in a few seconds."""
 
 import pathlib
+import shutil
 
 import keras
 import numpy as np
@@ -11,13 +12,15 @@ from common.processes import Workers
 from models import create
 from models.ctr_model import empty_row
 from serving.export import export
-from serving.layout import versions
+from serving.layout import Asset, versions
 from tests.models.small_models import ENCODER, SMALL
+from tests.shared_folders import SharedFolder
 from transforms.features.preprocessing import feature_map
 from transforms.features.transform import analyze
 from transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from transforms.log.spec import LogSpec
 
+VERSION = "bert4ctr/1"
 WORDS = ("red", "dress", "new", "hat", "blue", "shoes", "old", "coat")
 COLUMNS = ("search query", "title")
 SPEC = LogSpec.model_validate(
@@ -46,6 +49,16 @@ def rows(count: int, seed: int) -> pa.RecordBatch:
     }
     schema = payload_schema(SPEC)
     return pa.RecordBatch.from_arrays([pa.array(values[field.name], field.type) for field in schema], schema=schema)
+
+
+def shared_servable(shared_folder: SharedFolder) -> pathlib.Path:
+    """The folder in which `save` exports a bert4ctr, VERSION, in float32, for tests that only read it."""
+    return shared_folder("text_servable", save)
+
+
+def copied(version: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """Returns a copy for a test that writes; it has no warm-up requests, whose replay takes most of a check."""
+    return shutil.copytree(version, folder / "1", ignore=shutil.ignore_patterns(Asset.WARMUP))
 
 
 def save(folder: pathlib.Path, name: str = "bert4ctr", **settings) -> pathlib.Path:
