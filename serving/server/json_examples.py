@@ -3,7 +3,8 @@
 from typing import Any
 
 import numpy as np
-from tensorflow.core.example import example_pb2, feature_pb2
+from google.protobuf import any_pb2
+from tensorflow.core.example import feature_pb2
 
 from serving.server.errors import ServingError, bad_request
 from serving.server.examples import with_context
@@ -38,22 +39,26 @@ def _malformed(body: dict[str, Any], reason: str) -> ServingError:
 def _example(value: Any) -> bytes:
     if not isinstance(value, dict):
         raise bad_request(f"Example must be JSON object but got JSON {json_type(value)}")
-    example = example_pb2.Example()
+    features: dict[str, feature_pb2.Feature] = {}
     for key, content in members(value):
-        name = _text(key.partition("\0")[0])  # a name ends at a NUL, as C's strings do
-        feature = feature_pb2.Feature()
+        name = key.partition("\0")[0]  # a name ends at a NUL, as C's strings do
+        features[name] = feature_pb2.Feature()  # of a name that is there twice the last one
         for item in content if isinstance(content, list) else [content]:
-            _add(feature, name, item)
-        example.features.feature[name].CopyFrom(feature)  # of a name that is there twice the last one
-    return bytes(example.SerializeToString())
+            _add(features[name], name, item)
+    return _serialized(features)
 
 
-def _text(name: str) -> str:
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise bad_request("The name of a feature is not UTF-8") from error
-    return name
+def _serialized(features: dict[str, feature_pb2.Feature]) -> bytes:
+    """Returns a tf.Example, written field by field: Python's protobuf refuses names that are no UTF-8."""
+    entries = []
+    for name, feature in features.items():
+        value = any_pb2.Any(value=feature.SerializeToString())  # its field 2
+        entries.append(_field_1(name.encode("utf-8", "surrogateescape")) + value.SerializeToString())
+    return _field_1(b"".join(map(_field_1, entries))) if entries else b""
+
+
+def _field_1(content: bytes) -> bytes:
+    return bytes(feature_pb2.BytesList(value=[content]).SerializeToString())
 
 
 def _add(feature: feature_pb2.Feature, name: str, item: Any) -> None:

@@ -63,6 +63,11 @@ def test_C3_values_that_are_no_feature(error, value, message):
     assert error(body({"x": value}, signature_name="regress"), ":regress") == (400, message)
 
 
+def test_C3_a_name_that_is_no_utf8_is_a_feature_of_its_own(predict):
+    sent = b'{"signature_name": "regress", "examples": [{"x": 1.5, "\xff": 2.5, "n\\u0000z": 2}, {}]}'
+    assert predict(sent, ":regress") == (200, {"results": [3.5, 0.0]})
+
+
 def test_C4_the_context_is_part_of_each_example(predict):
     found = predict(body({"x": 1.5}, {"n": 2}, {}, context={"x": 10.5}, signature_name="regress"), ":regress")
     assert found == (200, {"results": [1.5, 12.5, 10.5]})
