@@ -71,8 +71,11 @@ docs: export NO_MKDOCS_2_WARNING := 1
 docs: install   ## the documents as a site that needs no network: build/site/index.html
 	$(BIN)/mkdocs build --strict --quiet
 
-lock: install  ## requirements.lock from requirements.in and overrides.txt; what is locked stays where it still fits
+lock: install  ## requirements.lock and the peers' files from their *.in; what is locked stays where it still fits
 	$(BIN)/uv pip compile requirements.in --override overrides.txt --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --quiet -o requirements.lock
+	for peer in fuxictr deepctr_torch recbole huggingface; do \
+	    $(BIN)/uv pip compile benchmarks/peers/$$peer.in --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --custom-compile-command "make lock" --quiet -o benchmarks/peers/$$peer.txt || exit 1; \
+	done
 
 peers: $(foreach name,fuxictr deepctr_torch recbole huggingface,.peers/$(name)/.installed)  ## environments of the libraries that benchmarks/ compares with
 
@@ -80,7 +83,7 @@ peers: $(foreach name,fuxictr deepctr_torch recbole huggingface,.peers/$(name)/.
 	$(check_python)
 	$(PYTHON) -m venv .peers/$*
 	@echo "Installing $* and what it needs (1 to 2 GB on disk) ..."
-	.peers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	.peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
 clean:          ## remove what make and the demo made

@@ -1,6 +1,14 @@
 """The exception for a user's mistake, and errors as text."""
 
+import re
 from collections.abc import Iterator
+
+# The user and the password of an address, and the values of options and parameters that are called like a secret.
+_USER = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+_SECRET = re.compile(
+    r"((?:--|[?&])[\w-]*(?:token|secret|passw|credential|signature|access_key|api_?key)[\w-]*=)[^\s&'\",]+", re.I
+)
+_HIDDEN = "***"
 
 
 class InputError(Exception):
@@ -17,6 +25,11 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
+
+
+def without_secrets(text: str) -> str:
+    """Returns a text that may be shown: what looks like a password or a token in it is hidden."""
+    return _SECRET.sub(rf"\1{_HIDDEN}", _USER.sub(_HIDDEN, text))
 
 
 def one_line(text: object, length: int | None = None) -> str:

@@ -10,7 +10,7 @@ import re
 import tempfile
 import traceback
 
-from common.errors import InputError, causes, one_line
+from common.errors import InputError, causes, one_line, without_secrets
 from common.exit_codes import FAILED, MISTAKE
 
 KILLED = "a process of this command was killed, as the system does where memory runs out"
@@ -74,7 +74,7 @@ def _kept(error: BaseException) -> str:
     text = "".join(traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile("w", prefix="ctrpipe-", suffix=".txt", delete=False) as file:
-            file.write(text)
+            file.write(without_secrets(text))
     except OSError:
         return "what stands above"
     return file.name

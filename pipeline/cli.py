@@ -15,7 +15,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import click
 
-from common.errors import InputError, causes
+from common.errors import InputError, causes, without_secrets
 from common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
 from common.interrupt import interrupts_kept
 
@@ -59,7 +59,7 @@ class CommandGroup(click.Group):
             with interrupts_kept():
                 return super().invoke(context)
         except InputError as error:
-            click.echo(f"ctrpipe: {_printable(str(error))}", err=True)
+            click.echo(f"ctrpipe: {_printable(without_secrets(str(error)))}", err=True)
             context.exit(MISTAKE)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
@@ -81,7 +81,7 @@ def _report(error: BaseException) -> int:
     from common.failures import explain  # now that something has failed
 
     text, code = explain(error)
-    click.echo(f"ctrpipe: {_printable(text)}", err=True)
+    click.echo(f"ctrpipe: {_printable(without_secrets(text))}", err=True)
     return code
 
 

@@ -13,13 +13,16 @@ from typing import Any, Protocol
 
 import yaml
 
+from common.errors import without_secrets
 from common.files import atomic_folder, write_json
 from common.progress import announce
 from pipeline.components import SERVABLE
 from pipeline.config import RunConfig
 from pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
 from pipeline.monitoring.breach import drift_gate
+from pipeline.run_inputs import encoders
 from serving.layout import Asset, asset_path
+from transforms.text.checkpoint import checkpoint_revision
 
 VERSIONS_SHOWN = ("tensorflow", "keras", "tfx", "tensorflow-transform", "apache-beam", "numpy", "pyarrow")
 
@@ -74,7 +77,7 @@ def finish(
         write_json(unfinished / "statistics.json", _statistics(config, artifacts))
         write_json(unfinished / "lineage.json", _lineage(config, data, code, artifacts))
         settings = config.model_dump(mode="json", exclude_none=True)
-        (unfinished / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+        (unfinished / "config.yaml").write_text(without_secrets(yaml.safe_dump(settings, sort_keys=False)))
         write_json(output / "metrics.json", metrics)
     write_report(output)
     return metrics
@@ -101,6 +104,7 @@ def _lineage(config: RunConfig, data: list[dict[str, Any]], code: str, artifacts
         "code_version": code,
         "data": data,
         "schema": str(artifacts.folder("ImportSchemaGen", "schema")),
+        "checkpoints": {name: revision for name in encoders(config) if (revision := checkpoint_revision(name))},
         "transform_graph": str(artifacts.folder("LogTransform", "transform_graph")),
         "model": str(artifacts.folder("Trainer", "model")),
         "versions": {name: importlib.metadata.version(name) for name in VERSIONS_SHOWN},

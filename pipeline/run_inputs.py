@@ -47,10 +47,15 @@ class RunInputs:
         return fingerprint(code, tokenizer) if tokenizer else code
 
 
-def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> RunInputs:
+def encoders(config: RunConfig) -> list[str]:
+    """Returns the checkpoints that a configuration names, `random` included, in the order of their names."""
     models = [model for model in (config.model, config.evaluation.baseline) if model]
     named = {config.text.encoder if config.text else None, *(model.encoder for model in models)}
-    checkpoints = {name: checkpoint_fingerprint(name) for name in sorted(filter(None, named))}
+    return sorted(filter(None, named))
+
+
+def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> RunInputs:
+    checkpoints = {name: checkpoint_fingerprint(name) for name in encoders(config)}
     return RunInputs(
         tuple(absolute(files)),
         fingerprint_files(data),

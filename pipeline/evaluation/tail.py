@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import pathlib
-import pickle
 import tempfile
 from collections.abc import Sequence
 
@@ -42,8 +41,8 @@ def tail_rows(
     rows = pa.Table.from_batches(read_payload(test, columns))
     known, codes = _Combinations.of(rows)
     with tempfile.TemporaryDirectory(prefix=".tail-", dir=workers.scratch) as folder:
-        path = pathlib.Path(folder) / "combinations.pickle"
-        path.write_bytes(pickle.dumps(known))
+        path = pathlib.Path(folder) / "combinations.arrow"
+        known.save(path)
         size = -(-len(train) // GROUPS)
         groups = [train[start : start + size] for start in range(0, len(train), size)] if train else []
         count = _Count(path, tuple(columns), max_count)
@@ -83,6 +82,24 @@ class _Combinations:
             keys.append(pairs_seen)
         return cls(values, keys), codes
 
+    def save(self, path: pathlib.Path) -> None:
+        """Writes an Arrow file with one row: a column's values, or keys, are a list."""
+        arrays = {f"values.{index}": values for index, values in enumerate(self.values)}
+        arrays |= {f"keys.{index}": pa.array(keys) for index, keys in enumerate(self.keys)}
+        lists = {name: pa.LargeListArray.from_arrays([0, len(array)], array) for name, array in arrays.items()}
+        row = pa.RecordBatch.from_pydict(lists)
+        with pa.ipc.new_file(path, row.schema) as file:
+            file.write_batch(row)
+
+    @classmethod
+    def load(cls, path: pathlib.Path) -> "_Combinations":
+        """Reads what `save` wrote."""
+        with pa.ipc.open_file(path) as file:
+            row = file.get_batch(0)
+        values = [row[name].flatten() for name in row.schema.names if name.startswith("values.")]
+        keys = [row[name].flatten().to_numpy() for name in row.schema.names if name.startswith("keys.")]
+        return cls(values, keys)
+
     def number(self, rows: pa.Table) -> np.ndarray:
         """Returns the number of each row's combination, [N]; -1 where there is none such."""
         codes = _places(rows.column(0), self.values[0])
@@ -121,5 +138,4 @@ class _Count:
 @functools.lru_cache(maxsize=1)
 def _load(path: pathlib.Path) -> _Combinations:
     """Loads the combinations once in a process, not for each group of parts."""
-    combinations: _Combinations = pickle.loads(path.read_bytes())
-    return combinations
+    return _Combinations.load(path)

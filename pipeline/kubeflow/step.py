@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from common.errors import InputError, causes
+from common.errors import InputError, causes, without_secrets
 from common.exit_codes import BLOCKED, MISTAKE
 from common.libraries import load_tensorflow
 from pipeline.code_version import code_version
@@ -67,7 +67,7 @@ def main(stage: str, compiled: str, executor: str | None, classes: tuple[str, ..
         mistake = next((cause for cause in causes(error) if isinstance(cause, InputError)), None)
         if mistake is None:
             raise
-        print(f"ctrpipe: {mistake}", file=sys.stderr)
+        print(f"ctrpipe: {without_secrets(str(mistake))}", file=sys.stderr)
         sys.exit(MISTAKE)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import ipaddress
 import json
 import logging
 import pathlib
@@ -126,8 +127,11 @@ def connect(host: Host) -> kfp.Client:
     """
     warnings.filterwarnings("ignore", module="kfp")
     logging.getLogger("urllib3").setLevel(logging.ERROR)
-    if not host.url.startswith(("http://", "https://")):
+    if not host.url.lower().startswith(("http://", "https://")):
         raise InputError(f"--host {host.url}: expected an address that begins with http:// or https://")
+    address = urllib3.util.parse_url(host.url)
+    if address.scheme == "http" and (host.token or host.token_file) and not _is_loopback(address.host or ""):
+        raise InputError(f"--host {host.url}: a token would go over plain http; give an https address")
     for option, path in (("--ca-cert", host.ca_cert), ("--token-file", host.token_file)):
         if path and not path.is_file():
             raise InputError(f"{option} {path}: no such file")
@@ -142,6 +146,13 @@ def connect(host: Host) -> kfp.Client:
         )
         client.list_experiments(page_size=1, namespace=host.namespace)
         return client
+
+
+def _is_loopback(name: str) -> bool:
+    """Returns whether an address is this machine's own, as of `kubectl port-forward`."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(name.strip("[]")).is_loopback
+    return name == "localhost"
 
 
 def _check_health(host: Host) -> None:

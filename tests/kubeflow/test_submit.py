@@ -147,6 +147,23 @@ def test_a_token_that_is_renewed_while_a_run_is_followed_is_read_again(package, 
     one_line(*run(package, api, "--token-file", tmp_path / "absent"), "absent: no such file")
 
 
+@pytest.mark.parametrize("option", ["--token", "--token-file"])
+def test_a_token_goes_over_plain_http_to_this_machine_only(package, tmp_path, option):
+    (tmp_path / "token").write_text("first\n")
+    value = tmp_path / "token" if option == "--token-file" else "first"
+    for host in (
+        "http://192.0.2.1:8888",
+        "http://kubeflow.example",
+        "http://127.0.0.1.example",
+        "HTTP://[2001:db8::1]",
+    ):
+        found = call("submit", package, "--host", host, "--param", "data=[a]", option, value)
+        one_line(*found, "a token would go over plain http; give an https address")
+    for host in ("http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "https://192.0.2.1.invalid"):
+        found = call("submit", package, "--host", host, "--param", "data=[a]", option, value)
+        one_line(*found, "no answer; is this the address")
+
+
 def test_several_users_have_pipelines_and_experiments_of_their_own(package):
     with running_api(states=[("SUCCEEDED", [])], multi_user=True) as api:
         one_line(*run(package, api), "several users; give your profile's namespace as --namespace")

@@ -122,6 +122,8 @@ def raising(monkeypatch, error: BaseException, *command: str) -> tuple[int, str]
 
 def test_an_input_error_is_one_line_and_exit_code_2(monkeypatch):
     assert raising(monkeypatch, InputError("what, where")) == (2, "ctrpipe: what, where\n")
+    secret = InputError("http://ann:s3cret@host: no answer")
+    assert raising(monkeypatch, secret) == (2, "ctrpipe: http://***@host: no answer\n")
     quoted = InputError("the header is é\x1b[2J\n\t")
     assert raising(monkeypatch, quoted) == (2, "ctrpipe: the header is é\\x1b[2J\\n\\t\n")
 

@@ -23,7 +23,7 @@ from transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from transforms.log.raw_arrays import raw_arrays
 from transforms.log.spec import LogSpec
 from transforms.text.byte_pairs import BytePairs
-from transforms.text.checkpoint import checkpoint_fingerprint, find_checkpoint
+from transforms.text.checkpoint import _fetch, checkpoint_fingerprint, checkpoint_revision, find_checkpoint
 from transforms.text.tokenize import SPECIAL, read_tokenizer, text_map
 from transforms.text.word_piece import WordPiece, join_segments
 
@@ -230,11 +230,26 @@ def test_a_folder_that_is_no_checkpoint_is_one_line(tmp_path):
 
 
 def test_a_checkpoint_of_the_hub_is_fetched_or_named(tmp_path, monkeypatch):
-    hub = type("hub", (), {"snapshot_download": staticmethod(lambda name, allow_patterns: tmp_path / name)})
-    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", hub)
-    assert find_checkpoint("hf://owner/name") == tmp_path / "owner/name"
+    asked = []
 
-    def fail(name, allow_patterns):
+    def fetch(name, revision, allow_patterns):
+        asked.append((name, revision))
+        return tmp_path / name / "snapshots" / ("c0ffee" * 7)[:40]
+
+    hub = type("hub", (), {"snapshot_download": staticmethod(fetch)})
+    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", hub)
+    _fetch.cache_clear()
+    for _ in range(2):  # a branch that moves during a run is none
+        assert find_checkpoint("hf://owner/name") == tmp_path / "owner/name/snapshots" / ("c0ffee" * 7)[:40]
+    assert checkpoint_revision("hf://owner/name@v1.2") == ("c0ffee" * 7)[:40]
+    assert asked == [("owner/name", None), ("owner/name", "v1.2")]
+    assert checkpoint_revision("random") is None
+    for wrong in ("hf://name", "hf://owner/name@", "hf://owner/name/more", "hf://@main"):
+        with pytest.raises(InputError, match=f"{wrong}: expected hf://owner/name or hf://owner/name@revision"):
+            find_checkpoint(wrong)
+    _fetch.cache_clear()
+
+    def fail(name, revision, allow_patterns):
         raise OSError("no\nroute")
 
     hub.snapshot_download = staticmethod(fail)

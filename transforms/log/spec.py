@@ -268,9 +268,10 @@ class Text(Section):
     """The kind of feature."""
     columns: ColumnNames = pydantic.Field(min_length=1, examples=[["query", "title"]])
     """The one or two columns."""
-    encoder: str = pydantic.Field("random", min_length=1, examples=["checkpoints/bert", "hf://owner/name"])
+    encoder: str = pydantic.Field("random", min_length=1, examples=["checkpoints/bert", "hf://owner/name@4f3e1c0"])
     """Where the model's text encoder starts from: the folder of a HuggingFace checkpoint (BERT or RoBERTa),
-    `hf://owner/name`, or `random`.
+    `hf://owner/name@revision`, or `random`. A revision is a commit, tag or branch; without one the newest is taken,
+    which may be another one tomorrow. The lineage of a run has the commit.
     """
     length: int = pydantic.Field(ge=4, le=1 << 14, examples=[64])
     """Tokens of the sequence, special tokens included; a longer one is cut, a shorter one padded."""

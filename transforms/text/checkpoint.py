@@ -1,7 +1,9 @@
 """Finds the checkpoint of a text's encoder."""
 
+import functools
 import hashlib
 import pathlib
+import re
 
 from common.errors import InputError, one_line
 from transforms.log.spec import RANDOM
@@ -13,6 +15,8 @@ FILES = ("*.json", "*.txt", "*.safetensors")
 
 def find_checkpoint(encoder: str) -> pathlib.Path | None:
     """Returns the folder of `text.encoder`, None for random; fetches hf://owner/name where it is not there yet.
+
+    Behind an `@` may stand a revision: a branch, a tag or a commit.
 
     Raises:
         InputError: there is no such folder, or it cannot be fetched.
@@ -27,17 +31,31 @@ def find_checkpoint(encoder: str) -> pathlib.Path | None:
     return folder.resolve()
 
 
+@functools.cache  # one commit for the whole of a run, also where a branch moves
 def _fetch(encoder: str) -> pathlib.Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         advice = "pip install huggingface_hub, or give a local folder"
         raise InputError(f"features: text: encoder: {encoder} needs huggingface_hub: {advice}") from error
+    name, at, revision = encoder.removeprefix(HUB).partition("@")
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or bool(at) != bool(revision):
+        raise InputError(f"features: text: encoder: {encoder}: expected hf://owner/name or hf://owner/name@revision")
     try:
-        return pathlib.Path(snapshot_download(encoder.removeprefix(HUB), allow_patterns=list(FILES)))
+        return pathlib.Path(snapshot_download(name, revision=revision or None, allow_patterns=list(FILES)))
     except Exception as error:  # network, hub or disk: the user's to solve
         reason = one_line(error, 200)
         raise InputError(f"features: text: encoder: {encoder} cannot be fetched ({reason})") from error
+
+
+def checkpoint_revision(encoder: str) -> str | None:
+    """Returns the commit of a checkpoint of the hub; None for any other.
+
+    Raises:
+        InputError: as `find_checkpoint`.
+    """
+    folder = find_checkpoint(encoder) if encoder.startswith(HUB) else None
+    return folder.name if folder and re.fullmatch("[0-9a-f]{40}", folder.name) else None
 
 
 def checkpoint_fingerprint(encoder: str) -> str:
