@@ -16,6 +16,8 @@ from serving.server.core import ServerCore
 from serving.server.errors import ServingError
 from serving.server.grpc_api import GrpcApi
 from serving.server.options import ServerOptions
+from serving.server.profiler import ProfilerHandler
+from serving.server.reload_guard import is_loopback
 from serving.text_proto import read_text_proto
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,9 @@ class GrpcServer:
         for service, methods in api.methods.items():
             handlers = {name: _handler(*method) for name, method in methods.items()}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        is_local = port is None or is_loopback(options.host)
+        if options.enable_profiler and (is_local or options.allow_profiler_from_network):
+            self._server.add_generic_rpc_handlers((ProfilerHandler(),))
         if options.enable_grpc_healthcheck_service:
             self._add_health(["", *api.methods])
         self.address = None if port is None else self._listen(options, port)

@@ -38,8 +38,8 @@ class ServerOptions:
     """The flags of `ctrpipe serve`; each has the name and the default that it has at tensorflow_model_server.
 
     Ours are `host` (TF Serving listens on every address), `max_request_bytes` (it has no limit),
-    `rest_api_busy_poll_micros`, `allow_reload_from_network` and `allowed_model_roots` (it lets any client load any
-    folder).
+    `rest_api_busy_poll_micros`, `allow_reload_from_network`, `allow_profiler_from_network` and `allowed_model_roots`
+    (any client may load any folder there, and have a trace written to any).
     """
 
     model_base_path: Path | None = _flag(None, "Folder of a model's versions; not read with --model_config_file.")
@@ -66,6 +66,10 @@ class ServerOptions:
     allow_version_labels_for_unavailable_models: bool = _flag(False, "New labels may point at versions not loaded yet.")
     allow_reload_from_network: bool = _flag(
         False, "HandleReloadConfigRequest also where --host is not loopback. Not a flag of TF Serving."
+    )
+    allow_profiler_from_network: bool = _flag(
+        False,
+        "The profiler, which writes where a client says, also off loopback. Not a flag of TF Serving.",
     )
     allowed_model_roots: str = _flag(
         "",
@@ -100,7 +104,7 @@ class ServerOptions:
     remove_unused_fields_from_bundle_metagraph: bool = _flag(
         True, "Drop unused parts of the graph's description.", ignored=_AS_TENSORFLOW_SERVING
     )
-    enable_profiler: bool = _flag(True, "TensorFlow's profiler service.", ignored="this server has no profiler service")
+    enable_profiler: bool = _flag(True, "TensorFlow's profiler service on the port of gRPC.")
     skip_initialize_tpu: bool = _flag(False, "No start of TPUs.", ignored="this server has no TPUs")
     num_tflite_pools: int = _flag(0, "TensorFlow Lite.", ignored="this server runs no TensorFlow Lite models")
     num_tflite_interpreters_per_pool: int = _flag(
