@@ -11,6 +11,7 @@ from tests.contract.items import DOCUMENT, items_of, read_items
 
 ROOT = DOCUMENT.parents[1]
 ITEMS = read_items()
+_SOURCE = r"\[[^]]+\](?: \w+)?"  # a file, and of a test file the test
 _CODES = r"[A-Z]\d+(?:(?:-|, | to | and )[A-Z]?\d+)*"
 _IN_BRACKETS = re.compile(rf"\((?:contract )?({_CODES})\)")
 _ANYWHERE = re.compile(rf"\b[{''.join(sorted({code[0] for code in ITEMS}))}]\d{{1,2}}\b")
@@ -42,7 +43,7 @@ def test_every_item_has_a_source_of_tensorflow_serving():
     sources = dict(re.findall(r"^\[(.+)\]: (https://github.com/tensorflow/\S+)$", text, re.MULTILINE))
     used = set()
     for code, item in ITEMS.items():
-        reason = re.fullmatch(r".*\. \((\[.+\](?:, \[.+\])*)\)", item.text)
+        reason = re.fullmatch(rf".*\. \(({_SOURCE}(?:, {_SOURCE})*)\)", item.text)
         assert reason, code
         used |= set(re.findall(r"\[([^\]]+)\]", reason[1]))
     assert used | {"9d981c5c"} == set(sources)
