@@ -359,9 +359,9 @@ class BatchingServable:
             for name, array in arrays.items()
         )
 
-    def _has_known_ids(self, task: _Task) -> bool:
-        """Returns whether its packed tensors hold ids that the feature map has: others make a whole batch fail."""
-        return all(_are_below(count, task.inputs[name]) for name, count in self._ids.items() if name in task.inputs)
+    def _has_known_ids(self, inputs: Arrays) -> bool:
+        """Returns whether packed tensors hold ids that the feature map has: others make a whole batch fail."""
+        return all(_are_below(count, inputs[name]) for name, count in self._ids.items() if name in inputs)
 
     def close(self) -> None:
         """Answers what is queued, then closes the servable."""
@@ -389,15 +389,14 @@ class BatchingServable:
         for task in tasks:
             if task not in live:
                 task.error = _too_late()
-        if len(live) > 1:
-            alone = [task for task in live if not self._has_known_ids(task)]
-            for task in alone:
-                self._run_batch(signature, outputs, [task])
-            live = [task for task in live if task not in alone]
         if not live:
             return
         try:
-            self._split(live, self._servable.run(signature, self._merge(signature, live), outputs))
+            merged = self._merge(signature, live)
+            if len(live) > 1 and not self._has_known_ids(merged):
+                self._run_apart(signature, outputs, live)
+                return
+            self._split(live, self._servable.run(signature, merged, outputs))
         except tf.errors.OpError as error:
             if len(live) == 1:
                 live[0].error = from_tensorflow(error)
@@ -410,6 +409,14 @@ class BatchingServable:
         except Exception as error:  # these requests are answered with it
             for task in live:
                 task.error = error
+
+    def _run_apart(self, signature: str, outputs: list[str], tasks: list[_Task]) -> None:
+        """Runs each task with ids that the feature map does not have alone, and the others together."""
+        known = [task for task in tasks if self._has_known_ids(task.inputs)]
+        for task in tasks:
+            if task not in known:
+                self._run_batch(signature, outputs, [task])
+        self._run_batch(signature, outputs, known)
 
     def _merge(self, signature: str, tasks: list[_Task]) -> Arrays:
         """Returns the tasks' rows, padded to an allowed size with copies of the last task's first row."""
