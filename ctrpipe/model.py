@@ -1,4 +1,4 @@
-"""A trained model, in this process or behind a URL, asked for click probabilities."""
+"""A trained model, in this process or behind a URL, that predicts click probabilities."""
 
 import dataclasses
 import pathlib
@@ -21,7 +21,7 @@ SHOWN_ROWS = 10
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Predictions:
-    """What a model answered to rows.
+    """The probabilities that a model predicts for rows; in a notebook, a table of the first of them.
 
     Attributes:
         tasks: By task, the probability of each row, float32 `[N]`.
@@ -60,7 +60,7 @@ class Model:
             self._client = RestClient(source)
             return
         load_tensorflow()
-        from serving.loader import Servable
+        from serving.loader import Servable  # TensorFlow: 3 s, which a model behind a URL does without
 
         self._servable = Servable(source)
 
@@ -85,8 +85,7 @@ class Model:
         return Predictions(self._run(to_arrays(columns, none_is_nan=True)))
 
     def _run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        # TensorFlow takes 5 s to import, which a model behind a URL does without.
-        import tensorflow as tf
+        import tensorflow as tf  # loaded by __init__
 
         types = self._servable.input_types[SIGNATURE]
         if absent := sorted(set(types) - set(arrays)):

@@ -1,4 +1,4 @@
-"""Looks artifacts up in MLMD. Walks events: filter queries differ between ML Metadata releases."""
+"""Finds a run's artifacts in ML Metadata, by its events: filter queries differ between its releases."""
 
 import pathlib
 
@@ -7,7 +7,12 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 
 class Artifacts:
-    """The output artifacts of one pipeline's nodes, as of each node's newest finished execution."""
+    """The output artifacts of one pipeline's nodes, as of each node's newest finished execution.
+
+    Args:
+        database: ML Metadata's SQLite file.
+        pipeline_name: The pipeline's name.
+    """
 
     def __init__(self, database: pathlib.Path, pipeline_name: str):
         connection = mlmd.ConnectionConfig()
@@ -16,9 +21,11 @@ class Artifacts:
         self._pipeline_name = pipeline_name
 
     def folder(self, node: str, output: str) -> pathlib.Path:
+        """Returns the folder of a node's output. Raises LookupError where there is none."""
         return pathlib.Path(self._find(node, output).uri)
 
     def property(self, node: str, output: str, name: str) -> str | None:
+        """Returns a custom property of a node's output; None where it has none of that name."""
         value = self._find(node, output).custom_properties.get(name)
         return value.string_value if value else None
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from common.packages import PACKAGES
 
 ROOT = pathlib.Path(__file__).parent.parent
-# What trained weights follow from, whatever is exported beside them: the stages before make the rows.
+# The code on which trained weights depend: training, and the stages that make its rows.
 TRAINING = ("pipeline.training.train", "pipeline.components.log_example_gen", "pipeline.components.log_transform")
 
 
@@ -43,9 +43,11 @@ def imported(*modules: str) -> set[str]:
     """Returns the modules, and all modules of the project that they import, directly or not.
 
     An import counts wherever it stands, also inside a function, and so does each string that is exactly a module's
-    name, as in the tables of models/registry.py. The packages that a module lies in count as well, because Python
-    imports them, but the strings in such a package only where the package itself is imported: those of `models` say
-    where its names are, and name every model.
+    name, as in the tables of models/registry.py.
+
+    The packages that a module lies in count as well, because Python imports them. Strings in their __init__.py count
+    only where the package itself is imported: models/__init__.py names every model, and a stage that imports one model
+    does not depend on the others.
     """
     waiting = list(modules)
     by_name: set[str] = set()

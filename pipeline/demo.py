@@ -1,4 +1,4 @@
-"""`ctrpipe demo`: the whole way on a generated log."""
+"""`ctrpipe demo`: a log generated, a model trained on it, served and asked."""
 
 import os
 import pathlib
@@ -22,7 +22,19 @@ from transforms.generate import generate
 
 
 def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool:
-    """Returns whether the model was blessed."""
+    """Generates a log, runs the pipeline on it, serves the model, asks it for predictions and prints the summary.
+
+    Args:
+        output: The folder of the log and of the run.
+        rows: Rows of the log.
+        config_path: The run's configuration, for a log in Criteo's format.
+
+    Returns:
+        Whether the model was blessed.
+
+    Raises:
+        InputError: the configuration, the number of rows or the folder cannot be used.
+    """
     config = load_config(config_path)
     check_output(output)
     log = output / "sample.tsv"

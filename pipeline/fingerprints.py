@@ -1,4 +1,4 @@
-"""Short hashes of what a run is made from, so that the cache serves nothing that has changed."""
+"""Hashes of what a run is made from, the keys of its cache."""
 
 import contextlib
 import hashlib
@@ -14,13 +14,13 @@ from transforms.log.byte_sum import ByteSum
 
 
 def fingerprint(*values: Any) -> str:
-    """Returns a short hash of JSON-able values (pydantic models included)."""
+    """Returns a hash of 16 hexadecimal digits, of values that JSON can hold and of pydantic models."""
     plain = [value.model_dump(mode="json") if isinstance(value, pydantic.BaseModel) else value for value in values]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fingerprint_files(data: list[dict[str, Any]]) -> str:
-    """Returns the same for the same contents in the same order."""
+    """Returns a hash of the files' contents in their order, from what `describe_file` says of each."""
     return hashlib.sha256(json.dumps([file["sha256"] for file in data]).encode()).hexdigest()[:16]
 
 
@@ -48,6 +48,6 @@ def describe_file(path: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def described(files: list[str]) -> Iterator[Future[list[dict[str, Any]]]]:
-    """Describes the files in a thread while the block runs."""
+    """Yields a future of what `describe_file` says of each file, computed in a thread while the block runs."""
     with ThreadPoolExecutor(1) as thread:
         yield thread.submit(lambda: [describe_file(path) for path in files])

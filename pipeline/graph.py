@@ -80,7 +80,7 @@ def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
 
 
 def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
-    """The graph for one run. Ids of the nodes are stable: `Trainer` is the model, `Trainer.baseline` the one beside."""
+    """Returns the graph of a run. Node ids never change: `Trainer` is the model, `Trainer.baseline` the baseline."""
     output = inputs.output
     push_folder = output / "models" / config.serving.model_name
     nodes = list(_data_nodes(config, inputs))

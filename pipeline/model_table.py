@@ -15,7 +15,7 @@ TABLE_WIDTH = 160  # where the output is no terminal
 
 @dataclasses.dataclass(frozen=True)
 class ModelTable:
-    """The models of the registry and what their sizes are for.
+    """The registry's models with their sizes for a log's features.
 
     Args:
         where: The features that the sizes are for, in words.

@@ -1,4 +1,4 @@
-"""`ctrpipe predict`: raw rows of a file -> a server's probabilities."""
+"""`ctrpipe predict`: sends raw rows of a file to a server, and yields the probabilities that it answers."""
 
 import pathlib
 from collections.abc import Callable, Iterator
@@ -21,9 +21,13 @@ BATCH = 1000
 
 
 class PredictedRow(NamedTuple):
-    """A row's line, the probability of the primary task, and which label and version gave it, where known.
+    """A row's prediction.
 
-    Lines count from 1, as in `transforms.log.readers.Reject`.
+    Attributes:
+        line: The row's line in the file, from 1 (of Parquet its row).
+        probability: The probability of the primary task.
+        label: The label that was asked; None for none.
+        version: The version that answered; None where the client does not ask for it.
     """
 
     line: int
@@ -41,16 +45,18 @@ def predict_rows(
     key: str | None = None,
     passed_over: Callable[[Reject], None] = lambda reject: None,
 ) -> Iterator[PredictedRow]:
-    """The first good rows of the file, in its order. A client that divides requests between labels divides the rows.
+    """Yields the predictions of a file's first good rows, in their order.
+
+    A client that divides requests between labels divides the rows.
 
     Args:
         client: A client of the model.
         file: A raw log.
         rows: How many rows at most.
         model: The served model's folder, to read the log's format from.
-        config: The run's configuration, instead; with neither, the server is asked.
+        config: The run's configuration, in place of `model`; with neither, the server is asked for the format.
         key: A column; rows with the same value of it go to the same label.
-        passed_over: Told each malformed row that lies before or between the rows.
+        passed_over: Called with each malformed row that lies before or between the rows.
 
     Raises:
         InputError: the file, the configuration, the model or the server's answer cannot be used.
@@ -68,18 +74,18 @@ def predict_rows(
 
 def _ask(client: ModelClient, spec: LogSpec, batch: LogBatch, key: str | None) -> list[PredictedRow]:
     columns = raw_arrays(batch.rows, spec)
-    found: list[PredictedRow] = []
+    predicted: list[PredictedRow] = []
     for label, rows in _by_label(client, batch.rows, key).items():
         answer = client.ask({name: values[rows] for name, values in columns.items()}, "serving_raw", label=label)
         probabilities = _probabilities(client, answer.outputs, spec, len(rows))
         lines = batch.lines[rows].tolist()
         pairs = zip(lines, probabilities.tolist(), strict=True)
-        found += [PredictedRow(line, probability, answer.label, answer.version) for line, probability in pairs]
-    return sorted(found)
+        predicted += [PredictedRow(line, probability, answer.label, answer.version) for line, probability in pairs]
+    return sorted(predicted)
 
 
 def _by_label(client: ModelClient, rows: pa.RecordBatch, key: str | None) -> dict[str | None, np.ndarray]:
-    """The rows for each label, by number; None is the client's own choice."""
+    """Returns the numbers of the rows for each label; None is the client's own choice."""
     if client.split is None:
         return {None: np.arange(rows.num_rows)}
     keys = [None] * rows.num_rows if key is None else rows[key].to_pylist()
@@ -97,7 +103,7 @@ def _probabilities(client: ModelClient, outputs: dict[str, np.ndarray], spec: Lo
 
 
 def _spec(client: ModelClient, model: pathlib.Path | None, config: pathlib.Path | None) -> LogSpec:
-    """The description of the log: from a configuration, a model's folder, or the served model itself."""
+    """Returns the log's description: from a configuration, a model's folder, or the served model itself."""
     if config:
         return load_config(config).log_spec
     if model:
@@ -118,7 +124,7 @@ def _spec(client: ModelClient, model: pathlib.Path | None, config: pathlib.Path 
 
 
 def _first_rows(reader: LogReader, path: str, rows: int) -> Iterator[LogBatch]:
-    """The first good rows in batches of one request, each with the malformed rows between its first and last one."""
+    """Yields the first good rows in batches of one request, each with the malformed rows before its last one."""
     left = rows
     for batch in reader.read(path):
         rejects = list(batch.rejects)

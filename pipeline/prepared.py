@@ -1,4 +1,4 @@
-"""A log of several files -> the joined one that the pipeline reads."""
+"""Joins a log that is several files, as KDD Cup 2012's, into one that the pipeline reads."""
 
 import pathlib
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ PREPARED = "prepared"
 
 
 def join(folder: pathlib.Path, output: pathlib.Path, options: Options, workers: Workers) -> Prepared:
-    """Joins the files of KDD Cup 2012 track 2.
+    """Joins the files of KDD Cup 2012 track 2, with the output folder locked.
 
     Raises:
         InputError: as `prepare`; or the output folder cannot be made, or another process works in it.
@@ -34,7 +34,9 @@ def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> lis
         return list(paths)
     place = output / PREPARED
     announce(f"Joining the files of {folders[0]}")
-    made = join(pathlib.Path(folders[0]), place, Options(seed=config.seed), config.workers_for(scratch=place))
-    rejected = sum(made.rejected.values())
-    announce(f"{made.rows:,} rows of {made.lines:,} lines; {rejected:,} malformed lines are in {place / 'dead_letter'}")
-    return [made.log]
+    result = join(pathlib.Path(folders[0]), place, Options(seed=config.seed), config.workers_for(scratch=place))
+    rejected = sum(result.rejected.values())
+    announce(
+        f"{result.rows:,} rows of {result.lines:,} lines; {rejected:,} malformed lines are in {place / 'dead_letter'}"
+    )
+    return [result.log]

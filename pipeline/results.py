@@ -1,6 +1,6 @@
 """What a run leaves for people: metrics.json, report_data/ and report.html, all from the run's artifacts.
 
-matplotlib, TFDV and TFX are imported inside functions: a run that still reads its log has not loaded them.
+TFDV and TFX take 3 s and more to import, so a function imports them: a run has this module before it has read its log.
 """
 
 import datetime
@@ -20,6 +20,7 @@ from pipeline.components import SERVABLE
 from pipeline.config import RunConfig
 from pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
 from pipeline.monitoring.breach import drift_gate
+from pipeline.report.report import write_report
 from pipeline.run_inputs import encoders
 from serving.layout import Asset, asset_path
 from transforms.text.checkpoint import checkpoint_revision
@@ -50,8 +51,6 @@ def finish(
     Returns:
         The contents of metrics.json.
     """
-    from pipeline.report.report import write_report
-
     evaluation = artifacts.folder("GatedEvaluator", "evaluation")
     metrics, gates = read_metrics(evaluation), read_gate_table(evaluation)
     if tail := metrics["tail"]:
@@ -84,7 +83,7 @@ def finish(
 
 
 def _statistics(config: RunConfig, artifacts: RunArtifacts) -> dict[str, Any]:
-    """Returns what the report shows of the log."""
+    """Returns the contents of statistics.json: rows, columns, anomalies and malformed rows of the log."""
     from pipeline.components.log_statistics_gen import RATES
     from pipeline.monitoring.statistics import summarise_statistics
 
@@ -98,7 +97,7 @@ def _statistics(config: RunConfig, artifacts: RunArtifacts) -> dict[str, Any]:
 
 
 def _lineage(config: RunConfig, data: list[dict[str, Any]], code: str, artifacts: RunArtifacts) -> dict[str, Any]:
-    """Returns what the run is made from."""
+    """Returns the contents of lineage.json: the files, the code, the libraries and the artifacts of the run."""
     return {
         "config_hash": hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16],
         "code_version": code,

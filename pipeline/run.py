@@ -1,7 +1,7 @@
 """`ctrpipe run`: the pipeline on this machine.
 
-What imports TensorFlow or TFX is imported inside functions here: the log is read by copies of this process meanwhile,
-and a process that has loaded TensorFlow cannot be copied.
+What imports TensorFlow or TFX is imported inside functions: importing them takes 6 s, while copies of this process read
+the log, and a process that has loaded TensorFlow cannot be copied.
 """
 
 import contextlib
@@ -51,9 +51,10 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
 
 @contextlib.contextmanager
 def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> Iterator[None]:
-    """Has the log read, and other processes loaded, while this one loads its libraries, where that pays.
+    """Reads the log and starts worker processes in the background while the block loads libraries.
 
-    Only a folder's first run is sure to read the log; in another, the cache may have what it makes of it.
+    Does neither for a log of one part, on one core or with Beam. The log is read ahead only in a folder's first run: in
+    a later one the cache may hold what is made of it.
     """
     workers = config.workers_for()
     processes = min(workers.most or cores(), cores())
@@ -85,7 +86,7 @@ def _run_pipeline(
 
 
 def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[RunInputs, list[dict[str, Any]]]:
-    """Checks as `run` does, for a graph that something else runs.
+    """Makes the checks of `run` for a graph that another program runs, as Kubeflow does.
 
     Returns:
         The graph's RunInputs, and the log's files as `finish` takes them.

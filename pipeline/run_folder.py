@@ -17,6 +17,7 @@ _DATABASE_POLL = 0.5
 
 
 def check_output(output: pathlib.Path) -> None:
+    """Makes the folder where it is absent. Raises InputError where it cannot be made."""
     try:
         output.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
@@ -27,10 +28,10 @@ def check_output(output: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def one_run_at_a_time(output: pathlib.Path) -> Iterator[None]:
-    """Holds a lock that the kernel releases when the process ends, also when it is killed.
+    """Locks the folder while the block runs; the kernel releases the lock of a process that is killed.
 
     Raises:
-        InputError: another process holds it; or the folder was removed within the block.
+        InputError: another process holds the lock, or the folder was removed within the block.
     """
     path = output / ".lock"
     with open(path, "w") as lock:

@@ -31,17 +31,17 @@ class RunInputs:
     checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # by encoder, the fingerprint of its files
 
     def training_fingerprint(self, config: RunConfig, model: Model) -> str:
-        """Returns the same for two runs that would train the same model: gates, slices and names have no part in it."""
+        """Returns a hash of all that decides a training: equal for two runs that would train the same model."""
         parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.checkpoints)
         return fingerprint(*parts, stage_version(*TRAINING), *filter(None, [source_of(model.name)]))
 
     def test_rows(self, config: RunConfig) -> str:
-        """Returns the name of the test rows: the same for runs on the same files, split alike."""
+        """Returns a hash that names the test rows: equal for runs on the same files with the same split."""
         split = config.data.split
         return fingerprint(self.data_fingerprint, split, config.seed if split.by == "hash" else 0)
 
     def transform_version(self, config: RunConfig) -> str:
-        """Returns the same for two runs whose code, and whose tokenizer, transform alike."""
+        """Returns a hash of the transform's code and of the tokenizer's files, which decide what is made of a row."""
         code = stage_version("pipeline.components.log_transform")
         tokenizer = self.checkpoints.get(config.text.encoder) if config.text else None
         return fingerprint(code, tokenizer) if tokenizer else code
@@ -55,6 +55,14 @@ def encoders(config: RunConfig) -> list[str]:
 
 
 def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> RunInputs:
+    """Returns the RunInputs of a run up to Transform; `complete` adds what the later stages need.
+
+    Args:
+        config: The run's configuration.
+        files: The log's files.
+        data: What `describe_file` says of each.
+        output: The run's folder, as an absolute path.
+    """
     checkpoints = {name: checkpoint_fingerprint(name) for name in encoders(config)}
     return RunInputs(
         tuple(absolute(files)),
@@ -91,7 +99,11 @@ def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
 
 
 def version_to_beat(push_folder: pathlib.Path, training_fingerprint: str) -> str:
-    """Returns the newest pushed version of another training, so that a repeated run finds everything in the cache."""
+    """Returns the newest version that another training pushed; "" where there is none.
+
+    A version of the same training is passed over: a repeated run compares with the same version as before, and finds
+    everything in the cache.
+    """
     for version in reversed(versions(push_folder)):
         made_by = asset_path(version, Asset.TRAINING_FINGERPRINT)
         if not made_by.exists() or made_by.read_text() != training_fingerprint:
@@ -100,4 +112,5 @@ def version_to_beat(push_folder: pathlib.Path, training_fingerprint: str) -> str
 
 
 def absolute(files: list[str]) -> list[str]:
+    """Returns the files' absolute paths."""
     return [str(pathlib.Path(path).resolve()) for path in files]

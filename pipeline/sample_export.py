@@ -1,6 +1,6 @@
 """A servable of any model on a generated log, in seconds: for benchmarks and trials of serving, not for its AUC.
 
-TensorFlow is imported inside a function: a model that does not exist is refused before.
+TensorFlow takes 3 s to import, so a function imports it, after a model that does not exist is refused.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ CRITEO = LogSpec.model_validate(
         ],
     }
 )
-# What every model that has them gets: the shape that the numbers of issue and README are measured on.
+# What every model that has these options gets: the shape of the figures in docs/measured.md.
 SHAPE: dict[str, Any] = {"embedding_dim": 16, "hidden_units": [400, 400]}
 # Hiformer, section 4.1.4: the tokens are 128 wide.
 TOKEN_MODELS = ("transformer", "transformer_pe", "hetero_att", "hiformer")
@@ -45,7 +45,7 @@ TOKEN_MODELS = ("transformer", "transformer_pe", "hetero_att", "hiformer")
 
 @dataclasses.dataclass(frozen=True)
 class _Prepared:
-    """The log and what the product made of it, shared by all models of the folder."""
+    """The log, its transform graph and its packed rows, which all models of a folder share."""
 
     log: pathlib.Path
     graph: pathlib.Path
@@ -61,10 +61,11 @@ def make_export(
 
     Args:
         model: Registry name.
-        folder: Made where it is not there.
+        folder: The folder of the log and of all its models; made where it is absent.
         rows: Rows of the log; more of them give larger vocabularies.
-        seed: Of the log and of the weights.
-        **hyperparameters: In place of width 16 and an MLP 400-400 (token models: their paper's).
+        seed: Seed of the log and of the weights.
+        **hyperparameters: Options of the model. The defaults are embeddings of width 16 and hidden layers 400-400, for
+            models of tokens those of their papers.
 
     Returns:
         The version's folder.
@@ -109,7 +110,7 @@ def _hyperparameters(model: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _prepare(folder: pathlib.Path, rows: int, seed: int) -> _Prepared:
-    """Generates, ingests, analyses and packs, unless the folder holds just that."""
+    """Generates, reads, analyses and packs the log, unless the folder holds one of these rows, seed and columns."""
     prepared = _Prepared(folder / LOG, folder / "transform", folder / "packed")
     made_from = {"rows": rows, "seed": seed, "spec": CRITEO.model_dump(mode="json")}
     note = folder / PREPARED

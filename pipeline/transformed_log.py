@@ -1,4 +1,4 @@
-"""A log that is packed for trainings outside a pipeline."""
+"""A transformed log, for trainings outside a pipeline."""
 
 import dataclasses
 import pathlib
@@ -9,13 +9,13 @@ from pipeline.run_inputs import RunInputs
 
 @dataclasses.dataclass(frozen=True)
 class TransformedLog:
-    """What the pipeline makes of a log up to Transform.
+    """The outputs of a pipeline up to Transform.
 
     Attributes:
         train, validation, test: Patterns of each split's packed files.
         feature_map: The description of the packed tensors.
         payload: Folder of the checked log, with `Split-train` and so on.
-        inputs: What it is made from.
+        inputs: The run's inputs, for fingerprints.
     """
 
     train: list[str]

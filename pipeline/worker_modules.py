@@ -1,11 +1,11 @@
-"""What processes that work on parts of a log need: imported once, in the process that they are copies of."""
+"""Imports what worker processes need; they are forked from the process that has imported this."""
 
 import ctypes
 import os
 import signal
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-# Ends with the process that started it, also in the middle of an import; copies look after themselves.
+# The kernel ends this process with the one that started it, also within an import; forked workers ask for that again.
 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 # One worker a core; the GPU is for training.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")

@@ -8,7 +8,11 @@ import click
 
 from common.errors import InputError
 from common.exit_codes import INTERRUPTED
+from common.libraries import load_tensorflow
+from common.processes import run_in_new_process
+from common.progress import announce
 from pipeline.commands.options import PATH
+from pipeline.run_folder import check_output
 from serving.server.options import parse_flags, set_environment
 
 # In the same interpreter and environment, wherever the command lies.
@@ -64,10 +68,7 @@ def latency(
     first on a generated log, in OUTPUT/exports. Prints tables, writes latency.json and latency.html, and ends with a
     JSON object; Ctrl-C ends it early with what is there. Takes 5 to 8 minutes.
     """
-    from common.libraries import load_tensorflow
-    from common.progress import announce
-    from pipeline.run_folder import check_output
-    from serving.latency.settings import read_settings
+    from serving.latency.settings import read_settings  # pydantic: 0.1 s that `ctrpipe --help` does without
 
     options = {"kinds": kinds, "rows": rows, "concurrency": concurrency, "rounds": rounds, "seconds": seconds}
     settings = read_settings(config, quick, rates=rates, papers=papers, **options)
@@ -76,12 +77,12 @@ def latency(
     set_environment(parse_flags(flags))  # calls in this process run as those in the server
     check_output(output)
     load_tensorflow()
+    # TensorFlow: 3 s, which a mistake in the options does without.
     from serving.latency.report import last_line, show, write
     from serving.latency.run import measure_latency
 
     if not models:
-        from common.processes import run_in_new_process
-        from pipeline.sample_export import LOG
+        from pipeline.sample_export import LOG  # 0.4 s, which a benchmark of given models does without
 
         def export(name: str) -> pathlib.Path:
             announce(f"no --model: exporting {name}, trained for a few steps")
@@ -101,8 +102,7 @@ def latency(
 
 
 def _export(name: str, folder: pathlib.Path) -> pathlib.Path:
-    from common.libraries import load_tensorflow
-
+    """Makes a sample export in this process, with TensorFlow loaded quietly before; returns the version's folder."""
     load_tensorflow()
     from pipeline.sample_export import make_export
 

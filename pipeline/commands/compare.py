@@ -4,6 +4,8 @@ import pathlib
 
 import click
 
+from common.errors import InputError
+from common.progress import now_and_then
 from pipeline.commands.options import PATH
 
 
@@ -39,8 +41,7 @@ def compare(
     AUC and RIG on all rows, on the Tail slice and on the slices of the runs; the differences to the first, with paired
     t values over shards of the test rows, DeLong's test and a bootstrap interval.
     """
-    from common.errors import InputError
-    from common.progress import now_and_then
+    # numpy, pyarrow and rich: 0.2 s that `ctrpipe --help` does without.
     from pipeline.compare.models import compare as compare_models
     from pipeline.compare.show import print_comparison, write_comparison
     from pipeline.compare.sources import read_sources
@@ -49,7 +50,7 @@ def compare(
         raise InputError("give two models or more: ctrpipe compare runs/a runs/b")
     log = None
     if config:
-        from pipeline.config import load_config
+        from pipeline.config import load_config  # 0.2 s, which comparing runs does without
 
         log = load_config(config)
     scored = read_sources(models, log)

@@ -4,6 +4,7 @@ import pathlib
 
 import click
 
+from common.libraries import importing, load_tensorflow
 from pipeline.commands.options import PATH
 
 
@@ -11,7 +12,11 @@ from pipeline.commands.options import PATH
 @click.argument("config", type=PATH)
 @click.option("--output", type=PATH, required=True, help="The file to write.")
 @click.option(
-    "--format", "target", type=click.Choice(["yaml", "json"]), default="yaml", help="For what. Default: yaml."
+    "--format",
+    "target",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    help="yaml for Kubeflow Pipelines, json for Vertex AI. Default: yaml.",
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key: training.epochs=2.")
 def compile(config: pathlib.Path, output: pathlib.Path, target: str, settings: tuple[str, ...]) -> None:
@@ -21,12 +26,12 @@ def compile(config: pathlib.Path, output: pathlib.Path, target: str, settings: t
     image, the volumes and what each step may use. Parameters of a run: data (paths), output, model and training (the
     sections of CONFIG, as YAML), seed, and settings, a list of KEY=VALUE.
     """
-    from common.libraries import importing, load_tensorflow
-    from pipeline.config import load_config
+    from pipeline.config import load_config  # 0.2 s that `ctrpipe --help` does without
 
     loaded = load_config(config, settings)
     load_tensorflow()
     with importing():
+        # TFX and Kubeflow's compiler: 6 s, which a mistake in the configuration does without.
         from pipeline.kubeflow.compile import compile_pipeline
 
     steps = compile_pipeline(loaded, output, vertex=target == "json")

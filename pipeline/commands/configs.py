@@ -5,6 +5,8 @@ import pathlib
 import click
 
 from pipeline.commands.options import PATH
+from pipeline.packaged_configs import config_names, copy_configs
+from pipeline.run_folder import check_output
 
 
 @click.command()
@@ -16,9 +18,6 @@ def configs(output: pathlib.Path | None) -> None:
       ctrpipe configs --output configs
       ctrpipe run configs/criteo_deepfm.yaml --data train.tsv
     """
-    from pipeline.packaged_configs import config_names, copy_configs
-    from pipeline.run_folder import check_output
-
     if output is None:
         click.echo("\n".join(config_names()))
         return

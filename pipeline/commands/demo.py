@@ -6,7 +6,9 @@ import sys
 import click
 
 from common.exit_codes import BLOCKED
+from common.libraries import load_tensorflow
 from pipeline.commands.options import PATH
+from pipeline.packaged_configs import configs_folder
 
 
 @click.command()
@@ -15,11 +17,8 @@ from pipeline.commands.options import PATH
 @click.option("--config", type=PATH, default=None, help="Default: ctrpipe's own demo.yaml.")
 def demo(output: pathlib.Path, rows: int, config: pathlib.Path | None) -> None:
     """Generate a log, train Attention-Net on it, serve it, ask for predictions, stop the server."""
-    from common.libraries import load_tensorflow
-
     load_tensorflow()
-    from pipeline.demo import run_demo
-    from pipeline.packaged_configs import configs_folder
+    from pipeline.demo import run_demo  # TensorFlow: 3 s that `ctrpipe --help` does without
 
     if not run_demo(output, rows, config or configs_folder() / "demo.yaml"):
         sys.exit(BLOCKED)

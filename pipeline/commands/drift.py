@@ -6,7 +6,9 @@ import sys
 import click
 
 from common.exit_codes import BLOCKED
+from common.libraries import load_tensorflow
 from pipeline.commands.options import PATH
+from pipeline.run_folder import check_output
 
 
 @click.command()
@@ -24,30 +26,28 @@ def drift(
     output: pathlib.Path | None,
     settings: tuple[str, ...],
 ) -> None:
-    """Compare two logs column by column: exit code 0, or 1 where a column is further away than it may be.
+    """Compare two logs column by column: exit code 0, or 1 where a column is above its limit.
 
     \b
     --kind drift: DATA is today's log, AGAINST yesterday's; both have labels.
     --kind skew:  DATA is the log that was trained on, AGAINST what was served; neither needs labels.
     The limits are monitoring.max_distance and monitoring.columns of CONFIG.
     """
-    from common.libraries import load_tensorflow
-
     load_tensorflow()
+    # TensorFlow, TFX and TFDV: 6 s that `ctrpipe --help` does without.
     from pipeline.config import load_config
     from pipeline.monitoring.drift import compare_logs
     from pipeline.report.drift import print_comparison, write_drift
-    from pipeline.run_folder import check_output
 
     loaded = load_config(config, settings)
     if output:
         check_output(output)
     workers = loaded.workers_for()
     limits, rows = loaded.monitoring, loaded.statistics.max_rows
-    found = compare_logs(loaded.log_spec, list(data), list(against), kind, limits, rows, loaded.seed, workers)
-    for comparison in found["comparisons"]:
+    result = compare_logs(loaded.log_spec, list(data), list(against), kind, limits, rows, loaded.seed, workers)
+    for comparison in result["comparisons"]:
         print_comparison(comparison)
     if output:
-        click.echo(f"Written: {', '.join(str(path) for path in write_drift(found, output))}")
-    if found["breached"]:
+        click.echo(f"Written: {', '.join(str(path) for path in write_drift(result, output))}")
+    if result["breached"]:
         sys.exit(BLOCKED)

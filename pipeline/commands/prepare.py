@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from common.processes import Workers
 from pipeline.commands.options import PATH
 
 if TYPE_CHECKING:
@@ -51,21 +52,24 @@ def kddcup2012(
       summary.json               counts
     A line, with all its impressions, is in one part of the log. Running it again continues an interrupted run.
     """
-    from common.processes import Workers
+    # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
     from pipeline.prepared import join
     from transforms.kddcup2012 import Options
 
-    _print(join(folder, output, Options(most_lines=rows, **options), Workers(workers, beam_args, scratch=output)))
+    processes = Workers(workers, beam_args, scratch=output)
+    _print_counts(join(folder, output, Options(most_lines=rows, **options), processes))
 
 
-def _print(made: "Prepared") -> None:
-    rejected = sum(made.rejected.values())
-    click.echo(f"{made.lines:,} lines in; {rejected:,} malformed lines in all files, in dead_letter/rejects.jsonl")
-    for reason, count in sorted(made.reasons.items()):
+def _print_counts(joined: "Prepared") -> None:
+    rejected = sum(joined.rejected.values())
+    click.echo(f"{joined.lines:,} lines in; {rejected:,} malformed lines in all files, in dead_letter/rejects.jsonl")
+    for reason, count in sorted(joined.reasons.items()):
         click.echo(f"  {count:,} x {reason}")
-    for part, lines in made.split.items():
-        rate = made.clicks[part] / max(made.impressions[part], 1)
-        click.echo(f"{part}: {lines:,} lines, {made.impressions[part]:,} impressions, click-through rate {rate:.4f}")
-    absent = ", ".join(f"{name} {count:,}" for name, count in made.without_partner.items() if count)
+    for part, lines in joined.split.items():
+        rate = joined.clicks[part] / max(joined.impressions[part], 1)
+        click.echo(f"{part}: {lines:,} lines, {joined.impressions[part]:,} impressions, click-through rate {rate:.4f}")
+    absent = ", ".join(f"{name} {count:,}" for name, count in joined.without_partner.items() if count)
     click.echo(f"Lines with an id that its table lacks, whose values are missing: {absent or 'none'}")
-    click.echo(f"{made.rows:,} rows: --data '{made.log}'" + (f", and {made.public_test}" if made.public_test else ""))
+    click.echo(
+        f"{joined.rows:,} rows: --data '{joined.log}'" + (f", and {joined.public_test}" if joined.public_test else "")
+    )

@@ -10,7 +10,7 @@ from pipeline.commands.options import PATH
 @click.command()
 @click.argument("directory", type=PATH)
 def report(directory: pathlib.Path) -> None:
-    """Rebuild DIRECTORY/report.html of a finished run."""
-    from pipeline.report.report import write_report
+    """Write DIRECTORY/report.html of a finished run again."""
+    from pipeline.report.report import write_report  # jinja2: 0.05 s that other commands do without
 
     click.echo(str(write_report(directory)))

@@ -35,6 +35,7 @@ def run(
       tfx/                            artifacts and the ML Metadata store
     Running it again continues an interrupted run, and takes everything unchanged from the cache.
     """
+    # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
     from pipeline.config import load_config
     from pipeline.prepared import joined
     from pipeline.report.summary import print_summary

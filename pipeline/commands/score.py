@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from common.errors import InputError
+from common.libraries import load_tensorflow
+from common.progress import log_announced
 from pipeline.commands.options import PATH
 
 if TYPE_CHECKING:
@@ -29,11 +32,8 @@ def score(
     counts, the rate, a histogram of the scores and, column by column, how far the log is from that of training.
     After an interruption the same command goes on.
     """
-    from common.libraries import load_tensorflow
-    from common.progress import log_announced
-
     load_tensorflow()
-    from common.errors import InputError
+    # TensorFlow and TFDV: 4 s that `ctrpipe --help` does without.
     from pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training
     from serving.scoring.folder import DEAD_LETTER
     from serving.scoring.score import score as score_log
@@ -43,11 +43,11 @@ def score(
     if not result.scored:
         why = f"{output / DEAD_LETTER} says why; is it a log of this model?"
         raise InputError(f"none of {result.rows:,} lines could be scored: {why}")
-    _print(result)
+    _print_result(result)
 
 
-def _print(result: "ScoreResult") -> None:
-    from serving.scoring.score import quantile
+def _print_result(result: "ScoreResult") -> None:
+    from serving.scoring.score import quantile  # loaded by then
 
     for column, scores in result.scores.items():
         if scores["mean"] is not None:

@@ -2,6 +2,7 @@
 
 import click
 
+from common.libraries import load_tensorflow
 from serving.server.options import parse_flags, set_environment
 
 
@@ -11,9 +12,8 @@ def serve(flags: tuple[str, ...]) -> None:
     """Serve models locally as TF Serving does, with its flags: REST, gRPC, versions, labels, batching."""
     options = parse_flags(flags)
     set_environment(options)
-    from common.libraries import load_tensorflow
-
     load_tensorflow()
+    # TensorFlow: 3 s that a wrong flag does without; it reads the environment as it is loaded.
     from serving.server import Addresses
     from serving.server import serve as serve_models
 

@@ -4,6 +4,7 @@ import pathlib
 
 import click
 
+from common.libraries import load_tensorflow
 from pipeline.commands.options import PATH
 
 
@@ -44,9 +45,8 @@ def sweep(
     The log is read and transformed once. Running it again goes on where it was cut. The best point is the best on the
     validation rows; look at the test rows once.
     """
-    from common.libraries import load_tensorflow
-
     load_tensorflow()
+    # TensorFlow: 3 s that `ctrpipe --help` does without.
     from pipeline.sweep.plan import make_plan
     from pipeline.sweep.run import run_sweep
     from pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep

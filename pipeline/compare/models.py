@@ -1,4 +1,4 @@
-"""Models on the same test rows, slice by slice: metrics of each, and each one's difference to the first."""
+"""Compares models on the same test rows, slice by slice: the metrics of each, and its difference to the first."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -31,14 +31,14 @@ def compare(
     class only.
 
     Args:
-        scored: By the model's name, what it answered; at least two.
-        task: Which label; None: the first.
-        shard_count: Into how many parts the rows are divided, by a hash of their number.
-        resamples: Of the bootstrap; 0: no interval.
-        progress: Told which slice is next.
+        scored: By the model's name, its predictions; at least two.
+        task: The label to judge by; None takes the first.
+        shard_count: Number of shards, into which rows are divided by a hash of their number.
+        resamples: How often the bootstrap draws the rows; 0 gives no interval.
+        progress: Called with the name of each slice before it is compared.
 
     Raises:
-        InputError: the models answered to other rows than the first, or have no such task.
+        InputError: a model's predictions are of other rows than the first's, or it has no such task.
     """
     names = list(scored)
     first = scored[names[0]]
@@ -85,7 +85,7 @@ def _check_same(first_name: str, first: ScoredRows, name: str, each: ScoredRows,
 
 
 def _slices(scored: Sequence[ScoredRows]) -> list[tuple[str, np.ndarray | slice]]:
-    """Names of the slices, and the rows of each."""
+    """Returns the slices' names with the numbers of their rows."""
     first = scored[0]
     slices: list[tuple[str, np.ndarray | slice]] = [(ALL, slice(None))]
     if first.tail is not None and all(each.tail_of == first.tail_of for each in scored) and first.tail.any():

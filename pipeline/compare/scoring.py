@@ -18,8 +18,12 @@ from transforms.log.readers import LogReader
 def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
     """Returns the scored rows of a scoring, with the labels of the log that was scored. Malformed rows are left out.
 
+    Args:
+        folder: A folder that `ctrpipe score` wrote.
+        config: The log's configuration, with its labels and the columns to slice by.
+
     Raises:
-        InputError: a file is damaged, or the log is no longer there, or has no label where it was scored.
+        InputError: a file is damaged, the log is absent, or a row that was scored has no label.
     """
     columns = score_columns(list(config.data.labels))
     try:

@@ -1,4 +1,4 @@
-"""A comparison as a table, as JSON and as a picture."""
+"""Shows a comparison as a table, and writes it as JSON and as a picture."""
 
 import pathlib
 from typing import Any
@@ -35,10 +35,10 @@ def print_comparison(comparison: dict[str, Any]) -> None:
                 cells += [_show(rig["difference"], sign="+"), _show(rig["t"], 2)]
             table.add_row(*cells, end_section=name == comparison["models"][-1])
     console.print(table)
-    said = f"t: paired, over {comparison['shards']} shards of the rows; above 3 a difference counts as significant."
+    legend = f"t: paired, over {comparison['shards']} shards of the rows; above 3 a difference counts as significant."
     if comparison["resamples"]:
-        said += f" 95%: of {comparison['resamples']:,} paired resamples of the rows."
-    console.print(said, highlight=False)
+        legend += f" 95%: of {comparison['resamples']:,} paired resamples of the rows."
+    console.print(legend, highlight=False)
 
 
 def _show(value: float | None, digits: int = 4, sign: str = "") -> str:
@@ -54,7 +54,7 @@ def _interval(value: tuple[float, float] | None) -> str:
 
 
 def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
-    """Writes the JSON and, beside it, the picture, whose path it returns.
+    """Writes a comparison as JSON, and beside it a PNG of the differences; returns the PNG's path.
 
     Raises:
         InputError: they cannot be written there.

@@ -1,4 +1,4 @@
-"""Is one model better than another on the same rows: t values over shards, DeLong's test, a paired bootstrap."""
+"""Tests whether a model is better than another on the same rows: t over shards, DeLong's test, a paired bootstrap."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ Metric = Callable[[np.ndarray, np.ndarray], float | None]
 
 @dataclasses.dataclass(frozen=True)
 class PairedT:
-    """A paired t test of second - first; None where it cannot be made."""
+    """The result of a paired t test of second - first: t and its two-sided p, both None where it cannot be made."""
 
     t: float | None
     p: float | None
@@ -26,7 +26,14 @@ class PairedT:
 
 @dataclasses.dataclass(frozen=True)
 class DeLong:
-    """The AUCs' difference, second - first, in its standard errors."""
+    """The result of DeLong's test of two AUCs.
+
+    Attributes:
+        difference: AUC of the second model minus that of the first.
+        standard_error: Its standard error.
+        z: The difference in standard errors; None where these are 0.
+        p: The two-sided probability of such a z by chance; None as z.
+    """
 
     difference: float
     standard_error: float
@@ -35,8 +42,8 @@ class DeLong:
 
 
 def shards(rows: int, count: int = SHARDS) -> np.ndarray:
-    """Returns each row's shard, int64 [rows] in [0, count): by a hash of its number, alike in every comparison."""
-    # Neighbours of a log, which belong together, come apart.
+    """Returns each row's shard by a hash of its number, int64 `[rows]` in 0..count-1: the same in every comparison."""
+    # A hash, because neighbouring rows of a log are alike: shards of neighbours would differ more than by chance.
     mixed = splitmix64(np.arange(rows, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
     return (mixed % np.uint64(count)).astype(np.int64)
 
@@ -44,7 +51,15 @@ def shards(rows: int, count: int = SHARDS) -> np.ndarray:
 def by_shard(
     metric: Metric, labels: np.ndarray, probabilities: np.ndarray, shard: np.ndarray, count: int
 ) -> np.ndarray:
-    """Returns a metric on each shard's rows, float64 [count]; NaN where it is undefined."""
+    """Returns a metric on each shard's rows, float64 `[count]`; NaN where it is undefined.
+
+    Args:
+        metric: A function of labels and probabilities.
+        labels: 0 or 1, `[N]`.
+        probabilities: Predictions, `[N]`.
+        shard: The shard of each row, `[N]`.
+        count: Number of shards.
+    """
     order = np.argsort(shard, kind="stable")
     ends = np.searchsorted(shard[order], np.arange(1, count))
     parts = [metric(labels[rows], probabilities[rows]) for rows in np.split(order, ends)]
@@ -52,7 +67,14 @@ def by_shard(
 
 
 def paired_t(first: np.ndarray, second: np.ndarray) -> PairedT:
-    """Returns a paired t-test over shards, [count] each; None where a shard has no value or all differ alike."""
+    """Returns the paired t test of a metric over shards.
+
+    t and p are None where a shard has no value, or where all shards have the same difference.
+
+    Args:
+        first: The first model's metric on each shard, `[count]`.
+        second: The second model's, `[count]`.
+    """
     differences = second - first
     if len(differences) < 2 or np.isnan(differences).any() or np.ptp(differences) == 0:
         return PairedT(None, None)
@@ -85,9 +107,12 @@ def two_sided_p(t: float, freedom: int) -> float:
 
 
 def delong(labels: np.ndarray, first: np.ndarray, second: np.ndarray) -> DeLong | None:
-    """DeLong's test of two correlated AUCs, in O(N log N); None where there is one class only.
+    """Returns DeLong's test of two models' AUCs on the same rows, in O(N log N); None with fewer than two of a class.
 
-    Args are [N].
+    Args:
+        labels: 0 or 1, `[N]`.
+        first: The first model's predictions, `[N]`.
+        second: The second model's, `[N]`.
 
     References:
         Sun and Xu, "Fast Implementation of DeLong's Algorithm", 2014.
@@ -96,7 +121,7 @@ def delong(labels: np.ndarray, first: np.ndarray, second: np.ndarray) -> DeLong 
     clicks, others = int(clicked.sum()), int((~clicked).sum())
     if min(clicks, others) < 2:
         return None
-    # By row, the share of the other class that it is ranked rightly against.
+    # For each row, the share of the other class's rows that are on the right side of it.
     of_clicks, of_others = [], []
     for scores in (first, second):
         of_all = ranks(scores)
@@ -116,12 +141,17 @@ def delong(labels: np.ndarray, first: np.ndarray, second: np.ndarray) -> DeLong 
 def bootstrap(
     labels: np.ndarray, first: np.ndarray, second: np.ndarray, resamples: int, seed: int = SEED
 ) -> tuple[float, float] | None:
-    """Returns the interval that holds 95% of the AUCs' differences, second - first, over resamples of the rows.
+    """Returns the ends of the 95% interval of the AUCs' difference, second - first, over resamples of the rows.
 
-    Both models have the same rows in a resample. Each takes O(N): the scores are sorted once, and a resample only
-    counts rows. None without a resample, or with one class only.
+    A resample has the same rows for both models. It takes O(N): the scores are sorted once before, and a resample only
+    counts rows. Returns None without a resample, or with one class only.
 
-    Args are [N].
+    Args:
+        labels: 0 or 1, `[N]`.
+        first: The first model's predictions, `[N]`.
+        second: The second model's, `[N]`.
+        resamples: How often the rows are drawn.
+        seed: Seed of the draws.
     """
     clicked = labels > 0.5
     if not resamples or clicked.all() or not clicked.any():

@@ -1,4 +1,4 @@
-"""Where comparable answers lie: the folder of a run, a file of a sweep's, the folder of a scoring."""
+"""Reads predictions to compare: of a run's folder, of a file that a sweep left, of a scoring's folder."""
 
 import pathlib
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ SUMMARY = "_summary.json"
 
 
 def read_sources(paths: Sequence[pathlib.Path], config: "RunConfig | None") -> dict[str, ScoredRows]:
-    """Returns the sources by a name for each path: its last part, where that tells them apart.
+    """Returns the predictions at each path, by a name: the path's last part, or the whole path where two are alike.
 
     Args:
         paths: Folders of runs or of scorings, or files that a sweep left in `results`.
-        config: Of the log, where scorings are compared: it says which columns are labels, and by what to slice.
+        config: The log's configuration, which a scoring needs: it says which columns are labels, and by what to slice.
 
     Raises:
-        InputError: a path holds no answers, comes twice, or there is a scoring and no configuration.
+        InputError: a path holds no predictions or comes twice, or a scoring is given without a configuration.
     """
     if len(set(paths)) < len(paths):
         raise InputError("the same folder is named twice; compare one run with another")
@@ -36,7 +36,7 @@ def _read(path: pathlib.Path, config: "RunConfig | None") -> ScoredRows:
     if (path / SUMMARY).exists():
         if config is None:
             raise InputError(f"{path}: a scoring has no labels; give --config, the configuration of the log")
-        from pipeline.compare.scoring import read_scoring  # needs the reader of logs, which runs do not
+        from pipeline.compare.scoring import read_scoring  # 0.2 s, which comparing runs does without
 
         return read_scoring(path, config)
     kept = path / "report_data" / "predictions.parquet"

@@ -1,4 +1,4 @@
-"""A comparison of two logs for people: a table in the terminal, one page, one JSON file."""
+"""Shows a comparison of logs: as a table in the terminal, as a page and as JSON."""
 
 import pathlib
 from typing import Any
@@ -39,7 +39,7 @@ def print_comparison(comparison: dict[str, Any]) -> None:
 
 
 def write_drift(drift: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes drift.json, and drift.html for people; returns their paths.
+    """Writes drift.json and drift.html, a page of the same; returns their paths.
 
     Raises:
         InputError: the folder cannot be written.

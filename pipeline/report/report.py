@@ -1,4 +1,4 @@
-"""report.html: one file that opens offline, from what a run left in its folder."""
+"""Writes report.html, one file that opens offline, from what a run left in its folder."""
 
 import base64
 import hashlib
@@ -54,7 +54,7 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
 
 
 def template(name: str) -> jinja2.Template:
-    """Returns a page of this folder: values are escaped, an unknown one is an error."""
+    """Returns a Jinja template of this folder, which escapes values and raises for an unknown one."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )

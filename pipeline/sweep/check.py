@@ -1,4 +1,4 @@
-"""Tries the models of a plan before anything is trained."""
+"""Builds the models of a plan before anything is trained."""
 
 import keras
 

@@ -1,4 +1,4 @@
-"""What a row costs to train and to predict: the tables 4 and 7 of BERT4CTR."""
+"""Measures what a row costs to train and to predict, as tables 4 and 7 of BERT4CTR do."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -17,27 +17,34 @@ from pipeline.training.train import Task
 from pipeline.transformed_log import TransformedLog
 from serving.latency.papers import BERT4CTR_REPEATS, bert4ctr
 
-TOLD = 5  # repeats between two lines of progress
+ANNOUNCED = 5  # repeats between two lines of progress
 
 RowCosts = dict[str, dict[str, float] | None]
 
 
 def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs) -> dict[str, RowCosts]:
-    """BERT4CTR's method: ms per row of `inference` and `training` by point, the points in turn; see papers.bert4ctr.
+    """Measures the milliseconds per row of training and of predicting, by BERT4CTR's method (see papers.bert4ctr).
 
-    The models are untrained: what they compute is the same for any weights. `training` is None of a model that another
-    process trains.
+    The models are untrained, because the time does not depend on the weights. They are measured in turn.
+
+    Args:
+        points: The points' configurations by name.
+        log: The log that the batches are of.
+        costs: The number and the size of the batches.
+
+    Returns:
+        By point, `inference` and `training`; `training` is None for a model that another process trains.
     """
     learners = {name: _learners(config, log) for name, config in points.items()}
-    asked, learnt = (_batches(files, log, costs) for files in (log.test, log.train))
-    inference = _measured("inference", {name: serves.predict for name, (serves, _) in learners.items()}, asked, costs)
+    test, train = (_batches(files, log, costs) for files in (log.test, log.train))
+    inference = _measured("inference", {name: serves.predict for name, (serves, _) in learners.items()}, test, costs)
     steps = {name: trains.fit for name, (_, trains) in learners.items() if trains}
-    training = _measured("training", steps, learnt, costs)
+    training = _measured("training", steps, train, costs)
     return {name: {"inference": inference[name], "training": training.get(name)} for name in points}
 
 
 def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner | None]:
-    """Returns the learner that predicts, as it is served, and the one that trains, where this process does."""
+    """Returns the learner that predicts, as served, and the one that trains; None where another process trains."""
     model, training = with_encoder(config.model, config.text), config.training
     task = Task(model, training, log.feature_map, tuple(log.train), tuple(log.validation), config.seed)
     here = training.backend == keras.backend.backend() and not other_workers(training.distribution)
@@ -56,7 +63,7 @@ def _measured(
     what: str, steps: Mapping[str, Callable[[list[Batch]], Any]], batches: list[Batch], costs: Costs
 ) -> dict[str, dict[str, float]]:
     def tell(done: int) -> None:
-        if done % TOLD == 0:
+        if done % ANNOUNCED == 0:
             announce(f"Costs: {what}, {done} of {BERT4CTR_REPEATS} repeats of {len(steps)} models")
 
     def one(step: Callable[[list[Batch]], Any]) -> Callable[[Batch], Any]:

@@ -1,4 +1,4 @@
-"""Trains a model, and measures what it is worth: metrics on the test rows, size, speed."""
+"""Trains a model, and measures it: its metrics on the test rows, its size and its speed."""
 
 import dataclasses
 import gc
@@ -28,8 +28,20 @@ SPEED_STEPS, SPEED_REPEATS = 10, 3
 def train_and_measure(
     config: RunConfig, log: TransformedLog, plan: Plan, test: ScoredRows, work: pathlib.Path, key: str
 ) -> tuple[dict[str, Any], ScoredRows]:
-    """Trains (or goes on from the checkpoint in `work`/`key`), then measures; and what it answered to the test rows.
-    `validation` is of the kept weights. First stages that several points have are trained once."""
+    """Trains a model and measures it.
+
+    Args:
+        config: The point's configuration, with the seed.
+        log: The transformed log.
+        plan: The sweep; says whether latency is measured.
+        test: The test rows, without predictions.
+        work: Folder of unfinished trainings. A first stage that several points share is trained once and kept there.
+        key: Name of the training in `work`; a checkpoint under it is gone on from.
+
+    Returns:
+        The result, JSON-able, whose `validation` is of the weights that were kept; and the test rows with the model's
+        predictions.
+    """
     started = time.monotonic()
     model = with_encoder(config.model, config.text)
     files = log.feature_map, log.train, log.validation
@@ -62,11 +74,20 @@ def measure(
     latency: bool,
     test: ScoredRows,
 ) -> tuple[dict[str, Any], ScoredRows]:
-    """Metrics per task on the test rows, parameters and speeds; and what it answered to the test rows, which are
-    `test` but for labels and answers.
+    """Measures a trained model: metrics of every task on the test rows, number of parameters, speeds.
 
-    It trains a few more steps at its end, so the learner is of no more use. `normalised_log_loss` is the log loss as a
-    share of the base rate's; `train_samples_per_second` is None where the learner is not the one that trained.
+    The training speed is measured by more training steps, after which the weights are no longer those of the result.
+
+    Args:
+        trained: The training's result; its learner cannot be used afterwards.
+        training: The training's settings.
+        log: The transformed log.
+        latency: Whether to measure the time of a prediction.
+        test: The test rows, without labels and predictions.
+
+    Returns:
+        The measurements, of which `normalised_log_loss` is the log loss divided by that of the base rate, and
+        `train_samples_per_second` is None where another process trained; and `test` with labels and predictions.
     """
     learner = trained.learner
     trains = learner if trained.trained_here else None
@@ -98,7 +119,7 @@ def _test_metrics(labels: Any, probabilities: Any) -> dict[str, Any]:
 
 
 def latency_seconds(learner: Learner, log: TransformedLog, test_rows: int) -> float:
-    """Hiformer's method on the test rows: the median time of a prediction over 20 batches of 1024."""
+    """Returns the median time of a prediction of 1,024 test rows, of 20 batches: Hiformer's method."""
     repeats = math.ceil(HIFORMER_BATCHES * HIFORMER_ROWS / test_rows)  # a short log's rows come again
     batches = list(packed_batches(log.test * repeats, log.feature_map, HIFORMER_ROWS, take=HIFORMER_BATCHES))
     seconds = batch_seconds({"model": (lambda batch: learner.predict([batch]), batches)})
@@ -106,7 +127,7 @@ def latency_seconds(learner: Learner, log: TransformedLog, test_rows: int) -> fl
 
 
 def training_speed(learner: Learner, training: Training, log: TransformedLog) -> float:
-    """Returns rows per second of the training step (forward, backward, update) on batches in memory: a median of 3."""
+    """Returns the rows per second of the training step on batches in memory: the median of 3 repeats of 10 steps."""
     batches = list(packed_batches(log.train, log.feature_map, training.batch_size, take=SPEED_STEPS))
     rows = sum(len(labels) for _, labels in batches)
     learner.fit(batches)

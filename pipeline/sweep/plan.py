@@ -20,7 +20,13 @@ VARIABLE = ("model", "training")  # what may differ between points; they share d
 
 
 class Group(Section):
-    """A row of a sweep file, or several: `set` holds for all of them, `grid` makes one point of every combination."""
+    """Points of a sweep file: one, or with a grid one for each combination of its values.
+
+    Attributes:
+        name: The group's name, with which its points' names begin.
+        set: Keys of the configuration and their values, for all points of the group.
+        grid: Keys and the values that each takes.
+    """
 
     name: str = pydantic.Field(min_length=1)
     set: dict[str, Any] = {}
@@ -28,19 +34,29 @@ class Group(Section):
 
 
 class Costs(Section):
-    """What a row costs to train and to predict, as BERT4CTR measures it (section 4.1.5): ms per row, of 20 repeats of
-    `batches` batches."""
+    """How to measure what a row costs to train and to predict: 20 repeats of some batches (BERT4CTR, section 4.1.5).
+
+    Attributes:
+        batch_size: Rows of a batch.
+        batches: Batches of a repeat.
+    """
 
     batch_size: int = pydantic.Field(BERT4CTR_ROWS, ge=1)
     batches: int = pydantic.Field(BERT4CTR_BATCHES, ge=1)
 
 
 class SweepFile(Section):
-    """A sweep as a file: what `ctrpipe sweep CONFIG --grid ...` says, and rows that are no product.
+    """A sweep file, which can describe what `ctrpipe sweep CONFIG --grid ...` can, and points that are no product.
 
-    `config` is the run's configuration, relative to this file; `set` changes it for all points. `reference` names the
-    point that others are compared with, else the first; `latency` measures the time of a prediction, `costs` what a
-    row costs.
+    Attributes:
+        name: The sweep's name, and that of its default result folder.
+        config: Path of the run's configuration, relative to this file.
+        set: Keys of the configuration and their values, for all points.
+        seeds: Trainings of each point.
+        latency: Whether to measure the time of a prediction.
+        costs: Whether, and how, to measure what a row costs.
+        reference: The point that others are compared with; None takes the first.
+        points: The groups of points.
     """
 
     name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
@@ -55,8 +71,15 @@ class SweepFile(Section):
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One setting of model and training: `changes` to the configuration, and of these the `grid` that tells it from its
-    group's other points."""
+    """One setting of model and training.
+
+    Attributes:
+        name: The point's name, of which there is one in a sweep.
+        group: Its group's name.
+        grid: The values of the group's grid that tell it from the group's other points.
+        changes: All keys of the configuration that the point changes, with their values.
+        config: The point's configuration.
+    """
 
     name: str
     group: str
@@ -67,7 +90,17 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """All that determines a sweep, besides the data."""
+    """A sweep, without its data.
+
+    Attributes:
+        name: The sweep's name.
+        base: The configuration that the points change.
+        points: The points.
+        seeds: Trainings of each point.
+        latency: Whether to measure the time of a prediction.
+        reference: The point that others are compared with; None takes the first.
+        costs: How to measure what a row costs; None: not at all.
+    """
 
     name: str
     base: RunConfig
@@ -191,7 +224,10 @@ def _text(value: Any) -> str:
 
 
 def _other_model(point: str, changes: dict[str, Any], base: Model) -> dict[str, Any]:
-    """Leaves out, where only the model's name changes, what the other model has no option for."""
+    """Returns the changes, without the base's hyperparameters that another model does not have.
+
+    Applies where a point changes the model's name and not the whole section.
+    """
     name = changes.get("model.name", base.name)
     if name == base.name or "model" in changes:
         return changes

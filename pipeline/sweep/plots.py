@@ -5,10 +5,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from common.files import atomic_path
 
@@ -16,8 +14,15 @@ Points = list[dict[str, Any]]
 
 
 def plot_sweep(summary: dict[str, Any], path: pathlib.Path) -> None:
-    """Lines with error bars (standard deviation over the seeds) where a group varies one key or two, else a dot per
-    point by its name. The first row is AUC, then log loss, both on test and validation rows, then latency."""
+    """Writes a PNG of AUC, log loss and, where it was measured, latency: a row each, with a column for each group.
+
+    A group that varies one key or two is drawn as lines, any other as a dot for each point. Error bars are the standard
+    deviation over the seeds. AUC and log loss are those of the test and of the validation rows.
+
+    Args:
+        summary: The contents of sweep.json.
+        path: The file to write.
+    """
     groups = _groups(summary["points"])
     rows: list[tuple[str, tuple[str, ...]]] = [
         ("AUC", ("auc", "validation_auc")),
@@ -27,9 +32,8 @@ def plot_sweep(summary: dict[str, Any], path: pathlib.Path) -> None:
         rows.append(("latency, ms", ("latency_ms",)))
     tallest = max(len(points) for points in groups.values())
     height = max(3.0, 0.25 * tallest)
-    figure, axes = plt.subplots(
-        len(rows), len(groups), figsize=(4.5 * len(groups), height * len(rows)), squeeze=False, layout="constrained"
-    )
+    figure = Figure(figsize=(4.5 * len(groups), height * len(rows)), layout="constrained")
+    axes = figure.subplots(len(rows), len(groups), squeeze=False)
     for column, (name, points) in enumerate(groups.items()):
         for row, (title, metrics) in enumerate(rows):
             axis = axes[row][column]
@@ -42,17 +46,24 @@ def plot_sweep(summary: dict[str, Any], path: pathlib.Path) -> None:
     figure.suptitle(summary["name"])
     with atomic_path(path) as unfinished:
         figure.savefig(unfinished, dpi=110, format="png")
-    plt.close(figure)
 
 
 def plot_loss(summary: dict[str, Any], path: pathlib.Path) -> None:
-    """The mean training loss of each stretch of the first epoch, by the rows seen, a line for each point: the mean over
-    the seeds (BERT4CTR, Figure 5). A stretch is what lies between two evaluations; no file where an epoch has one."""
+    """Writes a PNG of the training loss in the first epoch, a line for each point (BERT4CTR, Figure 5).
+
+    The loss is measured at every evaluation, over the rows trained since the one before, and is the mean over the
+    seeds. Where the first epoch has only one evaluation, there is no line to draw and no file is written.
+
+    Args:
+        summary: The contents of sweep.json.
+        path: The file to write.
+    """
     lines = {point["name"]: _first_epoch(point["runs"]) for point in summary["points"]}
     lines = {name: line for name, line in lines.items() if len(line) > 1}
     if not lines:
         return
-    figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axis = figure.subplots()
     for name, line in lines.items():
         axis.plot(*zip(*line, strict=True), marker="o", label=name)
     axis.set(xlabel="training rows", ylabel="training log loss of the rows since the last point")
@@ -60,7 +71,6 @@ def plot_loss(summary: dict[str, Any], path: pathlib.Path) -> None:
     figure.suptitle(summary["name"])
     with atomic_path(path) as unfinished:
         figure.savefig(unfinished, dpi=110, format="png")
-    plt.close(figure)
 
 
 def _first_epoch(runs: list[dict[str, Any]]) -> list[tuple[int, float]]:
@@ -73,14 +83,14 @@ def _first_epoch(runs: list[dict[str, Any]]) -> list[tuple[int, float]]:
 
 
 def _groups(points: Points) -> dict[str, Points]:
-    """Points with a grid by their group; all others in one group of their own."""
+    """Returns the points with a grid by their group, and all others as the group `points`."""
     groups: dict[str, Points] = {}
     for point in points:
         groups.setdefault(point["group"] if point["grid"] else "points", []).append(point)
     return groups
 
 
-def _lines(axis: Any, points: Points, metrics: tuple[str, ...], title: str) -> None:
+def _lines(axis: Axes, points: Points, metrics: tuple[str, ...], title: str) -> None:
     x_key, *others = points[0]["grid"]
     values = list(dict.fromkeys(_text(point["grid"][x_key]) for point in points))
     for index, other in enumerate(dict.fromkeys(_text(point["grid"][others[0]]) if others else "" for point in points)):
@@ -97,7 +107,7 @@ def _lines(axis: Any, points: Points, metrics: tuple[str, ...], title: str) -> N
         axis.legend(fontsize="small")
 
 
-def _dots(axis: Any, points: Points, metrics: tuple[str, ...], title: str) -> None:
+def _dots(axis: Axes, points: Points, metrics: tuple[str, ...], title: str) -> None:
     for offset, metric in zip((0.0, 0.25), metrics, strict=False):
         places = [index + offset for index in range(len(points))]
         where = "validation" if metric.startswith("validation") else "test"
@@ -110,7 +120,7 @@ def _dots(axis: Any, points: Points, metrics: tuple[str, ...], title: str) -> No
 
 
 def _bars(
-    axis: Any, places: Sequence[float], points: Points, metric: str, sideways: bool = False, **options: Any
+    axis: Axes, places: Sequence[float], points: Points, metric: str, sideways: bool = False, **options: Any
 ) -> None:
     spreads = [point["metrics"][metric] for point in points]
     means = [float("nan") if spread["mean"] is None else spread["mean"] for spread in spreads]

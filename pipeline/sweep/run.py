@@ -1,6 +1,7 @@
 """Trains and measures every point of a sweep with every seed; each result is a file, so that a sweep can go on.
 
-What imports Keras is imported inside functions: a plan with a mistake is refused before, and the log is read meanwhile.
+What imports Keras, which takes 3 s, is imported inside functions: run_sweep loads TensorFlow quietly before, and where
+nothing is left to train, none of it is needed.
 """
 
 import dataclasses
@@ -29,7 +30,13 @@ from transforms.log.readers import find_files
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One training: a point with a seed. `key` is the same for two runs that would train the same model."""
+    """One training of a sweep: a point with a seed.
+
+    Attributes:
+        point: The point.
+        config: Its configuration with the seed.
+        key: Name of the result's files, equal for two trainings that would give the same model.
+    """
 
     point: Point
     config: RunConfig
@@ -37,7 +44,7 @@ class Run:
 
 
 def run_sweep(plan: Plan, files: list[str], output: pathlib.Path) -> dict[str, list[dict[str, Any]]]:
-    """Trains what is not there yet.
+    """Trains and measures what has no result yet.
 
     Returns:
         The results of every point by its name, in the order of the seeds.
@@ -100,7 +107,7 @@ def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pat
 
 
 def _row_costs(plan: Plan, log: TransformedLog, output: pathlib.Path) -> dict[str, Any]:
-    """Returns what the plan's models cost, measured once: it needs none of the trainings."""
+    """Returns what the plan asks to measure of a row's costs, by point; measured once and kept in a file."""
     if plan.costs is None:
         return {}
     from pipeline.sweep.costs import row_costs
@@ -116,7 +123,7 @@ def _row_costs(plan: Plan, log: TransformedLog, output: pathlib.Path) -> dict[st
 
 
 def describe_test(config: RunConfig, log: TransformedLog) -> ScoredRows:
-    """Returns the test rows before any model has answered to them: which they are, and which of them are rare."""
+    """Returns the test rows without labels and predictions: their hash, and which of them are in the Tail slice."""
     scored = ScoredRows(log.inputs.test_rows(config), {}, {})
     rare = config.evaluation.tail
     if rare is None:

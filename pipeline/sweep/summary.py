@@ -15,6 +15,7 @@ from models import metrics
 from pipeline.compare.significance import SHARDS, by_shard, paired_t, shards
 from pipeline.evaluation.scored_rows import read_scored
 from pipeline.sweep.plan import Plan
+from pipeline.sweep.plots import plot_loss, plot_sweep
 
 COSTS = ("average", "median", "p90", "p95")  # of the ms per row
 # Column of the summary: where a run's result has it.
@@ -39,9 +40,14 @@ TABLE_WIDTH = 240  # where the output is no terminal
 def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Returns the contents of sweep.json.
 
-    `best` is the point whose mean of the monitored metric is best on the validation rows. Each point has
-    `auc_difference`, `rig_difference`, `log_loss_ratio` and `latency_ratio` to the reference, else the first point, of
-    the means on the test rows, and the `t` values of the differences in AUC and RIG over shards of the test rows.
+    `best` is the point whose mean of the monitored metric is best on the validation rows. Each point is compared with
+    the plan's reference, or else with the first point: `auc_difference`, `rig_difference`, `log_loss_ratio` and
+    `latency_ratio` are of the means on the test rows, and `t` holds the t values of the differences in AUC and RIG over
+    shards of the test rows.
+
+    Args:
+        plan: The points and seeds.
+        results: By point, the results of its trainings in the order of the seeds, as run_sweep returns them.
     """
     points = []
     for point in plan.points:
@@ -115,9 +121,12 @@ def _compare(points: list[dict[str, Any]], reference: str) -> None:
 
 
 def shard_metrics(runs: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Returns AUC and RIG, of all rows and of the Tail slice, on each shard: means over the seeds, [SHARDS].
+    """Returns AUC and RIG of all rows and of the Tail slice on each shard, float64 `[SHARDS]`: means over the seeds.
 
-    Nothing where the answers were not kept.
+    Returns {} where a training's predictions were not kept.
+
+    Args:
+        runs: The results of a point's trainings.
     """
     by_metric: dict[str, list[np.ndarray]] = {}
     for run in runs:
@@ -135,10 +144,10 @@ def shard_metrics(runs: list[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def write_sweep(summary: dict[str, Any], output: pathlib.Path) -> None:
-    """sweep.json (everything), sweep.csv (one line per training), sweep.png, and loss.png: the training loss of the
-    first epoch, where it was measured more than once."""
-    from pipeline.sweep.plots import plot_loss, plot_sweep
+    """Writes sweep.json (everything), sweep.csv (one line a training), sweep.png and loss.png.
 
+    loss.png has the training loss of the first epoch; it is left out where that was measured only once.
+    """
     write_json(output / "sweep.json", summary)
     _write_csv(summary, output / "sweep.csv")
     plot_sweep(summary, output / "sweep.png")
@@ -212,7 +221,7 @@ def print_sweep(summary: dict[str, Any]) -> None:
 
 
 def _print_costs(console: rich.console.Console, summary: dict[str, Any]) -> None:
-    """Prints what a row costs, as the tables 4 and 7 of BERT4CTR have it."""
+    """Prints what a row costs to train and to predict, as tables 4 and 7 of BERT4CTR do."""
     names = [f"{kind}_ms_{name}" for kind in ("training", "inference") for name in COSTS]
     if all(point["metrics"][name]["mean"] is None for point in summary["points"] for name in names):
         return
@@ -226,6 +235,7 @@ def _print_costs(console: rich.console.Console, summary: dict[str, Any]) -> None
 
 
 def show(value: float | None, digits: int = 4, sign: str = "") -> str:
+    """Returns a number with so many decimals, and its sign where `sign` is "+"; "-" for None."""
     return "-" if value is None else f"{value:{sign},.{digits}f}"
 
 
