@@ -15,6 +15,7 @@ Ctrl-C reaches this process alone, which then ends the others. All but commands 
 import concurrent.futures
 import contextlib
 import dataclasses
+import hmac
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -23,6 +24,7 @@ import multiprocessing.resource_tracker
 import os
 import pathlib
 import pickle
+import secrets
 import shutil
 import signal
 import subprocess
@@ -36,6 +38,7 @@ from common.errors import InputError
 from common.files import write_bytes
 
 PRELOADED_START_SECONDS = 0.5  # what a copy of a preloaded process takes to start and to reach its speed
+_SIGNATURE_BYTES = 32
 _preloaded = False
 _idle_pools: dict[int, concurrent.futures.ProcessPoolExecutor] = {}  # by size
 
@@ -293,7 +296,7 @@ def _by_beam(
     with tempfile.TemporaryDirectory(prefix=".beam-", dir=scratch) as folder:
         # Beam's own direct runner may download a binary; in_memory never does. What follows overrides it.
         options = PipelineOptions(["--direct_running_mode=in_memory", *beam_args])
-        work = _ToFile(function, pathlib.Path(folder))
+        work = _ToFile(function, pathlib.Path(folder), secrets.token_bytes(32))
         try:
             with beam.Pipeline(options=options) as pipeline:
                 _ = pipeline | beam.Create(list(enumerate(items)), reshuffle=True) | "Work" >> beam.Map(work)
@@ -301,7 +304,7 @@ def _by_beam(
             if work.mistake.exists():
                 raise InputError(work.mistake.read_text()) from error
             raise
-        return [pickle.loads(path.read_bytes()) for path in map(work.path, range(len(items)))]
+        return [work.read(index) for index in range(len(items))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -309,10 +312,13 @@ class _ToFile:
     """Calls the function for an item and writes its result, or its InputError, to a file.
 
     A runner need hand nothing back: many give a job's error as text only, in which a user's mistake is hard to find.
+    A result may be what only pickle can write, as TFDV's statistics of some rows. A pickle is code; so the files are
+    signed with a key that travels with the job and not through the folder, which others may be able to write to.
     """
 
     function: Callable[[Any], Any]
     folder: pathlib.Path
+    key: bytes
 
     @property
     def mistake(self) -> pathlib.Path:
@@ -328,4 +334,22 @@ class _ToFile:
         except InputError as error:
             write_bytes(self.mistake, str(error).encode())
             raise
-        write_bytes(self.path(index), result)
+        write_bytes(self.path(index), self._sign(index, result) + result)
+
+    def read(self, index: int) -> Any:
+        """Returns the result for an item.
+
+        Raises:
+            InputError: its file was not written by this job.
+        """
+        path = self.path(index)
+        signed = path.read_bytes()
+        signature, result = signed[:_SIGNATURE_BYTES], signed[_SIGNATURE_BYTES:]
+        if not hmac.compare_digest(signature, self._sign(index, result)):
+            raise InputError(
+                f"{path}: another program wrote to this file; keep others out of the folder, and run again"
+            )
+        return pickle.loads(result)
+
+    def _sign(self, index: int, result: bytes) -> bytes:
+        return hmac.digest(self.key, index.to_bytes(8, "big") + result, "sha256")

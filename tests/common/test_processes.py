@@ -11,7 +11,7 @@ import time
 import pytest
 
 from common.errors import InputError
-from common.processes import Workers, child_process, cores, run_in_new_process, start_command, stop_command
+from common.processes import Workers, _ToFile, child_process, cores, run_in_new_process, start_command, stop_command
 
 BEAM = ("--direct_num_workers=1",)
 PLACES = {"one process": Workers(processes=1), "two processes": Workers(processes=2), "beam": Workers(beam_args=BEAM)}
@@ -164,3 +164,16 @@ def test_a_command_that_does_not_end_is_killed(ignores):
     process.stdout.readline()
     stop_command(process, 0.2 if ignores else 30)
     assert process.returncode == (-signal.SIGKILL if ignores else -signal.SIGTERM)
+
+
+def test_a_result_that_somebody_else_wrote_is_refused(tmp_path):
+    work = _ToFile(square, tmp_path, b"k" * 32)
+    for index in (0, 1):
+        work((index, 3))
+    assert work.read(0) == 9
+    forged = work.path(0).read_bytes()[:32] + b"cos\nsystem\n(S'touch here'\ntR."
+    for content in (forged, work.path(1).read_bytes(), b""):  # code; the result for another item; nothing
+        work.path(0).write_bytes(content)
+        with pytest.raises(InputError, match="0.pickle: another program wrote to this file; keep others out"):
+            work.read(0)
+    assert not pathlib.Path("here").exists()

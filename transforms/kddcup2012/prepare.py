@@ -8,7 +8,6 @@ import dataclasses
 import itertools
 import json
 import pathlib
-import pickle
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,8 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from common.errors import InputError
-from common.files import write_bytes, write_json, write_text
+from common.files import write_json, write_text
 from common.processes import Workers
+from common.results import result_from_json, result_to_json
 from transforms.kddcup2012.history import CountLines, MergeCounts, Total, parts_of, tables_of
 from transforms.kddcup2012.join import Join, Joined, place
 from transforms.kddcup2012.layout import PARTS, PUBLIC_TEST, TOKEN_TABLES, Files, Table, find_tables
@@ -307,11 +307,11 @@ class _Once:
 
     def __call__(self, numbered: tuple[int, Any]) -> Any:
         number, item = numbered
-        done = self.folder / f"{number:06d}"
+        done = self.folder / f"{number:06d}.json"
         if done.exists():
-            return pickle.loads(done.read_bytes())
+            return result_from_json(done.read_text())
         result = self.function(item)
-        write_bytes(done, pickle.dumps(result))
+        write_text(done, result_to_json(result))
         return result
 
 
