@@ -1,6 +1,6 @@
-"""TFX components of our own: thin wrappers that give the stages lineage and caching.
+"""TFX components: thin wrappers around the stages' functions, for lineage and caching.
 
-Each takes a `code_version`, the hash of what it imports, which makes changed code another cache entry.
+Their parameter `code_version` is a hash of the code that they import, so that changed code misses TFX's cache.
 """
 
 SERVABLE = "Format-Serving"  # where TFX's components look for the SavedModel in a Model artifact

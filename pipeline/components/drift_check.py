@@ -1,4 +1,4 @@
-"""The training rows beside yesterday's log and the log of what was served (see pipeline.monitoring.drift)."""
+"""Compares the training rows with an earlier log and with the serving log (see pipeline.monitoring.drift)."""
 
 import json
 import pathlib
@@ -36,13 +36,13 @@ def DriftCheck(
 
     Args:
         examples: The payload.
-        statistics: Those of its splits.
+        statistics: The statistics of its splits.
         drift: FILE, with the property `breached`.
         spec: LogSpec as JSON.
         monitoring: Monitoring as JSON.
-        logs_fingerprint: Makes changed logs another cache entry.
-        logs_sums: What of the logs was hashed, JSON by name in Monitoring.
-        max_rows: A log of more rows is compared by a sample of so many.
+        logs_fingerprint: Hash of the logs, so that changed logs miss the cache.
+        logs_sums: The parts of the logs that were hashed, JSON by name in Monitoring; see transforms.log.byte_sum.
+        max_rows: The size of the sample by which a log of more rows is compared.
         seed: Seed of the sample.
         workers: See Workers.from_json.
         code_version: See pipeline.components.
@@ -70,7 +70,7 @@ def DriftGate(
     infra_blessing: InputArtifact[InfraBlessing],
     blessing: OutputArtifact[InfraBlessing],
 ) -> None:
-    """Hands `infra_blessing` on, but withholds it after a breach: nothing may be pushed then."""
+    """Passes `infra_blessing` on unless a log has drifted, so that the pusher then pushes nothing."""
     passed = not drift.get_int_custom_property("breached") and infra_blessing.get_int_custom_property("blessed") == 1
     blessing.set_int_custom_property("blessed", int(passed))
     folder = pathlib.Path(blessing.uri)

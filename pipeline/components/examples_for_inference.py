@@ -1,4 +1,4 @@
-"""A split of the payload as TFX's BulkInferrer reads it: tf.Examples in a gzip TFRecord."""
+"""Writes a split of the payload for TFX's BulkInferrer, as tf.Examples in a gzip TFRecord."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""In place of TFX's Evaluator, which reads no Parquet: the same artifacts, and the metrics that people read."""
+"""Replaces TFX's Evaluator, which reads no Parquet: writes the same artifacts, and the report's metrics."""
 
 import pathlib
 
@@ -39,16 +39,16 @@ def GatedEvaluator(
     Args:
         examples: The payload.
         model: The model that may be pushed.
-        last_blessed: The model to beat; an artifact without a model where there is none.
-        evaluation: What TFMA writes, and what pipeline.evaluation.artifact names.
+        last_blessed: The model with which bounds on changes compare; an artifact without a model for a first run.
+        evaluation: TFMA's files, and those of pipeline.evaluation.artifact.
         blessing: As TFX's Evaluator writes it.
         spec: LogSpec as JSON.
         gates: Gates as JSON.
         settings: Evaluation as JSON.
-        rows: Which rows these are, see ScoredRows.
+        rows: The identity of the test rows, see ScoredRows.
         workers: See Workers.from_json.
         code_version: See pipeline.components.
-        baseline: The model trained beside, whose metrics are shown and which no gate reads.
+        baseline: The model of `evaluation.baseline`, whose metrics are reported and to which no gate applies.
     """
     log, by = LogSpec.model_validate_json(spec), Evaluation.model_validate_json(settings)
     bounds = Gates.model_validate_json(gates)
@@ -67,9 +67,9 @@ def GatedEvaluator(
         (by.tail, payload_files(payload / "Split-train")) if by.tail else None,
         pathlib.Path(baseline.uri) / SERVABLE if baseline else None,
     )
-    beside = by.baseline.name if by.baseline else None
-    write_evaluation(folder, *evaluate(folder, beside, test, log, by, rows), read_gates(folder, bounds))
-    # As TFX's Evaluator does it: this is what Pusher and the lookup of the last blessed model read.
+    baseline_name = by.baseline.name if by.baseline else None
+    write_evaluation(folder, *evaluate(folder, baseline_name, test, log, by, rows), read_gates(folder, bounds))
+    # The properties of TFX's Evaluator, which Pusher and the lookup of the last blessed model read.
     blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY, model.uri)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)
     if has_to_beat:

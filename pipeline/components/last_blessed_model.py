@@ -1,4 +1,4 @@
-"""The model to beat, out of the push folder: only blessed models are pushed."""
+"""Finds the last blessed model in the push folder, which only holds blessed models."""
 
 import pathlib
 
@@ -15,10 +15,12 @@ def LastBlessedModel(
     push_folder: Parameter[str],
     version: Parameter[str],
 ) -> None:
-    """Makes an artifact of the version to beat, which the runner names, so that another one is another cache entry.
+    """Makes an artifact of a pushed version.
 
-    Where it is empty, nothing has been pushed yet: the artifact holds no model, and GatedEvaluator compares with
-    nothing.
+    Args:
+        model: The artifact, with a link to the version; without a model where `version` is empty.
+        push_folder: The folder of versions.
+        version: The version, which the runner looks up, so that a newer one misses the cache; "" before the first push.
     """
     if not version:
         return

@@ -35,7 +35,7 @@ def LogExampleGen(
         examples: The payload, with the property `data_fingerprint`, and counts.json.
         spec: LogSpec as JSON.
         files: The log's files in order, as JSON.
-        data_fingerprint: Makes changed data another cache entry.
+        data_fingerprint: Hash of the files, so that changed data misses the cache.
         sums: What of the files was hashed, see transforms.log.byte_sum.
         seed: Seed of `split.by: hash`.
         dead_letter: Folder of the malformed rows.

@@ -1,4 +1,4 @@
-"""In place of TFX's StatisticsGen: the same statistics, from record batches (see pipeline.monitoring.statistics)."""
+"""Replaces TFX's StatisticsGen: the same statistics, from record batches (see pipeline.monitoring.statistics)."""
 
 import json
 import pathlib
@@ -12,8 +12,8 @@ from common.processes import Workers
 from pipeline.monitoring.statistics import Sampled, read_statistics, write_statistics
 from transforms.log.payload import payload_files, payload_rows
 
-RATES = "sample_rate_by_split"  # the artifact's property, JSON, in which StatisticsGen says the same
-ROWS = "rows_by_split"  # another one: how many rows there are
+RATES = "sample_rate_by_split"  # a property of the artifact, JSON, which StatisticsGen writes as well
+ROWS = "rows_by_split"  # a property of the artifact, JSON: the number of rows
 
 
 @component
@@ -30,7 +30,7 @@ def LogStatisticsGen(
     Args:
         examples: The payload.
         statistics: `FeatureStats.pb` by split, with the properties RATES and ROWS.
-        max_rows: A split of more rows has the statistics of a sample of so many.
+        max_rows: The size of the sample whose statistics a split of more rows gets.
         seed: Seed of the sample.
         workers: See Workers.from_json.
         code_version: See pipeline.components.
@@ -47,6 +47,6 @@ def LogStatisticsGen(
 
 
 def train_statistics(statistics: ExampleStatistics) -> tuple[Sampled, int]:
-    """Returns the training rows' statistics out of the artifact, and how many training rows there are."""
+    """Returns the training rows' statistics from the artifact, and the number of training rows."""
     rates, rows = (json.loads(statistics.get_string_custom_property(name)) for name in (RATES, ROWS))
     return Sampled(read_statistics(pathlib.Path(statistics.uri), "train"), rates["train"]), rows["train"]

@@ -1,4 +1,4 @@
-"""In place of TFX's Trainer, which has no input for statistics: they travel with the exported model."""
+"""Replaces TFX's Trainer, which has no input for the statistics that the export contains."""
 
 import json
 import pathlib
@@ -46,21 +46,21 @@ def LogTrainer(
     """Trains on the packed examples and exports.
 
     Args:
-        payload: The payload, out of which a few rows travel with the export.
+        payload: The payload, a few rows of which become the export's warm-up requests.
         examples: The packed examples.
-        transform_graph: What made them; it becomes a part of the export.
-        statistics: Those of the log's splits.
+        transform_graph: The graph that made them; it becomes a part of the export.
+        statistics: The statistics of the log's splits, of which the export contains the training rows'.
         model: The export.
         spec: LogSpec as JSON.
         settings: Model as JSON.
         training: Training as JSON.
         seed: Seed of the training.
-        warmup_requests: How many of the training rows, the first, travel with the export.
-        position: JSON, by column of the role position the value that it has in every request.
-        encoder_precision: That of a text's encoder as it is served.
-        work: Folder of the checkpoints, the same for every try at the same training.
-        training_fingerprint: Travels with the export.
-        code_version: Travels with the export.
+        warmup_requests: The number of training rows, the first ones, that become warm-up requests.
+        position: JSON: the value that each column of the role position has in every request.
+        encoder_precision: The precision of the served text encoder.
+        work: Folder of the checkpoints, the same for every attempt at the same training.
+        training_fingerprint: Hash of the training's inputs, written into the export.
+        code_version: See pipeline.components; written into the export.
     """
     log = LogSpec.model_validate_json(spec)
     transform = tft.TFTransformOutput(transform_graph.uri)
@@ -91,7 +91,7 @@ def LogTrainer(
 
 def _announce_evaluation(numbers: dict[str, Any]) -> None:
     text = f"{numbers['model']}: {numbers['examples']:,} examples, loss {numbers['train_loss']:.4f}"
-    if "validation_auc" in numbers:  # a stage that learns a language has none
+    if "validation_auc" in numbers:  # the pretraining of a text encoder has none
         auc = "-" if numbers["validation_auc"] is None else f"{numbers['validation_auc']:.4f}"
         text += f", validation AUC {auc}, log loss {numbers['validation_log_loss']:.4f}"
     announce(text)

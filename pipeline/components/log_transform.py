@@ -1,4 +1,4 @@
-"""In place of TFX's Transform: the same transform graph, from columnar parts (see transforms.features.transform)."""
+"""Replaces TFX's Transform: the same transform graph, from columnar parts (see transforms.features.transform)."""
 
 import pathlib
 
@@ -28,7 +28,7 @@ def LogTransform(
 
     Args:
         examples: The payload.
-        transform_graph: What raw columns go through, as a TFT output folder.
+        transform_graph: The transform of the raw columns, as a TFT output folder.
         transformed_examples: The packed rows.
         spec: LogSpec as JSON.
         seed: Seed of the packed rows' order, and of `missing_rate`.
@@ -42,5 +42,5 @@ def LogTransform(
     analyze(log, payload_files(source / "Split-train"), graph, log_workers, announce)
     splits = {name: (source / f"Split-{name}", target / f"Split-{name}") for name in names}
     transform(log, graph, splits, seed, log_workers, now_and_then())
-    end_idle_pools()  # what follows trains
+    end_idle_pools()  # frees the workers' memory before the training
     transformed_examples.split_names = examples.split_names

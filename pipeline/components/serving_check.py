@@ -1,4 +1,4 @@
-"""In place of InfraValidator, which needs docker: does the C++ loader run the export, and does it equal Keras?"""
+"""Replaces InfraValidator, which needs docker: runs the export in the C++ loader and compares it with Keras."""
 
 import pathlib
 
@@ -16,9 +16,10 @@ def ServingCheck(
     blessing: OutputArtifact[InfraBlessing],
     code_version: Parameter[str],
 ) -> None:
-    """Raises InputError where the model does not serve: nothing may be pushed then.
+    """Blesses a model that passes serving.check.check_servable; see pipeline.components for `code_version`.
 
-    `code_version`: see pipeline.components.
+    Raises:
+        InputError: the model does not pass, so that the run ends before the pusher.
     """
     check_servable(pathlib.Path(model.uri) / SERVABLE)
     blessing.set_int_custom_property("blessed", 1)

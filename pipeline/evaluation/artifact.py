@@ -1,4 +1,4 @@
-"""What an evaluation leaves beside TFMA's files: read by people, and by the report without any model."""
+"""The files that an evaluation writes beside TFMA's, from which the report is made."""
 
 import json
 import pathlib
@@ -9,7 +9,7 @@ import numpy as np
 from common.files import write_json
 from pipeline.evaluation.scored_rows import ScoredRows, write_scored
 
-METRICS = "metrics.json"  # as the run's, except what the gates decide
+METRICS = "metrics.json"  # the run's metrics without what the gates decide
 GATES = "gates.json"
 SCORED = "scored.parquet"  # see write_scored
 
@@ -21,7 +21,7 @@ def write_evaluation(
     others: dict[str, np.ndarray],
     gates: list[dict[str, Any]],
 ) -> None:
-    """Writes what `evaluate` and `read_gates` return."""
+    """Writes the results of `evaluate` (metrics, scored, others) and of `read_gates` (gates)."""
     write_json(folder / METRICS, metrics)
     write_json(folder / GATES, gates)
     write_scored(folder / SCORED, scored, others)

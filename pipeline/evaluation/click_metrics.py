@@ -1,8 +1,8 @@
-"""TFMA metrics of blocks of rows, exact: AUC, log loss, RIG, calibration, rows.
+"""Exact TFMA metrics of blocks of rows: AUC, log loss, RIG, calibration and the number of rows.
 
-TFMA's own take one row at a time, in Python, and it and Keras count AUC on a grid of thresholds, evenly spaced from 0
-to 1: where click-through rates are a few in a thousand, nearly all predictions lie between two of them. Here all
-metrics of a model and a slice follow from one count of its distinct predictions.
+TFMA's own metrics read one row at a time, in Python. TFMA and Keras compute AUC on thresholds that are evenly spaced
+from 0 to 1; with click-through rates of a few in a thousand, nearly all predictions lie between two of them. Here all
+metrics of a model and a slice are computed from the counts of its distinct predictions.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,35 +15,37 @@ from tensorflow_model_analysis.proto import config_pb2
 
 from models.metrics import EPSILON, auc_of_counts, entropy
 
-MERGE_AT = 1 << 16  # rows held as they came before equal predictions are counted together
+MERGE_AT = 1 << 16  # the smallest number of new rows at which equal predictions are merged
 Counts = tuple[np.ndarray, np.ndarray, np.ndarray]  # distinct predictions, clicks and rows of each
 NOTHING: Counts = (np.zeros(0), np.zeros(0), np.zeros(0))
 
 
 def auc(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns the area under the ROC curve by ranks, ties counted half; 0 where there is one class only, as TFMA's is.
+    """Returns the area under the ROC curve by ranks, ties counted half; 0 for one class only, as TFMA does.
 
-    Args are [N]; predictions are distinct and ascending.
+    Args:
+        predictions: The distinct predictions, ascending, [N].
+        clicks, rows: The number of clicks and of rows with each of them, [N].
     """
     others = rows - clicks
     return auc_of_counts(clicks, others) if clicks.any() and others.any() else 0.0
 
 
 def log_loss(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns what models.metrics.log_loss does; NaN where there is no row."""
+    """Returns the log loss as models.metrics.log_loss defines it; NaN without rows. See `auc` for the arguments."""
     p = np.clip(predictions.astype(np.float64), EPSILON, 1 - EPSILON)
     loss = -(clicks @ np.log(p) + (rows - clicks) @ np.log1p(-p))
     return float(loss / rows.sum()) if len(rows) else float("nan")
 
 
 def rig(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns what models.metrics.rig does; NaN where there is one class only."""
+    """Returns the RIG as models.metrics.rig defines it; NaN for one class only. The arguments are those of `auc`."""
     base = entropy(float(clicks.sum() / rows.sum())) if len(rows) else 0.0
     return 1 - log_loss(predictions, clicks, rows) / base if base else float("nan")
 
 
 def calibration(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> float:
-    """Returns the mean predicted / mean observed probability; NaN where there is no click, as TFMA's is."""
+    """Returns the mean predicted over the mean observed probability; NaN without clicks, as TFMA does. See `auc`."""
     return float(predictions.astype(np.float64) @ rows / clicks.sum()) if clicks.any() else float("nan")
 
 
@@ -52,7 +54,10 @@ def row_count(predictions: np.ndarray, clicks: np.ndarray, rows: np.ndarray) -> 
 
 
 def _computations(value: Callable[[np.ndarray, np.ndarray, np.ndarray], float]) -> Callable[..., Any]:
-    """Returns what TFMA calls for the computations of a metric. TFMA runs the count once, whatever asks for it."""
+    """Returns the function by which TFMA makes a metric's computations.
+
+    The metrics of a model share one CountClicks: TFMA runs computations with equal keys once.
+    """
 
     def computations(
         name: str,
@@ -60,7 +65,7 @@ def _computations(value: Callable[[np.ndarray, np.ndarray, np.ndarray], float]) 
         model_name: str = "",
         output_name: str = "",
     ) -> list[Any]:
-        counts = metric_types.MetricKey("_clicks", model_name, output_name)  # private: not written
+        counts = metric_types.MetricKey("_clicks", model_name, output_name)  # TFMA writes no metric named with `_`
         key = metric_types.MetricKey(name, model_name, output_name)
 
         def result(metrics: dict[metric_types.MetricKey, Counts]) -> dict[metric_types.MetricKey, float]:
@@ -91,7 +96,7 @@ class ExactRIG(metric_types.Metric):
         super().__init__(_computations(rig), name=name)
 
 
-class ExactCalibration(metric_types.Metric):  # TFMA would prefer its own to one that is called Calibration
+class ExactCalibration(metric_types.Metric):  # a class named Calibration would be taken for TFMA's own
     def __init__(self, name: str = "calibration"):
         super().__init__(_computations(calibration), name=name)
 
@@ -102,7 +107,7 @@ class RowCount(metric_types.Metric):
 
 
 class CountClicks(beam.CombineFn):
-    """Rows and clicks of each distinct prediction: 20 bytes for each. Inputs hold [N] labels and predictions."""
+    """Counts rows and clicks of each distinct prediction, in 20 bytes each; inputs hold [N] labels and predictions."""
 
     def __init__(self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None):
         self._key, self._eval_config = key, eval_config
@@ -119,9 +124,9 @@ class CountClicks(beam.CombineFn):
             flatten=False,
         )
         parts += [(prediction, label, np.ones(len(label))) for label, prediction, _ in triples]
-        # Sorting what is merged anew only when there is as much again: each row is sorted a few times, not each time.
-        waiting = sum(len(values) for values, _, _ in parts[1:])
-        return self.compact(parts) if waiting >= max(MERGE_AT, len(parts[0][0])) else parts
+        # Merging sorts, so it waits until the new rows are as many as the merged ones: a row is sorted a few times.
+        unmerged = sum(len(values) for values, _, _ in parts[1:])
+        return self.compact(parts) if unmerged >= max(MERGE_AT, len(parts[0][0])) else parts
 
     def compact(self, parts: list[Counts]) -> list[Counts]:
         return [_merged(parts)] if parts else []

@@ -1,4 +1,4 @@
-"""Computes exact metrics of exported models for people: overall, by task and by slice."""
+"""Computes the metrics of metrics.json from predictions: overall, by task and by slice."""
 
 import pathlib
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import tensorflow_model_analysis as tfma
 
 from models.metrics import summarise
 from pipeline.config import Evaluation
-from pipeline.evaluation.judge import BESIDE, PREDICTIONS
+from pipeline.evaluation.judge import PREDICTIONS, TRAINED_BASELINE
 from pipeline.evaluation.predictions import prediction_column
 from pipeline.evaluation.scored_rows import ScoredRows
 from pipeline.evaluation.tail import TAIL
@@ -22,25 +22,25 @@ MAX_SLICE_VALUES = 20  # in metrics.json
 
 def evaluate(
     judged: pathlib.Path,
-    beside: str | None,
+    baseline: str | None,
     files: Sequence[pathlib.Path],
     spec: LogSpec,
     evaluation: Evaluation,
     rows: str,
 ) -> tuple[dict[str, Any], ScoredRows, dict[str, np.ndarray]]:
-    """Returns the metrics of the models that `judge` had predict: of the one that it judged, and of the one beside.
+    """Returns the metrics of the candidate model and of the baseline model, from the predictions that `judge` wrote.
 
     Args:
-        judged: The folder that `judge` wrote.
-        beside: Name of the model beside; None where there is none.
-        files: The parts of the payload that `judge` had.
+        judged: The output folder of `judge`.
+        baseline: Name of the baseline model (`evaluation.baseline`); None for a run without one.
+        files: The parts of the payload that `judge` read.
         spec: The description of the log.
         evaluation: The slices by which metrics are given.
-        rows: Which rows these are, see ScoredRows.
+        rows: The identity of the rows, see ScoredRows.
 
     Returns:
-        The contents of metrics.json except what the gates decide, and what the models answered: the one that was
-        judged, and `baseline_probability` of the one beside.
+        The contents of metrics.json without what the gates decide; the candidate's predictions; and, as
+        `baseline_probability`, the baseline's.
     """
     labels = _read_columns(files, spec.label_columns)
     predicted = payload_files(judged / PREDICTIONS)
@@ -60,9 +60,9 @@ def evaluate(
         is_tail = pa.Table.from_batches(read_payload(predicted, [TAIL]))[TAIL].is_valid().to_numpy()
         of_tail = summarise(label[is_tail], probabilities[primary][is_tail])
         metrics["tail"] = {**evaluation.tail.model_dump(), **of_tail}
-    if beside:
-        others["baseline_probability"] = _read_probabilities(predicted, BESIDE, [primary])[primary]
-        metrics["baseline"] = {"name": beside, **summarise(label, others["baseline_probability"])}
+    if baseline:
+        others["baseline_probability"] = _read_probabilities(predicted, TRAINED_BASELINE, [primary])[primary]
+        metrics["baseline"] = {"name": baseline, **summarise(label, others["baseline_probability"])}
     by_task = {task: labels[column] for task, column in spec.data.labels.items()}
     tail_of = evaluation.tail.model_dump() if evaluation.tail else None
     return metrics, ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of), others
@@ -81,7 +81,7 @@ def _read_probabilities(predicted: Sequence[pathlib.Path], model: str, tasks: li
 
 
 def _read_codes(files: Sequence[pathlib.Path], column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a column as texts [V], each once, and which of them each row has [N]."""
+    """Returns a column's distinct values as texts [V], and the index of each row's value [N]."""
     table = pa.Table.from_batches(read_payload(files, [column]))
     values = table[column].combine_chunks().dictionary_encode()
     texts = np.array([_text(value) for value in [*values.dictionary.to_pylist(), None]], object)

@@ -1,4 +1,4 @@
-"""The gates: what TFMA is told of them, and which of them a model passed."""
+"""The gates as TFMA's configuration, and the table of the gates that a model passed or failed."""
 
 import pathlib
 from typing import Any
@@ -18,10 +18,10 @@ def eval_config(gates: Gates, evaluation: Evaluation, labels: dict[str, str]) ->
     Args:
         gates: The thresholds, on all rows.
         evaluation: The slices.
-        labels: By task its column; the first task is the one that is judged.
+        labels: The label's column by task; the gates apply to the first task.
     """
     higher, lower = tfma.MetricDirection.HIGHER_IS_BETTER, tfma.MetricDirection.LOWER_IS_BETTER
-    auc = gates.auc or Bounds(min=0.0)  # always holds; without any threshold TFMA would bless nothing
+    auc = gates.auc or Bounds(min=0.0)  # every model passes it; without any threshold TFMA blesses no model
     metrics = [
         _metric("ExactAUC", auc, gates.max_drop.get("auc"), higher),
         _metric("ExactLogLoss", gates.log_loss, gates.max_drop.get("log_loss"), lower),
@@ -50,7 +50,7 @@ def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int
         change = threshold.change_threshold
         change.direction = direction
         change.absolute.value = -drop if direction == tfma.MetricDirection.HIGHER_IS_BETTER else drop
-    # A plain threshold would hold for every slice, also for one of a single row, whose AUC is 0.
+    # A plain threshold would apply to every slice, also to one of a single row, whose AUC is 0.
     overall = config_pb2.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec()], threshold=threshold)
     return tfma.MetricConfig(
         class_name=name,
@@ -88,7 +88,7 @@ def _row(metric: str, kind: str, bound: str, value: float | None, passed: bool, 
 
 
 def _overall(result: tfma.EvalResult, suffix: str = "") -> dict[str, float]:
-    """Returns TFMA's metrics over all rows; with the suffix `_diff`, how they differ from the model to beat."""
+    """Returns TFMA's metrics over all rows; with the suffix `_diff`, their differences to the last blessed model's."""
     values: dict[str, float] = {}
     for slice_key, by_output in result.slicing_metrics:
         if slice_key:

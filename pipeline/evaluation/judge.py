@@ -1,4 +1,4 @@
-"""Decides by TFMA whether an exported model passes the gates."""
+"""Runs TFMA on the predictions of an exported model, to decide whether it passes the gates."""
 
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +21,9 @@ from pipeline.evaluation.predictions import predict, prediction_column
 from pipeline.evaluation.tail import TAIL, TAIL_VALUE, tail_rows
 from transforms.log.payload import PART_ROWS, read_payload
 
-MAX_SLICES = 1000  # by one column for TFMA, which takes a millisecond for each
-PREDICTIONS = "predictions"  # the folder of what the models answered, below the evaluation's
-BESIDE = "beside"  # the model beside, as prediction_column names it
+MAX_SLICES = 1000  # for each column; TFMA takes a millisecond a slice
+PREDICTIONS = "predictions"  # the folder of the models' predictions, below the evaluation's
+TRAINED_BASELINE = "trained_baseline"  # the model of evaluation.baseline, in prediction_column; TFMA's is last_blessed
 
 
 def judge(
@@ -35,20 +35,20 @@ def judge(
     workers: Workers,
     progress: Callable[[str], None] = lambda text: None,
     tail: tuple[Tail, Sequence[pathlib.Path]] | None = None,
-    beside: pathlib.Path | None = None,
+    baseline: pathlib.Path | None = None,
 ) -> bool:
-    """Predicts, and returns whether a model passes the gates on some rows.
+    """Writes the models' predictions and TFMA's evaluation, and returns whether a model passes the gates.
 
     Args:
         model: The SavedModel's folder.
-        last_blessed: The model that it must not be worse than; None: bounds on changes do not count.
+        last_blessed: The model with which bounds on changes compare; None for a first model, which passes those bounds.
         files: The parts of the rows' payload.
         config: Metrics, slices and thresholds, for one model; the names of its metrics are those of click_metrics.
-        folder: Holds afterwards what TFMA writes of an evaluation (see tfma.load_eval_result), and `predictions`.
-        workers: Who predicts.
-        progress: Told how far the predictions are.
-        tail: What is rare, and the parts of the training rows' payload; the slice's key is TAIL.
-        beside: The SavedModel's folder of a model that is no part of the gates, and predicts as well.
+        folder: The output folder: TFMA's files (see tfma.load_eval_result), and `predictions`.
+        workers: The processes that predict.
+        progress: Called with a line about the progress of the predictions.
+        tail: The definition of the Tail slice, and the parts of the training rows' payload; the slice's key is TAIL.
+        baseline: The SavedModel's folder of a model that predicts as well, and to which no gate applies.
 
     Raises:
         InputError: the models cannot be compared on these rows.
@@ -58,8 +58,8 @@ def judge(
     models = {tfma.CANDIDATE_KEY: model} | ({tfma.BASELINE_KEY: last_blessed} if last_blessed else {})
     labels = [config.model_specs[0].label_key]
     slices = [name for spec in config.slicing_specs for name in spec.feature_keys if name != TAIL]
-    answering = models | ({BESIDE: beside} if beside else {})
-    predicted = predict(answering, files, [*labels, *slices], folder / PREDICTIONS, workers, progress)
+    predicting = models | ({TRAINED_BASELINE: baseline} if baseline else {})
+    predicted = predict(predicting, files, [*labels, *slices], folder / PREDICTIONS, workers, progress)
     for spec in config.model_specs:
         if _prediction_column(spec) not in pa.parquet.read_schema(predicted[0]).names:
             raise InputError(
@@ -74,7 +74,7 @@ def judge(
 
 
 def _add_tail(predicted: Sequence[pathlib.Path], is_tail: np.ndarray) -> None:
-    """Writes the slice's column beside the predictions."""
+    """Adds the column of the Tail slice to the files of predictions."""
     start = 0
     for path in predicted:
         rows = pa.parquet.read_table(path)
@@ -84,15 +84,15 @@ def _add_tail(predicted: Sequence[pathlib.Path], is_tail: np.ndarray) -> None:
 
 
 def analyse(predicted: Sequence[pathlib.Path], config: config_pb2.EvalConfig, folder: pathlib.Path) -> None:
-    """Runs TFMA on files of predictions, in this process: they are a few bytes a row.
+    """Runs TFMA on files of predictions, in this process, because they are a few bytes a row.
 
-    Slices are made of the MAX_SLICES most frequent values of a column.
+    A column's slices are those of its MAX_SLICES most frequent values.
     """
     columns = [column for spec in config.slicing_specs for column in spec.feature_keys]
     frequent = {column: _frequent(predicted, column) for column in columns}
-    # Beam's default runner may download a binary of its own; in_memory never does.
+    # Beam's default runner may download a binary; in_memory never does.
     options = PipelineOptions(["--direct_running_mode=in_memory", "--direct_num_workers=1"])
-    # TFMA's all-in-one transform takes a configuration with a baseline only along with models to load.
+    # TFMA's ExtractEvaluateAndWriteResults takes a configuration with a baseline only together with models to load.
     evaluator = tfma.evaluators.MetricsPlotsAndValidationsEvaluator(config)
     blocks = tfma.extractors.Extractor(evaluator.run_after, beam.FlatMap(_blocks, config, frequent))
     with beam.Pipeline(options=options) as pipeline:
@@ -121,7 +121,7 @@ def _frequent(predicted: Sequence[pathlib.Path], column: str) -> pa.Array:
 def _blocks(
     extracts: tfma.Extracts, config: config_pb2.EvalConfig, frequent: dict[str, pa.Array]
 ) -> Iterator[tfma.Extracts]:
-    """Yields all rows of a slice together, where TFMA's own extractors give each row with the slices that it is in."""
+    """Yields one extract for all rows of a slice; TFMA's own extractors yield one for every row."""
     rows = extracts[tfma.ARROW_RECORD_BATCH_KEY]
     label = rows[config.model_specs[0].label_key].to_numpy()
     predictions = {spec.name: rows[_prediction_column(spec)].to_numpy() for spec in config.model_specs}
@@ -138,7 +138,10 @@ def _blocks(
 def _slices(
     rows: pa.RecordBatch, columns: list[str], frequent: dict[str, pa.Array]
 ) -> Iterator[tuple[tuple[tuple[str, Any], ...], np.ndarray | slice]]:
-    """TFMA's keys of the slices by one column (or of the slice of all rows), and the rows of each; missing: in none."""
+    """Yields TFMA's key and the rows of each slice of a column, or of the slice of all rows without a column.
+
+    Rows whose value is missing, or not frequent, are in no slice.
+    """
     if not columns:
         yield (), slice(None)
         return

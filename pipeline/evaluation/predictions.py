@@ -1,4 +1,4 @@
-"""What models answer to the rows of a payload, as TF Serving would: the C++ loader, the signature `serving_raw`."""
+"""Predictions of exported models for a payload, by the C++ loader and signature (`serving_raw`) of TF Serving."""
 
 import dataclasses
 import functools
@@ -13,10 +13,10 @@ from serving.loader import Servable
 from serving.scoring.rows import RAW, raw_batches, run_batches
 from transforms.log.payload import PART_ROWS, payload_rows, plain, read_payload
 
-# Rows that a model answers at once.
+# The rows of one call of a model.
 CHUNK_ROWS = 1 << 13
-# What a row takes in one process, measured on Criteo's 39 columns and DeepFM, and what a new process takes before its
-# first row, half as much again: one process keeps two cores busy, so that more of them gain less than their number.
+# Seconds a row in one process, measured on Criteo's 39 columns and DeepFM, and seconds before a new process's first
+# row. The latter is 1.5 times the measured one: a process keeps two cores busy, so further ones gain less.
 PREDICT_SECONDS, LOAD_SECONDS = 1.2e-5, 12.0
 
 
@@ -32,16 +32,16 @@ def predict(
     workers: Workers,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[pathlib.Path]:
-    """Writes a file for each part of a payload, rows in the part's order.
+    """Writes a file of predictions for each part of a payload, with the rows in the part's order.
 
     Args:
-        models: Name in `prediction_column`, and the SavedModel's folder. Columns that a model takes and the payload
-            does not have are missing values to it.
+        models: The SavedModels' folders by the name that `prediction_column` takes. A column that a model reads and the
+            payload lacks is missing in all rows.
         files: The parts.
-        columns: What else of the payload is written.
-        folder: Where the files go, as `<part>.parquet`.
-        workers: Who predicts.
-        progress: Told how many parts are done.
+        columns: Columns of the payload to copy.
+        folder: The output folder of `<part>.parquet`.
+        workers: The processes that predict.
+        progress: Called with a line about the number of parts done.
 
     Returns:
         The files, in the order of the parts; each has `columns`, then a float32 column per model and task.

@@ -1,4 +1,4 @@
-"""What a model answered to the test rows, row by row: kept by every run and every training of a sweep."""
+"""A model's predictions for the test rows, which every run and every training of a sweep writes for comparisons."""
 
 import dataclasses
 import json
@@ -19,14 +19,14 @@ _KEY = b"ctrpipe"
 
 @dataclasses.dataclass(frozen=True)
 class ScoredRows:
-    """One model on the test rows.
+    """The labels and one model's probabilities of the test rows.
 
     Args:
-        rows: Which rows these are: the same text for the same rows, whatever the model.
+        rows: The rows' identity: two models with the same text were scored on the same rows.
         labels, probabilities: By task, [N] each; the first task is the primary one.
-        slices: By column, the value of each row as text.
-        tail: Which rows are of the Tail slice, bool [N]; None where it was not asked for.
-        tail_of: The slice's definition.
+        slices: The values of each slicing column as text, [N] each.
+        tail: Whether each row is in the Tail slice, bool [N]; None without that slice.
+        tail_of: The definition of the Tail slice.
     """
 
     rows: str
@@ -41,8 +41,11 @@ class ScoredRows:
 
 
 def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.ndarray] | None = None) -> None:
-    """One Parquet file: `label` and `probability` of the primary task, those of others with `.<task>` behind, `tail`,
-    `slice.<column>`; and columns of `others`. It has its name only when it is whole."""
+    """Writes a Parquet file, which appears whole.
+
+    Its columns are `label` and `probability` of the primary task, `label.<task>` and `probability.<task>` of the other
+    tasks, `tail`, `slice.<column>`, and those of `others`.
+    """
     columns: dict[str, Any] = {}
     for index, task in enumerate(scored.labels):
         end = f".{task}" if index else ""
@@ -59,7 +62,7 @@ def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.nd
 
 
 def read_scored(path: pathlib.Path) -> ScoredRows:
-    """Reads what `write_scored` wrote. Raises InputError where it is something else, or damaged."""
+    """Returns the rows of a file of `write_scored`. Raises InputError where it is damaged or another kind of file."""
     try:
         table = read_table(path)
         about = json.loads((table.schema.metadata or {})[_KEY])
@@ -83,10 +86,10 @@ def read_scored(path: pathlib.Path) -> ScoredRows:
 
 
 def read_table(source: Any, columns: list[str] | None = None) -> pa.Table:
-    """Reads a Parquet file as pyarrow.parquet.read_table does, which imports pandas: 0.2 s of a command's start."""
+    """Reads a Parquet file without pandas, which pyarrow.parquet.read_table imports in 0.2 s."""
     return pa.parquet.ParquetFile(source).read(columns)
 
 
 def as_numpy(column: pa.ChunkedArray) -> np.ndarray:
-    """Returns numbers without a missing one as an array, `[N]`; pyarrow's to_numpy imports pandas as well."""
+    """Returns a column of numbers without missing values as [N]; without pandas, which pyarrow's to_numpy imports."""
     return np.from_dlpack(column.combine_chunks())

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from common.processes import Workers
 from transforms.log.payload import PART_ROWS, payload_rows, read_payload
 
-# What a training row takes in one process, two columns of ids; what a new process takes before its first.
+# Seconds a training row in one process, with two columns of ids; seconds before a new process's first row.
 COUNT_SECONDS, START_SECONDS = 3e-7, 1.0
-TAIL = "_tail"  # the slice's column beside the predictions: TAIL_VALUE, or missing
+TAIL = "_tail"  # the slice's column in the files of predictions: TAIL_VALUE, or missing
 TAIL_VALUE = b"yes"
-GROUPS = 16  # of training parts; each hands back one count for every combination of the test rows
+GROUPS = 16  # tasks for the workers; each returns an array of counts, one for every combination of the test rows
 
 
 def tail_rows(
@@ -27,16 +27,16 @@ def tail_rows(
     max_count: int,
     workers: Workers,
 ) -> np.ndarray:
-    """Returns which test rows have a combination that came at most `max_count` times in training, bool [N].
+    """Returns which test rows have a combination of values that at most `max_count` training rows have, bool [N].
 
-    Exact. In memory lie the test rows' values and, in each process, one part of the training rows; missing is a value
-    like any other.
+    The counts are exact. A missing value counts as a value. The memory holds the test rows' values and, in each
+    process, one part of the training rows.
 
     Args:
         test, train: The parts of the payloads.
-        columns: Whose values make the combination.
-        max_count: Of the training rows that have it.
-        workers: Who counts.
+        columns: The columns of the combination.
+        max_count: The largest number of training rows with a rare combination.
+        workers: The processes that count.
     """
     rows = pa.Table.from_batches(read_payload(test, columns))
     known, codes = _Combinations.of(rows)
@@ -56,12 +56,12 @@ def tail_rows(
 
 @dataclasses.dataclass(frozen=True)
 class _Combinations:
-    """The different combinations of some rows, each with a number.
+    """The distinct combinations of some rows, numbered from 0.
 
     Args:
-        values: By column, its different values.
-        keys: By column but the first, the different pairs, ascending, of the number of the combination of the columns
-            before it and the place of its value, as one number.
+        values: The distinct values of each column.
+        keys: For each column but the first, the distinct pairs (number of the combination of the columns before it,
+            index of its value), each as one integer, ascending. A pair's index is the number of its combination.
     """
 
     values: list[pa.Array]
@@ -101,7 +101,7 @@ class _Combinations:
         return cls(values, keys)
 
     def number(self, rows: pa.Table) -> np.ndarray:
-        """Returns the number of each row's combination, [N]; -1 where there is none such."""
+        """Returns the number of each row's combination, [N]; -1 for a combination that is not among these."""
         codes = _places(rows.column(0), self.values[0])
         for column, values, keys in zip(rows.columns[1:], self.values[1:], self.keys, strict=True):
             places = _places(column, values)
@@ -112,7 +112,7 @@ class _Combinations:
 
 
 def _places(column: pa.ChunkedArray, values: pa.Array) -> np.ndarray:
-    """Returns each value's place among the different ones, int64 [N]; -1 where it is none of them."""
+    """Returns the index of each value among the distinct ones, int64 [N]; -1 where it is not among them."""
     places: np.ndarray = pc.index_in(column, values).fill_null(-1).to_numpy()
     return places.astype(np.int64)
 
@@ -124,7 +124,7 @@ class _Count:
     max_count: int
 
     def __call__(self, parts: Sequence[pathlib.Path]) -> np.ndarray:
-        """Returns how often each combination comes in these parts, at most max_count + 1."""
+        """Returns how many rows of these parts have each combination, cut at max_count + 1."""
         known = _load(self.combinations)
         counts = np.zeros(len(known), np.int64)
         for part in parts:

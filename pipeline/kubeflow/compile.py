@@ -17,8 +17,8 @@ from pipeline.kubeflow.task import PREPARE, REPORT, VERDICT
 from pipeline.run import check_options
 from transforms.log.spec import RANDOM
 
-DEFAULT = "default"  # of kubeflow.resources
-BUCKETS = "/gcs/"  # where Vertex AI's containers see all buckets
+DEFAULT = "default"  # the key of kubeflow.resources for steps without a key of their own
+BUCKETS = "/gcs/"  # the folder in which Vertex AI's containers mount all buckets
 STEP = ["python", "-m", "pipeline.kubeflow.step"]
 
 
@@ -26,10 +26,10 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
     """Writes the pipeline: YAML for Kubeflow Pipelines, or a PipelineJob in JSON for Vertex AI.
 
     Returns:
-        The steps, each after those whose outputs it reads.
+        The names of the steps, each after those whose outputs it reads.
 
     Raises:
-        InputError: the configuration cannot run there, or the file cannot be written.
+        InputError: the configuration cannot run on Kubeflow, or the file cannot be written.
     """
     mounts = [BUCKETS.rstrip("/")] if vertex else list(config.kubeflow.volumes.values())
     missing = []
@@ -63,7 +63,7 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
 
 
 def _paths(config: RunConfig) -> list[tuple[str, str]]:
-    """Returns the files and folders that the configuration names, and where it does."""
+    """Returns the configuration's files and folders, each after its key."""
     named: list[tuple[str, str | None]] = [("data.paths", path) for path in config.data.paths]
     named += [("monitoring.previous", path) for path in config.monitoring.previous]
     named += [("monitoring.serving", path) for path in config.monitoring.serving]
@@ -90,13 +90,17 @@ def _compiled(pipeline: Any) -> str:
 
 
 def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) -> Any:
-    """Returns kfp's pipeline. Prepare alone sees the parameters: the others' caches go by what it hands to them."""
+    """Returns kfp's pipeline.
+
+    Only Prepare takes the pipeline's parameters. The other steps take arguments from it, so that a changed parameter
+    only runs the steps again whose arguments it changes.
+    """
     version = code_version()
     rest = config.model_dump(mode="json", exclude={"kubeflow", "model", "training", "seed"})
 
     def task(component: Any, name: str, cached: bool = True, **values: Any) -> Any:
         made = component(**values).set_display_name(name).set_caching_options(cached)
-        return _equip(config, made, name, volumes)
+        return _set_resources(config, made, name, volumes)
 
     def run(data: list, output: str, model: str, training: str, seed: int, settings: list) -> None:  # type: ignore[type-arg]  # kfp reads them
         prepare = task(
@@ -137,7 +141,7 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
         config.seed,
         [],
     )
-    # Without a default a parameter must be given, as the log must where the configuration names none.
+    # A parameter without a default is required: `data` is, where the configuration names no log.
     run.__defaults__ = (config.data.paths, *defaults) if config.data.paths else defaults
     description = f"{config.model.name} on the log {config.name}; code {version}"
     return dsl.pipeline(name=config.name, description=description)(run)
@@ -160,7 +164,18 @@ def _component(
     returned: list[str] | None = None,
     shown: dict[str, str] | None = None,
 ) -> Any:
-    """Returns a container that runs one step; `returned`: the steps whose arguments it hands on."""
+    """Returns kfp's component of one step.
+
+    Args:
+        config: The run's configuration.
+        version: The hash of the code, which the container checks.
+        name: The step's name.
+        node: The step's node of the graph; None for Prepare, Report and Verdict.
+        artifacts: The types of the input artifacts by name.
+        parameters: The types of the input parameters by name.
+        returned: The steps for which this one outputs arguments.
+        shown: The types, by name, of outputs that Kubeflow's pages show.
+    """
     outputs = {key(output): "String" for output in returned or ()} | (shown or {})
     arguments = ["--stage", name, "--code_version", version]
     if node:
@@ -184,8 +199,8 @@ def _component(
     return components.load_component_from_text(yaml.safe_dump(specification))
 
 
-def _equip(config: RunConfig, task: Any, name: str, volumes: bool) -> Any:
-    """Resources and volumes."""
+def _set_resources(config: RunConfig, task: Any, name: str, volumes: bool) -> Any:
+    """Sets the resources of a step's task and mounts its volumes, and returns the task."""
     resources = config.kubeflow.resources.get(name) or config.kubeflow.resources.get(DEFAULT) or Resources()
     if resources.cpu:
         task.set_cpu_request(resources.cpu).set_cpu_limit(resources.cpu)

@@ -1,4 +1,4 @@
-"""The steps: one for each node of the graph, before them Prepare, after them Report and Verdict."""
+"""The steps on Kubeflow: Prepare, one for each node of the graph, Report and Verdict."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ from pipeline.config import RunConfig
 from pipeline.graph import create_pipeline
 from pipeline.run_inputs import RunInputs
 
-# What the report is made from, of the nodes that a graph has.
+# The outputs that the report reads, as far as the graph has these nodes.
 REPORTED = (
     ("LogExampleGen", "examples"),
     ("LogStatisticsGen", "statistics"),
@@ -31,8 +31,14 @@ _KINDS = {standard_artifacts.Examples: "Dataset", standard_artifacts.Model: "Mod
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A node of the graph: its id, the dotted name of its executor, by input the node and the output that it is, and by
-    output its TFX class."""
+    """A node of the graph.
+
+    Args:
+        name: TFX's id.
+        executor: The dotted name of the executor's class.
+        inputs: By input, the node and the name of the output that it reads.
+        outputs: By output, its TFX class.
+    """
 
     name: str
     executor: str
@@ -41,12 +47,12 @@ class Node:
 
 
 def key(*names: str) -> str:
-    """Returns a name for a parameter or an artifact: `Trainer.baseline`, `model` -> trainer_baseline_model."""
+    """Returns Kubeflow's name of a parameter or an artifact: `Trainer.baseline`, `model` -> trainer_baseline_model."""
     return "_".join(names).replace(".", "_").lower()
 
 
 def kind(artifact: type) -> str:
-    """Kubeflow's type of an artifact."""
+    """Returns Kubeflow's type of a TFX artifact class."""
     return _KINDS.get(artifact, "Artifact")
 
 
@@ -66,10 +72,10 @@ def graph_nodes(config: RunConfig) -> list[Node]:
 
 
 def arguments(config: RunConfig, inputs: RunInputs) -> dict[str, str]:
-    """Returns by node, as JSON, its executor's arguments besides artifacts: equal where runs may share its result.
+    """Returns each node's executor arguments besides artifacts, as JSON, which are part of Kubeflow's cache key.
 
-    Writes the schema into the run's output folder, which is where one of the nodes reads it. A node whose work goes to
-    Beam gets a folder in the volume, too, because Beam's workers do not see what the launcher fetches.
+    Writes the schema into the run's output folder, where ImportSchemaGen reads it. A node that runs Beam also gets
+    `shared`, a folder in the volume, because Beam's workers do not see the files that Kubeflow's launcher fetches.
     """
     pipeline = create_pipeline(config, inputs)
     properties_of: dict[str, dict[str, Any]] = {}

@@ -1,6 +1,6 @@
-"""`python -m pipeline.kubeflow.step`: one step of the compiled pipeline, in a container or anywhere else.
+"""`python -m pipeline.kubeflow.step` runs one step of the compiled pipeline, in a container or outside.
 
-Kubeflow's launcher has fetched the input artifacts, and stores the output artifacts when this process has ended.
+Kubeflow's launcher fetches the input artifacts before, and stores the output artifacts when this process has ended.
 """
 
 import json
@@ -16,12 +16,12 @@ from pipeline.kubeflow.task import PREPARE, VERDICT, Task
 
 
 def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, str]) -> None:
-    """Does a step's work.
+    """Runs a step.
 
     Args:
-        task: What Kubeflow says of the step.
+        task: Kubeflow's description of the step.
         stage: The step's name.
-        executor: Dotted name of its executor, where it is a node of the graph.
+        executor: The dotted name of its executor, for a node of the graph.
         classes: By output, the dotted name of its TFX class.
 
     Raises:
@@ -31,7 +31,9 @@ def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, st
         verdict(task)
         return
     load_tensorflow()
-    from pipeline.kubeflow import work  # TFX, after TensorFlow is loaded without its start-up lines
+    # It imports TFX, which would print TensorFlow's start-up lines if it were the first to load it; Verdict, which
+    # needs neither, is spared their import.
+    from pipeline.kubeflow import work
 
     if executor:
         work.run_executor(task, executor, classes)
@@ -42,7 +44,7 @@ def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, st
 
 
 def verdict(task: Task) -> None:
-    """Ends with exit code 1 where `ctrpipe run` would, so that the run counts as failed."""
+    """Ends the process with exit code 1 where `ctrpipe run` does, so that Kubeflow's run fails."""
     if task.arguments["arguments"]:
         print(f"ctrpipe: {task.arguments['arguments']}", file=sys.stderr)
         sys.exit(BLOCKED)

@@ -1,4 +1,4 @@
-"""`ctrpipe submit`: uploads a compiled pipeline, starts it now or by the clock, and follows it."""
+"""`ctrpipe submit`: uploads a compiled pipeline, starts it once or on a schedule, and follows the run."""
 
 import contextlib
 import dataclasses
@@ -22,8 +22,8 @@ from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentia
 from common.errors import InputError, one_line
 from pipeline.config import read_yaml
 
-LOG_LINES = 20  # of a failed step
-OUTAGE_SECONDS = 600.0  # for so long a host may be silent, or broken, while a run is followed
+LOG_LINES = 20  # the last lines of a failed step's log that are printed
+OUTAGE_SECONDS = 600.0  # the longest time without an answer, or with status 5xx, after which following a run goes on
 _TYPES: dict[str, tuple[type, ...]] = {
     "STRING": (str,),
     "NUMBER_INTEGER": (int,),
@@ -37,7 +37,7 @@ _ENDED = ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED")
 
 @dataclasses.dataclass(frozen=True)
 class Package:
-    """A compiled pipeline: its file, its name, and its parameters as the file describes them."""
+    """A compiled pipeline: its file, its name, and the file's description of its parameters."""
 
     path: pathlib.Path
     name: str
@@ -45,20 +45,21 @@ class Package:
 
     @property
     def version(self) -> str:
-        """Returns a name that is the same for two files with the same contents."""
+        """Returns the version's name, which has a hash of the file's contents."""
         return f"{self.name}-{hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """Where Kubeflow Pipelines' API is, and who asks.
+    """The address of Kubeflow Pipelines' API, and the credentials for it.
 
     Args:
-        url: Its address.
+        url: The address.
         token: A bearer token.
-        token_file: A file with one, read again for every request: whoever writes it may renew it. Goes before `token`.
-        namespace: The profile's, where Kubeflow has several users.
-        ca_cert: The authority of the host's certificate, PEM; None: a public one.
+        token_file: A file with a bearer token, read again for every request, because tokens are renewed. It has
+            precedence over `token`.
+        namespace: The profile's namespace, where Kubeflow has several users.
+        ca_cert: PEM file of the authority of the host's certificate; None for a public authority.
     """
 
     url: str
@@ -68,7 +69,7 @@ class Host:
     ca_cert: pathlib.Path | None = None
 
     def get(self, path: str, retries: urllib3.Retry) -> urllib3.BaseHTTPResponse:
-        """Asks for what kfp's client has no call for. Raises urllib3's HTTPError."""
+        """Sends a GET request, for paths that kfp's client has no call for. Raises urllib3's HTTPError."""
         pool = urllib3.PoolManager(ca_certs=str(self.ca_cert or certifi.where()))
         return pool.request("GET", self.url.rstrip("/") + path, headers=self._headers(), timeout=30, retries=retries)
 
@@ -78,7 +79,7 @@ class Host:
 
 
 def read_package(path: pathlib.Path) -> Package:
-    """Raises InputError when the file is not what `ctrpipe compile` writes."""
+    """Reads a file of `ctrpipe compile`. Raises InputError where it is not one."""
     try:
         spec: Any = next(yaml.safe_load_all(path.read_text(encoding="utf-8")), None)
         name = spec["pipelineInfo"]["name"]
@@ -91,7 +92,7 @@ def read_package(path: pathlib.Path) -> Package:
 
 
 def read_parameters(package: Package, given: tuple[str, ...]) -> dict[str, Any]:
-    """Returns values by name, from `name=value`; a text is taken as it stands, everything else is YAML.
+    """Returns the values of parameters given as `name=value`. The value is YAML, except that of a text.
 
     Raises:
         InputError: the pipeline has no such parameter, a value is of another type, or one is missing.
@@ -120,10 +121,10 @@ def read_parameters(package: Package, given: tuple[str, ...]) -> dict[str, Any]:
 
 
 def connect(host: Host) -> kfp.Client:
-    """Returns a client whose host has answered and has taken the token.
+    """Returns a client, after a check of the address, the token and the namespace.
 
     Raises:
-        InputError: it has not, or it wants a namespace.
+        InputError: the host does not answer, refuses the token, or needs a namespace.
     """
     warnings.filterwarnings("ignore", module="kfp")
     logging.getLogger("urllib3").setLevel(logging.ERROR)
@@ -135,7 +136,7 @@ def connect(host: Host) -> kfp.Client:
     for option, path in (("--ca-cert", host.ca_cert), ("--token-file", host.token_file)):
         if path and not path.is_file():
             raise InputError(f"{option} {path}: no such file")
-    with _explained(host):
+    with _as_input_errors(host):
         _check_health(host)
         client = kfp.Client(
             host=host.url,
@@ -156,10 +157,10 @@ def _is_loopback(name: str) -> bool:
 
 
 def _check_health(host: Host) -> None:
-    """Checks what kfp's client checks as well, which takes 25 seconds to say of any failure that it was one."""
+    """Checks the host's health, as kfp's client does, which reports any failure after 25 seconds without a reason."""
     busy = urllib3.Retry(2, redirect=False, status_forcelist=(502, 503, 504), backoff_factor=1.0, raise_on_status=False)
     answer = host.get("/apis/v2beta1/healthz", busy)
-    if answer.status in (301, 302, 303, 307, 401, 403):  # a page to log in on, or a plain no
+    if answer.status in (301, 302, 303, 307, 401, 403):  # a redirection leads to a page to log in
         raise kfp_server_api.ApiException(status=401)
     if answer.status != 200 or "json" not in answer.headers.get("Content-Type", ""):
         raise InputError(f"{host.url}: HTTP {answer.status}, and no Kubeflow Pipelines; check --host")
@@ -176,17 +177,18 @@ def start(
     account: str | None,
     experiment: str | None = None,
 ) -> str:
-    """Uploads the pipeline, unless it is there, and starts a run or a schedule; takes back what it has made besides
-    where that fails.
+    """Uploads the pipeline, unless the host has it, and starts a run or a schedule.
+
+    Where that fails, it deletes the pipeline, version and experiment that it made.
 
     Args:
-        client: Of `connect`.
-        host: The same host.
-        package: What is to run.
-        parameters: By name; the others keep their defaults.
-        recurring: Cron expression of six fields, seconds first; None: once, now.
-        account: The service account that the steps run as; None: the cluster's default.
-        experiment: Kubeflow's group of runs; None: the pipeline's name.
+        client: The result of `connect`.
+        host: The client's host.
+        package: The compiled pipeline.
+        parameters: Values by name; other parameters have their defaults.
+        recurring: Cron expression of six fields, seconds first; None for one run, now.
+        account: The service account of the steps; None for the cluster's default.
+        experiment: Kubeflow's group of runs; None for the pipeline's name.
 
     Returns:
         The id of the run, or of the schedule.
@@ -194,7 +196,7 @@ def start(
     Raises:
         InputError: the host refuses.
     """
-    with _explained(host), contextlib.redirect_stdout(None), contextlib.ExitStack() as undo:
+    with _as_input_errors(host), contextlib.redirect_stdout(None), contextlib.ExitStack() as undo:
         pipeline_id, version_id = _upload(client, host, package, undo)
         common = {
             "experiment_id": _experiment(client, host, experiment or package.name, undo),
@@ -205,7 +207,7 @@ def start(
             "service_account": account,
         }
         if recurring:
-            # One at a time, and none for the past: runs share a folder.
+            # One run at a time, and none for missed times, because runs share a folder.
             made = client.create_recurring_run(cron_expression=recurring, max_concurrency=1, no_catchup=True, **common)
             made_id = made.recurring_run_id
         else:
@@ -220,7 +222,7 @@ def _upload(client: kfp.Client, host: Host, package: Package, undo: contextlib.E
     if pipeline_id is None:
         made = client.upload_pipeline(str(package.path), package.name, namespace=host.namespace)
         pipeline_id = made.pipeline_id
-        undo.callback(_tried, _forget_pipeline, client, pipeline_id)
+        undo.callback(_try, _delete_pipeline, client, pipeline_id)
         versions = client.list_pipeline_versions(pipeline_id).pipeline_versions
         return pipeline_id, versions[0].pipeline_version_id
     token = ""
@@ -233,12 +235,12 @@ def _upload(client: kfp.Client, host: Host, package: Package, undo: contextlib.E
         if not token:
             break
     made = client.upload_pipeline_version(str(package.path), package.version, pipeline_id=pipeline_id)
-    undo.callback(_tried, client.delete_pipeline_version, pipeline_id, made.pipeline_version_id)
+    undo.callback(_try, client.delete_pipeline_version, pipeline_id, made.pipeline_version_id)
     return pipeline_id, made.pipeline_version_id
 
 
 def _find_pipeline(client: kfp.Client, host: Host, name: str) -> str | None:
-    """Returns a pipeline's id; kfp's own get_pipeline_id sees only those without a namespace."""
+    """Returns a pipeline's id. kfp's get_pipeline_id finds only pipelines without a namespace."""
     asked = {"operation": "EQUALS", "key": "display_name", "stringValue": name}
     pipelines = client.list_pipelines(filter=json.dumps({"predicates": [asked]}), namespace=host.namespace).pipelines
     return pipelines[0].pipeline_id if pipelines else None
@@ -253,17 +255,17 @@ def _experiment(client: kfp.Client, host: Host, name: str, undo: contextlib.Exit
     if experiments:
         return str(experiments[0].experiment_id)
     made = str(client.create_experiment(name, namespace=host.namespace).experiment_id)
-    undo.callback(_tried, client.delete_experiment, made)
+    undo.callback(_try, client.delete_experiment, made)
     return made
 
 
-def _tried(undo: Callable[..., object], *arguments: object) -> None:
-    """Undoes something if it can: the error that made it necessary is what the user is told."""
+def _try(undo: Callable[..., object], *arguments: object) -> None:
+    """Calls `undo` and suppresses the host's errors, so that the user is told the error that came before."""
     with contextlib.suppress(kfp_server_api.ApiException, urllib3.exceptions.HTTPError):
         undo(*arguments)
 
 
-def _forget_pipeline(client: kfp.Client, pipeline_id: str) -> None:
+def _delete_pipeline(client: kfp.Client, pipeline_id: str) -> None:
     for version in client.list_pipeline_versions(pipeline_id).pipeline_versions or ():
         client.delete_pipeline_version(pipeline_id, version.pipeline_version_id)
     client.delete_pipeline(pipeline_id)
@@ -277,25 +279,25 @@ def follow(
     start_seconds: float,
     seconds: float = 5.0,
 ) -> str:
-    """Says what each step does until the run has ended, and of a failed one the last lines of its log.
+    """Reports each step's state until the run has ended, and the last lines of a failed step's log.
 
     Args:
-        client, host: Of `connect`.
-        run_id: Of `start`.
-        say: Told each line.
-        start_seconds: For so long the run, or a step of it, may wait for a place in the cluster.
-        seconds: Between two questions.
+        client, host: The result and the argument of `connect`.
+        run_id: The result of `start`.
+        say: Called with each line.
+        start_seconds: The longest time for which the run, or a step of it, may be pending.
+        seconds: The time between two requests.
 
     Returns:
         SUCCEEDED, SKIPPED, FAILED or CANCELED.
 
     Raises:
-        InputError: a step does not start, or the host no longer answers, or no longer takes the token; the run goes on.
+        InputError: a step does not start, or the host stops answering or refuses the token. The run continues.
     """
     known: dict[str, str] = {}
     waiting: dict[str, float] = {}  # since when
     while True:
-        with _explained(host, f"; run {run_id} goes on"):
+        with _as_input_errors(host, f"; run {run_id} goes on"):
             run = _ask(client, run_id, seconds)
         tasks = (run.run_details and run.run_details.task_details) or []
         for task in tasks:
@@ -318,14 +320,14 @@ def follow(
 
 
 def _ask(client: kfp.Client, run_id: str, seconds: float) -> Any:
-    """Returns the run as it stands; a host that does not answer, or is broken, is asked again for OUTAGE_SECONDS."""
+    """Returns the run's present state; repeats the request for OUTAGE_SECONDS while the host gives no answer or 5xx."""
     started = time.monotonic()
     while True:
         try:
             return client.get_run(run_id)
         except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
-            passes = not isinstance(error, kfp_server_api.ApiException) or error.status >= 500
-            if not passes or time.monotonic() - started > OUTAGE_SECONDS:
+            temporary = not isinstance(error, kfp_server_api.ApiException) or error.status >= 500
+            if not temporary or time.monotonic() - started > OUTAGE_SECONDS:
                 raise
         time.sleep(seconds)
 
@@ -333,8 +335,14 @@ def _ask(client: kfp.Client, run_id: str, seconds: float) -> Any:
 def _check_started(
     places: list[tuple[str, str, str]], waiting: dict[str, float], start_seconds: float, run_id: str
 ) -> None:
-    """Raises InputError where something, given by id, name and state, has been pending for too long; `waiting` keeps
-    since when."""
+    """Raises InputError where the run or a step has been pending for `start_seconds`.
+
+    Args:
+        places: Id, name and state of the run and of each step.
+        waiting: The time since which each id is pending; updated.
+        start_seconds: The longest time.
+        run_id: The run's id, for the message.
+    """
     now = time.monotonic()
     for identity, name, state in places:
         if state != "PENDING":
@@ -347,7 +355,7 @@ def _check_started(
 
 
 def _log(host: Host, run_id: str, pod: str) -> list[str]:
-    """Returns the last lines of a pod's log; none where the cluster has already deleted it."""
+    """Returns the last lines of a pod's log; [] where the cluster has deleted the pod."""
     try:
         answer = host.get(f"/apis/v1alpha1/runs/{run_id}/nodes/{pod}/log", urllib3.Retry(1))
     except urllib3.exceptions.HTTPError:
@@ -356,7 +364,8 @@ def _log(host: Host, run_id: str, pod: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _explained(host: Host, more: str = "") -> Iterator[None]:
+def _as_input_errors(host: Host, more: str = "") -> Iterator[None]:
+    """Raises the errors of kfp's client and of urllib3 as InputErrors, with `more` at the end of the message."""
     try:
         yield
     except kfp_server_api.ApiException as error:

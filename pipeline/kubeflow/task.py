@@ -1,4 +1,4 @@
-"""What Kubeflow tells a step, and what the step answers."""
+"""A step's inputs and outputs in the JSON of Kubeflow's launcher."""
 
 import dataclasses
 import json
@@ -7,12 +7,18 @@ from typing import Any
 
 from kfp.dsl import Artifact
 
-PREPARE, REPORT, VERDICT = "Prepare", "Report", "Verdict"  # the steps that are no node of the graph
+PREPARE, REPORT, VERDICT = "Prepare", "Report", "Verdict"  # the steps that are not nodes of the graph
 
 
 @dataclasses.dataclass
 class Task:
-    """What Kubeflow says of a step, ExecutorInput in its pipeline_spec.proto, and what the step says of its outputs."""
+    """A step of a Kubeflow run.
+
+    Args:
+        executor_input: ExecutorInput of Kubeflow's pipeline_spec.proto, as JSON.
+        parameters: The output parameters, which the step sets.
+        metadata: The metadata of the output artifacts by name, which the step sets.
+    """
 
     executor_input: dict[str, Any]
     parameters: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -20,7 +26,7 @@ class Task:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Returns the parameters that the step is given."""
+        """Returns the input parameters by name."""
         values: dict[str, Any] = self.executor_input.get("inputs", {}).get("parameterValues", {})
         return values
 
@@ -34,17 +40,17 @@ class Task:
         return outputs
 
     def inputs(self) -> dict[str, dict[str, Any]]:
-        """Returns the input artifacts by name, as RuntimeArtifact has them."""
+        """Returns the input artifacts by name, each as the JSON of pipeline_spec.proto's RuntimeArtifact."""
         artifacts = self.executor_input.get("inputs", {}).get("artifacts", {})
         return {name: several["artifacts"][0] for name, several in artifacts.items()}
 
     def outputs(self) -> dict[str, pathlib.Path]:
-        """Returns, by name, where an output artifact belongs on this machine."""
+        """Returns the local paths of the output artifacts by name."""
         artifacts = self._outputs.get("artifacts", {})
         return {name: local_path(several["artifacts"][0]) for name, several in artifacts.items()}
 
     def finish(self) -> None:
-        """Writes ExecutorOutput: the parameters, and the artifacts' metadata."""
+        """Writes ExecutorOutput of pipeline_spec.proto: the output parameters and the artifacts' metadata."""
         artifacts = {
             name: {"artifacts": [{**several["artifacts"][0], "metadata": self.metadata.get(name, {})}]}
             for name, several in self._outputs.get("artifacts", {}).items()
@@ -55,5 +61,5 @@ class Task:
 
 
 def local_path(artifact: dict[str, Any]) -> pathlib.Path:
-    """Returns the path of an artifact: minio://bucket/key below /minio, gs:// below /gcs, s3:// below /s3."""
+    """Returns an artifact's local path: minio://bucket/key is below /minio, gs:// below /gcs, s3:// below /s3."""
     return pathlib.Path(Artifact(uri=artifact["uri"], metadata=artifact.get("metadata", {})).path)

@@ -1,4 +1,4 @@
-"""What the steps do: run a node's executor as TFX would, resolve a run, write its report."""
+"""The work of the steps: running a node's executor as TFX does, resolving the run, writing its report."""
 
 import contextlib
 import json
@@ -21,29 +21,29 @@ from pipeline.prepared import joined
 from pipeline.results import finish
 from pipeline.run import resolve
 
-TFX = "tfx"  # the key of an artifact's metadata under which its TFX artifact stands, as JSON
-MAX_ARGUMENTS = 100_000  # bytes; Linux gives a process one argument of 128 KiB at most
+TFX = "tfx"  # the key of an artifact's metadata that holds its TFX artifact, as JSON
+MAX_ARGUMENTS = 100_000  # bytes; Linux limits one argument of a process to 128 KiB
 
 
 def tfx_artifact(artifact: dict[str, Any]) -> Any:
-    """Returns the TFX artifact that a step before this one has made."""
+    """Returns the TFX artifact of an input artifact, with its local path."""
     made = json_utils.loads(artifact["metadata"][TFX])
     made.uri = str(local_path(artifact))
     return made
 
 
 def input_artifacts(task: Task, shared: pathlib.Path | None) -> dict[str, Any]:
-    """Returns the TFX artifacts that a step is given; copies of them in the folder `shared`, where there is one."""
+    """Returns the step's input artifacts as TFX's; copied into the folder `shared`, unless it is None."""
     artifacts = {name: tfx_artifact(artifact) for name, artifact in task.inputs().items()}
     for name, artifact in artifacts.items():
-        if shared and pathlib.Path(artifact.uri).exists():  # an object store keeps no empty folder
+        if shared and pathlib.Path(artifact.uri).exists():  # an object store has no empty folders
             shutil.copytree(artifact.uri, shared / name)
             artifact.uri = str(shared / name)
     return artifacts
 
 
 def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
-    """Runs a node of the graph as TFX would; where Beam works for it, on copies in a folder that its workers see.
+    """Runs a node of the graph as TFX does; with Beam, on copies in a folder that Beam's workers see.
 
     Args:
         task: The step.
@@ -85,7 +85,7 @@ def _scratch(shared: str | None) -> Iterator[pathlib.Path]:
 
 
 def _without_links(folder: pathlib.Path) -> None:
-    """Copies what links lead to: an object store keeps none."""
+    """Replaces the links in a folder by copies of their targets, because an object store has no links."""
     for path in [path for path in folder.rglob("*") if path.is_symlink()]:
         target = path.resolve()
         path.unlink()
@@ -96,29 +96,29 @@ def _without_links(folder: pathlib.Path) -> None:
 
 
 def prepare(task: Task) -> None:
-    """Resolves the run: what every other step is to do, from the pipeline's parameters."""
+    """Resolves the run from the pipeline's parameters, and outputs the arguments of every other step."""
     given = task.arguments
     values = {**json.loads(given["config"]), "seed": given["seed"]}
     settings = (f"model={given['model']}", f"training={given['training']}", *given["settings"])
     config = check_config(values, settings, "the pipeline's parameters")
     output = pathlib.Path(given["output"])
     inputs, data = resolve(config, joined(given["data"], config, output), output)
-    told = {key(name): text for name, text in arguments(config, inputs).items()}
+    by_step = {key(name): text for name, text in arguments(config, inputs).items()}
     report = {"config": config.model_dump(mode="json"), "data": data, "output": str(inputs.output)}
-    told[key(REPORT)] = json.dumps(report)
-    if set(told) != task.output_parameters:
+    by_step[key(REPORT)] = json.dumps(report)
+    if set(by_step) != task.output_parameters:
         raise InputError("the parameter settings changes which steps there are; change the configuration, and compile")
-    longest = max(told, key=lambda name: len(told[name]))
-    if len(told[longest]) > MAX_ARGUMENTS:
+    longest = max(by_step, key=lambda name: len(by_step[name]))
+    if len(by_step[longest]) > MAX_ARGUMENTS:
         raise InputError(
-            f"the arguments of {longest} have {len(told[longest]):,} bytes, at most {MAX_ARGUMENTS:,} go to a step; "
+            f"the arguments of {longest} have {len(by_step[longest]):,} bytes, at most {MAX_ARGUMENTS:,} go to a step; "
             "give fewer, larger files as data"
         )
-    task.parameters |= told
+    task.parameters |= by_step
 
 
 class StepArtifacts:
-    """The input artifacts of the step Report, as `pipeline.results.finish` asks for them."""
+    """The input artifacts of the step Report, for `pipeline.results.finish`."""
 
     def __init__(self, artifacts: dict[str, Any]):
         self._artifacts = artifacts
@@ -135,7 +135,7 @@ class StepArtifacts:
 
 
 def report(task: Task) -> None:
-    """Writes what `ctrpipe run` leaves for people, in the output folder and in Kubeflow's pages."""
+    """Writes the run's report and metrics into the output folder and as artifacts that Kubeflow's pages show."""
     given = json.loads(task.arguments["arguments"])
     output = pathlib.Path(given["output"])
     config = RunConfig.model_validate(given["config"])

@@ -1,4 +1,4 @@
-"""Is a log like an older one (drift), or like the log of what was served (skew)? By TFDV's comparators."""
+"""Compares a log with an earlier one (drift) or with the serving log (skew), by TFDV's comparators."""
 
 import dataclasses
 import pathlib
@@ -19,18 +19,18 @@ from transforms.log.schema import raw_schema
 from transforms.log.spec import LogSpec
 from transforms.log.unsplit_log import write_whole_log
 
-# How a comparison calls its two logs.
+# The names of a comparison's two logs.
 SIDES = {"drift": ("new", "previous"), "skew": ("training", "serving")}
 SHOWN_MOVES = 3
 SHOWN_BINS = 10
-# A value that both logs should have so often cannot be absent from one, or from its ranked values, by chance.
+# A value expected in so many rows of both logs is not absent from one, or from its ranked values, by chance.
 FREQUENT_ROWS = 50
 FREQUENT_VALUES = RANKED_VALUES // 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """Statistics of a log, and how many rows it has that are good and malformed."""
+    """A log's statistics, with its numbers of good and of malformed rows."""
 
     sampled: Sampled
     rows: int
@@ -75,20 +75,20 @@ def read_log(
 
 
 def compare(kind: str, log: Log, other: Log, spec: LogSpec, limits: Monitoring) -> dict[str, Any]:
-    """Returns how far each column of a log is from another log's, and whether that is too far.
+    """Returns the distance of each column between two logs, and whether it is above the column's limit.
 
-    A categorical column's distance is the largest difference between the shares of one value, a numeric one's the
-    Jensen-Shannon divergence (0 to 1) of the distributions in quantiles; both of the values that are there. The same
-    limit holds for the share of the rows where the value is missing, and for the share of all values together that are
-    frequent in the other log: where a thousand values are exchanged for others, no single one moves far. A column of
-    times is not compared, unless `limits.columns` names it: two days have no hour in common.
+    The distance of a categorical column is the largest difference between the shares of one value, that of a numeric
+    column the Jensen-Shannon divergence (0 to 1) of the distributions in quantiles; missing values do not count. The
+    limit also applies to the difference between the shares of missing values, and to the total share of the values
+    that are frequent in the other log: where a thousand values are replaced by others, no single share changes much.
+    A column of times is compared only where `limits.columns` names it, because two days have no hour in common.
 
     Args:
         kind: `drift` or `skew`.
-        log: The log in question: the new one (drift), the one that was trained on (skew).
-        other: What it is compared with: an older log (drift), the log of what was served (skew).
+        log: The new log (drift), or the log of the training rows (skew).
+        other: The earlier log (drift), or the serving log (skew).
         spec: The description of both.
-        limits: The largest distances that are no breach.
+        limits: The largest distances allowed.
 
     Returns:
         One comparison of drift.json: kind, breached, the two logs, and the columns, the worst first.
@@ -132,7 +132,7 @@ def _thresholds(spec: LogSpec, limits: Monitoring, shared: set[str]) -> dict[str
 
 
 def _distances(kind: str, log: Log, other: Log, spec: LogSpec, thresholds: Mapping[str, float]) -> dict[str, float]:
-    """TFDV's distance of each column that has values in both logs."""
+    """Returns TFDV's distance of each column that has values in both logs."""
     schema = raw_schema(spec)
     numeric = {*spec.numeric_columns, *spec.label_columns}
     for feature in schema.feature:
@@ -142,7 +142,7 @@ def _distances(kind: str, log: Log, other: Log, spec: LogSpec, thresholds: Mappi
         if feature.name in numeric:
             divergence = comparator.jensen_shannon_divergence
             divergence.threshold = thresholds[feature.name]
-            # Bins of equal width say nothing of a long tail: two samples of one log would be far apart.
+            # With bins of equal width, two samples of one long-tailed log have a large distance.
             divergence.source.type = divergence.source.QUANTILES
         else:
             comparator.infinity_norm.threshold = thresholds[feature.name]
@@ -190,7 +190,7 @@ class _Comparison:
         }
 
     def _fault(self, missing: float, other_missing: float, known: float, other_known: float) -> str:
-        """Returns what is a breach, "" where nothing is."""
+        """Returns the reason for which the column breaches its limit; "" where it does not."""
         name, other = SIDES[self.kind]
         if (missing == 1) != (other_missing == 1):
             return f"no value in the {name if missing == 1 else other} log"
@@ -203,7 +203,7 @@ class _Comparison:
         return ""
 
     def _known(self) -> tuple[float, float]:
-        """Returns the share of the other log's frequent values, all together, in the log and in the other log."""
+        """Returns the total share, in the log and in the other log, of the values that are frequent in the other."""
         values, others = self._values(0), self._values(1)
         rows = min(side.common_stats.num_non_missing for side in (values, others))
         known = other_known = 0.0
@@ -248,7 +248,7 @@ def _shares_of_values(values: Any, others: Any) -> list[tuple[str, float, float]
 
 
 def _shares_of_bins(values: Any, others: Any) -> list[tuple[str, float, float]]:
-    """Returns ranges with about a tenth of the other log's numbers each, and what lies below and above; and shares."""
+    """Returns name and both shares of ranges: each with about a tenth of the other log's numbers, and the two ends."""
     ends, shares = _cumulated(others)
     edges = np.unique(ends[np.searchsorted(shares, np.arange(SHOWN_BINS) / SHOWN_BINS)])
     cumulated = [np.interp(edges, *_cumulated(side), left=0.0, right=1.0) for side in (values, others)]
@@ -261,7 +261,7 @@ def _shares_of_bins(values: Any, others: Any) -> list[tuple[str, float, float]]:
 
 
 def _cumulated(values: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ends of TFDV's quantile buckets, each once, after a number below all, and the share up to each."""
+    """Returns a number below all, then the distinct ends of TFDV's quantile buckets, and the share up to each."""
     histogram = next(each for each in values.histograms if each.type == each.QUANTILES)
     ends = [np.nextafter(values.min, -np.inf)] + [bucket.high_value for bucket in histogram.buckets]
     counts = np.cumsum([0.0] + [bucket.sample_count for bucket in histogram.buckets])
@@ -279,10 +279,10 @@ def compare_logs(
     seed: int,
     workers: Workers,
 ) -> dict[str, Any]:
-    """Compares two raw logs, as `compare`; to see skew, neither needs labels.
+    """Compares two raw logs by `compare`. For `skew`, labels are not read.
 
     Returns:
-        The contents of drift.json: breached, and the one comparison.
+        The contents of drift.json: breached, and one comparison.
 
     Raises:
         InputError: a log cannot be read.
@@ -305,12 +305,12 @@ def compare_training_rows(
 
     Args:
         examples: The payload's folder.
-        statistics: Those of its training split.
+        statistics: The statistics of its training split.
         spec: The description of the log.
-        limits: The logs, and the largest distances that are no breach.
+        limits: The logs, and the largest distances allowed.
         max_rows: See read_log.
         seed: See read_log.
-        workers: Where the logs are read.
+        workers: The processes that read the logs.
         hashed: By name in Monitoring, see read_log.
 
     Returns:
@@ -319,7 +319,7 @@ def compare_training_rows(
     Raises:
         InputError: a log cannot be read.
     """
-    # What was malformed is in no split: the run itself counts it.
+    # 0 malformed rows: they are in no split, and metrics.json counts them.
     log = Log(statistics, payload_rows(payload_files(examples / "Split-train")), 0)
     comparisons = []
     for kind, name, patterns in (("drift", "previous", limits.previous), ("skew", "serving", limits.serving)):

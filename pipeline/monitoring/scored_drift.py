@@ -1,4 +1,4 @@
-"""Is a scored log like the one that the model was trained on? By the statistics that travel with the model."""
+"""Compares a scored log with the training rows, by the statistics that the export contains."""
 
 import json
 import pathlib
@@ -17,7 +17,7 @@ SAMPLE_ROWS = 100_000
 
 
 def statistics_assets(statistics: Sampled, rows: int) -> dict[Asset, str | bytes]:
-    """Returns the files that travel with an export: the training rows' statistics, and how many rows they are of."""
+    """Returns the export's assets with the training rows' statistics and their number of rows."""
     return {
         Asset.TRAINING_STATISTICS: statistics.statistics.SerializeToString(deterministic=True),
         Asset.TRAINING_COUNTS: json.dumps({"rows": rows, "rate": statistics.rate}),
@@ -27,16 +27,19 @@ def statistics_assets(statistics: Sampled, rows: int) -> dict[Asset, str | bytes
 def compare_with_training(
     version: pathlib.Path, sample: list[pathlib.Path], rows: int, rejected: int
 ) -> dict[str, Any] | None:
-    """Returns how far each column of a scored log is from the training rows; None where the model has no statistics.
+    """Returns the comparison of a scored log with the training rows; None where the export has no statistics.
 
     Args:
         version: The model version's folder.
         sample: The payload of a uniform sample of the log's good rows.
-        rows: How many of them there are.
-        rejected: And malformed ones.
+        rows: The number of the log's good rows.
+        rejected: The number of its malformed rows.
 
     Returns:
-        The `skew` comparison of `pipeline.monitoring.drift.compare`, by the usual limits.
+        The `skew` comparison of `pipeline.monitoring.drift.compare`, by the default limits.
+
+    Raises:
+        InputError: the export's statistics cannot be read.
     """
     path = asset_path(version, Asset.TRAINING_STATISTICS)
     if not sample or not path.exists():

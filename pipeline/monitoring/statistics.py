@@ -1,4 +1,4 @@
-"""TFDV's statistics of a checked log, and what the report shows of them: plain values."""
+"""TFDV's statistics of a checked log, and the plain values of them that the report shows."""
 
 import dataclasses
 import pathlib
@@ -22,14 +22,15 @@ from transforms.log.payload import PART_ROWS, ROW_GROUP_ROWS, payload_files, pay
 from transforms.log.spec import LogSpec
 
 FILE = "FeatureStats.pb"  # as TFX's components name it
-# Of one process, 40 columns.
+# Of one process, with 40 columns.
 ROWS_PER_SECOND = 120_000
 ROWS_READ_PER_SECOND = 1_000_000
 MERGE_SECONDS = 0.5  # of a split
 START_SECONDS = 6.0  # of a process that has to load TFDV
-PARTS = 8  # of a split, about: merging what is kept of a part takes 0.04 s
-# Counts of values are exact for columns of fewer values than COUNTED_VALUES; above, a count may be too low by rows over
-# that, and from HASHED_VALUES on the number of different values is right within 2%. TFDV turns them into Python lists.
+PARTS = 8  # the approximate number of parts of a split; merging the accumulators of a part takes 0.04 s
+# The counts of a column's values are exact for fewer distinct values than COUNTED_VALUES. For more, a count may be too
+# low by rows / COUNTED_VALUES, and from HASHED_VALUES on the number of distinct values is right within 2%. Larger
+# numbers cost time, because TFDV turns these tables into Python lists.
 COUNTED_VALUES = 1 << 12
 HASHED_VALUES = 1 << 14
 SHOWN_VALUES = 20
@@ -40,7 +41,7 @@ QUANTILES = 40
 
 @dataclasses.dataclass(frozen=True)
 class Sampled:
-    """Statistics of `rate` of the rows, which were drawn uniformly; of all of them where `rate` is 1."""
+    """The statistics of a uniform sample, with the share `rate` of the rows that were drawn; 1 for all rows."""
 
     statistics: statistics_pb2.DatasetFeatureStatisticsList
     rate: float
@@ -48,7 +49,7 @@ class Sampled:
 
 @dataclasses.dataclass(frozen=True)
 class _FileGroup:
-    """Neighbouring files of a split, of whose rows a share of `rate` is drawn; `first` is their first row's number."""
+    """Consecutive files of a split; `first` is the number of their first row in it, `rate` the share that is drawn."""
 
     files: tuple[pathlib.Path, ...]
     first: int
@@ -59,21 +60,21 @@ class _FileGroup:
 def generate_statistics(
     splits: Mapping[str, Sequence[pathlib.Path]], max_rows: int, seed: int, workers: Workers
 ) -> dict[str, Sampled]:
-    """TFDV's statistics of each split.
+    """Returns TFDV's statistics of each split.
 
     Args:
-        splits: The payload files of each, one at least, in order.
-        max_rows: Above so many rows a split's statistics are those of a sample of about so many: each row is drawn by
-            its number and the seed, whatever the files.
+        splits: The payload files of each split, at least one, in order.
+        max_rows: The approximate size of the sample whose statistics a split of more rows gets. Whether a row is drawn
+            depends on its number in the split and on the seed, not on the files.
         seed: Seed of the sample.
-        workers: Where the files are read.
+        workers: The processes that read the files.
     """
     parts = {name: _parts(files, max_rows, seed) for name, files in splits.items()}
     costs = {part: _seconds(part) for groups in parts.values() for part in groups}
-    todo = sorted(costs, key=costs.__getitem__, reverse=True)  # so that all workers end at about the same time
+    todo = sorted(costs, key=costs.__getitem__, reverse=True)  # the longest first, so that no worker ends late
     done = dict(zip(todo, workers.map(_summarise, todo, sum(costs.values()), START_SECONDS), strict=True))
     by_split = [[done[part] for part in groups] for groups in parts.values()]
-    # Here and not by Beam, which would have to carry what is merged.
+    # On this machine, because Beam would have to transfer the accumulators.
     here = Workers(processes=1) if workers.beam_args else workers
     merged = here.map(_merge, by_split, MERGE_SECONDS * len(by_split), START_SECONDS)
     return {
@@ -89,27 +90,27 @@ def _seconds(part: _FileGroup) -> float:
 def _parts(files: Sequence[pathlib.Path], max_rows: int, seed: int) -> list[_FileGroup]:
     rows = [payload_rows([file]) for file in files]
     rate = min(1.0, max_rows / max(1, sum(rows)))
-    # No part keeps more rows in memory than a file has.
+    # A part's sample, which is kept in memory, has at most as many rows as a file.
     size = max(1, min(-(-len(files) // PARTS), PART_ROWS * len(files) // max(1, min(max_rows, sum(rows)))))
     starts = range(0, len(files), size)
     return [_FileGroup(tuple(files[start : start + size]), sum(rows[:start]), rate, seed) for start in starts]
 
 
 def _generators() -> list[Any]:
-    """TFDV's default statistics: the ones that merge, and so need no Beam."""
+    """Returns TFDV's default generators that merge accumulators, and so run without Beam."""
     basic = BasicStatsGenerator(num_quantiles_histogram_buckets=QUANTILES)
     values = TopKUniquesSketchStatsGenerator(
         num_top_values=SHOWN_VALUES,
         num_rank_histogram_buckets=RANKED_VALUES,
         num_misragries_buckets=COUNTED_VALUES,
         num_kmv_buckets=HASHED_VALUES,
-        length_counter_sampling_rate=0.0,  # a counter of Beam that nobody reads, value by value
+        length_counter_sampling_rate=0.0,  # a Beam metric of every value's length, which nothing reads
     )
     return [basic, values]
 
 
 def _summarise(part: _FileGroup) -> list[Any]:
-    """Returns what TFDV's generators keep of some files; it pickles, and merges with that of others."""
+    """Returns the accumulators of TFDV's generators for some files; `_merge` merges those of several parts."""
     generators = _generators()
     kept = [generator.create_accumulator() for generator in generators]
     for batch in _sample(part):
@@ -119,11 +120,11 @@ def _summarise(part: _FileGroup) -> list[Any]:
 
 
 def _sample(part: _FileGroup) -> list[pa.RecordBatch]:
-    """Returns the part's rows that are drawn, in few batches: each costs TFDV 10 ms, however small."""
+    """Returns the part's rows that are drawn, in few batches, because a batch of any size costs TFDV 10 ms."""
     if part.rate >= 1:
         return list(read_payload(part.files))
     draw = np.random.PCG64(part.seed)
-    draw.advance(part.first)  # one number a row of the split
+    draw.advance(part.first)  # one random number for each row of the split
     random = np.random.Generator(draw)
     drawn = []
     for batch in read_payload(part.files, as_dictionaries=True):
@@ -154,7 +155,7 @@ def write_statistics(
     """Writes `<output>/Split-<name>/FeatureStats.pb` of each split of a payload, as TFX's StatisticsGen does.
 
     Returns:
-        By split, the share of the rows that the statistics are of.
+        By split, the share of the rows that were drawn.
     """
     files = {name: payload_files(examples / f"Split-{name}") for name in splits}
     rates = {}
@@ -185,9 +186,9 @@ def summarise_statistics(
     Args:
         statistics: Folder of the statistics artifact.
         anomalies: Folder of ExampleValidator's artifact.
-        counts: What ingestion counted.
+        counts: The contents of counts.json, which ingestion wrote.
         spec: The description of the log.
-        rates: By split, the share of the rows that the statistics are of.
+        rates: By split, the share of the rows that were drawn.
     """
     splits = {
         name: {"rows": rows, "positives": counts["positives"][name], "rate": rates[name]}

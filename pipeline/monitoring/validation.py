@@ -1,9 +1,9 @@
-"""TensorFlow Data Validation, imported in the order in which it loads."""
+"""Imports TensorFlow Data Validation in the only order in which it loads."""
 
 from common.libraries import import_tensorflow
 
-import_tensorflow()  # a worker's process begins here: without TensorFlow's start-up lines
-import tfx  # noqa: E402, F401  TFDV needs a module that tfx-bsl no longer has; tfx puts a stand-in there
+import_tensorflow()  # holds back TensorFlow's start-up lines, also in a worker, whose first import this is
+import tfx  # noqa: E402, F401  provides a replacement of the tfx-bsl module that TFDV needs and tfx-bsl dropped
 
 # isort: split
 import tensorflow_data_validation as tfdv  # noqa: E402
