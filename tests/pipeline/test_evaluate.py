@@ -54,7 +54,7 @@ def judged(tmp_path_factory, log) -> pathlib.Path:
     files = scored_log.write(root / "payload", run, log, parts=3)
     model = scored_log.save(root / "model", {"ctr": "p", "cvr": "q"})
     last = scored_log.save(root / "last", {"ctr": "q"})
-    assert judge(model, last, files, scored_log.gates_of(run), root / "evaluation", ALONE, beside=last)
+    assert judge(model, last, files, scored_log.gates_of(run), root / "evaluation", ALONE, baseline=last)
     return root
 
 
