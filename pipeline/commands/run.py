@@ -30,7 +30,7 @@ def run(
     \b
     Leaves in the result folder:
       models/<model_name>/<version>/  servable by TF Serving (--model_base_path models/<model_name>)
-      metrics.json, report.html       what the model is worth
+      metrics.json, report.html       the model's metrics, and a page of them
       dead_letter/                    malformed rows with file, line and reason
       tfx/                            artifacts and the ML Metadata store
     Running it again continues an interrupted run, and takes everything unchanged from the cache.

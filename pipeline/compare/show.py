@@ -92,9 +92,10 @@ def _plot(comparison: dict[str, Any], path: pathlib.Path) -> None:
                 errors.append((max(values[-1] - low, 0), max(high - values[-1], 0)))
             bars = [[low for low, _ in errors], [high for _, high in errors]]
             axis.errorbar(values, places, xerr=bars, fmt="o", capsize=3, label=name)
+        axis.locator_params(axis="x", nbins=5)  # labels of six signs
         axis.set_xlabel(f"{metric.upper()} - that of {comparison['models'][0]}")
     axes[0].set_yticks(range(len(slices)), [part["slice"] for part in slices])
-    axes[0].invert_yaxis()
+    axes[0].set_ylim(len(slices) - 0.5, -0.5)  # the first slice on top
     axes[0].legend(fontsize="small")
     with atomic_path(path) as unfinished:
         figure.savefig(unfinished, dpi=110, format="png")

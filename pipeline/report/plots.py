@@ -11,6 +11,7 @@ import matplotlib.figure
 import numpy as np
 import pyarrow as pa
 from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter
 
 from pipeline.evaluation.scored_rows import as_numpy, read_table
 
@@ -54,15 +55,17 @@ def _draw(paint: Callable[[Sequence[Axes]], None], panels: int) -> bytes:
 
 
 def _draw_history(axes: Sequence[Axes], history: dict[str, Any]) -> None:
-    seen = [row["examples"] for row in history["evaluations"]]
-    axes[0].plot(seen, [row["train_loss"] for row in history["evaluations"]], marker=".", label="training")
-    axes[0].plot(seen, [row["validation_log_loss"] for row in history["evaluations"]], marker=".", label="validation")
+    evaluations = history["evaluations"]
+    examples = [row["examples"] for row in evaluations]
+    axes[0].plot(examples, [row["train_loss"] for row in evaluations], marker=".", label="training")
+    axes[0].plot(examples, [row["validation_log_loss"] for row in evaluations], marker=".", label="validation")
     axes[0].set(xlabel="examples", ylabel="log loss")
-    axes[1].plot(seen, [row["validation_auc"] for row in history["evaluations"]], marker=".", label="validation")
+    axes[1].plot(examples, [row["validation_auc"] for row in evaluations], marker=".", label="validation")
     axes[1].set(xlabel="examples", ylabel="AUC")
     for axis in axes:
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))  # 25k: labels of six digits would run into each other
         if history["best"] is not None:
-            axis.axvline(seen[history["best"]], color="gray", linestyle=":", label="best")
+            axis.axvline(examples[history["best"]], color="gray", linestyle=":", label="best")
         axis.legend()
 
 
