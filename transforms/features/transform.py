@@ -68,6 +68,8 @@ class _Summarize:
 
 def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Path) -> None:
     """Writes the transform graph: TFT traces the preprocessing function, and needs no analyzer for it."""
+    # Here and below, because TensorFlow takes 4.5 s of a core to import, and this module 0.35 s: processes that only
+    # count values import it as well.
     import tensorflow as tf
     from tensorflow_transform.impl_helper import analyze_in_place
     from tensorflow_transform.tf_metadata.schema_utils import schema_as_feature_spec
@@ -91,7 +93,7 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
 
     Loaded once in a process, which must have the text operations where the graph has some.
     """
-    import tensorflow as tf
+    import tensorflow as tf  # see write_graph
 
     # A GPU's memory is the training's.
     session, signatures = load_session(folder / GRAPH, tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
@@ -109,7 +111,7 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
 
 def _arguments(saved_model: pathlib.Path) -> list[str]:
     """Returns TensorFlow's names of the columns in the graph's signature, in the order of the columns' own names."""
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel  # see write_graph
 
     objects = SavedModel.FromString((saved_model / "saved_model.pb").read_bytes()).meta_graphs[0].object_graph_def
     function = next(child for child in objects.nodes[0].children if child.local_name == "transform_fn")

@@ -384,6 +384,7 @@ def _check_splits(result: IngestResult, present: dict[str, int], label: str) -> 
 
 def to_examples(rows: pa.RecordBatch) -> list[bytes]:
     """Returns serialized tf.Examples [N]; a null value is an absent feature."""
+    # 0.15 s of a core beside the 0.33 s of this module, which every process that reads a log imports; few need this.
     from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
     arrays = [_as_lists(column) for column in rows.columns]
