@@ -27,4 +27,6 @@ def read_text_proto(path: pathlib.Path, message: Any, example: str = "") -> Any:
         raise InputError(f"{path}: cannot be read ({reason}){advice}") from error
     except text_format.ParseError as error:
         reason = one_line(error)
-        raise InputError(f"{path}: no text proto of {message.DESCRIPTOR.name}: line {reason}{advice}") from error
+        raise InputError(
+            f"{path}: Error parsing text-format {message.DESCRIPTOR.full_name}: line {reason}{advice}"
+        ) from error

@@ -12,7 +12,7 @@ from common.errors import InputError
 from serving.text_proto import read_text_proto
 
 PER_MODEL_FILE = "batching_params.pbtxt"
-_PACKAGE = "ctrpipe.batching"
+_PACKAGE = "tensorflow.serving"
 _WRAPPED = {
     "max_batch_size": "Int64Value",
     "batch_timeout_micros": "Int64Value",

@@ -129,14 +129,14 @@ def _channel_arguments(flag: str) -> list[tuple[str, Any]]:
 
 def _ssl_config() -> Any:
     """Returns an empty message like TF Serving's SSLConfig, which tensorflow-serving-api has no class for."""
-    file = descriptor_pb2.FileDescriptorProto(name="ctrpipe/ssl_config.proto", package="ctrpipe.ssl")
+    file = descriptor_pb2.FileDescriptorProto(name="ctrpipe/ssl_config.proto", package="tensorflow.serving")
     message, field = file.message_type.add(name="SSLConfig"), descriptor_pb2.FieldDescriptorProto
     for number, name in enumerate(("server_key", "server_cert", "custom_ca"), 1):
         message.field.add(name=name, number=number, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
     message.field.add(name="client_verify", number=4, type=field.TYPE_BOOL, label=field.LABEL_OPTIONAL)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("ctrpipe.ssl.SSLConfig"))()
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.serving.SSLConfig"))()
 
 
 def _credentials(file: pathlib.Path | None) -> grpc.ServerCredentials | None:

@@ -8,7 +8,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from serving.server.metrics import METRICS_PATH
 from serving.text_proto import read_text_proto
 
-_PACKAGE = "ctrpipe.monitoring"
+_PACKAGE = "tensorflow.serving"
 
 
 def _message_class() -> Any:

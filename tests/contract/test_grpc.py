@@ -387,7 +387,10 @@ def test_G1_tls(model_folder, tmp_path, certificate, verify):
     ("lines", "message"),
     [
         (['server_key: "k"', 'server_cert: "c"', "client_verify: true"], "client_verify needs custom_ca"),
-        (['server_key: "k"', 'server_cert: "c"', "pem: 1"], 'no text proto of SSLConfig: line 3:1.*"pem"'),
+        (
+            ['server_key: "k"', 'server_cert: "c"', "pem: 1"],
+            'Error parsing text-format tensorflow.serving.SSLConfig: line 3:1.*"pem"',
+        ),
         (['server_key: "k"'], "server_key and server_cert hold PEM texts; one is empty"),
     ],
 )

@@ -106,7 +106,10 @@ def test_V9_without_the_flag_it_is_read_once(rpc, config, bases):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("model_config_list { config { nome: 'a' } }", "models.config: no text proto of ModelServerConfig: line 1:30"),
+        (
+            "model_config_list { config { nome: 'a' } }",
+            "models.config: Error parsing text-format tensorflow.serving.ModelServerConfig: line 1:30",
+        ),
         (model_config(a=("relative",)), "models.config: Expected model a to have an absolute path"),
     ],
 )
