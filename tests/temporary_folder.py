@@ -2,6 +2,7 @@
 
 TensorFlow, Beam, TFX and multiprocessing leave files where `tempfile` points, by the thousand. Processes that a test
 starts find the folder in TMPDIR, and so do the processes of pytest-xdist, which the first process starts and outlives.
+What JAX has compiled lies there too: the processes of a run compile the same hundreds of small operations.
 A test's own folder, `tmp_path`, stays where pytest puts it, and for as long as pytest keeps it.
 """
 
@@ -19,7 +20,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return  # the first process has made it
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # where pytest makes tmp_path
-    config.stash[_FOLDER] = os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="ctrpipe-tests-")
+    config.stash[_FOLDER] = folder = tempfile.mkdtemp(prefix="ctrpipe-tests-")
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(folder, "jax")
+    # Of any time and size: by default only what takes a second is kept.
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
