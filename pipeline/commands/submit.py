@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from common.exit_codes import BLOCKED
+from common.exit_codes import BLOCKED, FAILED
 from common.progress import announce
 from pipeline.commands.options import PATH
 
@@ -44,8 +44,8 @@ def submit(
 ) -> None:
     """Run PACKAGE, a file that `ctrpipe compile` wrote, on Kubeflow Pipelines, and follow it to its end.
 
-    Exit codes: 0 it succeeded, 1 it did not, or a gate blocked the model, 2 it could not be started, or followed to its
-    end. Ctrl-C ends the following, not the run.
+    Exit codes: 0 it succeeded, 1 a gate blocked the model, 2 it could not be started, or followed to its end, 3 a step
+    failed. Ctrl-C ends the following, not the run.
     """
     # Kubeflow's client: 0.5 s that `ctrpipe --help` does without.
     from pipeline.kubeflow.submit import Host, connect, follow, read_package, read_parameters, start
@@ -61,4 +61,4 @@ def submit(
     state = follow(client, server, started, announce, start_timeout)
     click.echo(f"Run {started}: {state.lower()}")
     if state not in ("SUCCEEDED", "SKIPPED"):
-        sys.exit(BLOCKED)
+        sys.exit(BLOCKED if state == "BLOCKED" else FAILED)

@@ -21,6 +21,7 @@ from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentia
 
 from common.errors import InputError, one_line
 from pipeline.config import read_yaml
+from pipeline.kubeflow.task import VERDICT
 
 LOG_LINES = 20  # the last lines of a failed step's log that are printed
 OUTAGE_SECONDS = 600.0  # the longest time without an answer, or with status 5xx, after which following a run goes on
@@ -32,6 +33,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "LIST": (list,),
     "STRUCT": (dict,),
 }
+BLOCKED = "BLOCKED"  # how a run ends that failed because a gate blocked the model
 _ENDED = ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED")
 
 
@@ -289,7 +291,7 @@ def follow(
         seconds: The time between two requests.
 
     Returns:
-        SUCCEEDED, SKIPPED, FAILED or CANCELED.
+        SUCCEEDED, SKIPPED, FAILED or CANCELED; BLOCKED where it failed because a gate blocked the model.
 
     Raises:
         InputError: a step does not start, or the host stops answering or refuses the token. The run continues.
@@ -316,7 +318,9 @@ def follow(
                 if pod and (lines := _log(host, run_id, pod)):
                     say("\n".join([f"{task.display_name}, the end of its log:", *lines]))
                     break
-    return str(run.state)
+    names = [(task.display_name or "").lower() for task in tasks if task.state == "FAILED"]
+    is_blocked = VERDICT.lower() in names  # Kubeflow may show a step by the lower-case name of its task
+    return BLOCKED if is_blocked else str(run.state)
 
 
 def _ask(client: kfp.Client, run_id: str, seconds: float) -> Any:

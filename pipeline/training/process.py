@@ -8,6 +8,7 @@ also happens when this process is killed.
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from common.errors import InputError
+from common.failures import KILLED
 from common.processes import start_command
 from pipeline.training.cluster import Cluster, read_cluster
 
@@ -33,6 +35,10 @@ def train_with_worker(work: pathlib.Path, backend: str, report: Report | None) -
     """
     process = TrainingProcess(["pipeline.training.worker", str(work)], backend)
     process.follow(report)
+    if process.code == -signal.SIGKILL:
+        raise InputError(
+            f"training on {backend}: {KILLED}; close other programs, or give it more memory, and run again"
+        )
     if process.code:
         raise InputError(f"training on {backend} ended with exit code {process.code}; see the lines above")
 

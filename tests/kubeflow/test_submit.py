@@ -70,11 +70,18 @@ def test_a_changed_file_is_another_version_and_the_same_one_is_not(package):
     assert sent == ["v1", "v1", "v2"]
 
 
-def test_a_failed_step_is_exit_code_1_and_shows_the_end_of_its_log(package):
+def test_a_step_that_fails_is_exit_code_3(package):
+    failed = {**FAILED, "display_name": "Trainer"}
+    with running_api(states=[("FAILED", [TRAINED, failed])], logs={"pod-2": "the last line"}) as api:
+        code, output = run(package, api)
+    assert code == 3 and "Run r1: failed" in output and "the last line" in output
+
+
+def test_a_gates_verdict_is_exit_code_1_and_shows_the_end_of_its_log(package):
     log = "\n".join([*(f"line {number}" for number in range(40)), "ctrpipe: blocked by a gate"])
     with running_api(states=[("FAILED", [TRAINED, FAILED])], logs={"pod-2": log}) as api:
         code, output = run(package, api)
-    assert code == 1 and "Run r1: failed" in output
+    assert code == 1 and "Run r1: blocked" in output
     assert "ctrpipe: blocked by a gate" in output and "line 39" in output and "line 5\n" not in output
 
 
@@ -141,7 +148,7 @@ def test_a_token_that_is_renewed_while_a_run_is_followed_is_read_again(package, 
 
         monkeypatch.setattr(submit.time, "sleep", renew)
         code, output = run(package, api, "--token-file", file, "--token", "neither")
-        assert code == 1 and "Run r1: failed" in output and "the last line" in output, output
+        assert code == 1 and "Run r1: blocked" in output and "the last line" in output, output
         api.token = "third"
         one_line(*run(package, api, "--token-file", file), f"refuses the token (HTTP 401); give a valid one in {file}")
     one_line(*run(package, api, "--token-file", tmp_path / "absent"), "absent: no such file")

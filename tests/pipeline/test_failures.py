@@ -19,6 +19,7 @@ from common.failures import explain
 from common.processes import Workers
 from pipeline import run_folder
 from pipeline.run_folder import await_database, one_run_at_a_time
+from pipeline.training import process
 from tests.e2e.small_run import ROOT, SHORT_CONFIG, call, one_line
 from tests.pipeline.test_cli import raising
 
@@ -40,7 +41,7 @@ def test_a_run_that_may_write_no_file_so_large(tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(SHORT_CONFIG))
     assert call("generate", "--rows", 1000, "--output", tmp_path / "log.tsv")[0] == 0
     arguments = ("run", "config.yaml", "--data", "log.tsv", "--output", "out")
-    process = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", MAIN, *arguments],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000)),
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -49,7 +50,7 @@ def test_a_run_that_may_write_no_file_so_large(tmp_path):
         text=True,
         timeout=200,
     )
-    one_line(process.returncode, process.stderr, "tfx/metadata.sqlite in the output folder, cannot be written; has the")
+    one_line(ended.returncode, ended.stderr, "tfx/metadata.sqlite in the output folder, cannot be written; has the")
     assert not (tmp_path / "out" / "models").exists()
 
 
@@ -69,6 +70,15 @@ def test_a_worker_that_the_system_kills():
         Workers(processes=2).map(die, [1, 2], 1.0)
     said, code = explain(caught.value)
     assert code == MISTAKE and said.startswith("a process of this command was killed, as the system does where memory")
+
+
+def test_a_training_process_that_the_system_kills(tmp_path, monkeypatch):
+    (tmp_path / "killed.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    (tmp_path / "python").write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path / 'killed.py'}\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(process.sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(InputError, match="training on jax: a process of this command was killed, as the system does"):
+        process.train_with_worker(tmp_path, "jax", None)
 
 
 def test_what_libraries_raise_on_a_full_disk():
@@ -104,10 +114,10 @@ def test_what_nobody_has_foreseen_is_neither_a_mistake_nor_a_gates_verdict(monke
 
 def test_a_reader_that_goes_away_is_no_gates_verdict():
     command = [sys.executable, "-c", MAIN, "models"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    process.stdout.close()
-    said = process.stderr.read()
-    assert process.wait() == NO_READER and said == ""
+    command = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command.stdout.close()
+    said = command.stderr.read()
+    assert command.wait() == NO_READER and said == ""
 
 
 # The metadata database -----------------------------------------------------------------------------------------------
