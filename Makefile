@@ -9,7 +9,7 @@ export TF_CPP_MIN_LOG_LEVEL := 2
 unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
 check_python = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "ctrpipe needs Python 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
 
-.PHONY: help install demo test-fast test test-all contract fuzz soak lint docs lock peers clean
+.PHONY: help install demo test-fast test test-all contract fuzz attack soak lint docs lock peers clean
 help:           ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
 
@@ -45,6 +45,7 @@ test: install   ## the tests, 12 minutes on 4 cores: before a change is handed i
 test-all: install  ## every case of the large matrices (models x precisions x backends), a long fuzz and a soak
 	$(pytest)
 	$(MAKE) fuzz REQUESTS=20000 GRPC=2000 MINUTES=10
+	$(MAKE) attack
 	$(MAKE) soak MINUTES=5
 
 # URL=http://HOST:PORT GRPC=HOST:PORT: a server that serves the folder of `python -m tests.contract.models FOLDER`.
@@ -58,6 +59,9 @@ contract: install  ## TF Serving's contract, item by item; also of another serve
 
 fuzz: install   ## broken requests to the server: REQUESTS=100000 over REST, GRPC=10000, at most MINUTES=30
 	$(BIN)/python -m tests.fuzz --requests $(or $(REQUESTS),100000) --grpc $(or $(GRPC),10000) --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) $(if $(URL),--url $(URL)) $(if $(GRPC_ADDRESS),--grpc_address $(GRPC_ADDRESS))
+
+attack: install  ## clients that want the server's memory, time and connections, each with its bound; also URL=... GRPC=...
+	$(BIN)/python -m tests.attack $(if $(URL),--url $(URL)) $(if $(GRPC),--grpc_address $(GRPC)) $(foreach name,$(ONLY),--only $(name))
 
 soak: install   ## steady load on the server for MINUTES=30; fails where its memory grows
 	$(BIN)/python -m tests.fuzz.soak --minutes $(or $(MINUTES),30)

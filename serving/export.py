@@ -32,6 +32,9 @@ TEXT_INPUTS = ("tokens", "segments")
 # How far a probability may be from that of Keras in float32. What fewer bits cost in AUC is for the gates to judge.
 TOLERANCES = {"float32": 1e-6, "bfloat16": 0.05, "int8": 0.1, "int8_weights": 0.05}
 Tensors = dict[str, tf.Tensor]
+# Rows that log_spec describes; others get "". A description has kilobytes: a request of a few bytes a row would take
+# gigabytes. More than one, as a server that batches joins the rows of several clients.
+_DESCRIBED_ROWS = 32
 _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -159,7 +162,9 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="request")])
     def log_spec(request: tf.Tensor) -> Tensors:
         # From it a client that knows only the URL learns how to read raw rows.
-        return {"log_spec": tf.fill(tf.shape(request), description)}
+        described = tf.minimum(tf.shape(request), _DESCRIBED_ROWS)
+        texts = tf.fill(described, description), tf.fill(tf.shape(request) - described, "")
+        return {"log_spec": tf.concat(texts, 0)}
 
     candidates: dict[str, Any] = {}
     if servable.shares_text:

@@ -15,12 +15,22 @@ INPUTS = "inputs"
 CLASSES = "classes"
 SCORES = "scores"
 OUTPUTS = "outputs"
+MOST_CONTEXT_BYTES = 64 << 20  # in all examples of a request together
 CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"
 
 
 def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
-    """Returns the examples, each with the serialized context before it, which parses as both merged (C4)."""
+    """Returns the examples, each with the serialized context before it, which parses as both merged (C4).
+
+    Raises:
+        ServingError: the context, once for each example, takes more memory than a request may.
+    """
+    if len(context) * len(examples) > MOST_CONTEXT_BYTES:
+        raise bad_request(
+            f"A context of {len(context)} bytes in each of {len(examples)} examples takes more than "
+            f"{MOST_CONTEXT_BYTES} bytes; send fewer examples at a time"
+        )
     return [context + example for example in examples]
 
 

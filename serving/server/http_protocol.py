@@ -602,7 +602,12 @@ class HttpProtocol(asyncio.Protocol):
             response.headers,
             b"keep-alive" if keep_alive else b"close",
         )
-        self._transport.write(head if request and request.method == "HEAD" else head + response.body)
+        if request and request.method == "HEAD":
+            self._transport.write(head)
+        elif len(response.body) <= _SLICE_BYTES:
+            self._transport.write(head + response.body)
+        else:  # not copied
+            self._transport.writelines((head, response.body))
 
     # The end ---------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ are no UTF-8.
 """
 
 import contextlib
+import itertools
 import json
 import math
 import re
@@ -14,9 +15,11 @@ from typing import Any
 
 import orjson
 
+from serving.server.body_cost import CHECK_EVERY, Reading
 from serving.server.errors import ServingError, bad_request
 from serving.server.json_values import new_object, shown
 
+_SHORT_BYTES = 1 << 20
 _BOM = re.compile(rb"\xef?\xbb?\xbf?")  # RapidJSON skips each of the three bytes that is there
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _TEXT_SPACE = re.compile(r"[ \t\r\n]*")
@@ -32,10 +35,10 @@ _EXACT_BELOW = 2**53
 _BEFORE_LAST_DIGIT = 1.7976931348623157e307
 
 
-def parse_body(body: bytes) -> dict[str, Any]:
+def parse_body(body: bytes, reading: Reading | None = None) -> dict[str, Any]:
     """Returns the request's top-level object. Raises ServingError with RapidJSON's text and offset (J1-J3)."""
     usual = parse_usual_body(body)
-    return parse_unusual_body(body) if usual is None else usual
+    return parse_unusual_body(body, reading) if usual is None else usual
 
 
 def parse_usual_body(body: bytes) -> dict[str, Any] | None:
@@ -52,15 +55,19 @@ def has_long_numbers(body: bytes) -> bool:
     return _LONG_NUMBER.search(body) is not None
 
 
-def parse_unusual_body(body: bytes) -> dict[str, Any]:
+def parse_unusual_body(body: bytes, reading: Reading | None = None) -> dict[str, Any]:
     """Returns what `parse_body` does of any body, with the doubles and the repeated members that RapidJSON reads."""
     if not body:
         raise bad_request("JSON Parse error: The document is empty")
     value = None
-    with contextlib.suppress(ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        value = _scan(body)
+    reading = reading or Reading()
+    reading.check_time()
+    if len(body) <= _SHORT_BYTES or body.isascii():  # one wide character makes a text four times as large
+        with contextlib.suppress(ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+            value = _scan(body)
     if not isinstance(value, dict):
-        value = _JsonParser(body).value()
+        del value
+        value = _JsonParser(body, reading).value()
     if not isinstance(value, dict):
         raise bad_request(f"JSON Value: {shown(value)} Is not object")
     return value
@@ -137,6 +144,9 @@ def _read_double(text: str) -> float:
     whole, _, fraction = mantissa.partition(".")
     value, digits = _read_whole(whole, _INTEGERS[1] if sign > 0 else -_INTEGERS[0])
     shift = 0
+    if not value:  # zeros before the first digit
+        shift = len(fraction.lstrip("0")) - len(fraction)
+        fraction = fraction.lstrip("0")
     for digit in fraction:
         if value >= _EXACT_BELOW or isinstance(value, float):
             if digits >= 17:
@@ -176,6 +186,8 @@ def _scaled(value: float, power: int) -> float:
 class _Container:
     """A list or an object that is being read."""
 
+    __slots__ = ("_items", "closing", "is_object", "name")
+
     def __init__(self, is_object: bool):
         self.is_object = is_object
         self.closing = b"}" if is_object else b"]"
@@ -192,7 +204,8 @@ class _Container:
 class _JsonParser:
     """A parser without recursion that stops where RapidJSON stops, with its words; a NUL byte ends the text."""
 
-    def __init__(self, body: bytes):
+    def __init__(self, body: bytes, reading: Reading | None = None):
+        self._reading = reading or Reading()
         self._body = body
         self._at = _first_byte(body)
 
@@ -200,7 +213,9 @@ class _JsonParser:
         if self._skip() in (b"", b"]", b"}", b",", b":"):
             raise self._error("The document is empty.")
         stack: list[_Container] = []
-        while True:
+        for step in itertools.count(1):
+            if not step % CHECK_EVERY:
+                self._reading.check_time()
             value = self._start()
             if isinstance(value, _Container):
                 stack.append(value)
@@ -212,6 +227,7 @@ class _JsonParser:
                 value = stack.pop().finished()
             else:
                 return value
+        raise AssertionError("counting has no end")
 
     def _peek(self) -> bytes:
         byte = self._body[self._at : self._at + 1]

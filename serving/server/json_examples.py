@@ -6,6 +6,7 @@ import numpy as np
 from google.protobuf import any_pb2
 from tensorflow.core.example import feature_pb2
 
+from serving.server.body_cost import CHECK_EVERY, Reading
 from serving.server.errors import ServingError, bad_request
 from serving.server.examples import with_context
 from serving.server.json_response import decimals, in_object, of_rows
@@ -15,12 +16,13 @@ from serving.server.tensors import decode_base64, is_base64
 _KINDS = {"float_list": "float", "int64_list": "int64", "bytes_list": "bytes"}
 
 
-def parse_examples(body: dict[str, Any]) -> list[bytes]:
+def parse_examples(body: dict[str, Any], reading: Reading | None = None) -> list[bytes]:
     """Returns the request's examples, serialized, each with the request's context before it.
 
     Raises:
-        ServingError: C2, C3.
+        ServingError: C2, C3, or it takes too long or too much.
     """
+    reading = reading or Reading()
     context = _example(body["context"]) if "context" in body else b""
     if "examples" not in body:
         raise _malformed(body, "When method is classify, key 'examples' is expected and was not found")
@@ -29,7 +31,12 @@ def parse_examples(body: dict[str, Any]) -> list[bytes]:
         raise _malformed(body, "Expecting 'examples' value to be an list/array")
     if not examples:
         raise _malformed(body, "'examples' value is an empty array")
-    return with_context(context, [_example(example) for example in examples])
+    serialized = []
+    for index, example in enumerate(examples):
+        if not index % CHECK_EVERY:
+            reading.check_time()
+        serialized.append(_example(example))
+    return with_context(context, serialized)
 
 
 def _malformed(body: dict[str, Any], reason: str) -> ServingError:

@@ -5,7 +5,7 @@ import itertools
 import math
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import orjson
@@ -25,6 +25,7 @@ _DECADES = 10.0 ** np.arange(-4, 6)
 # these 29 at most, so that the products are exact in float64, and a quotient's shortest text has its digits alone.
 _SIX_DIGITS, _NINE_DIGITS = 10.0 ** np.arange(10, -1, -1), 10.0 ** np.arange(13, 2, -1)
 _FEW = 8  # so many values cost less one by one than numpy's calls
+_PIECE_VALUES = 1 << 16
 _SINGLE = struct.Struct("f")
 _INTEGERS = frozenset(map(np.dtype, ("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "bool")))
 
@@ -169,10 +170,23 @@ def _numbers(array: np.ndarray) -> bytes | None:
     if array.size <= _FEW:
         return None
     if array.dtype == np.float32:
-        return _float_text(array)
+        return _in_pieces(array, _float_text)
     if array.dtype == np.float64:
-        return _filled(_text(np.full(array.shape, np.nan)), map(_double, array.reshape(-1).tolist()))
+        return _in_pieces(array, _double_text)
     return None
+
+
+def _in_pieces(array: np.ndarray, write: Callable[[np.ndarray], bytes]) -> bytes:
+    """Returns the JSON of some rows after the other: on its way a value takes a hundred times its own bytes."""
+    rows = max(1, _PIECE_VALUES * len(array) // array.size)
+    if rows >= len(array):
+        return write(array)
+    return b"[" + b",".join([write(array[at : at + rows])[1:-1] for at in range(0, len(array), rows)]) + b"]"
+
+
+def _double_text(array: np.ndarray) -> bytes:
+    """Returns the JSON of float64 values without white space."""
+    return _filled(_text(np.full(array.shape, np.nan)), map(_double, array.reshape(-1).tolist()))
 
 
 def _scalars(name: str, array: np.ndarray, depth: int) -> list[bytes]:
@@ -202,7 +216,7 @@ def decimals(array: np.ndarray) -> list[bytes]:
         return list(map(_double, flat.tolist()))
     if array.size <= _FEW:
         return list(map(_single, flat.tolist()))
-    return _float_text(flat)[1:-1].split(b",")
+    return _in_pieces(flat, _float_text)[1:-1].split(b",")
 
 
 def _float_text(array: np.ndarray) -> bytes:

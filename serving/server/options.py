@@ -37,9 +37,10 @@ def _busy_poll_micros() -> int:
 class ServerOptions:
     """The flags of `ctrpipe serve`; each has the name and the default that it has at tensorflow_model_server.
 
-    Ours are `host` (TF Serving listens on every address), `max_request_bytes` (it has no limit),
-    `rest_api_busy_poll_micros`, `allow_reload_from_network`, `allow_profiler_from_network` and `allowed_model_roots`
-    (any client may load any folder there, and have a trace written to any).
+    Ours are `host` (TF Serving listens on every address), `max_request_bytes`, `max_json_memory_bytes` and
+    `max_json_depth` (it has no limits), `rest_api_busy_poll_micros`, `allow_reload_from_network`,
+    `allow_profiler_from_network` and `allowed_model_roots` (any client may load any folder there, and have a trace
+    written to any).
     """
 
     model_base_path: Path | None = _flag(None, "Folder of a model's versions; not read with --model_config_file.")
@@ -48,6 +49,10 @@ class ServerOptions:
     port: int = _flag(8500, "Port of the gRPC API; 0 = none.")
     host: str = _flag("127.0.0.1", "Address to listen on. Not a flag of TF Serving, which listens on all.")
     max_request_bytes: int = _flag(64 << 20, "Limit of a REST request's body. Not a flag of TF Serving.")
+    max_json_memory_bytes: int = _flag(
+        64 << 20, "What a REST body's values may take above 4 times its size, by estimate. Not a flag of TF Serving."
+    )
+    max_json_depth: int = _flag(150_000, "Levels of lists and objects in a REST body. Not a flag of TF Serving.")
     file_system_poll_wait_seconds: float = _flag(1.0, "Between looks for new versions; 0 = once, negative = never.")
     rest_api_timeout_in_ms: int = _flag(30_000, "Limit of a REST request.")
     rest_api_num_threads: int = _flag(_threads(), "REST requests that run at the same time.")
@@ -134,7 +139,14 @@ class ServerOptions:
         for name in ("rest_api_port", "port"):
             if not 0 <= getattr(self, name) < 65536:
                 raise InputError(f"--{name}={getattr(self, name)}: a port is a number from 0 to 65535")
-        for name in ("rest_api_num_threads", "grpc_max_threads", "max_request_bytes", "rest_api_timeout_in_ms"):
+        for name in (
+            "rest_api_num_threads",
+            "grpc_max_threads",
+            "max_request_bytes",
+            "max_json_memory_bytes",
+            "max_json_depth",
+            "rest_api_timeout_in_ms",
+        ):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name}={getattr(self, name)}: it must be above 0")
         if self.rest_api_busy_poll_micros < 0:

@@ -15,6 +15,7 @@ import tensorflow as tf
 import uvicorn
 from google.protobuf import json_format
 
+from serving.server.body_cost import Reading, check_cost
 from serving.server.core import ServedVersion, ServerCore
 from serving.server.errors import ServingError, bad_request
 from serving.server.examples import DEFAULT_SIGNATURE, classify, regress
@@ -200,11 +201,14 @@ class RestApi:
         if at_once and (method != "predict" or b"content-encoding" in request.headers):
             raise _TakesLong()
         body = _plain(request, self._options.max_request_bytes)
+        check_cost(body, self._options.max_json_memory_bytes, self._options.max_json_depth)
+        reading = Reading(request.is_over, self._options.max_json_memory_bytes)
         if method == "predict":
-            return self._predict(route, number, body, at_once)
-        parsed = parse_body(body)
+            return self._predict(route, number, body, reading, at_once)
+        parsed = parse_body(body, reading)
         signature = _signature_name(parsed)
-        batch = parse_examples(parsed)
+        batch = parse_examples(parsed, reading)
+        del parsed
         with self._core.use(route.name or "", number, route.label) as version:
             check = self._options.enable_signature_method_name_check
             if method == "classify":
@@ -214,9 +218,9 @@ class RestApi:
             self._metrics.record_runtime(version.name, method.capitalize(), version.runtime_seconds)
             return answer
 
-    def _predict(self, route: _Route, number: int | None, body: bytes, at_once: bool) -> bytes:
+    def _predict(self, route: _Route, number: int | None, body: bytes, reading: Reading, at_once: bool) -> bytes:
         started = time.perf_counter()
-        request = parse_usual_body(body) if at_once else parse_body(body)
+        request = parse_usual_body(body) if at_once else parse_body(body, reading)
         if request is None:
             raise _TakesLong()
         signature = _signature_name(request) or DEFAULT_SIGNATURE
@@ -232,11 +236,16 @@ class RestApi:
                     f"Failed to get input map for signature: {request.get('signature_name') or 'DEFAULT'}"
                 )
             if tf.float64 in dtypes.values() and has_long_numbers(body):
-                request = parse_unusual_body(body)
+                request = None  # what was parsed need not stay beside what is
+                request = parse_unusual_body(body, reading)
             has_booleans = b"true" in body or b"false" in body
-            inputs, by_row = parse_predict(request, dtypes, has_booleans)
+            inputs, by_row = parse_predict(request, dtypes, has_booleans, reading)
+            del request  # nor while the model runs
+            reading.check_time()
             outputs = version.run(signature, inputs, timeout_seconds=self._timeout)
+            del inputs
             self._metrics.record_runtime(version.name, "Predict", version.runtime_seconds)
+        reading.check_time()
         answer = format_predict(outputs, by_row)
         pace.record(len(body), time.perf_counter() - started)
         return answer

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 
+from serving.server.body_cost import CHECK_EVERY, Reading
 from serving.server.errors import ServingError, bad_request
 from serving.server.json_values import Members, json_type, members, shown
 
@@ -53,7 +54,7 @@ class _Unexpected(Exception):
 
 
 def parse_predict(
-    body: dict[str, Any], dtypes: Dtypes, has_booleans: bool = True
+    body: dict[str, Any], dtypes: Dtypes, has_booleans: bool = True, reading: Reading | None = None
 ) -> tuple[dict[str, np.ndarray], bool]:
     """Returns the inputs of a predict request, and whether it was in row format.
 
@@ -61,6 +62,7 @@ def parse_predict(
         body: The request.
         dtypes: The signature's inputs, at least one.
         has_booleans: False where it is known that no value is true or false, which look like numbers otherwise.
+        reading: What it may take.
 
     Raises:
         ServingError: P1, P5-P20.
@@ -78,9 +80,9 @@ def parse_predict(
         try:
             return _rows_in_bulk(instances, dtypes, has_booleans), True
         except _Unexpected:
-            return _rows(instances, dtypes), True
+            return _rows(instances, dtypes, reading or Reading()), True
     if "inputs" in body:
-        return _columns(body["inputs"], dtypes, has_booleans), False
+        return _columns(body["inputs"], dtypes, has_booleans, reading or Reading()), False
     raise bad_request("Missing 'inputs' or 'instances' key")
 
 
@@ -181,7 +183,7 @@ def is_base64(value: Any) -> bool:
     return list(value) == ["b64"] and isinstance(value["b64"], str)
 
 
-def _rows(instances: list[Any], dtypes: Dtypes) -> dict[str, np.ndarray]:
+def _rows(instances: list[Any], dtypes: Dtypes, reading: Reading) -> dict[str, np.ndarray]:
     named = _is_named(instances[0])
     if not isinstance(instances[0], dict) and len(dtypes) > 1:
         raise bad_request(
@@ -190,6 +192,9 @@ def _rows(instances: list[Any], dtypes: Dtypes) -> dict[str, np.ndarray]:
         )
     parts: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
     for index, row in enumerate(instances):
+        if not index % CHECK_EVERY:
+            reading.check_time()
+            reading.check_single_rows(index * len(dtypes))
         if named != _is_named(row):
             what = ("object", "list") if named else ("value/list", "object")
             raise bad_request(f"Expecting {what[0]} but got {what[1]} at item {index} of input list")
@@ -200,7 +205,7 @@ def _rows(instances: list[Any], dtypes: Dtypes) -> dict[str, np.ndarray]:
         for name, value in pairs:
             key = f" key: {name}" if named else ""
             try:
-                _add(parts, name, value, dtypes)
+                _add(parts, name, value, dtypes, reading)
             except ServingError as error:
                 raise bad_request(
                     f"Failed to process element: {index}{key} of 'instances' list. Error: {error.code}: {error.message}"
@@ -216,10 +221,10 @@ def _rows(instances: list[Any], dtypes: Dtypes) -> dict[str, np.ndarray]:
     return {name: np.stack(values[: len(instances)]) for name, values in parts.items()}
 
 
-def _add(parts: dict[str, list[np.ndarray]], name: str, value: Any, dtypes: Dtypes) -> None:
+def _add(parts: dict[str, list[np.ndarray]], name: str, value: Any, dtypes: Dtypes, reading: Reading) -> None:
     if name not in dtypes:
         raise bad_request(f"JSON object: does not have named input: {name}")
-    part = to_tensor(value, dtypes[name])
+    part = to_tensor(value, dtypes[name], reading=reading)
     parts[name].append(part)
     first = parts[name][0]
     if part.size != first.size:
@@ -232,7 +237,7 @@ def _shape_text(array: np.ndarray) -> str:
     return f"[{','.join(map(str, array.shape))}]"
 
 
-def _columns(inputs: Any, dtypes: Dtypes, has_booleans: bool) -> dict[str, np.ndarray]:
+def _columns(inputs: Any, dtypes: Dtypes, has_booleans: bool, reading: Reading) -> dict[str, np.ndarray]:
     if not _is_named(inputs):
         if len(dtypes) > 1:
             raise bad_request(
@@ -244,11 +249,11 @@ def _columns(inputs: Any, dtypes: Dtypes, has_booleans: bool) -> dict[str, np.nd
     for name, dtype in dtypes.items():
         if name not in inputs:
             raise bad_request(f"Missing named input: {name} in 'inputs' object.")
-        tensors[name] = to_tensor(inputs[name], dtype, has_booleans)
+        tensors[name] = to_tensor(inputs[name], dtype, has_booleans, reading)
     return tensors
 
 
-def to_tensor(value: Any, dtype: tf.DType, has_booleans: bool = True) -> np.ndarray:
+def to_tensor(value: Any, dtype: tf.DType, has_booleans: bool = True, reading: Reading | None = None) -> np.ndarray:
     """Returns a JSON value, a scalar or a list of any number of levels, as a tensor. Raises ServingError (P15-P20)."""
     if isinstance(value, list):
         try:
@@ -258,7 +263,7 @@ def to_tensor(value: Any, dtype: tf.DType, has_booleans: bool = True) -> np.ndar
     shape = _shape(value)
     if len(shape) > MAX_DIMENSIONS:
         raise bad_request(f"Lists are nested in {len(shape)} levels; a tensor has at most {MAX_DIMENSIONS} dimensions")
-    flat = _leaves(value, dtype, shape)
+    flat = _leaves(value, dtype, shape, reading or Reading())
     if dtype == tf.string:
         array = np.empty(len(flat), object)
         array[:] = flat
@@ -280,7 +285,7 @@ def _shape(value: Any) -> list[int]:
     return shape
 
 
-def _leaves(value: Any, dtype: tf.DType, shape: Sequence[int]) -> list[Any]:
+def _leaves(value: Any, dtype: tf.DType, shape: Sequence[int], reading: Reading) -> list[Any]:
     """Returns all scalars in order, without recursion: a body may be nested very deep."""
     flat: list[Any] = []
     rank = len(shape)
@@ -307,6 +312,8 @@ def _leaves(value: Any, dtype: tf.DType, shape: Sequence[int]) -> list[Any]:
                 f"Expected at level: {rank}"
             )
         flat.append(_scalar(item, dtype))
+        if not len(flat) % CHECK_EVERY:
+            reading.check_time()
     return flat
 
 

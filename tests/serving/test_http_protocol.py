@@ -171,6 +171,9 @@ class Transport:
     def write(self, data):
         self.written += data
 
+    def writelines(self, parts):
+        self.written += b"".join(parts)
+
     def close(self):
         self.closed = True
 

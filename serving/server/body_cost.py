@@ -1,0 +1,152 @@
+"""What a JSON body takes in memory once it is read, estimated before: two bytes of it may become a hundred.
+
+The estimate counts the marks outside of strings, which is quick, and is above what parsers, arrays, TensorFlow and the
+answer's text take together; `python -m tests.attack` measures that it is.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from serving.server.errors import ServingError, bad_request
+
+TIMES_SIZE = 4  # what a body may take beside --max_json_memory_bytes, in its own sizes
+# Bytes of each, measured at the parser that takes most.
+_VALUE, _STRING, _LIST, _OBJECT, _MEMBER, _LEVEL = 112, 136, 176, 272, 32, 240
+_TEXT = 9  # of a byte in a string: as text, in bytes, as TensorFlow's, in the answer
+_BODY = 1
+# A body of opening brackets alone, the worst, takes so much a byte.
+_WORST = _VALUE + _OBJECT + _LEVEL
+_PIECE_BYTES = 1 << 20
+_SINGLE_ROW = 320  # of a row that is read on its own, in place of all at once
+CHECK_EVERY = 1000  # values between looks at the clock
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclasses.dataclass(slots=True)
+class Reading:
+    """What the reading of one request may take.
+
+    Attributes:
+        is_over: Returns whether nobody waits for the answer any more.
+        spare_bytes: Memory above four times the body's size.
+    """
+
+    is_over: Callable[[], bool] = _never
+    spare_bytes: int = sys.maxsize
+
+    def check_time(self) -> None:
+        """Raises ServingError: nobody waits any more."""
+        if self.is_over():
+            raise ServingError("DEADLINE_EXCEEDED", "Timed out waiting for notification")
+
+    def check_single_rows(self, count: int) -> None:
+        """Refuses to read so many rows one by one, as those are read that are not alike. Raises ServingError."""
+        if count * _SINGLE_ROW > self.spare_bytes:
+            raise bad_request(
+                f"The rows of 'instances' differ in kind or shape, and {count} of them would take more than "
+                f"--max_json_memory_bytes={self.spare_bytes}; send fewer rows at a time"
+            )
+
+
+def check_cost(body: bytes, spare_bytes: int, max_depth: int) -> None:
+    """Refuses a body that would take more memory than it may, or is nested too deep.
+
+    Args:
+        body: Decompressed.
+        spare_bytes: What it may take above four times its size.
+        max_depth: Levels of lists and objects.
+
+    Raises:
+        ServingError: it would take more, or has more levels.
+    """
+    size = len(body)
+    if size * _WORST <= spare_bytes and size <= max_depth:
+        return
+    most = spare_bytes + TIMES_SIZE * size
+    lists, objects = body.count(b"["), body.count(b"{")
+    depth = lists + objects
+    counts: tuple[int, ...] = (body.count(b","), lists, objects, body.count(b":"), body.count(b'"'))
+    if depth <= max_depth and _cost(size, counts, depth, size) <= most:
+        return
+    counts, depth, text = _count_outside_strings(body)
+    if depth > max_depth:
+        raise bad_request(f"The request's body is nested in {depth} levels, above --max_json_depth={max_depth}")
+    cost = _cost(size, counts, depth, text)
+    if cost > most:
+        raise bad_request(
+            f"The request's body of {size} bytes would take {cost} bytes of memory, above {most}: "
+            f"--max_json_memory_bytes={spare_bytes} and {TIMES_SIZE} times its size; send fewer values at a time"
+        )
+
+
+def _cost(size: int, counts: tuple[int, ...], depth: int, text: int) -> int:
+    """Returns an upper bound of the bytes that a body takes.
+
+    Args:
+        size: Of the body.
+        counts: Of its commas, opening brackets, opening braces, colons and quotation marks.
+        depth: Its levels.
+        text: Bytes in its strings.
+    """
+    commas, lists, objects, colons, quotes = counts
+    values = commas + lists + objects + 1  # each begins a list or an object, or follows a comma
+    strings = max(quotes // 2 - colons, 0)  # names are kept once
+    return (
+        _BODY * size
+        + _VALUE * max(values - strings - lists - objects, 0)
+        + _STRING * strings
+        + _LIST * lists
+        + _OBJECT * objects
+        + _MEMBER * colons
+        + _LEVEL * depth
+        + _TEXT * text
+    )
+
+
+def _count_outside_strings(body: bytes) -> tuple[tuple[int, ...], int, int]:
+    """Returns the counts of `,[{:"` outside of strings, the deepest level, and the bytes within strings.
+
+    Numpy's passes let other threads run.
+    """
+    marks = np.zeros(5, np.int64)
+    level = deepest = text = 0
+    inside = False
+    escapes = False  # the piece before ended within an escape
+    for start in range(0, len(body), _PIECE_BYTES):
+        piece = np.frombuffer(body, np.uint8, min(_PIECE_BYTES, len(body) - start), start)
+        quotes, escapes = _quotes(piece, escapes)
+        within = np.bitwise_xor.accumulate(quotes) ^ inside
+        outside = ~within
+        text += int(np.count_nonzero(within & ~quotes))
+        opening = ((piece == ord("[")) | (piece == ord("{"))) & outside
+        closing = ((piece == ord("]")) | (piece == ord("}"))) & outside
+        if opening.any() or closing.any():
+            levels = level + np.cumsum(opening.astype(np.int8) - closing.astype(np.int8), dtype=np.int64)
+            deepest, level = max(deepest, int(levels.max())), int(levels[-1])
+        marks += [np.count_nonzero((piece == ord(mark)) & outside) for mark in ",[{:"] + [np.count_nonzero(quotes)]
+        inside = bool(within[-1])
+    return tuple(map(int, marks)), deepest, text
+
+
+def _quotes(piece: np.ndarray, escapes: bool) -> tuple[np.ndarray, bool]:
+    """Returns where quotation marks begin or end a string, and whether the next piece's first byte is escaped.
+
+    A byte is escaped after an odd number of backslashes.
+    """
+    quotes = piece == ord('"')
+    slashes = piece == ord("\\")
+    if not escapes and not slashes.any():
+        return quotes, False
+    # The length of the run of backslashes before each byte: its index less that of the last byte that is none.
+    index = np.arange(len(piece))
+    last_other = np.maximum.accumulate(np.where(slashes, -1 - escapes, index))
+    run_before = np.concatenate(([escapes], index[:-1] - last_other[:-1]))
+    escaped = run_before % 2 == 1
+    ends_in = index[-1] - last_other[-1]
+    return quotes & ~escaped, bool(ends_in % 2)

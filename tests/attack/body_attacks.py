@@ -1,0 +1,169 @@
+"""Bodies that grow where they are read: memory and time that one request may take."""
+
+import gzip
+import json
+import time
+
+from serving.server.body_cost import check_cost
+from serving.server.errors import ServingError
+from tests.attack.target import Attack, Bystander, Measure, Target, costs
+from tests.fuzz.rest_requests import MODEL, request
+
+_MEBIBYTE = 1 << 20
+# What a request may take: so much, and so many times its own decompressed size.
+SPARE_BYTES, TIMES = 64 * _MEBIBYTE, 4
+TIMEOUT_SECONDS, LATE_SECONDS = 30.0, 5.0
+
+
+def _instances(item: bytes, size: int) -> bytes:
+    """Returns `{"instances": [item, item, ...]}` of about so many bytes, for a signature of numbers or of strings."""
+    count = max(1, size // (len(item) + 1) - 20)
+    start = b'{"signature_name": "regress", ' if item.startswith((b'"', b'{"b64')) else b"{"
+    return start + b'"instances": [' + b",".join([item] * count) + b"]}"
+
+
+def _attack(target: Target, body: bytes, packed: bool = False, method: str = "predict") -> list[Measure]:
+    data = gzip.compress(body, 1) if packed else body
+    raw = request(data, f"{MODEL}:{method}", headers=("Content-Encoding: gzip",) if packed else ())
+    with Bystander(target) as other, costs(target) as cost, target.connect() as connection:
+        connection.send(raw)
+        answer = connection.response(time.monotonic() + TIMEOUT_SECONDS + 2 * LATE_SECONDS)
+        _until_idle(target)
+    text = f"seconds of {len(body):,} bytes, answered {answer and answer[0]}"
+    found = [
+        Measure(text, cost.seconds, TIMEOUT_SECONDS + LATE_SECONDS, "s"),
+        *other.measures(),
+    ]
+    if cost.peak_bytes is not None:
+        allowed = SPARE_BYTES + TIMES * len(body)
+        found.insert(0, Measure("memory", cost.peak_bytes / _MEBIBYTE, allowed / _MEBIBYTE, "MiB"))
+    return found
+
+
+def _until_idle(target: Target) -> None:
+    """Waits until the server computes nothing more; its answer is not the end of its work."""
+    process = target.server.process
+    while process and process.cpu_percent(0.3) > 60:
+        pass
+
+
+def deep_lists(target: Target) -> list[Measure]:
+    """`[` without an end, 24 KB as gzip."""
+    return _attack(target, b"[" * target.take(24 * _MEBIBYTE, 4 * _MEBIBYTE), packed=True)
+
+
+def deep_objects(target: Target) -> list[Measure]:
+    """`{"a":` without an end."""
+    return _attack(target, b'{"a":' * (target.take(60 * _MEBIBYTE, 4 * _MEBIBYTE) // 5), packed=True)
+
+
+def short_strings(target: Target) -> list[Measure]:
+    """`"aaaa"`, which is eight times as large in memory."""
+    return _attack(target, _instances(b'"aaaa"', target.take(62 * _MEBIBYTE, 4 * _MEBIBYTE)))
+
+
+def _of(item: bytes, what: str) -> Attack:
+    def attack(target: Target) -> list[Measure]:
+        found = _attack(target, _instances(item, target.take(62 * _MEBIBYTE, 4 * _MEBIBYTE)))
+        if target.server.process:  # what our own server takes at most, by its estimate
+            found += _attack(target, _instances(item, _largest(item, target)))
+        return found
+
+    attack.__name__, attack.__doc__ = (
+        what,
+        f"A body of `{item.decode('latin-1')}`, as large as may be, and the largest that is read.",
+    )
+    return attack
+
+
+def _largest(item: bytes, target: Target) -> int:
+    """Returns the size of the largest body that is read."""
+    low, high = 0, target.take(62 * _MEBIBYTE, 2 * _MEBIBYTE)
+    while high - low > 10_000:
+        middle = (low + high) // 2
+        try:
+            check_cost(_instances(item, middle), SPARE_BYTES, 150_000)
+            low = middle
+        except ServingError:
+            high = middle
+    return low
+
+
+def one_long_string(target: Target) -> list[Measure]:
+    """A string as long as may be, to a model that echoes it, with one character that makes it wide."""
+    text = ("a" * target.take(10 * _MEBIBYTE, 2 * _MEBIBYTE) + "\U0001f600").encode()
+    row = {"f": 1.0, "i": 1, "l": 1, "s": "@", "b": True, "m": [1.0, 2.0]}
+    body = json.dumps({"signature_name": "mixed", "instances": [row]}).encode().replace(b"@", text)
+    return _attack(target, body)
+
+
+def escaped_string(target: Target) -> list[Measure]:
+    """A string of escapes."""
+    return _attack(target, b'{"instances": ["' + b"\\n" * (target.take(60 * _MEBIBYTE, 4 * _MEBIBYTE) // 2) + b'"]}')
+
+
+def long_number(target: Target) -> list[Measure]:
+    """A number of a body's digits."""
+    return _attack(target, b'{"instances": [0.' + b"1" * target.take(60 * _MEBIBYTE, 4 * _MEBIBYTE) + b"]}")
+
+
+def small_number(target: Target) -> list[Measure]:
+    """A number that is all zeros but its last digit."""
+    return _attack(target, b'{"instances": [0.' + b"0" * target.take(60 * _MEBIBYTE, 4 * _MEBIBYTE) + b"1]}")
+
+
+def rows_then_a_string(target: Target) -> list[Measure]:
+    """Numbers and a string behind them: the rows are read one by one."""
+    return _attack(target, _instances(b"1", target.take(62 * _MEBIBYTE, _MEBIBYTE)).replace(b"]}", b',"a"]}'))
+
+
+def large_context(target: Target) -> list[Measure]:
+    """A context that is part of each of many examples."""
+    size = target.take(8 * _MEBIBYTE, _MEBIBYTE)
+    examples = b",".join([b"{}"] * (size // 8))
+    body = b'{"signature_name": "regress", "context": {"c": "%s"}, "examples": [%s]}' % (b"a" * size, examples)
+    return _attack(target, body, method="regress")
+
+
+def numbers_then_no_json(target: Target) -> list[Measure]:
+    """What only the slowest parser reads: numbers, then a mistake."""
+    return _attack(target, _instances(b"1.5", target.take(62 * _MEBIBYTE, 4 * _MEBIBYTE)).replace(b"]}", b"x"))
+
+
+def largest_accepted(target: Target) -> list[Measure]:
+    """What must be answered 200: 100,000 rows of a number of usual length."""
+    body = _instances(b"0.1234567", 100_000 * 10)
+    with target.connect() as connection:
+        connection.send(request(body))
+        answer = connection.response(time.monotonic() + TIMEOUT_SECONDS)
+    return [Measure("answers other than 200", not answer or answer[0] != 200, 0)]
+
+
+ATTACKS = (
+    deep_lists,
+    deep_objects,
+    short_strings,
+    _of(b'""', "empty_strings"),
+    _of(b"[]", "empty_lists"),
+    _of(b"{}", "empty_objects"),
+    _of(b"1", "short_integers"),
+    _of(b"0.5", "short_floats"),
+    _of(b"NaN", "not_a_number"),
+    _of(b"1e39", "infinities"),
+    _of(b"1e-7", "small_floats"),
+    _of(b'"\xff"', "strings_of_no_utf8"),
+    _of(b'{"x":1}', "short_objects"),
+    _of(b'{"b64":"YQ=="}', "base64_strings"),
+    _of(b"[1]", "short_lists"),
+    _of(b"0.123456789012345678", "long_floats"),
+    _of(b'"' + b"a" * 1000 + b'"', "strings_of_1000"),
+    _of('"\u00e9\U0001f600"'.encode(), "wide_strings"),
+    one_long_string,
+    escaped_string,
+    long_number,
+    small_number,
+    rows_then_a_string,
+    large_context,
+    numbers_then_no_json,
+    largest_accepted,
+)
