@@ -7,11 +7,14 @@ A test's own folder, `tmp_path`, stays where pytest puts it, and for as long as 
 """
 
 import os
+import pathlib
 import shutil
 import tempfile
 
+import psutil
 import pytest
 
+_PREFIX = "ctrpipe-tests-"  # then the process's id
 _FOLDER = pytest.StashKey[str]()
 
 
@@ -20,7 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return  # the first process has made it
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # where pytest makes tmp_path
-    config.stash[_FOLDER] = folder = tempfile.mkdtemp(prefix="ctrpipe-tests-")
+    _remove_those_of_killed_runs(pathlib.Path(tempfile.gettempdir()))
+    config.stash[_FOLDER] = folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(folder, "jax")
     # Of any time and size: by default only what takes a second is kept.
@@ -31,3 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _FOLDER in config.stash:
         shutil.rmtree(config.stash[_FOLDER], ignore_errors=True)
+
+
+def _remove_those_of_killed_runs(parent: pathlib.Path) -> None:
+    for folder in parent.glob(f"{_PREFIX}*-*"):
+        process = folder.name.removeprefix(_PREFIX).split("-")[0]
+        if process.isdigit() and not psutil.pid_exists(int(process)):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -62,6 +62,16 @@ def test_what_a_run_leaves_in_its_temporary_folder_goes_with_it(tmp_path, proces
     assert not own.is_relative_to(left[0].parent)  # pytest keeps those of tests that failed
 
 
+def test_what_a_killed_run_left_goes_with_the_next(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    folders = [tmp_path / f"ctrpipe-tests-{process}-x" for process in (ended.pid, os.getpid())]
+    for folder in folders:
+        folder.mkdir()
+    run(tmp_path, {"test_a.py": "def test_nothing(): pass"}, "-p", "no:xdist")
+    assert [folder.exists() for folder in folders] == [False, True]
+
+
 @pytest.mark.slow
 def test_a_worker_that_has_grown_ends_before_another_takes_its_place(tmp_path):
     (tmp_path / "ids").mkdir()
