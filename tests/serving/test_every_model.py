@@ -1,0 +1,164 @@
+"""Every signature of every model, exported and served: the C++ loader, REST and gRPC answer what Keras answers."""
+
+import base64
+import json
+
+import httpx
+import keras
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow_transform as tft
+from google.protobuf import text_format
+from tensorflow_serving.apis import model_management_pb2
+
+from common.processes import Workers
+from models import create
+from models.ctr_model import empty_row
+from serving.assets import GoldenRows, read_log_spec
+from serving.export import candidates_of, export
+from serving.layout import Asset, asset_path
+from serving.loader import Servable
+from serving.server import parse_flags, running_server
+from serving.xla import xla_node
+from tests.contract.rpc import Rpc, model_config
+from tests.models.small_models import SMALL, WITH_TEXT
+from tests.serving import packed_servable, text_servable
+from transforms.features.preprocessing import feature_map
+from transforms.features.transform import analyze
+from transforms.log.ingest import to_examples
+from transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from transforms.log.spec import LogSpec
+
+pytestmark = pytest.mark.slow
+
+IN_EVERY_RUN = ("ffm", "dcn_v2", "bert4ctr")
+NAMES = [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
+DATA = {**packed_servable.SPEC.data.model_dump(), "labels": {"ctr": "click"}}  # some models have one task
+SPEC = LogSpec.model_validate({**packed_servable.SPEC.model_dump(), "data": DATA})
+PREDICTED = {"serving_default", "serving_raw", "serving_packed", "serving_candidates", "serving_candidates_packed"}
+INIT = "__saved_model_init_op"  # TensorFlow's own, which the loader runs
+OTHERS = {"regress", "transform_features", "transform_raw", "log_spec"}
+
+
+def rows(count: int) -> pa.RecordBatch:
+    batch = packed_servable.rows(count, 1)
+    return batch.select(payload_schema(SPEC).names)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """What the models without a text share: what is learned of the log."""
+    folder = tmp_path_factory.mktemp("every_model")
+    (folder / "payload").mkdir()
+    with PayloadWriter(folder / "payload", "train", payload_schema(SPEC)) as writer:
+        writer.write(rows(2000))
+    analyze(SPEC, payload_files(folder / "payload"), folder / "graph", Workers(processes=1))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """serve(model, version's folder): has the one server of this file serve it alone; REST's URL and gRPC's stubs."""
+    config = tmp_path_factory.mktemp("config") / "models.config"
+    config.write_text("model_config_list {}")
+    flags = [f"--model_config_file={config}", "--file_system_poll_wait_seconds=0.1", "--enable_model_warmup=false"]
+    with running_server(parse_flags(flags)) as found:
+        with Rpc(found.grpc) as rpc, httpx.Client(base_url=found.rest, trust_env=False, timeout=60) as rest:
+
+            def serve(name, version):
+                request = model_management_pb2.ReloadConfigRequest()
+                text_format.Parse(model_config(**{name: (version.parent,)}), request.config)
+                rpc.model.HandleReloadConfigRequest(request, timeout=60)
+                return rest, rpc
+
+            yield serve
+
+
+def exported(name, folder):
+    """A version of the model with random weights."""
+    if name in WITH_TEXT:
+        return text_servable.save(folder / "texts", name)
+    transform = tft.TFTransformOutput(str(folder / "graph"))
+    fields = feature_map(SPEC, transform)
+    keras.utils.set_random_seed(1)
+    model = create(name, fields, **SMALL[name])
+    model(empty_row(fields))
+    random = np.random.default_rng(2)
+    scale = 0.8 if "key_dim" in SMALL[name] else 0.3  # with small weights the layer norms leave little of the fields
+    for weight in model.trainable_variables:
+        weight.assign(random.normal(scale=scale, size=weight.shape))
+    export(model, transform, SPEC, fields, rows(5), folder / name / "1", {})
+    return folder / name / "1"
+
+
+def requests_of(version, golden):
+    """Signature -> inputs by name: the golden rows, as each signature takes them."""
+    spec = read_log_spec(version)
+    columns = [_nullable(golden.raw[name]) for name in spec.feature_columns]
+    batch = pa.RecordBatch.from_arrays(columns, names=list(spec.feature_columns))
+    examples = np.array(to_examples(batch), object)
+    found = {name: {"examples": examples} for name in ("serving_default", "transform_features")}
+    found |= {"regress": {"inputs": examples}, "log_spec": {"request": np.array([b""], object)}}
+    found |= {"serving_raw": golden.raw, "transform_raw": golden.raw, "serving_packed": golden.packed}
+    return found | (candidates_of(golden.raw, golden.packed, spec) if golden.candidates is not None else {})
+
+
+def _nullable(values):
+    """A missing number is NaN, a missing string empty."""
+    found = [None if value != value or value == b"" else value for value in values.tolist()]
+    return pa.array(found, pa.binary() if values.dtype.kind == "O" else pa.float32())
+
+
+def expected_of(signature, golden):
+    if signature.startswith("serving_candidates"):
+        return {"ctr": golden.candidates[:, 0]}
+    if signature in PREDICTED:
+        return {"ctr": golden.probabilities[:, 0]}
+    return {"outputs": golden.probabilities[:, 0]} if signature == "regress" else None
+
+
+def as_json(values):
+    if values.dtype.kind == "O":
+        return [{"b64": base64.b64encode(value).decode()} for value in values.tolist()]
+    return values.tolist()
+
+
+def over_rest(rest, name, signature, inputs, outputs):
+    body = {"signature_name": signature, "inputs": {key: as_json(value) for key, value in inputs.items()}}
+    answer = rest.post(f"/v1/models/{name}:predict", content=json.dumps(body))
+    assert answer.status_code == 200, answer.text
+    found = answer.json()["outputs"]
+    return found if len(outputs) > 1 else {outputs[0]: found}
+
+
+def equal(found, expected):
+    assert set(found) == set(expected)
+    for key, values in expected.items():
+        values = np.asarray(values)
+        if values.dtype.kind == "O":
+            assert [
+                v if isinstance(v, bytes) else v.encode() for v in np.asarray(found[key], object)
+            ] == values.tolist()
+        else:
+            np.testing.assert_allclose(np.asarray(found[key], values.dtype), values, rtol=0, atol=1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_signature_answers_the_same_in_the_loader_over_rest_and_over_grpc(name, folder, server):
+    version = exported(name, folder)
+    assert xla_node(version) is None
+    golden = GoldenRows.load(asset_path(version, Asset.GOLDEN))
+    assert np.ptp(golden.probabilities) > 1e-4  # far above what two answers may differ by
+    requests = requests_of(version, golden)
+    servable = Servable(version)
+    rest, rpc = server(name, version)
+    try:
+        assert {*requests, INIT} == set(servable.signatures) and PREDICTED | OTHERS >= set(requests)
+        for signature, inputs in requests.items():
+            found = servable.run(signature, inputs)
+            equal(found, expected_of(signature, golden) or found)
+            equal(over_rest(rest, name, signature, inputs, sorted(found)), found)
+            equal(rpc.predict(inputs, name=name, signature=signature)[0], found)
+    finally:
+        servable.close()
