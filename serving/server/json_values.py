@@ -52,12 +52,10 @@ def json_type(value: Any) -> str:
 def json_string(value: bytes | str) -> bytes:
     """Returns a string as it is: TF Serving does not check that it is UTF-8 (O6)."""
     raw = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
-    return b'"' + _ESCAPED.sub(_escape, raw) + b'"'
-
-
-def _escape(character: re.Match[bytes]) -> bytes:
-    code = ord(character.group())
-    return _SHORT_ESCAPES.get(code) or b"\\u%04X" % code
+    if _ESCAPED.search(raw):
+        for code in (92, 34, *range(32)):  # the backslash first, as the others begin with it
+            raw = raw.replace(bytes([code]), _SHORT_ESCAPES.get(code) or b"\\u%04X" % code)
+    return b'"' + raw + b'"'
 
 
 def shown(value: Any) -> str:

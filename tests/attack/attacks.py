@@ -1,6 +1,11 @@
 """All attacks, in the order in which they run."""
 
-from tests.attack import body_attacks, http_attacks
+from tests.attack import body_attacks, grpc_attacks, http_attacks, load_attacks
 from tests.attack.target import Attack
 
-ATTACKS: tuple[Attack, ...] = (*http_attacks.ATTACKS, *body_attacks.ATTACKS)
+ATTACKS: tuple[Attack, ...] = (
+    *http_attacks.ATTACKS,
+    *grpc_attacks.ATTACKS,
+    *body_attacks.ATTACKS,
+    *load_attacks.ATTACKS,
+)

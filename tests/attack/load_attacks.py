@@ -1,0 +1,78 @@
+"""Many clients at once: slow ones, steady ones, ones that vanish."""
+
+import concurrent.futures
+import socket
+import struct
+import time
+
+from tests.attack.target import Bystander, Measure, Target
+from tests.fuzz.attacks import slow_clients
+from tests.fuzz.connection import Fault
+from tests.fuzz.rest import ask_good
+from tests.fuzz.rest_requests import MODEL
+
+
+def many_slow_clients(target: Target) -> list[Measure]:
+    """1,000 clients that send their headers a byte a second."""
+    if not target.long:
+        return []
+    return [Measure("the last of them was dropped after", slow_clients(target.rest, 1000), 40, "s")]
+
+
+def steady_clients(target: Target) -> list[Measure]:
+    """200 clients that ask for 60 s, each over new connections: all are answered rightly."""
+    end = time.monotonic() + target.take(60, 2)
+
+    def ask(_: int) -> tuple[int, int]:
+        answered = wrong = 0
+        while time.monotonic() < end:
+            try:
+                ask_good(target.rest)
+                answered += 1
+            except Fault:
+                wrong += 1
+        return answered, wrong
+
+    count = target.take(200, 20)
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        found = list(pool.map(ask, range(count)))
+    answers, wrong = (sum(column) for column in zip(*found, strict=True))
+    return [Measure(f"wrong or missing answers beside {answers:,} right ones", wrong, 0)]
+
+
+def aborted_connections(target: Target) -> list[Measure]:
+    """34,000 connections that are reset within a request or before its answer."""
+    body = b'{"instances": [1.0]}'
+    data = b"POST %s:predict HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (MODEL.encode(), len(body), body)
+
+    def abort(number: int) -> None:
+        with socket.create_connection(target.rest, 10) as connection:
+            connection.sendall(data[: 1 + number * 7 % len(data)])
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    before = target.server.usage()
+    with Bystander(target) as other, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(abort, range(target.take(34_000, 1000))))
+    time.sleep(1)
+    found, after = other.measures(), target.server.usage()
+    if before and after:
+        found.append(Measure("connections that stay", after.files - before.files, 8))
+    return found
+
+
+def concurrent_calls(target: Target) -> list[Measure]:
+    """1,000 calls at the same time: all are answered rightly."""
+
+    def ask(_: int) -> bool:
+        try:
+            return ask_good(target.rest) == 200
+        except Fault:
+            return False
+
+    count = target.take(1000, 100)
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        answers = list(pool.map(ask, range(count)))
+    return [Measure(f"wrong or missing answers of {count}", answers.count(False), 0)]
+
+
+ATTACKS = (many_slow_clients, steady_clients, aborted_connections, concurrent_calls)
