@@ -15,6 +15,7 @@ from serving.server.errors import ServingError, bad_request
 TIMES_SIZE = 4  # what a body may take beside --max_json_memory_bytes, in its own sizes
 # Bytes of each, measured at the parser that takes most.
 _VALUE, _STRING, _LIST, _OBJECT, _MEMBER, _LEVEL = 112, 184, 176, 272, 32, 240
+_MEMBER_SAVES = 56  # a number that is a member takes so much less than one of a list: each column is one array
 _TEXT = 9  # of a byte in a string: as text, in bytes, as TensorFlow's, in the answer
 _BODY = 1
 # A body of opening brackets alone, the worst, takes so much a byte.
@@ -73,11 +74,11 @@ def check_cost(body: bytes, spare_bytes: int, max_depth: int) -> None:
     depth = lists + objects
     counts: tuple[int, ...] = (body.count(b","), lists, objects, body.count(b":"), body.count(b'"'))
     if depth <= max_depth and _cost(size, counts, depth, size) <= most:
-        return
+        return  # marks within strings were counted as well
     counts, depth, text = _count_outside_strings(body)
     if depth > max_depth:
         raise bad_request(f"The request's body is nested in {depth} levels, above --max_json_depth={max_depth}")
-    cost = _cost(size, counts, depth, text)
+    cost = _cost(size, counts, depth, text) - _saved(counts)
     if cost > most:
         raise bad_request(
             f"The request's body of {size} bytes would take {cost} bytes of memory, above {most}: "
@@ -94,12 +95,11 @@ def _cost(size: int, counts: tuple[int, ...], depth: int, text: int) -> int:
         depth: Its levels.
         text: Bytes in its strings.
     """
-    commas, lists, objects, colons, quotes = counts
-    values = commas + lists + objects + 1  # each begins a list or an object, or follows a comma
-    strings = max(quotes // 2 - colons, 0)  # names are kept once
+    _, lists, objects, colons, _ = counts
+    strings = _strings(counts)
     return (
         _BODY * size
-        + _VALUE * max(values - strings - lists - objects, 0)
+        + _VALUE * _plain_values(counts)
         + _STRING * strings
         + _LIST * lists
         + _OBJECT * objects
@@ -107,6 +107,25 @@ def _cost(size: int, counts: tuple[int, ...], depth: int, text: int) -> int:
         + _LEVEL * depth
         + _TEXT * text
     )
+
+
+def _strings(counts: tuple[int, ...]) -> int:
+    """Returns the number of strings that are values: names of members are kept once."""
+    *_, colons, quotes = counts
+    return max(quotes // 2 - colons, 0)
+
+
+def _plain_values(counts: tuple[int, ...]) -> int:
+    """Returns the number of values that are no strings, lists or objects."""
+    commas, lists, objects, _, _ = counts
+    values = commas + lists + objects + 1  # each begins a list or an object, or follows a comma
+    return max(values - _strings(counts) - lists - objects, 0)
+
+
+def _saved(counts: tuple[int, ...]) -> int:
+    """Returns by how many bytes `_cost` is too high for rows that are objects, from counts of marks outside strings."""
+    *_, colons, _ = counts
+    return _MEMBER_SAVES * min(colons, _plain_values(counts))
 
 
 def _count_outside_strings(body: bytes) -> tuple[tuple[int, ...], int, int]:

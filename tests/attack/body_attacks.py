@@ -16,9 +16,13 @@ TIMEOUT_SECONDS, LATE_SECONDS = 30.0, 5.0
 
 
 def _instances(item: bytes, size: int) -> bytes:
-    """Returns `{"instances": [item, item, ...]}` of about so many bytes, for a signature of numbers or of strings."""
+    """Returns `{"instances": [item, item, ...]}` of about so many bytes, for a signature that takes such an item."""
     count = max(1, size // (len(item) + 1) - 20)
-    start = b'{"signature_name": "regress", ' if item.startswith((b'"', b'{"b64')) else b"{"
+    start = b"{"
+    if item.startswith((b'"', b'{"b64')):
+        start += b'"signature_name": "regress", '
+    elif item.startswith(b'{"f":'):
+        start += b'"signature_name": "mixed", '
     return start + b'"instances": [' + b",".join([item] * count) + b"]}"
 
 
@@ -153,6 +157,8 @@ ATTACKS = (
     _of(b"1e-7", "small_floats"),
     _of(b'"\xff"', "strings_of_no_utf8"),
     _of(b'{"x":1}', "short_objects"),
+    _of(b'{"f":1.5,"i":5,"l":3,"s":"a","b":true,"m":[1,2]}', "rows"),
+    _of(b'{"f":NaN,"i":5,"l":3,"s":"abc","b":true,"m":[1e39,1e-7]}', "rows_of_no_numbers"),
     _of(b'{"b64":"YQ=="}', "base64_strings"),
     _of(b"[1]", "short_lists"),
     _of(b"0.123456789012345678", "long_floats"),
