@@ -35,7 +35,7 @@ def test_leaves(tmp_path):
 """
 
 
-def run(folder: pathlib.Path, files: dict[str, str], *arguments: str) -> str:
+def run(folder: pathlib.Path, files: dict[str, str], *arguments: str, code: int = 0) -> str:
     """Runs these files with the plugins, as a run that nobody else has prepared; returns what it said."""
     for name, text in {"conftest.py": PLUGINS, **files}.items():
         (folder / name).write_text(text)
@@ -44,7 +44,7 @@ def run(folder: pathlib.Path, files: dict[str, str], *arguments: str) -> str:
     environment |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder, *arguments, folder]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
 
@@ -80,3 +80,10 @@ def test_a_worker_that_has_grown_ends_before_another_takes_its_place(tmp_path):
     said = run(tmp_path, {**files, "conftest.py": small}, "-n", "1", "--dist", "loadfile")
     processes = len(list((tmp_path / "ids").iterdir()))
     assert processes > 1 and f"{processes} test processes" in said
+
+
+@pytest.mark.slow
+def test_a_crash_of_a_worker_is_reported_as_the_failure_of_its_test(tmp_path):
+    files = {"test_a.py": "import os\ndef test_crashes(): os._exit(1)\n"}
+    said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", "--max-worker-restart", "0", code=1)
+    assert "crashed while running 'test_a.py::test_crashes'" in said and "1 failed" in said

@@ -40,7 +40,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if hasattr(report, "node"):
+    if hasattr(report, "node") and hasattr(report, "memory_mb"):  # that of a worker's crash is made outside it
         report.node.memory_mb = report.memory_mb
 
 
