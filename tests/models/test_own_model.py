@@ -113,7 +113,7 @@ def test_a_changed_source_is_another_training(own, tmp_path):
     values = {"name": "own", "data": {"columns": ["label", "I1"], "labels": {"ctr": "label"}}}
     features = [{"columns": ["I1"], "kind": "numeric", "transform": "log_bucketize"}]
     config = RunConfig.model_validate({**values, "features": features, "model": {"name": "lr"}})
-    inputs = RunInputs((), "data", tmp_path, "")
+    inputs = RunInputs((), "data", (), tmp_path, "")
 
     def fingerprints() -> list[str]:
         return [inputs.training_fingerprint(config, Model(name=name)) for name in (f"{own}:Sum", "lr")]

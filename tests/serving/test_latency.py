@@ -329,7 +329,7 @@ def test_a_server_that_ends_at_once_is_named_with_its_last_words(tmp_path):
         (["--target", "http://127.0.0.1:1/v1/models/ctr"], "give --model"),
         (["--target", "http://127.0.0.1:1/v1/models/ctr", "--model", "m"], "no answer"),
         (["--kind", "rest"], "kinds.0"),
-        (["--model", "m", "--server-flag", "--nosuch=1"], "--nosuch=1"),
+        (["--model", "m", "--server-flag", "--rest_api_timeout_in_ms=0"], "--rest_api_timeout_in_ms=0"),
         (["--output", __file__], "a file is in the way of the output folder"),
         (["--seconds", "0"], "seconds: Input should be greater than 0"),
     ],

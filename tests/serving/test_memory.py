@@ -64,9 +64,11 @@ def test_a_server_bounds_what_is_kept_and_gives_back_again_and_again(tmp_path, m
     monkeypatch.setattr(core, "return_unused_pages", given_back.release)
     monkeypatch.setattr(core, "_TIDY_SECONDS", 0.01)
     server = core.ServerCore(ServerOptions(model_base_path=tmp_path))
-    server.start()
+    starting = threading.Thread(target=server.start)  # waits for a first version until the server is stopped
+    starting.start()
     try:
         assert all(given_back.acquire(timeout=30) for _ in range(3))
         assert large_alone.is_set()
     finally:
         server.stop()
+        starting.join()
