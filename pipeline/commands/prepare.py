@@ -30,7 +30,7 @@ def prepare() -> None:
     type=int,
     default=5,
     show_default=True,
-    help="A training line does not see the clicks of its fold; 0: only not its own, by which a model could tell them.",
+    help="Each line is in one of so many folds; its counts of the past are those of the others.",
 )
 @click.option("--max-bad-row-rate", type=float, default=0.01, show_default=True, help="Of each file.")
 @click.option("--workers", type=click.IntRange(1), help="Processes at most. Default: one a core.")

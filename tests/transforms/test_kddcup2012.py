@@ -24,7 +24,7 @@ from transforms.log import readers
 
 steps = importlib.import_module("transforms.kddcup2012.prepare")  # the package has a function of that name
 LINES = 1500
-OPTIONS = Options(seed=4, test=0.2, validation=0.2, prior_impressions=7.0, folds=0)
+OPTIONS = Options(seed=4, test=0.2, validation=0.2, prior_impressions=7.0, folds=3)
 PLACES = {"two processes": Workers(processes=2), "beam": Workers(beam_args=("--direct_num_workers=1",))}
 
 
@@ -151,45 +151,49 @@ def counted(lines: pd.DataFrame, part: list[str], name: str, row: int, held_out:
     return (clicks + prior * rate) / (impressions + prior), impressions
 
 
+def folds_of(count: int) -> np.ndarray:
+    return (_draws(OPTIONS.seed, "fold", 1 + np.arange(count)) * OPTIONS.folds).astype(int)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HISTORY)
-def test_history_is_of_all_other_training_lines(folder, log, name):
+def test_history_is_of_the_training_lines_outside_of_a_lines_fold(folder, log, name):
     lines = lines_with_users(folder)
     first = np.searchsorted(line_of_rows(lines), np.arange(LINES))
     rows = log.iloc[first].reset_index(drop=True)
     part = rows["part"].tolist()
+    fold = folds_of(LINES)
+    assert np.bincount(fold).min() > 0.28 * LINES
     shown = [*range(0, LINES, 60), *rows.index[rows["part"] != "1_train"][:10]]
     assert {part[row] for row in shown} == {"1_train", "2_validation", "3_test"}
     for row in shown:
-        own = {row} if part[row] == "1_train" else set()
+        own = set(np.flatnonzero(fold == fold[row]))
         ctr, impressions = counted(lines, part, name, row, own, OPTIONS.prior_impressions)
         assert rows[f"ctr_{name}"][row] == pytest.approx(ctr, rel=1e-5, nan_ok=True)
         assert rows[f"impressions_{name}"][row] == pytest.approx(impressions, nan_ok=True)
 
 
-def test_with_folds_a_training_line_does_not_see_its_fold(folder, tmp_path):
-    options = Options(**{**vars(OPTIONS), "folds": 3})
-    lines = lines_with_users(folder)
-    rows = read_log(prepare(folder, tmp_path, options)).iloc[np.searchsorted(line_of_rows(lines), np.arange(LINES))]
-    rows, part = rows.reset_index(drop=True), rows["part"].tolist()
-    fold = (_draws(options.seed, "fold", 1 + np.arange(LINES)) * 3).astype(int)
-    assert np.bincount(fold).min() > 0.28 * LINES
-    for row in range(0, LINES, 100):
-        held_out = set(np.flatnonzero(fold == fold[row])) if part[row] == "1_train" else set()
-        for name in ("ad", "gender", "query_ad"):
-            ctr, impressions = counted(lines, part, name, row, held_out, options.prior_impressions)
-            assert rows[f"ctr_{name}"][row] == pytest.approx(ctr, rel=1e-5, nan_ok=True)
-            assert rows[f"impressions_{name}"][row] == pytest.approx(impressions, nan_ok=True)
+def test_lines_of_one_fold_know_the_same_whether_they_were_clicked_or_not(log):
+    train = log[(log["part"] == "1_train") & log["gender"].notna()]
+    # Lines that see as many impressions of their gender: only their own clicks could tell them apart.
+    assert (train.groupby(["gender", "impressions_gender"])["ctr_gender"].nunique() == 1).all()
+    assert (train.groupby("gender")["ctr_gender"].nunique() == OPTIONS.folds).all()
 
 
-def test_lines_of_one_fold_know_the_same_whether_they_were_clicked_or_not(folder, log, tmp_path):
-    in_folds = read_log(prepare(folder, tmp_path, Options(seed=4, test=0.2, validation=0.2)))
-    for rows, leaks in ((in_folds, False), (log, True)):
-        train = rows[(rows["part"] == "1_train") & rows["gender"].notna()]
-        # Lines that see as many impressions of their gender: only their own clicks could tell them apart.
-        rates = train.groupby(["gender", "impressions_gender"])["ctr_gender"].nunique()
-        assert (rates.max() > 1) == leaks
-        assert leaks or (train.groupby("gender")["ctr_gender"].nunique() == 5).all()
+@pytest.mark.slow
+def test_counts_and_rates_of_the_past_have_one_distribution_in_training_and_test(tmp_path):
+    generate_kddcup2012(60_000, 3, tmp_path / "files")
+    log = read_log(prepare(tmp_path / "files", tmp_path / "log", Options(seed=4, test=0.4, validation=0.05)))
+    train, test = (log[log["part"] == part] for part in ("1_train", "3_test"))
+    distances = {}
+    for name in (f"{kind}_{key}" for kind in ("ctr", "impressions") for key in HISTORY):
+        edges = np.unique(train[name].quantile(np.arange(1, 10) / 10))
+        shares = []
+        for part in (train, test):
+            buckets = np.where(part[name].isna(), len(edges) + 1, np.searchsorted(edges, part[name], side="right"))
+            shares.append(np.bincount(buckets, minlength=len(edges) + 2) / len(part))
+        distances[name] = np.abs(shares[0] - shares[1]).sum() / 2
+    assert len(distances) == 28 and max(distances.values()) < 0.05, distances
 
 
 def test_the_labels_of_validation_and_test_rows_change_nothing_but_themselves(folder, log, tmp_path):
@@ -411,7 +415,8 @@ def test_files_that_cannot_be_joined(folder, tmp_path, change, message):
 
 
 def test_bad_options():
-    for bad in ({"test": 0.0}, {"validation": 1.0}, {"folds": 1}, {"prior_impressions": 0.0}):
+    shares = {"test": 0.0}, {"validation": 1.0}, {"prior_impressions": 0.0}
+    for bad in (*shares, {"folds": 0}, {"folds": 1}, {"folds": 101}):
         with pytest.raises(InputError, match="Received"):
             Options(**bad)
 
@@ -427,7 +432,7 @@ def test_gzip_and_the_competitions_own_names(folder, log, tmp_path):
     pd.testing.assert_frame_equal(read_log(prepare(tmp_path / "files", tmp_path / "log", OPTIONS)), log)
 
 
-def test_the_public_test_file_knows_the_past_of_all_training_lines(folder, log, tmp_path):
+def test_the_public_test_file_knows_the_past_as_any_other_line_does(folder, log, tmp_path):
     files = tmp_path / "files"
     shutil.copytree(folder, files)
     line = training_file(folder).iloc[0]
@@ -447,7 +452,10 @@ def test_the_public_test_file_knows_the_past_of_all_training_lines(folder, log, 
     first = np.searchsorted(line_of_rows(lines), np.arange(LINES))
     lines.loc[LINES] = lines.loc[0]
     part = [*log["part"].iloc[first], "4_public_test"]
-    ctr, impressions = counted(lines, part, "ad", LINES, set(), OPTIONS.prior_impressions)
+    # A header stands in line 1.
+    own_fold = (_draws(OPTIONS.seed, "fold", np.array([2])) * OPTIONS.folds).astype(int)
+    held_out = set(np.flatnonzero(folds_of(LINES) == own_fold))
+    ctr, impressions = counted(lines, part, "ad", LINES, held_out, OPTIONS.prior_impressions)
     assert rows["impressions_ad"].tolist() == [impressions] * 3 and rows["ctr_ad"][0] == pytest.approx(ctr, rel=1e-5)
 
 

@@ -47,7 +47,7 @@ class Join:
         history: Folder and bits of the counts.
         tokens: Folder and bits by table of token lists.
         output: Folder below which to write.
-        total, prior_impressions, folds: See History.
+        total, prior_impressions: See History.
         stem: The beginning of the files' names.
     """
 
@@ -57,11 +57,10 @@ class Join:
     output: pathlib.Path
     total: Total
     prior_impressions: float
-    folds: int
     stem: str
 
     def __call__(self, number: int) -> Joined:
-        history = History(*self.history, self.total, self.prior_impressions, self.folds)
+        history = History(*self.history, self.total, self.prior_impressions)
         tokens = {name: Lookup(*table) for name, table in self.tokens.items()}
         lines = map_arrow(self.lines / bucket_name(number))
         folder = make_unique_folder(self.output / f"{number:05d}")

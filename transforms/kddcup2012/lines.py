@@ -35,7 +35,7 @@ class ReadLines:
     """Writes `<folder>/<number>.arrow` for a range: SCHEMA, in the order of the lines.
 
     A line, with all its impressions, is in the test part with probability `test`, else in the validation part with
-    probability `validation`, by a hash of the seed and its number; so is its fold.
+    probability `validation`, by a hash of the seed and its number. Its fold is drawn alike, whatever its part.
 
     Args:
         folder: Where to write.
@@ -66,12 +66,12 @@ class ReadLines:
 
     def _with_users(self, rows: Rows, users: Lookup, public: bool) -> pa.Table:
         known = users(mixed(numbers(rows.columns["user"])), present_in(rows.columns["user"]))
-        place, fold = np.full(len(rows.lines), PUBLIC), np.zeros(len(rows.lines), np.int64)
+        place = np.full(len(rows.lines), PUBLIC)
+        fold = (_draws(self.seed, "fold", rows.lines) * self.folds).astype(np.int64)
         if not public:
             held_out = _draws(self.seed, "validation", rows.lines) < self.validation
             place = np.where(held_out, VALIDATION, TRAIN)
             place[_draws(self.seed, "test", rows.lines) < self.test] = TEST
-            fold = (_draws(self.seed, "fold", rows.lines) * self.folds).astype(np.int64)
         columns = {name: rows.columns[name] for name in COLUMNS} | {name: known[name] for name in USER_COLUMNS[1:]}
         arrays = {"line": rows.lines, "part": place, "fold": fold, **columns}
         return pa.table({name: pa.chunked_array([_array(values)]) for name, values in arrays.items()}).cast(SCHEMA)
@@ -106,8 +106,8 @@ def _count(table: pa.Table, tally: Tally, letters: list[str], folds: int) -> Cou
         np.bincount(place, minlength=4),
         _sums(place, clicks, 4),
         _sums(place, impressions, 4),
-        _sums(fold[train], clicks[train], max(folds, 1)),
-        _sums(fold[train], impressions[train], max(folds, 1)),
+        _sums(fold[train], clicks[train], folds),
+        _sums(fold[train], impressions[train], folds),
     )
 
 

@@ -19,7 +19,7 @@ from common.errors import InputError
 from common.files import write_json, write_text
 from common.processes import Workers
 from common.results import result_from_json, result_to_json
-from transforms.kddcup2012.history import CountLines, MergeCounts, Total, parts_of, tables_of
+from transforms.kddcup2012.history import TABLES, CountLines, MergeCounts, Total, parts_of
 from transforms.kddcup2012.join import Join, Joined, place
 from transforms.kddcup2012.layout import PARTS, PUBLIC_TEST, TOKEN_TABLES, Files, Table, find_tables
 from transforms.kddcup2012.lines import PUBLIC, TRAIN, Counted, ReadLines
@@ -68,7 +68,7 @@ class Options:
         test: Share of the lines of the test part (paper: 1/11).
         validation: Share of the other lines of the validation part.
         prior_impressions: See History.
-        folds: See History.
+        folds: Of how many folds each line leaves one out (see History).
         most_lines: Only so many lines of the training file are read; None: all.
         max_bad_row_rate: A larger share of malformed lines in a file is an error.
     """
@@ -85,8 +85,8 @@ class Options:
         for name in ("test", "validation"):
             if not 0 < getattr(self, name) < 1:
                 raise InputError(f"{name} should lie between 0 and 1. Received: {getattr(self, name)}")
-        if self.folds != 0 and not 2 <= self.folds <= 100:
-            raise InputError(f"folds should be 0 (each line is left out by itself) or 2 to 100. Received: {self.folds}")
+        if not 2 <= self.folds <= 100:
+            raise InputError(f"folds should be 2 to 100. Received: {self.folds}")
         if self.prior_impressions <= 0:
             raise InputError(f"prior_impressions should be positive. Received: {self.prior_impressions}")
 
@@ -185,7 +185,7 @@ class _Steps:
         self.letters: list[str] = []
         self._tables()
         self.counted = self._lines()
-        self.total = _total(self.counted, options.folds)
+        self.total = _total(self.counted)
         self._history()
         self._tokens()
         self.joined = self._joined()
@@ -260,12 +260,12 @@ class _Steps:
 
     def _history(self) -> None:
         folder = self._folder("history")
-        for name in tables_of(self.options.folds):
+        for name in TABLES:
             parts_of(folder, name).mkdir(parents=True, exist_ok=True)
-        count = CountLines(self.scratch / "lines", folder, self.options.folds)
+        count = CountLines(self.scratch / "lines", folder)
         self._map("count", "Lines counted", count, range(self._training_parts))
         bits = self._bits(self.files.training)
-        items = list(itertools.product(tables_of(self.options.folds), range(1 << bits)))
+        items = list(itertools.product(TABLES, range(1 << bits)))
         self._map("merge-count", "Counts added up", MergeCounts(folder, bits), items)
 
     def _tokens(self) -> None:
@@ -289,7 +289,7 @@ class _Steps:
         options, bits = self.options, self._bits(self.files.training)
         tokens = {name: (self.scratch / name, self._bits(self.files.tokens[name])) for name in TOKEN_TABLES}
         places = self.scratch / "lines", (self.scratch / "history", bits), tokens, self._folder("joined")
-        log = Join(*places, self.total, options.prior_impressions, options.folds, "part")
+        log = Join(*places, self.total, options.prior_impressions, "part")
         joined = self._map(_LAST_STEPS[0], "Lines joined", log, range(self._training_parts))
         if self.files.public_test:
             public = dataclasses.replace(log, stem="public")
@@ -328,7 +328,7 @@ def _clear_scratch(scratch: pathlib.Path, fingerprint: dict[str, Any]) -> None:
         write_json(fingerprint_file, fingerprint)
 
 
-def _total(counted: Sequence[Counted], folds: int) -> Total:
+def _total(counted: Sequence[Counted]) -> Total:
     """Adds up the counts of the training part.
 
     Raises:
@@ -344,7 +344,7 @@ def _total(counted: Sequence[Counted], folds: int) -> Total:
     clicks = int(sum(one.clicks[TRAIN] for one in counted))
     impressions = int(sum(one.impressions[TRAIN] for one in counted))
     by_fold = [np.sum([getattr(one, name) for one in counted], 0) for name in ("fold_clicks", "fold_impressions")]
-    fold_clicks, fold_impressions = (tuple(values.tolist()) if folds else () for values in by_fold)
+    fold_clicks, fold_impressions = (tuple(values.tolist()) for values in by_fold)
     return Total(clicks, impressions, fold_clicks, fold_impressions)
 
 
