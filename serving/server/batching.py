@@ -1,4 +1,4 @@
-"""TF Serving's batching session: requests that arrive together run as one (contract B1 to B5).
+"""Batching: requests that arrive together run as one (contract B1 to B5; TF Serving's batching/batching_session.cc).
 
 A signature has a queue of batches, of which the last is open. A batch runs when it is full or has waited long enough,
 and a thread is free. The threads are shared by all queues of the server.
@@ -27,7 +27,7 @@ _POOL_NAME = "model_server_batch_threads"  # TF Serving's, where no file names i
 
 
 class _Task:
-    """A request, or a piece of one: some rows that stay together."""
+    """A request, or a piece of one: rows that run in the same batch."""
 
     def __init__(self, inputs: Arrays, rows: int, deadline: float | None):
         self.inputs = inputs
@@ -36,7 +36,7 @@ class _Task:
         self.enqueued = time.monotonic()
         self.outputs: Arrays = {}
         self.error: Exception | None = None
-        self._done = threading.Lock()  # held until there is an answer: a fifth of an Event's cost
+        self._done = threading.Lock()  # held until there is an answer; costs a fifth of an Event
         self._done.acquire()
 
     def finish(self) -> None:
@@ -64,8 +64,8 @@ class BatchQueue:
     """The batches of one signature. Its methods are called with the scheduler's lock held.
 
     Args:
-        parameters: How requests are joined.
-        run: Runs a batch's tasks, and gives each its outputs or error.
+        parameters: Sizes and limits of the batches.
+        run: Runs a batch's tasks, and sets the outputs or the error of each.
     """
 
     def __init__(self, parameters: BatchingParameters, run: Callable[[list[_Task]], None]):
@@ -76,10 +76,10 @@ class BatchQueue:
         self.running = 0
 
     def admit(self, inputs: Arrays, rows: int, deadline: float | None) -> list[_Task]:
-        """Queues a request, and returns the pieces that it was split into.
+        """Queues a request, and returns the tasks that it was split into.
 
         Raises:
-            ServingError: it is too large, or the queue is full (B3).
+            ServingError: the request is too large, or the queue is full (B3).
         """
         self._check(rows)
         tasks = []
@@ -142,7 +142,7 @@ class BatchQueue:
         return batch
 
     def withdraw(self, task: _Task) -> bool:
-        """Removes a task that still waits; returns whether it did."""
+        """Removes a task that still waits; returns False where its batch has been taken."""
         for batch in self.batches:
             if task in batch.tasks:
                 batch.tasks.remove(task)
@@ -159,10 +159,10 @@ class BatchScheduler:
     Args:
         threads: Batches that run at the same time.
         name: The threads' name, also in the metrics.
-        metrics: What the server counts.
+        metrics: The server's counters; None counts nothing.
 
     Attributes:
-        metrics: The same.
+        metrics: The server's counters, or None.
     """
 
     def __init__(self, threads: int, name: str = "batch_threads", metrics: Metrics | None = None):
@@ -180,10 +180,10 @@ class BatchScheduler:
         self._stopped = False
 
     def submit(self, queue: BatchQueue, inputs: Arrays, rows: int, deadline: float | None) -> list[_Task]:
-        """Queues a request; its tasks finish when their batches have run.
+        """Queues a request, and returns its tasks, which finish when their batches have run.
 
         Raises:
-            ServingError: it is too large, or the queue is full (B3).
+            ServingError: the request is too large, the queue is full (B3), or the queue is closed.
         """
         with self._changed:
             if queue.closed:
@@ -201,7 +201,7 @@ class BatchScheduler:
         return tasks
 
     def withdraw(self, queue: BatchQueue, task: _Task) -> bool:
-        """Removes a task that has not started to run; returns whether it had not."""
+        """Removes a task that still waits; returns False where its batch has been taken."""
         with self._changed:
             withdrawn = queue.withdraw(task)
             if queue.empty:
@@ -210,14 +210,14 @@ class BatchScheduler:
             return withdrawn
 
     def close_queue(self, queue: BatchQueue) -> None:
-        """Runs what is queued, and returns when it has."""
+        """Takes no more requests for a queue, and returns once those in it have run."""
         with self._changed:
             queue.closed = True
             self._changed.notify_all()
             self._drained.wait_for(lambda: queue.empty and not queue.running)
 
     def close(self) -> None:
-        """Ends the threads; every queue is closed before."""
+        """Stops the threads. Every queue must be closed before."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -256,7 +256,7 @@ class BatchScheduler:
         return next((queue for queue in self._active if queue.ready_at() <= now), None)
 
     def _pause(self) -> float | None:
-        """Returns the seconds until a batch may run; None where something else has to happen first."""
+        """Returns the seconds until a batch may run; None where a request or a free thread has to come first."""
         if self._running >= self._limit or not self._active:
             return None
         return max(min(queue.ready_at() for queue in self._active) - time.monotonic(), 0)
@@ -291,12 +291,12 @@ class BatchScheduler:
 
 
 class BatchingServable:
-    """A servable whose runs are joined into batches. It is asked as a Servable is.
+    """A servable whose runs are joined into batches, with the interface of LoadedServable.
 
     Args:
-        servable: What runs the batches.
-        parameters: How they are made.
-        scheduler: The threads; its number of them holds, not that of the parameters.
+        servable: The servable that runs the batches.
+        parameters: Sizes and limits of the batches.
+        scheduler: The batch threads; `num_batch_threads` of the parameters is not read.
     """
 
     def __init__(self, servable: Servable, parameters: BatchingParameters, scheduler: BatchScheduler):
@@ -325,8 +325,8 @@ class BatchingServable:
         """Returns the signature's outputs by alias, all or those named, for the rows of this request alone.
 
         Raises:
-            ServingError: it cannot be in a batch, the queue is full, its time is up before its batch runs, or its batch
-                has failed.
+            ServingError: the request cannot be in a batch, the queue is full, its time is up before its batch runs, or
+                its batch has failed.
         """
         arrays = self._servable.with_defaults(signature, inputs)
         if not self._fits(signature, arrays):  # alone, as its error would fail the whole batch
@@ -360,7 +360,7 @@ class BatchingServable:
         )
 
     def _has_known_ids(self, inputs: Arrays) -> bool:
-        """Returns whether packed tensors hold ids that the feature map has: others make a whole batch fail."""
+        """Returns whether every id of the packed tensors is one of the feature map's; another one fails the batch."""
         return all(_are_below(count, inputs[name]) for name, count in self._ids.items() if name in inputs)
 
     def close(self) -> None:
@@ -401,7 +401,7 @@ class BatchingServable:
             if len(live) == 1:
                 live[0].error = from_tensorflow(error)
                 return
-            for task in live:  # one client's mistake is not the others' error, as it is at TF Serving
+            for task in live:  # alone, so that a client's mistake fails no other request, as it does at TF Serving
                 self._run_batch(signature, outputs, [task])
         except ServingError as error:
             for task in live:  # one error object each, as several threads raise them
@@ -411,7 +411,7 @@ class BatchingServable:
                 task.error = error
 
     def _run_apart(self, signature: str, outputs: list[str], tasks: list[_Task]) -> None:
-        """Runs each task with ids that the feature map does not have alone, and the others together."""
+        """Runs the tasks with known ids together, and each of the others alone."""
         known = [task for task in tasks if self._has_known_ids(task.inputs)]
         for task in tasks:
             if task not in known:
@@ -472,11 +472,11 @@ class BatchingServable:
 
 
 class Batching:
-    """What the flags say about batching: which versions are batched, and how.
+    """Batching as the flags ask for it: which versions are batched, and how.
 
     Args:
         options: The server's flags.
-        metrics: What the server counts.
+        metrics: The server's counters; None counts nothing.
 
     Raises:
         InputError: the parameters' file cannot be read, or has a mistake.
@@ -505,7 +505,7 @@ class Batching:
         return servable if parameters is None else BatchingServable(servable, parameters, self._scheduler)
 
     def close(self) -> None:
-        """Ends the threads; every version is closed before."""
+        """Stops the batch threads. Every version must be closed before."""
         if self._parameters is not None:
             self._scheduler.close()
 
@@ -522,10 +522,10 @@ def _batch_size(inputs: Arrays) -> int:
 
 
 def _count_ids(version: pathlib.Path) -> dict[str, int]:
-    """Returns by the packed tensor's name how many ids it may hold; empty for a version without a feature map."""
+    """Returns the number of ids of each packed tensor, by its name; empty for a version without a feature map."""
     try:
         feature_map = FeatureMap.load(asset_path(version, Asset.FEATURE_MAP))
-    except (OSError, ValueError):  # another model's file of that name is none of ours
+    except (OSError, ValueError):  # another exporter's model may have a file of that name
         return {}
     counts = {"ids": feature_map.total_ids}
     return counts | {"tokens": feature_map.text.vocabulary_size} if feature_map.text else counts
@@ -534,7 +534,7 @@ def _count_ids(version: pathlib.Path) -> dict[str, int]:
 def _are_below(count: int, ids: np.ndarray) -> bool:
     if ids.dtype != np.int32 or not ids.size:  # a raw column may have the same name
         return True
-    return int(ids.view(np.uint32).max()) < count  # a negative id is a large one
+    return int(ids.view(np.uint32).max()) < count  # as unsigned, a negative id is a large one
 
 
 def _too_late() -> ServingError:

@@ -1,4 +1,4 @@
-"""--batching_parameters_file and batching_params.pbtxt (contract B1, B2, B5)."""
+"""Reads and writes BatchingParameters: --batching_parameters_file and batching_params.pbtxt (contract B1, B2, B5)."""
 
 import dataclasses
 import functools
@@ -40,7 +40,7 @@ class BatchingParameters:
         max_execution_batch_size: Rows of a batch where requests are split; 0 = max_batch_size.
 
     Raises:
-        InputError: values that TF Serving refuses.
+        InputError: TF Serving would refuse a value.
     """
 
     max_batch_size: int = 1000
@@ -86,7 +86,7 @@ class BatchingParameters:
 
     @property
     def execution_size(self) -> int:
-        """Rows that a batch has at most."""
+        """The largest number of rows of a batch."""
         if self.enable_large_batch_splitting and self.max_execution_batch_size:
             return self.max_execution_batch_size
         return self.max_batch_size
@@ -141,7 +141,9 @@ def read_parameters(file: pathlib.Path) -> BatchingParameters:
 
 
 def write_parameters(parameters: BatchingParameters) -> str:
-    """Returns the text proto: what is not at its default, and the number of threads, which depends on the machine."""
+    """Returns the text proto: the values that are not defaults, and the number of threads, as it depends on the
+    machine.
+    """
     message, defaults = _message_class()(), BatchingParameters()
     for name in _WRAPPED:
         value = getattr(parameters, name)

@@ -1,7 +1,7 @@
-"""What a JSON body takes in memory once it is read, estimated before: two bytes of it may become a hundred.
+"""Estimates how much memory a JSON body takes once it is parsed, where two bytes of text may become a hundred.
 
-The estimate counts the marks outside of strings, which is quick, and is above what parsers, arrays, TensorFlow and the
-answer's text take together; `python -m tests.attack` measures that it is.
+The estimate counts commas, brackets, braces and colons outside of strings, which is quick. It is an upper bound of what
+parsers, arrays, TensorFlow and the response's text take together, as `python -m tests.attack` measures.
 """
 
 import dataclasses
@@ -12,16 +12,16 @@ import numpy as np
 
 from serving.server.errors import ServingError, bad_request
 
-TIMES_SIZE = 4  # what a body may take beside --max_json_memory_bytes, in its own sizes
-# Bytes of each, measured at the parser that takes most.
+TIMES_SIZE = 4  # times its own size that a body may take, on top of --max_json_memory_bytes
+# Bytes that each takes, measured with the parser that needs most.
 _VALUE, _STRING, _LIST, _OBJECT, _MEMBER, _LEVEL = 112, 184, 176, 272, 32, 240
-_MEMBER_SAVES = 56  # a number that is a member takes so much less than one of a list: each column is one array
-_TEXT = 9  # of a byte in a string: as text, in bytes, as TensorFlow's, in the answer
+_MEMBER_SAVES = 56  # bytes that a number takes less as a member than in a list: each column is one array
+_TEXT = 9  # bytes for each byte of a string: as str, as bytes, as TensorFlow's string, in the response
 _BODY = 1
-# A body of opening brackets alone, the worst, takes so much a byte.
+# The most bytes for one byte of a body: it consists of opening brackets alone.
 _WORST = _VALUE + _OBJECT + _LEVEL
 _PIECE_BYTES = 1 << 20
-_SINGLE_ROW = 320  # of a row that is read on its own, in place of all at once
+_SINGLE_ROW = 320  # bytes for each value where rows are read one by one, not all at once
 CHECK_EVERY = 1000  # values between looks at the clock
 
 
@@ -31,23 +31,23 @@ def _never() -> bool:
 
 @dataclasses.dataclass(slots=True)
 class Reading:
-    """What the reading of one request may take.
+    """Limits of time and memory for reading one request.
 
     Attributes:
         is_over: Returns whether nobody waits for the answer any more.
-        spare_bytes: Memory above four times the body's size.
+        spare_bytes: Bytes of memory that it may take on top of four times the body's size.
     """
 
     is_over: Callable[[], bool] = _never
     spare_bytes: int = sys.maxsize
 
     def check_time(self) -> None:
-        """Raises ServingError: nobody waits any more."""
+        """Raises ServingError where nobody waits for the answer any more."""
         if self.is_over():
             raise ServingError("DEADLINE_EXCEEDED", "Timed out waiting for notification")
 
     def check_single_rows(self, count: int) -> None:
-        """Refuses to read so many rows one by one, as those are read that are not alike. Raises ServingError."""
+        """Raises ServingError where `count` values of rows that differ, which are read one by one, take too much."""
         if count * _SINGLE_ROW > self.spare_bytes:
             raise bad_request(
                 f"The rows of 'instances' differ in kind or shape, and {count} of them would take more than "
@@ -56,15 +56,15 @@ class Reading:
 
 
 def check_cost(body: bytes, spare_bytes: int, max_depth: int) -> None:
-    """Refuses a body that would take more memory than it may, or is nested too deep.
+    """Refuses a body that would take too much memory, or is nested too deep.
 
     Args:
-        body: Decompressed.
-        spare_bytes: What it may take above four times its size.
-        max_depth: Levels of lists and objects.
+        body: The body, decompressed.
+        spare_bytes: Bytes of memory that it may take on top of four times its size.
+        max_depth: The largest number of levels of lists and objects.
 
     Raises:
-        ServingError: it would take more, or has more levels.
+        ServingError: the body would take more memory, or has more levels.
     """
     size = len(body)
     if size * _WORST <= spare_bytes and size <= max_depth:
@@ -90,9 +90,9 @@ def _cost(size: int, counts: tuple[int, ...], depth: int, text: int) -> int:
     """Returns an upper bound of the bytes that a body takes.
 
     Args:
-        size: Of the body.
-        counts: Of its commas, opening brackets, opening braces, colons and quotation marks.
-        depth: Its levels.
+        size: The body's bytes.
+        counts: Numbers of its commas, opening brackets, opening braces, colons and quotation marks.
+        depth: Levels of lists and objects.
         text: Bytes in its strings.
     """
     _, lists, objects, colons, _ = counts
@@ -110,7 +110,7 @@ def _cost(size: int, counts: tuple[int, ...], depth: int, text: int) -> int:
 
 
 def _strings(counts: tuple[int, ...]) -> int:
-    """Returns the number of strings that are values: names of members are kept once."""
+    """Returns the number of strings that are values; a member's name is kept once for all rows."""
     *_, colons, quotes = counts
     return max(quotes // 2 - colons, 0)
 
@@ -131,7 +131,7 @@ def _saved(counts: tuple[int, ...]) -> int:
 def _count_outside_strings(body: bytes) -> tuple[tuple[int, ...], int, int]:
     """Returns the counts of `,[{:"` outside of strings, the deepest level, and the bytes within strings.
 
-    Numpy's passes let other threads run.
+    It counts with numpy, which lets other threads run meanwhile.
     """
     marks = np.zeros(5, np.int64)
     level = deepest = text = 0
@@ -162,7 +162,7 @@ def _quotes(piece: np.ndarray, escapes: bool) -> tuple[np.ndarray, bool]:
     slashes = piece == ord("\\")
     if not escapes and not slashes.any():
         return quotes, False
-    # The length of the run of backslashes before each byte: its index less that of the last byte that is none.
+    # The number of backslashes right before each byte: its index less that of the last byte that is no backslash.
     index = np.arange(len(piece))
     last_other = np.maximum.accumulate(np.where(slashes, -1 - escapes, index))
     run_before = np.concatenate(([escapes], index[:-1] - last_other[:-1]))

@@ -1,4 +1,4 @@
-"""The models of a server, their versions and labels, which REST and gRPC ask."""
+"""The served models with their versions and labels, from which REST and gRPC answer."""
 
 import concurrent.futures
 import contextlib
@@ -40,10 +40,10 @@ _TRANSITION = (
 
 
 class ServerCore:
-    """The served models.
+    """The served models, as TF Serving's ServerCore (model_servers/server_core.h).
 
     Attributes:
-        metrics: What the server counts.
+        metrics: The server's counters.
 
     Raises:
         InputError: a folder does not exist, or the config file has a mistake.
@@ -83,12 +83,12 @@ class ServerCore:
         return model_config.single_model(self._options.model_name, base)
 
     def start(self) -> None:
-        """Loads what is there, and follows the file system and then the config file.
+        """Loads the models, waits until each has a version, then follows the file system and the config file.
 
-        Waits until each model has a version; one without any is waited for.
+        A model whose folder holds no version yet is waited for without a limit.
 
         Raises:
-            InputError: a model's version did not load, whatever the number of tries.
+            InputError: a model's version did not load, after all retries.
         """
         self._switch_seconds = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -119,10 +119,10 @@ class ServerCore:
     # Requests ---------------------------------------------------------------------------------------------------------
 
     def use(self, name: str, number: int | None = None, label: str | None = None) -> "Use":
-        """Returns the use of a model's highest available version, a given one or a labelled one.
+        """Returns a context manager that keeps a version loaded: the highest available one, a number's or a label's.
 
         Raises:
-            ServingError: there is none (P3, P4).
+            ServingError: there is no such version (P3, P4).
         """
         if label is not None:
             number = self._labels.get(name, {}).get(label)
@@ -134,10 +134,10 @@ class ServerCore:
         return Use(manager, name, number)
 
     def status(self, name: str, number: int | None = None) -> list[Version]:
-        """Returns all versions seen of a model, highest first, or one of them; also of a model that was taken out.
+        """Returns all versions seen of a model, highest first, or one of them; also of a model that the config dropped.
 
         Raises:
-            ServingError: there is none (S3).
+            ServingError: there is no such version (S3).
         """
         manager = self._models.get(name) or self._retired.get(name)
         versions = manager.status() if manager else []
@@ -160,7 +160,7 @@ class ServerCore:
 
         Raises:
             ServingError: the config is refused (V6), a label points at a version that is not available (V7), or a new
-                model's version did not load, whatever the number of tries.
+                model's version did not load, after all retries.
         """
         with self._reloading:
             if config.WhichOneof("config") != "model_config_list":
@@ -302,10 +302,10 @@ class ServerCore:
 
 
 class Use(contextlib.AbstractContextManager[ServedVersion]):
-    """A model's version that stays loaded inside the block. A class, which costs a request less than a generator.
+    """Keeps a model's version loaded inside a `with` block; as a class it costs a request less than as a generator.
 
     Raises:
-        ServingError: there is none.
+        ServingError: there is no such version.
     """
 
     def __init__(self, manager: VersionManager, name: str, number: int | None):

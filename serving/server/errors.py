@@ -28,11 +28,11 @@ _NAMES = {status.value[0]: status.name for status in grpc.StatusCode}  # TensorF
 
 
 class ServingError(Exception):
-    """Raised where the answer is another status than OK.
+    """Raised where a request is answered with another status than OK.
 
     Args:
         code: A name of HTTP_STATUS; the same name is gRPC's status.
-        message: REST answers {"error": message}; None is an empty body.
+        message: REST answers {"error": message}, or an empty body where it is None.
     """
 
     def __init__(self, code: str, message: str | None):

@@ -41,12 +41,12 @@ def classify(
     timeout_seconds: float | None = None,
     check_method: bool = False,
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Returns labels [N, C] of bytes and scores [N, C] of float32; None, never both, where the signature has none.
+    """Returns labels [N, C] of bytes and scores [N, C] of float32; one is None where the signature has no such output.
 
     `check_method` is --enable_signature_method_name_check (C6), here and in `regress`.
 
     Raises:
-        ServingError: the signature is not one of a classifier, or its answer is not of that shape (C5).
+        ServingError: the signature is no classifier's, or its outputs are not of that shape (C5).
     """
     names = check_classification(_definition(version, signature), check_method)
     outputs = _run(version, signature, examples, names, timeout_seconds)
@@ -72,7 +72,7 @@ def regress(
     """Returns one float32 per example, [N].
 
     Raises:
-        ServingError: the signature is not one of a regression, or its answer is not of that shape (C5).
+        ServingError: the signature is no regression's, or its output is not of that shape (C5).
     """
     check_regression(_definition(version, signature), check_method)
     values = _run(version, signature, examples, [OUTPUTS], timeout_seconds)[OUTPUTS]
@@ -106,7 +106,7 @@ def check_classification(definition: meta_graph_pb2.SignatureDef, check_method: 
 
 
 def check_regression(definition: meta_graph_pb2.SignatureDef, check_method: bool = False) -> None:
-    """Raises ServingError: the signature is not one of a regression (C5, C6)."""
+    """Raises ServingError where the signature is no regression's (C5, C6)."""
     _check_method(definition, "regression", REGRESS, check_method)
     if len(definition.inputs) != 1:
         raise bad_request("Expected one input Tensor.")

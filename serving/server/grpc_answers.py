@@ -1,4 +1,4 @@
-"""What PredictionService answers, given a loaded version (contract G3-G7, G9). The warm-up replays the same calls."""
+"""Answers PredictionService's requests from a loaded version (contract G3-G7, G9); the warm-up makes the same calls."""
 
 from collections.abc import Iterable, Mapping
 
@@ -190,7 +190,7 @@ def metadata(version: ServedVersion) -> get_model_metadata_pb2.GetModelMetadataR
 
 
 def check_metadata(request: get_model_metadata_pb2.GetModelMetadataRequest) -> None:
-    """Raises ServingError: it asks for nothing, or for another field than the signatures (G9)."""
+    """Raises ServingError where the request asks for nothing, or for another field than the signatures (G9)."""
     if not request.metadata_field:
         raise bad_request("GetModelMetadataRequest must specify at least one metadata_field")
     for field in request.metadata_field:
@@ -208,7 +208,7 @@ def serialized(sent: input_pb2.Input) -> list[bytes]:
 
 
 def count(sent: input_pb2.Input) -> int:
-    """Returns how many examples an Input holds."""
+    """Returns the number of examples of an Input."""
     kind = sent.WhichOneof("kind")
     return len(getattr(sent, kind).examples) if kind else 0
 

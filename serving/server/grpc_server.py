@@ -28,7 +28,7 @@ _FOREVER_SECONDS = 10 * 365 * 86400
 
 
 class GrpcServer:
-    """Listens from the start, answers from `start` on.
+    """A gRPC server that listens as soon as it is made, and answers from `start` on.
 
     Args:
         core: The models.
@@ -81,7 +81,7 @@ class GrpcServer:
         self._server.start()
 
     def stop(self, grace_seconds: float) -> None:
-        """Takes no more requests, and waits so long for those that it has; what still runs then is not answered."""
+        """Stops taking requests, and waits up to `grace_seconds` for those that run; later ones are not answered."""
         self._server.stop(grace_seconds).wait()
         self._pool.shutdown(wait=False)
 

@@ -1,4 +1,4 @@
-"""TensorProto <-> numpy at the speed of C: no Python per element, but for strings."""
+"""Converts TensorProtos to numpy arrays and back, without a step of Python for each element, except for strings."""
 
 import math
 
@@ -9,7 +9,7 @@ from tensorflow.core.framework import tensor_pb2, types_pb2
 # A TensorProto may name one value and a shape of any size, which TensorFlow fills with it. Above so many bytes it is
 # refused: 50 bytes of a request took 12 seconds and gigabytes, and of 64 MB the C library keeps most for each thread.
 _MAX_FILLED_BYTES = 1 << 24
-_STRING_BYTES = 64  # that an empty string takes in TensorFlow and Python; the length of a longer one comes on top
+_STRING_BYTES = 64  # of an empty string in TensorFlow and Python together; the length of a longer one comes on top
 
 _VALUES = {
     types_pb2.DT_FLOAT: "float_val",
@@ -26,7 +26,7 @@ _VALUES = {
     types_pb2.DT_STRING: "string_val",
 }
 _NUMBERS = {kind: np.dtype(tf.as_dtype(kind).as_numpy_dtype) for kind in _VALUES if kind != types_pb2.DT_STRING}
-# Written in another form than their own: the type of the parts, and their field.
+# Types whose field holds another type: that type, and the field.
 _PARTS = {
     types_pb2.DT_HALF: (np.uint16, "half_val"),
     types_pb2.DT_BFLOAT16: (np.uint16, "half_val"),
@@ -70,7 +70,7 @@ def to_array(proto: tensor_pb2.TensorProto) -> np.ndarray:
 
 
 def _strings(proto: tensor_pb2.TensorProto, size: int) -> np.ndarray:
-    """Returns the strings; too few repeat the last one, as one object, so that a million take no memory each."""
+    """Returns the strings; where too few were sent the last one is repeated, as one object for all."""
     values = list(proto.string_val[:size])
     if len(values) < size:
         _check_filled(size - len(values), _STRING_BYTES + len(values[-1] if values else b""))
@@ -86,7 +86,7 @@ def _check_filled(values: int, bytes_each: int) -> None:
 
 
 def _count_sent(proto: tensor_pb2.TensorProto) -> int:
-    """Returns how many values there are, or may be: each takes a byte of the content at least."""
+    """Returns an upper bound of the number of values sent: each takes at least a byte of `tensor_content`."""
     if proto.tensor_content:
         return len(proto.tensor_content)
     if proto.dtype in _PARTS:
@@ -96,7 +96,7 @@ def _count_sent(proto: tensor_pb2.TensorProto) -> int:
 
 
 def _parse(proto: tensor_pb2.TensorProto, size: int) -> np.ndarray:
-    """Returns what TensorFlow itself makes of it: fewer values than the shape says repeat the last one."""
+    """Returns the tensor as TensorFlow parses it: where there are too few values the last one is repeated."""
     is_string = proto.dtype == types_pb2.DT_STRING
     _check_filled(size - _count_sent(proto), _STRING_BYTES if is_string else tf.as_dtype(proto.dtype).size)
     try:

@@ -36,7 +36,7 @@ _VERSIONS = ("1.0", "1.1")
 _NO_VERSION_YET = "0.0"
 # RFC 9112, section 3.2, and RFC 3986: an address in brackets or a name, and a port.
 _HOST = re.compile(rb"(?:\[[0-9A-Za-z:.%_~-]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
-_REPEATED = b", "  # in place of a header that may be there once; no host, and no transfer coding
+_REPEATED = b", "  # stands for a header that came twice: neither a valid host nor a transfer coding
 
 
 @dataclasses.dataclass(slots=True)
@@ -44,14 +44,14 @@ class Request:
     """A request whose body has arrived.
 
     Attributes:
-        method: As it came.
-        target: Its path and query.
-        headers: By name in lower case.
-        body: Its body, empty while `parts` has more than one.
-        parts: Of the body.
-        keep_alive: The connection stays.
-        abandoned: Nobody waits for an answer any more.
-        deadline: When nobody does, by the monotonic clock.
+        method: The method, in the letters that arrived.
+        target: The path with its query.
+        headers: The headers by name in lower case.
+        body: The body; empty until `join_parts` where it arrived in several parts.
+        parts: The parts of the body that are not joined yet.
+        keep_alive: Whether the connection stays open after the answer.
+        abandoned: Whether nobody waits for an answer any more.
+        deadline: When the request times out, as a time.monotonic().
     """
 
     method: str
@@ -64,7 +64,7 @@ class Request:
     parts: list[bytes | bytearray] = dataclasses.field(default_factory=list)
 
     def join_parts(self) -> None:
-        """Makes `body` of `parts`; of a large body it takes too long for the loop's thread."""
+        """Joins `parts` to `body`; for a large body this takes too long for the loop's thread."""
         if self.parts:
             self.body = b"".join(self.parts)
             self.parts.clear()
@@ -76,7 +76,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Response:
-    """What is sent back; `headers` are whole lines."""
+    """An answer; `headers` are further header lines, each with its line end."""
 
     status: int
     body: bytes
@@ -86,7 +86,7 @@ class Response:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a client may ask of a connection, in bytes and seconds."""
+    """Limits of a connection, in bytes and seconds."""
 
     max_request_bytes: int
     request_timeout: float
@@ -97,14 +97,15 @@ class Limits:
 
 
 class HttpServer:
-    """Hands requests to `answer`, in threads.
+    """The server's side of all connections: it answers their requests in a pool of threads.
 
     Args:
-        answer: Called from any thread; it raises nothing. With the second argument True it is on the loop's thread,
-            and returns None where that might keep others waiting; it is then called again in another.
-        refuse: The response to what never becomes a request, of a status and a message.
+        answer: Answers a request; called from any thread, it raises nothing. With the second argument True it runs on
+            the loop's thread, and returns None where that might keep others waiting; a thread of the pool then calls it
+            again.
+        refuse: Makes the response to bytes that are no request, from a status and a message.
         threads: Requests that are answered at the same time.
-        limits: Of each connection.
+        limits: Limits of each connection.
         busy_poll_seconds: See BusyPoll; only while one connection asks at a time.
     """
 
@@ -131,7 +132,7 @@ class HttpServer:
         raise NotImplementedError("HttpProtocol answers; uvicorn wants an application to be callable")
 
     def take_turns(self, connection: "HttpProtocol", loop: asyncio.AbstractEventLoop) -> None:
-        """Lets a connection go on once the loop has looked at all others."""
+        """Lets a connection go on after all others have had a turn."""
         if not connection.has_turn:
             connection.has_turn = True
             if not self._turns:
@@ -149,7 +150,7 @@ class HttpServer:
             loop.call_soon(self._turn, loop)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Closes connections that took too long; one look at all costs less than a timer for each request."""
+        """Starts the check that closes connections which take too long; it costs less than a timer for each request."""
         if self.connections and not self._sweeping:
             self._sweeping = True
             loop.call_later(self.limits.check_interval, self._sweep, loop)
@@ -181,7 +182,7 @@ def uvicorn_server(server: HttpServer) -> uvicorn.Server:
 
 
 class _State(enum.Enum):
-    """What a connection does with the bytes that arrive."""
+    """A connection's state: what it does with the bytes that arrive."""
 
     IDLE = enum.auto()  # waits for a request
     HEADERS = enum.auto()  # reads a request's first line and its headers
@@ -201,14 +202,14 @@ class _ArrivingRequest:
     """A request of which some bytes have arrived.
 
     Attributes:
-        method: Of one that the parser does not read to its end; of others the parser knows it.
-        target: Its URL.
-        headers: By name in lower case.
-        header_bytes: Of the URL and of the headers and trailers that have arrived whole.
-        line_bytes: Of the line that has not.
-        body_bytes: Of its body.
-        frame_bytes: Of the lines between a body's chunks.
-        quiet_bytes: Of these, since the body's last byte.
+        method: Set by `_read_body_alone`; of other requests the parser has it.
+        target: The URL.
+        headers: The headers by name in lower case.
+        header_bytes: Bytes of the URL and of the headers and trailers that have arrived whole.
+        line_bytes: Bytes of the line whose end has not arrived.
+        body_bytes: Bytes of the body.
+        frame_bytes: Bytes of the lines between the body's chunks.
+        quiet_bytes: Those of `frame_bytes` since the body's last byte.
     """
 
     __slots__ = (
@@ -251,7 +252,7 @@ class _ArrivingRequest:
 
 
 class _BodyCallbacks:
-    """The callbacks of a parser that reads a body alone."""
+    """The callbacks of a parser that reads only a body."""
 
     def __init__(self, connection: "HttpProtocol"):
         self.on_chunk_header = connection.on_chunk_header
@@ -294,7 +295,7 @@ class HttpProtocol(asyncio.Protocol):
         self._has_answered = False  # a request of the slice that is being parsed
         self.has_turn = False  # the server lets it go on soon
 
-    # Of the transport ------------------------------------------------------------------------------------------------
+    # Callbacks of the transport --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -322,7 +323,7 @@ class HttpProtocol(asyncio.Protocol):
         self.go_on()
 
     def eof_received(self) -> bool:
-        """Returns whether the connection stays, for answers."""
+        """Returns whether the connection stays open to send answers."""
         self._has_ended = True
         if self._state is not _LINGERING:
             self._close_if_done()
@@ -338,7 +339,7 @@ class HttpProtocol(asyncio.Protocol):
             self._parse(data)
 
     def _read(self) -> None:
-        """Parses what has arrived, until so many requests wait that no more are wanted, or for a turn."""
+        """Parses what has arrived, for one turn at most, or until MAX_PIPELINED requests wait."""
         end = time.perf_counter() + _TURN_SECONDS
         at, data = 0, self._unread
         self._unread = b""
@@ -389,8 +390,10 @@ class HttpProtocol(asyncio.Protocol):
             self._check_frames(len(data) - self._body_in_data)
 
     def _check_unfinished_line(self, data: bytes) -> None:
-        """Refuses headers that are too long. The parser says nothing of a line until it ends; what comes before the
-        line may be the body of the request before."""
+        """Refuses headers that are too long, a line without an end included: the parser reports a line when it ends.
+
+        Bytes before that line may belong to the body of the request before.
+        """
         arriving = self._arriving
         start = data.rfind(b"\n") + 1
         began = max(0, len(data) - start - self._body_in_data)
@@ -399,8 +402,7 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse_headers()
 
     def _check_frames(self, size: int) -> None:
-        """Refuses trailers, and lines between chunks, that are as long as no headers may be, and chunks of a few bytes
-        in great number."""
+        """Refuses trailers and chunk lines that are longer than headers may be, and a body of many tiny chunks."""
         arriving = self._arriving
         arriving.frame_bytes += size
         arriving.quiet_bytes = 0 if self._body_in_data else arriving.quiet_bytes + size
@@ -410,8 +412,10 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(HTTPStatus.BAD_REQUEST, "The chunks of the request's body are too small")
 
     def _read_body_alone(self, data: bytes) -> None:
-        """Reads the body of a request that offers another protocol, after which the parser stops: only HTTP/1.1 is
-        spoken."""
+        """Reads the body of a request to upgrade to another protocol, where the parser stops after the headers.
+
+        The upgrade is ignored, as RFC 9110, section 7.8, allows.
+        """
         if self._state in _IGNORING:
             return
         arriving = self._arriving
@@ -427,7 +431,7 @@ class HttpProtocol(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse_malformed()
 
-    # Of the parser ---------------------------------------------------------------------------------------------------
+    # Callbacks of the parser -----------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         if self._state in _IGNORING:
@@ -473,7 +477,7 @@ class HttpProtocol(asyncio.Protocol):
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _takes_host(self, version: str) -> bool:
-        """Returns whether the request has one Host header that is right; one of HTTP/1.0 may have none."""
+        """Returns whether the request has one valid Host header, or none in HTTP/1.0."""
         host = self._arriving.headers.get(b"host")
         if host is None:
             return version == "1.0"
@@ -483,7 +487,7 @@ class HttpProtocol(asyncio.Protocol):
         return True
 
     def _takes_coding(self, version: str) -> bool:
-        """Returns whether the body comes in chunks and in no other coding; else refuses it (RFC 9112, section 6.1)."""
+        """Returns whether the body's only transfer coding is chunked; else refuses it (RFC 9112, section 6.1)."""
         if version == "1.0":
             self._refuse(HTTPStatus.BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding")
         elif self._arriving.headers[b"transfer-encoding"].lower() != b"chunked":
@@ -524,7 +528,7 @@ class HttpProtocol(asyncio.Protocol):
     # Requests --------------------------------------------------------------------------------------------------------
 
     def _next(self) -> None:
-        """Starts the next request, unless one runs or the client does not take what it asked for."""
+        """Starts the next request, unless one runs or the client does not read its answers."""
         if self._waiting and not self._current and self._paused_since is None and not self._transport.is_closing():
             item = self._waiting.popleft()
             if isinstance(item, Response):
@@ -585,7 +589,7 @@ class HttpProtocol(asyncio.Protocol):
         self._send(response, request)
 
     def _send(self, response: Response, request: Request | None) -> None:
-        """Sends the answer to a request, or to what never became one."""
+        """Sends the answer to a request, or, where `request` is None, to bytes that are none."""
         if self._transport.is_closing():
             return
         last = self._stopping and self._state is _IDLE and not self._waiting
@@ -612,7 +616,7 @@ class HttpProtocol(asyncio.Protocol):
     # The end ---------------------------------------------------------------------------------------------------------
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answers what never becomes a request, once those before it are answered, and ends the connection."""
+        """Answers bytes that are no request, once the requests before them are answered, and ends the connection."""
         if self._state not in _IGNORING:
             self._state = _REFUSED
             self._waiting.append(self._server.refuse(status, message))
@@ -681,7 +685,7 @@ _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus} | {49
 
 
 def _path(target: bytes) -> str:
-    """Returns path and query; a proxy may send a whole URL."""
+    """Returns the path and query of a request's target, which may be a whole URL (RFC 9112, section 3.2.2)."""
     if not target.startswith(b"/"):
         try:
             url = httptools.parse_url(target)

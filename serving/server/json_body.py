@@ -42,7 +42,7 @@ def parse_body(body: bytes, reading: Reading | None = None) -> dict[str, Any]:
 
 
 def parse_usual_body(body: bytes) -> dict[str, Any] | None:
-    """Returns the same in little time, None where the body is unusual or wrong."""
+    """Returns what `parse_body` returns, faster; None where the body is unusual or malformed."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -56,7 +56,7 @@ def has_long_numbers(body: bytes) -> bool:
 
 
 def parse_unusual_body(body: bytes, reading: Reading | None = None) -> dict[str, Any]:
-    """Returns what `parse_body` does of any body, with the doubles and the repeated members that RapidJSON reads."""
+    """Returns what `parse_body` returns, for any body, with doubles and repeated members as RapidJSON reads them."""
     if not body:
         raise bad_request("JSON Parse error: The document is empty")
     value = None
@@ -74,11 +74,11 @@ def parse_unusual_body(body: bytes, reading: Reading | None = None) -> dict[str,
 
 
 def _has_each_member_once(body: bytes, request: dict[str, Any]) -> bool:
-    """Returns whether no member is there twice; False where that is not seen at once."""
+    """Returns whether no object has a member twice; False also where counting the colons does not tell."""
     count = _count_members(request)
     if count == body.count(b":"):
         return True
-    # Or else the colons that stand in no string are those after a quotation mark, or a mark and a space.
+    # Strings hold colons too. Those between a name and its value follow a quotation mark, or a mark and a space.
     spaced = body.count(b'" :')
     if count != body.count(b'":') + spaced or spaced != body.count(b" :"):
         return False
@@ -234,18 +234,18 @@ class _JsonParser:
         return b"" if byte == b"\x00" else byte
 
     def _take(self, byte: bytes) -> bool:
-        found = self._peek() == byte
-        self._at += found
-        return found
+        matches = self._peek() == byte
+        self._at += matches
+        return matches
 
     def _match(self, pattern: re.Pattern[bytes]) -> bytes:
-        """Takes what matches, which may be nothing."""
+        """Takes what matches the pattern, which may be nothing."""
         match = pattern.match(self._body, self._at)
         self._at = match.end() if match else self._at
         return match.group() if match else b""
 
     def _skip(self) -> bytes:
-        """Skips white space; returns the byte after it, none at the end."""
+        """Skips white space; returns the byte after it, empty at the end."""
         self._match(_SPACE)
         return self._peek()
 
@@ -268,7 +268,7 @@ class _JsonParser:
         return container
 
     def _goes_on(self, container: _Container) -> bool:
-        """Takes what stands between two members, or the end of the container."""
+        """Takes the comma before the next member, or the container's end; returns whether a member follows."""
         self._skip()
         if self._take(container.closing):
             return False

@@ -20,7 +20,7 @@ def parse_examples(body: dict[str, Any], reading: Reading | None = None) -> list
     """Returns the request's examples, serialized, each with the request's context before it.
 
     Raises:
-        ServingError: C2, C3, or it takes too long or too much.
+        ServingError: the examples are malformed (C2, C3), or take too much time or memory.
     """
     reading = reading or Reading()
     context = _example(body["context"]) if "context" in body else b""
@@ -49,7 +49,7 @@ def _example(value: Any) -> bytes:
     features: dict[str, feature_pb2.Feature] = {}
     for key, content in members(value):
         name = key.partition("\0")[0]  # a name ends at a NUL, as C's strings do
-        features[name] = feature_pb2.Feature()  # of a name that is there twice the last one
+        features[name] = feature_pb2.Feature()  # where a name is there twice the last one counts
         for item in content if isinstance(content, list) else [content]:
             _add(features[name], name, item)
     return _serialized(features)

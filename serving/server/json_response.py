@@ -1,4 +1,4 @@
-"""Tensors -> the JSON of a response, byte by byte as TF Serving's json_tensor.cc prints it (contract O1-O9)."""
+"""Writes tensors as the JSON of a response, byte by byte as TF Serving's json_tensor.cc (contract O1-O9)."""
 
 import base64
 import itertools
@@ -16,7 +16,7 @@ from serving.server.json_values import json_string
 from serving.server.tensors import dtype_name
 
 _INDENT = b"    "
-# A message may echo what is no text: halves of surrogate pairs, and bytes that are no UTF-8, which are read as such.
+# A message may echo lone surrogates, and bytes that are no UTF-8, which are read as lone surrogates.
 _NO_UTF8 = re.compile("[\ud800-\udfff]")
 # Between these %g writes six or nine digits without an exponent; the float32 next to 0.0001 is a little below it.
 _PLAIN_FROM, _PLAIN_BELOW = float(np.float32(1e-4)), 1e6
@@ -31,11 +31,11 @@ _INTEGERS = frozenset(map(np.dtype, ("int8", "int16", "int32", "int64", "uint8",
 
 
 def format_predict(outputs: dict[str, np.ndarray], by_row: bool) -> bytes:
-    """Returns the response's body.
+    """Returns the body of a predict response.
 
     Args:
         outputs: Tensors by alias.
-        by_row: The request had `instances`: the answer has one entry a row (O1, O2).
+        by_row: Whether the request had `instances`, and the response has one entry a row (O1, O2).
 
     Raises:
         ServingError: a type that JSON cannot hold (O9); by row, tensors without one batch dimension (O3).
@@ -58,7 +58,7 @@ def in_object(key: str, value: bytes) -> bytes:
 
 
 def error_body(message: str | None) -> bytes:
-    """Returns the JSON of an error, without a message a body without a byte. It is UTF-8, whatever a message echoes."""
+    """Returns the JSON of an error, always valid UTF-8; empty where there is no message."""
     return b"" if message is None else in_object("error", json_string(_NO_UTF8.sub("\ufffd", message)))
 
 
@@ -97,7 +97,7 @@ def _batch_size(arrays: dict[str, np.ndarray]) -> int:
 
 
 def _line(name: str, array: np.ndarray, depth: int) -> bytes:
-    """Returns the JSON of a tensor in one line, inside so many containers."""
+    """Returns the JSON of a tensor in one line; `depth` is the number of containers around it."""
     text = _numbers(array)
     if text is not None:
         return text.replace(b",", b", ")
@@ -105,7 +105,7 @@ def _line(name: str, array: np.ndarray, depth: int) -> bytes:
 
 
 def _tensor(name: str, array: np.ndarray, depth: int) -> bytes:
-    """Returns the JSON of a tensor with one element a line, inside so many containers."""
+    """Returns the JSON of a tensor with one element a line; `depth` is the number of containers around it."""
     text = _numbers(array)
     if text is None:
         return _nest(_scalars(name, array, depth + array.ndim), array.shape, depth)
@@ -149,7 +149,7 @@ def _items(name: str, array: np.ndarray) -> list[bytes]:
 
 
 def _nest(texts: Sequence[bytes], shape: Sequence[int], depth: int | None = None) -> bytes:
-    """Joins scalars in order to nested lists, one element a line where a depth is given."""
+    """Joins scalars in their order to nested lists, one element a line where a depth is given."""
     if not shape:
         return texts[0]
     count = len(texts)
@@ -177,7 +177,7 @@ def _numbers(array: np.ndarray) -> bytes | None:
 
 
 def _in_pieces(array: np.ndarray, write: Callable[[np.ndarray], bytes]) -> bytes:
-    """Returns the JSON of some rows after the other: on its way a value takes a hundred times its own bytes."""
+    """Returns the JSON, written some rows at a time: meanwhile a value takes a hundred times its own bytes."""
     rows = max(1, _PIECE_VALUES * len(array) // array.size)
     if rows >= len(array):
         return write(array)
@@ -191,7 +191,7 @@ def _double_text(array: np.ndarray) -> bytes:
 
 def _scalars(name: str, array: np.ndarray, depth: int) -> list[bytes]:
     """Returns the values in order; `depth` is the number of containers around each."""
-    if not array.size:  # TF Serving meets no value that it could not write (O9)
+    if not array.size:  # without a value, TF Serving meets none that it cannot write (O9)
         return []
     if array.dtype in (np.float32, np.float64):
         return decimals(array)
@@ -210,7 +210,7 @@ def _text(array: np.ndarray) -> bytes:
 
 
 def decimals(array: np.ndarray) -> list[bytes]:
-    """Returns float32 or float64 values in order (O5)."""
+    """Returns the texts of float32 or float64 values in their order (O5)."""
     flat = array.reshape(-1)
     if array.dtype != np.float32:
         return list(map(_double, flat.tolist()))

@@ -1,4 +1,4 @@
-"""JSON values as RapidJSON has them: objects whose names may be there twice, the types' names, and their texts."""
+"""JSON values as RapidJSON has them: objects with repeated names, names of types, and the texts that errors echo."""
 
 import decimal
 import math
@@ -37,7 +37,7 @@ def members(value: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def json_type(value: Any) -> str:
-    """Returns the JSON type's name in errors."""
+    """Returns the name that errors give a value's JSON type."""
     if value is None:
         return "Null"
     if isinstance(value, bool):
@@ -50,7 +50,7 @@ def json_type(value: Any) -> str:
 
 
 def json_string(value: bytes | str) -> bytes:
-    """Returns a string as it is: TF Serving does not check that it is UTF-8 (O6)."""
+    """Returns a string as JSON; as at TF Serving nothing checks that it is UTF-8 (O6)."""
     raw = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
     if _ESCAPED.search(raw):
         for code in (92, 34, *range(32)):  # the backslash first, as the others begin with it
@@ -59,7 +59,7 @@ def json_string(value: bytes | str) -> bytes:
 
 
 def shown(value: Any) -> str:
-    """Returns a value as errors echo it: nothing is begun after 256 bytes or a number that is not finite (J9)."""
+    """Returns a value as errors echo it: to the part that reaches 256 bytes or to a number that is not finite (J9)."""
     parts, size = [], 0
     for part in _pieces(value):  # lazily: the value may be the whole body
         parts.append(part)

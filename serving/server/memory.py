@@ -11,10 +11,10 @@ _FREE_BYTES_KEPT = 64 << 20  # of a thread, at the end of its heap
 
 
 def map_large_pieces_alone() -> None:
-    """Makes each large piece a mapping of its own, which is gone when it is freed.
+    """Makes malloc map each large piece by itself, so that free returns its memory to the system.
 
-    Left alone, glibc takes the first large piece that is freed as a sign that more of its size will come, and keeps
-    their room in the heap of each thread.
+    By default glibc raises its threshold with the first large piece that is freed, and from then on keeps pieces of
+    that size in the heap of each thread (mallopt(3), M_MMAP_THRESHOLD).
     """
     mallopt = getattr(_C, "mallopt", None)  # glibc's
     if mallopt is not None:
@@ -23,7 +23,7 @@ def map_large_pieces_alone() -> None:
 
 
 def return_unused_pages() -> None:
-    """Gives back what lies free between pieces in use, of all threads; takes about a millisecond."""
+    """Returns the free pages of all threads' heaps to the system (malloc_trim(3)); takes about a millisecond."""
     trim = getattr(_C, "malloc_trim", None)  # glibc's
     if trim is not None:
         trim(0)

@@ -28,10 +28,11 @@ def single_model(name: str, base_path: pathlib.Path) -> model_server_config_pb2.
 
 
 def check_models(config: model_server_config_pb2.ModelServerConfig) -> None:
-    """Refuses what TF Serving refuses.
+    """Checks a config as TF Serving does.
 
     Raises:
-        ServingError: a model twice, a relative base path, another platform than TensorFlow, or no list of models.
+        ServingError: a model is listed twice, has a relative base path or another platform than TensorFlow, or the
+            config is no list of models.
     """
     if config.WhichOneof("config") == "custom_model_config":
         raise bad_request("ModelServer does not yet support custom model config.")
@@ -63,7 +64,7 @@ def _check_platform(model: model_server_config_pb2.ModelConfig) -> None:
 
 
 def base_path(model: model_server_config_pb2.ModelConfig) -> pathlib.Path:
-    """Returns the folder of its versions, given as a path or as file:///path."""
+    """Returns the folder of a model's versions, which the config gives as a path or as file:///path."""
     return pathlib.Path(
         urllib.parse.unquote(urllib.parse.urlsplit(model.base_path).path)
         if model.base_path.startswith("file:")
@@ -72,10 +73,10 @@ def base_path(model: model_server_config_pb2.ModelConfig) -> pathlib.Path:
 
 
 def policy(model: model_server_config_pb2.ModelConfig) -> Policy:
-    """Returns which versions it serves; the default is the latest one.
+    """Returns which versions of a model are served; by default the latest one.
 
     Raises:
-        ServingError: `specific` without a version.
+        ServingError: the policy `specific` names no version.
     """
     choice = model.model_version_policy
     kind = choice.WhichOneof("policy_choice")

@@ -1,4 +1,4 @@
-"""The server's flags: TF Serving's names and defaults, except for the differences on purpose."""
+"""The server's flags, with TF Serving's names and defaults except where the help says otherwise."""
 
 import argparse
 import dataclasses
@@ -53,11 +53,14 @@ class ServerOptions:
         64 << 20, "What a REST body's values may take above 4 times its size, by estimate. Not a flag of TF Serving."
     )
     max_json_depth: int = _flag(150_000, "Levels of lists and objects in a REST body. Not a flag of TF Serving.")
-    file_system_poll_wait_seconds: float = _flag(1.0, "Between looks for new versions; 0 = once, negative = never.")
-    rest_api_timeout_in_ms: int = _flag(30_000, "Limit of a REST request.")
+    file_system_poll_wait_seconds: float = _flag(
+        1.0, "Seconds between looks for new versions; 0 = once, negative = never."
+    )
+    rest_api_timeout_in_ms: int = _flag(30_000, "Milliseconds that a REST request may take.")
     rest_api_num_threads: int = _flag(_threads(), "REST requests that run at the same time.")
     rest_api_busy_poll_micros: int = _flag(
-        _busy_poll_micros(), "Awake so long for the next of close requests; 0 = never. Not a flag of TF Serving."
+        _busy_poll_micros(),
+        "Microseconds of polling for the next request before sleeping; 0 = never. Not a flag of TF Serving.",
     )
     rest_api_enable_cors_support: bool = _flag(False, "CORS headers in REST responses.")
     grpc_socket_path: str = _flag("", "Also answer gRPC on this UNIX socket.")
@@ -67,7 +70,7 @@ class ServerOptions:
     enable_grpc_healthcheck_service: bool = _flag(False, "Answer grpc.health.v1.Health.")
     enable_serialization_as_tensor_content: bool = _flag(False, "gRPC responses in tensor_content, not in *_val.")
     model_config_file: Path | None = _flag(None, "Text proto ModelServerConfig: models, policies, labels.")
-    model_config_file_poll_wait_seconds: float = _flag(0.0, "Between looks at --model_config_file; 0 = once.")
+    model_config_file_poll_wait_seconds: float = _flag(0.0, "Seconds between looks at --model_config_file; 0 = once.")
     allow_version_labels_for_unavailable_models: bool = _flag(False, "New labels may point at versions not loaded yet.")
     allow_reload_from_network: bool = _flag(
         False, "HandleReloadConfigRequest also where --host is not loopback. Not a flag of TF Serving."
@@ -84,7 +87,7 @@ class ServerOptions:
     num_load_threads: int = _flag(0, "Versions that load at the same time; 0 = one.")
     num_unload_threads: int = _flag(0, "Versions that unload at the same time; 0 = one.")
     max_num_load_retries: int = _flag(5, "Further tries to load a version.")
-    load_retry_interval_micros: int = _flag(60_000_000, "Between tries; negative = at once.")
+    load_retry_interval_micros: int = _flag(60_000_000, "Microseconds between tries; negative = at once.")
     enable_model_warmup: bool = _flag(True, "Replay assets.extra/tf_serving_warmup_requests before a version is used.")
     num_request_iterations_for_warmup: int = _flag(1, "How often each of them is replayed; read if above 0.")
     saved_model_tags: str = _flag("serve", "Comma-separated tags of the graph to load.")
@@ -206,11 +209,11 @@ def _parser() -> argparse.ArgumentParser:
 def parse_flags(flags: Sequence[str]) -> ServerOptions:
     """Parses `--flag=value` and `--flag value`; a boolean also as `--flag`. An empty path is no path.
 
-    What is no flag is named in the log and ignored, as TF Serving does (main.cc).
+    An argument that is no flag is logged and ignored, as TF Serving does (main.cc).
 
     Raises:
-        InputError: a value of the wrong type, or one that cannot mean anything here.
-        SystemExit: the versions or the help were asked for, and are printed.
+        InputError: a value has the wrong type, or is not possible here.
+        SystemExit: the versions or the help were asked for; they have been printed.
     """
     known, unknown = _parser().parse_known_args(list(flags))
     values = vars(known)
@@ -227,7 +230,7 @@ def set_environment(options: ServerOptions) -> None:
     """Turns oneDNN off unless the environment says otherwise; to be called before TensorFlow is imported.
 
     oneDNN spreads the product of one row with a matrix over all processors: a request of one row took 5 to 10 times as
-    long, of 100 rows the same. bfloat16 is oneDNN's.
+    long, one of 100 rows as long as without. --mixed_precision=bfloat16 needs oneDNN.
     """
     if not options.mixed_precision:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")

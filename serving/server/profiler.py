@@ -1,7 +1,7 @@
 """TensorFlow's profiler service on the port of gRPC, as TensorBoard's "capture profile" asks it (server.cc).
 
-TensorFlow serves it on a port of its own. That one listens on a port that nobody is told, and the requests that arrive
-here are passed on to it as they are.
+TensorFlow can serve it only on a port of its own. That is a free port here, and what arrives on the port of gRPC is
+passed on to it unchanged.
 """
 
 import functools

@@ -1,7 +1,7 @@
-"""Who may change what is served with HandleReloadConfigRequest: a SavedModel is code, and the port asks nobody's name.
+"""Decides which HandleReloadConfigRequest is allowed: a SavedModel is code, and the port has no authentication.
 
-TensorFlow Serving lets any client load any folder. Here an answer from another machine needs a flag, and new folders
-lie below those that a flag names.
+TensorFlow Serving lets any client load any folder. Here requests from other machines need a flag, and another flag
+names the folders below which new ones may lie.
 """
 
 import ipaddress
@@ -28,12 +28,12 @@ class ReloadGuard:
         self._roots = [pathlib.Path(root).resolve() for root in options.allowed_model_roots.split(",") if root]
 
     def check(self, config: model_server_config_pb2.ModelServerConfig, served: Collection[pathlib.Path]) -> None:
-        """Lets a config pass whose folders are served already or lie below the roots; links are followed.
+        """Checks that the folders of a config are served already or lie below the roots; symbolic links are followed.
 
-        On a port of this machine alone every folder may be loaded unless there are roots.
+        Where only this machine reaches the port, and there are no roots, every folder may be loaded.
 
         Raises:
-            ServingError: PERMISSION_DENIED.
+            ServingError: PERMISSION_DENIED, a folder or the request itself is not allowed.
         """
         if not self._is_local and not self._from_network:
             raise _denied(

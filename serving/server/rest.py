@@ -39,7 +39,7 @@ _CORS = (
     b"Access-Control-Allow-Methods: POST, GET\r\n"
     b"Access-Control-Allow-Headers: Content-Type\r\n"
 )
-_HIGHEST_RATIO = 1032  # a byte of deflate becomes at most so many
+_HIGHEST_RATIO = 1032  # the most bytes that one byte of deflate decompresses to
 _REMEMBERED = 500  # characters; longer paths are not kept in the cache of routes
 _SUFFIX = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _POST = re.compile(rf"/v1/models/(?P<name>[^/:]+){_SUFFIX}:(?P<method>classify|regress|predict)", re.IGNORECASE)
@@ -89,8 +89,8 @@ class RestApi:
 
     Args:
         core: The models.
-        options: Timeout, threads, limits, CORS and the monitoring page.
-        metrics: What counts the requests.
+        options: The server's flags: timeout, threads, limits, CORS and the monitoring page.
+        metrics: The server's counters.
 
     Raises:
         InputError: --monitoring_config_file cannot be read.
@@ -285,7 +285,7 @@ def _json(value: Any) -> bytes:
 
 
 def _plain(request: Request, limit: int) -> bytes:
-    """Returns the body, decompressed where it is gzip; empty where it is no whole gzip, as TF Serving has it (R11)."""
+    """Returns the body, decompressed where it is gzip; empty where the gzip is damaged, as at TF Serving (R11)."""
     if b"gzip" not in request.headers.get(b"content-encoding", b""):
         return request.body
     if _plain_size(request.body, limit) > limit:
@@ -299,9 +299,10 @@ def _plain(request: Request, limit: int) -> bytes:
 
 
 def _plain_size(packed: bytes, limit: int) -> int:
-    """Returns how many bytes it becomes, counted up to the limit; 0 where they cannot reach the limit.
+    """Returns the decompressed size, counted up to the limit; 0 where the limit is out of reach.
 
-    The C library keeps what a thread has freed: a limit on the decompressed body alone left 64 MiB to each of them.
+    Nothing decompressed is kept here, as the C library keeps what a thread has freed: decompressing up to the limit
+    left 64 MiB with each thread.
     """
     if _HIGHEST_RATIO * len(packed) <= limit:
         return 0

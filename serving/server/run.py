@@ -21,13 +21,13 @@ from serving.xla import xla_compilation
 
 log = logging.getLogger(__name__)
 
-# So long a server that was told to end answers what it has. serving/deploy leaves it this time.
+# Seconds in which a server that was told to stop answers the requests under way; serving/deploy allows for them.
 GRACE_SECONDS = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Addresses:
-    """Where a running server answers: `http://HOST:PORT`, and `HOST:PORT` for gRPC; None where it does not."""
+    """A running server's addresses: `http://HOST:PORT` for REST, `HOST:PORT` for gRPC; None where it has none."""
 
     rest: str | None
     grpc: str | None
@@ -54,7 +54,7 @@ def _rest_port(options: ServerOptions) -> int | None:
 
 @contextlib.contextmanager
 def _serving(options: ServerOptions, rest_port: int | None, grpc_port: int | None) -> Iterator[Addresses]:
-    """Runs a server in threads; port 0 = a free one, None = not at all."""
+    """Runs a server in threads of this process; port 0 = a free one, None = no such API."""
     with contextlib.ExitStack() as stack:
         core = ServerCore(options)
         stack.callback(core.stop)
@@ -71,7 +71,7 @@ def _serving(options: ServerOptions, rest_port: int | None, grpc_port: int | Non
 
 
 class _RestThread:
-    """uvicorn in a thread of its own, from the moment that it answers."""
+    """uvicorn in a thread of its own; the constructor returns once it answers."""
 
     def __init__(self, server: uvicorn.Server, listener: socket.socket):
         self._server = server
@@ -81,7 +81,7 @@ class _RestThread:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """Has it take no more requests, and end after those that it has."""
+        """Lets uvicorn end after the requests that it has, and take no more."""
         self._server.should_exit = True
 
     def wait(self, seconds: float) -> None:
@@ -89,7 +89,7 @@ class _RestThread:
 
 
 def _drain(rest: _RestThread | None, grpc: GrpcServer) -> None:
-    """Takes no more requests, and waits until those under way are answered, GRACE_SECONDS at most."""
+    """Stops taking requests, and waits until those under way are answered, GRACE_SECONDS at most."""
     end = time.monotonic() + GRACE_SECONDS
     if rest:
         rest.stop()
@@ -104,7 +104,11 @@ def _url(listener: socket.socket) -> str:
 
 
 def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = None) -> None:
-    """Serves until SIGINT or SIGTERM; requests under way are answered, for GRACE_SECONDS. `ready` is told where.
+    """Serves until SIGINT or SIGTERM; requests under way are then answered, for GRACE_SECONDS at most.
+
+    Args:
+        options: The server's flags.
+        ready: Called with the addresses once the server answers.
 
     Raises:
         InputError: the folder does not exist, a port is in use, or there is nothing to listen on.
@@ -123,7 +127,7 @@ def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = No
 
 @contextlib.contextmanager
 def _terminating() -> Iterator[None]:
-    """Lets SIGTERM do what Ctrl-C does."""
+    """Makes SIGTERM do what Ctrl-C does inside the block."""
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
@@ -135,7 +139,7 @@ def _terminating() -> Iterator[None]:
 def running_server(options: ServerOptions) -> Iterator[Addresses]:
     """Runs a server in threads of this process, on free ports, whatever ports the options name.
 
-    The flags of XLA are not read: they are for a whole process, where others may need it compiled.
+    The flags of XLA are not read: they hold for a whole process, in which other code may need XLA.
     """
     with _serving(options, 0, 0) as addresses:
         yield addresses

@@ -1,4 +1,4 @@
-"""One version of a model for the length of a request, as REST, gRPC and the warm-up ask it."""
+"""A loaded version as a request sees it, over REST, over gRPC and in the warm-up."""
 
 import time
 
@@ -17,10 +17,10 @@ class ServedVersion:
     Attributes:
         name: The model's name.
         number: The version.
-        servable: What runs it.
-        signatures: What it can be asked.
-        input_types: The types of each signature's inputs.
-        runtime_seconds: Time spent in TensorFlow so far.
+        servable: The servable that runs its signatures.
+        signatures: The signatures by name.
+        input_types: The types of each signature's inputs, by alias.
+        runtime_seconds: Seconds that the request has spent in TensorFlow so far.
     """
 
     def __init__(self, name: str, number: int, servable: LoadedServable):
@@ -41,7 +41,7 @@ class ServedVersion:
         """Returns the signature's outputs by alias, all of them or those named.
 
         Raises:
-            ServingError: TensorFlow's own code and message.
+            ServingError: TensorFlow reports an error; it has TensorFlow's code and message.
         """
         began = time.perf_counter()
         try:

@@ -1,17 +1,17 @@
-"""TensorFlow's session by the flags: --tensorflow_*_parallelism, --tensorflow_session_config_file and others."""
+"""The session's settings, from --tensorflow_*_parallelism, --tensorflow_session_config_file and other flags."""
 
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
 from serving.server.options import ServerOptions
 from serving.text_proto import read_text_proto
 
-# Operations run one after another in the request's own thread. To hand them to other threads takes longer than a click
+# Operations run one after another in the request's own thread: handing them to other threads takes longer than a click
 # model's operations, and a server has as many threads as requests. An operation still uses all processors.
 _IN_THE_CALLERS_THREAD = -1
 
 
 def session_config(options: ServerOptions) -> config_pb2.ConfigProto:
-    """Returns the settings of every version's session; a flag stands above the file.
+    """Returns the settings of every version's session; a flag overrides the file.
 
     Raises:
         InputError: the file cannot be read, or is no ConfigProto.

@@ -1,7 +1,7 @@
-"""JSON values -> tensors, by the rules of TF Serving's json_tensor.cc (contract P5-P20).
+"""Reads JSON values as tensors, by the rules of TF Serving's json_tensor.cc (contract P5-P20).
 
-A request is first read in bulk, without a Python step per number. Whatever that does not expect is read again value by
-value, which finds the error that TF Serving finds first.
+A request is first read in bulk, without a step of Python for each number. Where that fails, it is read again value by
+value, to find the error that TF Serving finds first.
 """
 
 import binascii
@@ -50,7 +50,7 @@ Dtypes = dict[str, tf.DType]
 
 
 class _Unexpected(Exception):
-    """Raised where the bulk reader gives up; the careful one says why, or takes the value."""
+    """Raised where the bulk reader gives up; the value is then read by itself, or refused with a reason."""
 
 
 def parse_predict(
@@ -59,13 +59,14 @@ def parse_predict(
     """Returns the inputs of a predict request, and whether it was in row format.
 
     Args:
-        body: The request.
-        dtypes: The signature's inputs, at least one.
-        has_booleans: False where it is known that no value is true or false, which look like numbers otherwise.
-        reading: What it may take.
+        body: The request's top-level object.
+        dtypes: The types of the signature's inputs, at least one.
+        has_booleans: False where it is known that no value is true or false; else each is checked, as Python counts
+            booleans as integers.
+        reading: Limits of time and memory.
 
     Raises:
-        ServingError: P1, P5-P20.
+        ServingError: the request is malformed, or does not fit the signature (P1, P5-P20).
     """
     if "instances" in body:
         if "inputs" in body:
@@ -217,7 +218,7 @@ def _rows(instances: list[Any], dtypes: Dtypes, reading: Reading) -> dict[str, n
             )
     if not named and len(dtypes) > 1:  # base64 objects count as values
         raise bad_request(f"input size does not match signature: 1!={len(dtypes)}")
-    # Of an input that is there twice in a row both values count: those of the rows after it move.
+    # Where a row has an input twice both values count, and those of the rows after it move.
     return {name: np.stack(values[: len(instances)]) for name, values in parts.items()}
 
 
@@ -275,7 +276,7 @@ def to_tensor(value: Any, dtype: tf.DType, has_booleans: bool = True, reading: R
 
 
 def _shape(value: Any) -> list[int]:
-    """Returns the shape by the first element of each level, as TF Serving takes it."""
+    """Returns the shape, by the first element of each level as TF Serving does."""
     shape = []
     while isinstance(value, list):
         shape.append(len(value))
@@ -356,7 +357,7 @@ def decode_base64(text: str) -> bytes:
     """Decodes base64 as Abseil does: white space is ignored, padding is all there or left out, and may be of dots.
 
     Raises:
-        ServingError: P18.
+        ServingError: the text is no base64 (P18).
     """
     match = _BASE64.fullmatch(text.translate(_NO_SPACE))
     digits, padding = match.groups() if match else ("A", "")  # one digit is no byte

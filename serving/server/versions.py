@@ -62,36 +62,36 @@ class LoadExecutors:
 
 
 def _scan(base_path: pathlib.Path) -> dict[int, pathlib.Path]:
-    """Returns what is named by a number of 64 bits (V1); of two for one number the last one. Raises OSError."""
-    found: dict[int, pathlib.Path] = {}
+    """Returns by number the folders named by a 64-bit integer (V1); of two for one number the last. Raises OSError."""
+    paths: dict[int, pathlib.Path] = {}
     for path in sorted(base_path.iterdir()):
         if not re.fullmatch(r"\s*[+-]?\d+\s*", path.name, re.ASCII) or not -(2**63) <= int(path.name) < 2**63:
             continue
         number = int(path.name)
-        if number in found:
+        if number in paths:
             log.warning(
                 "Duplicate version directories detected. Version %d will be loaded from %s, %s will be ignored.",
                 number,
                 path.name,
-                found[number].name,
+                paths[number].name,
             )
-        found[number] = path
-    return found
+        paths[number] = path
+    return paths
 
 
 class VersionManager:
-    """The versions of one model. A new one is available before those that it replaces go (V3).
+    """The versions of one model. A new version is available before those that it replaces are unloaded (V3).
 
-    A version that does not load, or whose warm-up fails, ends with its error and takes no other one down.
+    A version that does not load, or whose warm-up fails, ends with its error; no other version is unloaded for it.
 
     Args:
         name: The model's name.
-        load: (number, folder) -> the servable, warmed up; what it raises is the version's error.
-        executors: Where that runs.
+        load: Returns the servable of a version's number and folder, warmed up; what it raises is the version's error.
+        executors: The threads that load and unload.
 
     Attributes:
-        base_path: Where its versions lie.
-        policy: Which of them are served. What is set here counts from the next look on.
+        base_path: The folder of the model's versions.
+        policy: Which of them are served. A change of either takes effect at the next `scan` and `follow`.
     """
 
     def __init__(
@@ -133,20 +133,20 @@ class VersionManager:
                 self._executors.unload.submit(self._close, version)
 
     def reached(self) -> Version | None:
-        """Returns the highest wanted version that is available or has ended; None where all are still on the way."""
+        """Returns the highest wanted version that is available or has ended; None where none is."""
         with self._lock:
             ended = ("AVAILABLE", "END")
-            found = [version for version in self._versions.values() if version.wanted and version.state in ended]
-            return max(found, key=lambda version: version.number, default=None)
+            reached = [version for version in self._versions.values() if version.wanted and version.state in ended]
+            return max(reached, key=lambda version: version.number, default=None)
 
     # What is wanted ---------------------------------------------------------------------------------------------------
 
     def scan(self) -> dict[int, pathlib.Path]:
-        """Returns what is below the base path by version. Raises OSError where it cannot be read."""
+        """Returns the folders below the base path by version number. Raises OSError where it cannot be read."""
         return _scan(self.base_path)
 
     def follow(self, present: dict[int, pathlib.Path]) -> None:
-        """Loads and unloads what the policy wants of the versions in the file system."""
+        """Loads the versions that the policy wants of those in the file system, and unloads the others."""
         wanted = self.policy.wanted(present)
         if not wanted:
             log.warning("No versions of servable %s found under base path %s", self.name, self.base_path)
@@ -159,7 +159,7 @@ class VersionManager:
         self._aspire({})
 
     def stop(self) -> None:
-        """Unloads every version; one that stays in use for _STOP_SECONDS goes with the process."""
+        """Unloads every version; one still in use after _STOP_SECONDS stays loaded until the process ends."""
         with self._lock:
             self._stopped = True
         self.retire()

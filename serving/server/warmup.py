@@ -21,15 +21,15 @@ MAX_RECORDS = 1000
 def replay_warmup(version: ServedVersion, path: pathlib.Path, iterations: int = 1) -> int:
     """Answers each recorded request `iterations` times.
 
-    The model's name and version in a record are not read: the version asked is this one.
+    The model's name and version in a record are not read; `version` answers.
 
     Args:
         version: The version to warm up.
         path: Its folder.
-        iterations: Read if above 0.
+        iterations: How often each request is answered; once where it is below 1.
 
     Returns:
-        How many records there are; 0 where there is no file.
+        The number of records; 0 where there is no file.
 
     Raises:
         ServingError: a record cannot be read or answered, or there are over 1000 (W2).
