@@ -4,6 +4,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 
 def load_session(
     folder: pathlib.Path, config: Any = None, tags: Sequence[str] = ("serve",)
@@ -23,13 +25,14 @@ def load_session(
             (tensorflow/cc/saved_model/reader.cc and loader.cc).
     """
     import tensorflow as tf  # 4.5 s of a core, which processes that import this module and load no session do without
+    from tensorflow.core.protobuf import config_pb2
     from tensorflow.python.saved_model.loader_impl import SavedModelLoader
 
     try:
         loader = SavedModelLoader(str(folder))
     except OSError as error:
         if any((folder / name).exists() for name in ("saved_model.pb", "saved_model.pbtxt")):
-            raise tf.errors.OutOfRangeError(None, None, "Read less bytes than requested") from error
+            raise _unreadable(folder) from error
         raise tf.errors.NotFoundError(None, None, no_saved_model(folder)) from error
     try:
         graph = loader.get_meta_graph_def_from_tags(tags)
@@ -44,9 +47,30 @@ def load_session(
     with session.graph.as_default():
         saver, _ = loader.load_graph(session.graph, tags)
         if (folder / "variables" / "variables.index").exists():
-            loader.restore_variables(session, saver)
+            variables = folder / "variables" / "variables"
+            names = saver.saver_def  # Saver.restore and Session.run have errors of their own
+            options = config_pb2.CallableOptions(feed=[names.filename_tensor_name], target=[names.restore_op_name])
+            session._make_callable_from_options(options)(np.array(str(variables), object))
         loader.run_init_ops(session, tags)
     return session, dict(graph.signature_def)
+
+
+def _unreadable(folder: pathlib.Path) -> Any:
+    """Returns the C++ loader's error for a graph that is no proto: it depends on how far the file was read.
+
+    Fingerprinting is the one function of TensorFlow's Python that reads the file as the loader does, and says so.
+    """
+    import tensorflow as tf  # loaded already
+    from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
+
+    found = ""
+    try:
+        fingerprinting.CreateFingerprintDef(str(folder))
+    except fingerprinting.FingerprintException as error:
+        found = str(error).rpartition("DATA_LOSS: ")[2] if "DATA_LOSS: " in str(error) else ""
+    if found:
+        return tf.errors.DataLossError(None, None, found)
+    return tf.errors.OutOfRangeError(None, None, "Read less bytes than requested")
 
 
 def no_saved_model(folder: pathlib.Path) -> str:

@@ -10,6 +10,7 @@ from common.errors import InputError
 
 SAVED_MODEL = "saved_model.pb"
 _SAVED_MODEL_TEXT = "saved_model.pbtxt"
+_FILE_URI = "file://"
 _ASSETS = "assets.extra"  # TF Serving's name for the folder of files that travel with a SavedModel
 
 
@@ -27,6 +28,17 @@ class Asset(enum.StrEnum):
     TRAINING_FINGERPRINT = "training_fingerprint"  # equal for two runs that would train the same model
     TRAINING_STATISTICS = "training_statistics.pb"  # of the training rows, for comparing scored logs with them
     TRAINING_COUNTS = "training_statistics.json"  # how many rows the statistics are of
+
+
+def local_path(text: str) -> pathlib.Path:
+    """Returns what a path or a URI file://HOST/PATH names; the host is not read, nothing is percent-decoded.
+
+    That is how TensorFlow's file system reads it (PosixFileSystem, io::ParseURI).
+    """
+    if not text.startswith(_FILE_URI):
+        return pathlib.Path(text)
+    _, slash, path = text.removeprefix(_FILE_URI).partition("/")
+    return pathlib.Path(slash + path or "/")
 
 
 def asset_path(version: pathlib.Path, asset: Asset) -> pathlib.Path:

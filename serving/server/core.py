@@ -168,7 +168,7 @@ class ServerCore:
                     raise ServingError("FAILED_PRECONDITION", _TRANSITION)
                 log.info("Taking no action for empty config.")
                 return
-            model_config.check_models(config)
+            model_config.check_models(config, self._models)
             self._labels = self._new_labels(config, self._labels)
             new = {model.name for model in config.model_config_list.config} - set(self._models)
             self._apply(config, look=self._options.file_system_poll_wait_seconds > 0)

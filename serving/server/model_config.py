@@ -1,10 +1,11 @@
 """The models to serve: ModelServerConfig as a text proto, its checks and its meaning (contract V2, V6)."""
 
 import pathlib
-import urllib.parse
+from collections.abc import Collection
 
 from tensorflow_serving.config import model_server_config_pb2
 
+from serving.layout import local_path
 from serving.server.errors import ServingError, bad_request
 from serving.server.versions import Policy
 from serving.text_proto import read_text_proto
@@ -27,8 +28,8 @@ def single_model(name: str, base_path: pathlib.Path) -> model_server_config_pb2.
     return config
 
 
-def check_models(config: model_server_config_pb2.ModelServerConfig) -> None:
-    """Checks a config as TF Serving does.
+def check_models(config: model_server_config_pb2.ModelServerConfig, served: Collection[str] = ()) -> None:
+    """Checks a config as TF Serving does (server_core.cc), given the names of the models that are served already.
 
     Raises:
         ServingError: a model is listed twice, has a relative base path or another platform than TensorFlow, or the
@@ -41,35 +42,47 @@ def check_models(config: model_server_config_pb2.ModelServerConfig) -> None:
         if model.name in seen:
             raise bad_request(f"Illegal to list model {model.name} multiple times in config list")
         seen.add(model.name)
-        if not model.base_path.startswith(("/", "file:///")):
+    for model in config.model_config_list.config:
+        if not model.base_path.startswith(("/", "file://")):
             raise bad_request(
                 f"Expected model {model.name} to have an absolute path or URI; got base_path()={model.base_path}"
             )
-        _check_platform(model)
+    for model in config.model_config_list.config:
+        _check_platform(model, model.name in served)
 
 
-def _check_platform(model: model_server_config_pb2.ModelConfig) -> None:
+def _check_platform(model: model_server_config_pb2.ModelConfig, is_served: bool) -> None:
+    platform = _platform(model)
+    if platform == PLATFORM:
+        return
+    if is_served:
+        raise bad_request(
+            f"Illegal to change a model's platform. For model {model.name} platform was {PLATFORM} and new platform "
+            f"requested is {platform}"
+        )
+    raise bad_request(f"Model {model.name} requests unsupported platform {platform}")
+
+
+def _platform(model: model_server_config_pb2.ModelConfig) -> str:
+    """Returns what `model_platform`, or the deprecated `model_type`, names."""
     if model.model_type and model.model_platform:
         raise bad_request(
-            "Illegal setting both ModelServerConfig::model_type (deprecated) and ModelServerConfig::model_platform."
+            "Illegal setting both ModelServerConfig::model_type (deprecated) and ModelServerConfig::model_platform, "
+            f"model name is {model.name}"
         )
     if not model.model_type and not model.model_platform:
         raise bad_request(
-            "Illegal setting neither ModelServerConfig::model_type (deprecated) nor ModelServerConfig::model_platform."
+            "Illegal setting neither ModelServerConfig::model_type (deprecated) nor ModelServerConfig::model_platform, "
+            f"model name is {model.name}"
         )
     if model.model_type not in (0, model_server_config_pb2.TENSORFLOW):
         raise bad_request(f"ModelServerConfig::model_type choice {model.model_type} not supported.")
-    if model.model_platform not in ("", PLATFORM):
-        raise bad_request(f"Model {model.name} requests unsupported platform {model.model_platform}")
+    return model.model_platform or PLATFORM
 
 
 def base_path(model: model_server_config_pb2.ModelConfig) -> pathlib.Path:
     """Returns the folder of a model's versions, which the config gives as a path or as file:///path."""
-    return pathlib.Path(
-        urllib.parse.unquote(urllib.parse.urlsplit(model.base_path).path)
-        if model.base_path.startswith("file:")
-        else model.base_path
-    )
+    return local_path(model.base_path)
 
 
 def policy(model: model_server_config_pb2.ModelConfig) -> Policy:

@@ -12,11 +12,13 @@ from typing import Any, NoReturn
 
 from common.errors import InputError
 from common.processes import cores
+from serving.layout import local_path
 
 log = logging.getLogger(__name__)
 Path = pathlib.Path
 
 _VERSION = "version"
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _AS_TENSORFLOW_SERVING = "TF Serving's own: nothing to do in a Python server"
 
 
@@ -173,17 +175,18 @@ class _FlagParser(argparse.ArgumentParser):
 
 
 def _boolean(text: str) -> bool:
-    if text not in ("true", "false"):  # tensorflow_model_server takes no other words
+    """Returns what TensorFlow's flags take (xla/tsl/util/command_line_flags.cc, ParseBoolFlag)."""
+    value = _BOOLEANS.get(text.lower())
+    if value is None:
         raise argparse.ArgumentTypeError(f"{text}: true or false")
-    return text == "true"
+    return value
 
 
-def _boolean_argument() -> dict[str, Any]:
-    return {"type": _boolean, "nargs": "?", "const": True, "metavar": "BOOL"}
+_BOOLEAN_ARGUMENT: dict[str, Any] = {"type": _boolean, "metavar": "BOOL"}
 
 
 def _path(text: str) -> Path | None:
-    return Path(text) if text else None
+    return local_path(text) if text else None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -200,14 +203,20 @@ def _parser() -> argparse.ArgumentParser:
         text = (field.metadata["help"] + shown).replace("%", "%%")
         extra: dict[str, Any] = {"type": _path if kind is Path else kind, "metavar": kind.__name__.upper()}
         if kind is bool:
-            extra = _boolean_argument()
+            extra = _BOOLEAN_ARGUMENT
         parser.add_argument(f"--{field.name}", default=field.default, help=text, **extra)
-    parser.add_argument(f"--{_VERSION}", default=False, help="Print versions and end.", **_boolean_argument())
+    parser.add_argument(f"--{_VERSION}", default=False, help="Print versions and end.", **_BOOLEAN_ARGUMENT)
     return parser
 
 
+def _boolean_flags() -> set[str]:
+    """Returns those that are true where they stand alone, whatever the next word is."""
+    kinds = typing.get_type_hints(ServerOptions)
+    return {f"--{name}" for name in (*kinds, _VERSION) if kinds.get(name, bool) is bool}
+
+
 def parse_flags(flags: Sequence[str]) -> ServerOptions:
-    """Parses `--flag=value` and `--flag value`; a boolean also as `--flag`. An empty path is no path.
+    """Parses `--flag=value` and `--flag value`; a boolean as `--flag=value` or `--flag`. An empty path is no path.
 
     An argument that is no flag is logged and ignored, as TF Serving does (main.cc).
 
@@ -215,7 +224,9 @@ def parse_flags(flags: Sequence[str]) -> ServerOptions:
         InputError: a value has the wrong type, or is not possible here.
         SystemExit: the versions or the help were asked for; they have been printed.
     """
-    known, unknown = _parser().parse_known_args(list(flags))
+    known, unknown = _parser().parse_known_args(
+        [f"{flag}=true" if flag in _boolean_flags() else flag for flag in flags]
+    )
     values = vars(known)
     if values.pop(_VERSION):
         print(f"TensorFlow ModelServer: ctrpipe {metadata.version('ctrpipe')}, a local stand-in")

@@ -19,6 +19,8 @@ from tests.contract import models, servers
 from tests.contract.rpc import Rpc, model_config, wait_for
 
 PB = "saved_model.pb"
+SHARD = "variables/variables.data-00000-of-00001"
+INDEX = "variables/variables.index"
 _P = ctypes.c_void_p
 
 
@@ -92,6 +94,13 @@ def without_graphs(version):
     (version / PB).write_bytes(b"")
 
 
+def without_values(version):
+    """A checkpoint of another model."""
+    tf.raw_ops.SaveV2(
+        prefix=str(version / "variables" / "variables"), tensor_names=["other"], shape_and_slices=[""], tensors=[[1.0]]
+    )
+
+
 def nothing(version):
     pass
 
@@ -110,6 +119,17 @@ def nothing(version):
         (without_graphs, ["serve"]),
         (unknown_operation, ["serve"]),
         (lambda version: shutil.rmtree(version / "variables"), ["serve"]),
+        (lambda version: (version / SHARD).unlink(), ["serve"]),
+        (lambda version: (version / SHARD).write_bytes(b""), ["serve"]),
+        (lambda version: (version / INDEX).write_bytes(b"no index"), ["serve"]),
+        (lambda version: (version / INDEX).write_bytes(b""), ["serve"]),
+        (without_values, ["serve"]),
+        (lambda version: (version / PB).write_bytes(b"no SavedModel" * 50_000), ["serve"]),
+        (lambda version: (version / PB).write_bytes(bytes(700_000)), ["serve"]),
+        (
+            lambda version: (version / PB).write_bytes((version / PB).read_bytes() + b"\x0a" + b"\xff" * 700_000),
+            ["serve"],
+        ),
     ],
 )
 def test_V13_a_load_ends_as_in_the_cpp_loader(source, tmp_path, cpp_loader, change, tags):

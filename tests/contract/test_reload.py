@@ -66,7 +66,21 @@ def test_V6_V9_a_reload_replaces_the_whole_list(rpc, bases):
             "Illegal to list model a multiple times in config list",
         ),
         (model_config(c=("relative",)), "Expected model c to have an absolute path or URI; got base_path()=relative"),
-        ('model_config_list { config { name: "c" base_path: "/x" } }', "Illegal setting neither"),
+        (
+            'model_config_list { config { name: "c" base_path: "/x" } }',
+            "Illegal setting neither ModelServerConfig::model_type (deprecated) nor ModelServerConfig::model_platform, "
+            "model name is c",
+        ),
+        (
+            model_config(c=("/x", "model_type: TENSORFLOW")),
+            "Illegal setting both ModelServerConfig::model_type (deprecated) and ModelServerConfig::model_platform, "
+            "model name is c",
+        ),
+        (
+            model_config(a=("/x",)).replace('"tensorflow"', '"other"'),
+            "Illegal to change a model's platform. For model a platform was tensorflow and new platform requested is "
+            "other",
+        ),
         (model_config(c=("/x",)).replace('"tensorflow"', '"other"'), "Model c requests unsupported platform other"),
         ("custom_model_config {}", "Only ModelConfigList is currently supported"),
         ("", "Only ModelConfigList is currently supported"),

@@ -5,7 +5,34 @@ import pytest
 
 from common.errors import InputError
 from serving.assets import GoldenRows, read_log_spec
-from serving.layout import Asset, asset_path, find_version, make_assets_folder, model_files, newest_version, versions
+from serving.layout import (
+    Asset,
+    asset_path,
+    find_version,
+    local_path,
+    make_assets_folder,
+    model_files,
+    newest_version,
+    versions,
+)
+from serving.server.options import parse_flags
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("/a/b", "/a/b"),
+        ("a/b", "a/b"),
+        ("file:///a/b", "/a/b"),
+        ("file://host/a/b", "/a/b"),
+        ("file:///a%20b", "/a%20b"),  # TensorFlow decodes nothing
+        ("file://", "/"),
+        ("file:///", "/"),
+    ],
+)
+def test_a_path_may_be_a_uri_of_a_file(text, path):
+    assert str(local_path(text)) == path
+    assert str(parse_flags([f"--model_base_path={text}"]).model_base_path) == path
 
 
 def make(base, *names):

@@ -180,13 +180,31 @@ def test_flags_are_read_with_and_without_an_equals_sign():
 
 
 @pytest.mark.parametrize(
+    ("flags", "value"),
+    [
+        (["--enable_batching"], True),
+        (["--enable_batching=1"], True),
+        (["--enable_batching=TRUE"], True),
+        (["--enable_batching=true", "--enable_batching=0"], False),
+        (["--enable_batching", "--enable_batching=False"], False),
+        (["--enable_batching", "false"], True),  # the second word is an argument of its own, and unknown
+        (["--enable_batchings=1"], False),
+    ],
+)
+def test_booleans_are_what_tensorflow_takes(flags, value):
+    """xla/tsl/util/command_line_flags.cc, ParseBoolFlag."""
+    assert parse_flags(flags).enable_batching is value
+
+
+@pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--port=many"], "invalid int value: 'many'"),
         (["--port=70000"], "a port is a number from 0 to 65535"),
         (["--enable_batching=maybe"], "maybe: true or false"),
-        (["--enable_batching=1"], "1: true or false"),
-        (["--enable_batching=True"], "True: true or false"),
+        (["--enable_batching=t"], "t: true or false"),
+        (["--enable_batching=yes"], "yes: true or false"),
+        (["--enable_batching="], ": true or false"),
         (["--use_alts_credentials"], "use --ssl_config_file"),
         (["--batching_parameters_file=x"], "add that flag"),
         (["--tensorflow_session_parallelism=1", "--tensorflow_intra_op_parallelism=1"], "give the first or the others"),
