@@ -391,21 +391,23 @@ class BatchingServable:
                 task.error = _too_late()
         if not live:
             return
+        groups = self._alike(live)
+        if len(groups) > 1:
+            for group in groups:
+                self._run_batch(signature, outputs, group)
+            return
         try:
-            merged = self._merge(signature, live)
+            merged = self._merge(live)
             if len(live) > 1 and not self._has_known_ids(merged):
                 self._run_apart(signature, outputs, live)
                 return
             self._split(live, self._servable.run(signature, merged, outputs))
-        except tf.errors.OpError as error:
+        except (tf.errors.OpError, ServingError) as error:
             if len(live) == 1:
-                live[0].error = from_tensorflow(error)
+                live[0].error = error if isinstance(error, ServingError) else from_tensorflow(error)
                 return
             for task in live:  # alone, so that a client's mistake fails no other request, as it does at TF Serving
                 self._run_batch(signature, outputs, [task])
-        except ServingError as error:
-            for task in live:  # one error object each, as several threads raise them
-                task.error = ServingError(error.code, error.message)
         except Exception as error:  # these requests are answered with it
             for task in live:
                 task.error = error
@@ -418,7 +420,19 @@ class BatchingServable:
                 self._run_batch(signature, outputs, [task])
         self._run_batch(signature, outputs, known)
 
-    def _merge(self, signature: str, tasks: list[_Task]) -> Arrays:
+    def _alike(self, tasks: list[_Task]) -> list[list[_Task]]:
+        """Returns the tasks by the shapes of their rows; together where all of them may be filled up to one shape."""
+        groups: dict[tuple[tuple[int, ...], ...], list[_Task]] = {}
+        for task in tasks:
+            shapes = tuple(array.shape[1:] for array in task.inputs.values())
+            groups.setdefault(shapes, []).append(task)
+        if len(groups) == 1 or not self._parameters.pad_variable_length_inputs:
+            return list(groups.values())
+        ranks = {tuple(map(len, shapes)) for shapes in groups}
+        is_empty = any(array.size == 0 for task in tasks for array in task.inputs.values())
+        return [tasks] if len(ranks) == 1 and not is_empty else list(groups.values())
+
+    def _merge(self, tasks: list[_Task]) -> Arrays:
         """Returns the tasks' rows, padded to an allowed size with copies of the last task's first row."""
         rows = sum(task.rows for task in tasks)
         padding = self._parameters.padded_size(rows) - rows if tasks[-1].rows else 0
@@ -430,27 +444,9 @@ class BatchingServable:
         for name in tasks[0].inputs:
             arrays = [task.inputs[name] for task in tasks]
             if any(array.shape[1:] != arrays[0].shape[1:] for array in arrays):
-                arrays = self._same_shape(self.signatures[signature].inputs[name].name, arrays)
+                arrays = _same_shape(arrays)
             merged[name] = np.concatenate([*arrays, *[arrays[-1][:1]] * padding])
         return merged
-
-    def _same_shape(self, tensor: str, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Returns the arrays with each dimension but the first padded to the largest, by each one's first value."""
-        if not self._parameters.pad_variable_length_inputs or len({array.ndim for array in arrays}) > 1:
-            raise ServingError(
-                "FAILED_PRECONDITION",
-                f"Tensors with name '{tensor}' from different tasks have different shapes and padding is turned off."
-                "Set pad_variable_length_inputs to true, or ensure that all tensors with the same name"
-                "have equal dimensions starting with the first dim.",
-            )
-        if any(array.size == 0 for array in arrays):
-            raise bad_request("Got empty tensor in batch of non-empty tensors.")
-        largest = np.max([array.shape[1:] for array in arrays], axis=0)
-        padded = []
-        for array in arrays:
-            missing = [(0, 0), *((0, size) for size in largest - array.shape[1:])]
-            padded.append(np.pad(array, missing, constant_values=array.flat[0]))
-        return padded
 
     def _split(self, tasks: list[_Task], outputs: Arrays) -> None:
         rows = sum(task.rows for task in tasks)
@@ -508,6 +504,16 @@ class Batching:
         """Stops the batch threads. Every version must be closed before."""
         if self._parameters is not None:
             self._scheduler.close()
+
+
+def _same_shape(arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Returns the arrays with each dimension but the first padded to the largest, by each one's first value."""
+    largest = np.max([array.shape[1:] for array in arrays], axis=0)
+    padded = []
+    for array in arrays:
+        missing = [(0, 0), *((0, size) for size in largest - array.shape[1:])]
+        padded.append(np.pad(array, missing, constant_values=array.flat[0]))
+    return padded
 
 
 def _batch_size(inputs: Arrays) -> int:

@@ -30,6 +30,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ESCAPES = {b'"': b'"', b"\\": b"\\", b"/": b"/", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _WORDS = {b"t": (b"true", True), b"f": (b"false", False), b"n": (b"null", None)}
 _LONG_NUMBER = re.compile(rb"[0-9][0-9.]{15}|[0-9][eE]")
+_ZERO_TIMES_A_POWER = re.compile(rb"0[eE]\+?[0-9]{3,}[\s,\]}]")
 _INTEGERS = (-(2**63), 2**64 - 1)
 _EXACT_BELOW = 2**53
 _BEFORE_LAST_DIGIT = 1.7976931348623157e307
@@ -46,6 +47,8 @@ def parse_usual_body(body: bytes) -> dict[str, Any] | None:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
+        return None
+    if _ZERO_TIMES_A_POWER.search(body):  # RapidJSON refuses 0e309
         return None
     return value if isinstance(value, dict) and _has_each_member_once(body, value) else None
 

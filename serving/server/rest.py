@@ -40,6 +40,7 @@ _CORS = (
     b"Access-Control-Allow-Headers: Content-Type\r\n"
 )
 _HIGHEST_RATIO = 1032  # the most bytes that one byte of deflate decompresses to
+_VALUE = "JSON Value: "  # in errors, before a part of the body
 _REMEMBERED = 500  # characters; longer paths are not kept in the cache of routes
 _SUFFIX = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _POST = re.compile(rf"/v1/models/(?P<name>[^/:]+){_SUFFIX}:(?P<method>classify|regress|predict)", re.IGNORECASE)
@@ -51,7 +52,7 @@ class _TakesLong(Exception):
 
 
 class _Route(NamedTuple):
-    """What a path names; `method` is `status` or `metadata` where it is none of inference."""
+    """What a path names; `method` is as typed, `status` or `metadata` where it is none of inference."""
 
     name: str | None
     version: str | None
@@ -73,13 +74,13 @@ class _Route(NamedTuple):
 def _route(method: str, target: str) -> _Route | None:
     """Returns what a path names, None for a malformed request (R1-R7, R13)."""
     match = _POST.fullmatch(target) if method == "POST" else _GET.fullmatch(target) if method == "GET" else None
-    if not match or method == "POST" and not match["method"].islower():
+    if not match:
         return None
     name, label = match["name"], match["label"]
     return _Route(
-        name and urllib.parse.unquote(name),
+        name and urllib.parse.unquote(name, errors="surrogateescape"),
         match["version"],
-        label and urllib.parse.unquote(label),
+        label and urllib.parse.unquote(label, errors="surrogateescape"),
         match["method"] if method == "POST" else "metadata" if match["metadata"] == "/metadata" else "status",
     )
 
@@ -162,11 +163,12 @@ class RestApi:
             if b"http://" not in origin and b"https://" not in origin:
                 raise ServingError("FAILED_PRECONDITION", None)
             return b""
-        if not route:
+        number = route.number if route else None
+        if not route or not route.method.islower():
             raise bad_request(f"Malformed request: {request.method} {request.target}")
         if request.method == "GET":
-            return self._describe(route, at_once)
-        return self._infer(route, request, at_once)
+            return self._describe(route, number, at_once)
+        return self._infer(route, number, request, at_once)
 
     def _metrics_page(self, target: str) -> Response:
         if target != self._metrics_path:
@@ -174,8 +176,7 @@ class RestApi:
             return Response(400, message.encode(), CONTENT_TYPE.encode())
         return Response(200, self._metrics.page(), CONTENT_TYPE.encode())
 
-    def _describe(self, route: _Route, at_once: bool) -> bytes:
-        number = route.number
+    def _describe(self, route: _Route, number: int | None, at_once: bool) -> bytes:
         if not route.name:
             raise bad_request("Missing model name in request.")
         if route.method == "status":
@@ -195,17 +196,30 @@ class RestApi:
             rows.append({"version": str(version.number), "state": version.state, "status": status})
         return _json({"model_version_status": rows})
 
-    def _infer(self, route: _Route, request: Request, at_once: bool) -> bytes:
-        number = route.number
+    def _infer(self, route: _Route, number: int | None, request: Request, at_once: bool) -> bytes:
         method = route.method
         if at_once and (method != "predict" or b"content-encoding" in request.headers):
             raise _TakesLong()
         body = _plain(request, self._options.max_request_bytes)
         check_cost(body, self._options.max_json_memory_bytes, self._options.max_json_depth)
         reading = Reading(request.is_over, self._options.max_json_memory_bytes)
+        try:
+            if method == "predict":
+                return self._predict(route, number, body, reading, at_once)
+            return self._score_examples(route, number, parse_body(body, reading), reading)
+        except ServingError as error:
+            if _VALUE not in (error.message or "") or not has_long_numbers(body):
+                raise
+        if at_once:
+            raise _TakesLong()
+        parsed = parse_unusual_body(body, reading)  # the error echoes numbers as RapidJSON reads them (J9, J12)
         if method == "predict":
-            return self._predict(route, number, body, reading, at_once)
-        parsed = parse_body(body, reading)
+            return self._predict(route, number, body, reading, parsed=parsed)
+        return self._score_examples(route, number, parsed, reading)
+
+    def _score_examples(self, route: _Route, number: int | None, parsed: dict[str, Any], reading: Reading) -> bytes:
+        """Answers classify and regress."""
+        method = route.method
         signature = _signature_name(parsed)
         batch = parse_examples(parsed, reading)
         del parsed
@@ -218,9 +232,17 @@ class RestApi:
             self._metrics.record_runtime(version.name, method.capitalize(), version.runtime_seconds)
             return answer
 
-    def _predict(self, route: _Route, number: int | None, body: bytes, reading: Reading, at_once: bool) -> bytes:
+    def _predict(
+        self,
+        route: _Route,
+        number: int | None,
+        body: bytes,
+        reading: Reading,
+        at_once: bool = False,
+        parsed: dict[str, Any] | None = None,
+    ) -> bytes:
         started = time.perf_counter()
-        request = parse_usual_body(body) if at_once else parse_body(body, reading)
+        request = parsed or (parse_usual_body(body) if at_once else parse_body(body, reading))
         if request is None:
             raise _TakesLong()
         signature = _signature_name(request) or DEFAULT_SIGNATURE
@@ -235,7 +257,7 @@ class RestApi:
                 raise bad_request(
                     f"Failed to get input map for signature: {request.get('signature_name') or 'DEFAULT'}"
                 )
-            if tf.float64 in dtypes.values() and has_long_numbers(body):
+            if tf.float64 in dtypes.values() and parsed is None and has_long_numbers(body):
                 request = None  # what was parsed need not stay beside what is
                 request = parse_unusual_body(body, reading)
             has_booleans = b"true" in body or b"false" in body

@@ -121,6 +121,7 @@ def test_R11_gzip_bodies(base_url):
 def test_R12_versions_over_int64_have_an_empty_body(call):
     for version in (2**63, "9" * 5000):
         assert call("POST", f"{MODEL}/versions/{version}:predict", BODY) == NOT_CONVERTED
+    assert call("POST", f"{MODEL}/versions/{2**63}:PREDICT", BODY) == NOT_CONVERTED
     assert call("GET", f"{MODEL}/versions/{2**63}") == NOT_CONVERTED
     assert call("GET", f"{MODEL}/versions/{2**63}/metadata") == NOT_CONVERTED
 
