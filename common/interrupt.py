@@ -52,8 +52,8 @@ _watch: _Watch | None = None
 
 
 @contextlib.contextmanager
-def interrupts_kept() -> Iterator[None]:
-    """Makes sure that Ctrl-C ends this block by KeyboardInterrupt, or reaches `interrupt_heard`."""
+def interrupts_delivered() -> Iterator[None]:
+    """Makes sure that Ctrl-C ends this block by KeyboardInterrupt, or reaches `acknowledge_interrupt`."""
     global _watch
     before, shown = signal.getsignal(signal.SIGINT), sys.unraisablehook
 
@@ -67,14 +67,14 @@ def interrupts_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        interrupt_heard()
+        acknowledge_interrupt()
         _watch, sys.unraisablehook = None, shown
         if before is signal.default_int_handler:
             signal.signal(signal.SIGINT, before)
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Raises KeyboardInterrupt: the handler of SIGINT. Inside `interrupts_kept` it is raised until it is heard.
+    """Raises KeyboardInterrupt: the handler of SIGINT. Inside `interrupts_delivered` it is raised until it is heard.
 
     Inside TensorFlow, whose native code calls Python all the time and may abort the process on an error, and while a
     native module initialises itself, it is raised as soon as that has returned.
@@ -93,7 +93,7 @@ def _raise_when_safe(frame: FrameType, event: str, _: object) -> None:
         raise KeyboardInterrupt
 
 
-def interrupt_heard() -> None:
+def acknowledge_interrupt() -> None:
     """Says that KeyboardInterrupt was caught and the program still has work to do: it is not sent again."""
     global _watch
     if _watch:

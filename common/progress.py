@@ -14,7 +14,7 @@ def announce(text: str) -> None:
     print(f"[{time.monotonic() - _started:6.1f}s] {text}", file=sys.stderr, flush=True)
 
 
-def now_and_then(seconds: float = 10.0) -> Callable[[str], None]:
+def throttled_announce(seconds: float = 10.0) -> Callable[[str], None]:
     """Announces a text of a stage that says more than anybody wants to read: one in `seconds`, the first after them."""
     last = time.monotonic()
 
@@ -30,7 +30,7 @@ def now_and_then(seconds: float = 10.0) -> Callable[[str], None]:
 class _Announcer(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self._say = now_and_then()
+        self._say = throttled_announce()
 
     def emit(self, record: logging.LogRecord) -> None:
         self._say(record.getMessage())

@@ -18,7 +18,7 @@ import click
 
 from common.errors import InputError, causes, without_secrets
 from common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
-from common.interrupt import interrupts_kept
+from common.interrupt import interrupts_delivered
 
 COMMANDS = (
     "bench",
@@ -57,7 +57,7 @@ class CommandGroup(click.Group):
 
     def invoke(self, context: click.Context) -> Any:
         try:
-            with interrupts_kept():
+            with interrupts_delivered():
                 return super().invoke(context)
         except InputError as error:
             click.echo(f"ctrpipe: {_printable(without_secrets(str(error)))}", err=True)

@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Sequence
 
 from common.processes import Workers
-from common.progress import announce, now_and_then
+from common.progress import announce, throttled_announce
 from pipeline.config import RunConfig
 from pipeline.run_folder import check_output, one_run_at_a_time
 from transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
@@ -20,7 +20,7 @@ def join(folder: pathlib.Path, output: pathlib.Path, options: Options, workers: 
     """
     check_output(output)
     with one_run_at_a_time(output):
-        return prepare(folder, output, options, workers, now_and_then())
+        return prepare(folder, output, options, workers, throttled_announce())
 
 
 def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> list[str]:

@@ -15,7 +15,7 @@ from benchmarks.peers.line_process import ProcessError
 from common.errors import InputError
 from common.exit_codes import INTERRUPTED, MISTAKE
 from common.files import write_json
-from common.interrupt import interrupts_kept
+from common.interrupt import interrupts_delivered
 from common.processes import cores
 from serving.latency.machine import busy, busy_caption, machine
 
@@ -43,7 +43,7 @@ class Command(click.Command):
 
     def invoke(self, context: click.Context) -> Any:
         try:
-            with interrupts_kept():
+            with interrupts_delivered():
                 return super().invoke(context)
         except (InputError, ProcessError) as error:
             click.echo(f"{context.info_name}: {error}", err=True)

@@ -5,7 +5,7 @@ import pathlib
 import click
 
 from common.errors import InputError
-from common.progress import now_and_then
+from common.progress import throttled_announce
 from pipeline.commands.options import PATH
 
 
@@ -54,7 +54,7 @@ def compare(
 
         log = load_config(config)
     scored = read_sources(models, log)
-    comparison = compare_models(scored, task, shards, resamples, now_and_then())
+    comparison = compare_models(scored, task, shards, resamples, throttled_announce())
     print_comparison(comparison)
     if output:
         picture = write_comparison(comparison, output)

@@ -8,7 +8,7 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples, Model, ModelBlessing, ModelEvaluation
 
 from common.processes import Workers
-from common.progress import now_and_then
+from common.progress import throttled_announce
 from pipeline.components import SERVABLE
 from pipeline.config import Evaluation, Gates
 from pipeline.evaluation.artifact import write_evaluation
@@ -63,7 +63,7 @@ def GatedEvaluator(
         eval_config(bounds, by, log.data.labels),
         folder,
         Workers.from_json(workers),
-        now_and_then(),
+        throttled_announce(),
         (by.tail, payload_files(payload / "Split-train")) if by.tail else None,
         pathlib.Path(baseline.uri) / SERVABLE if baseline else None,
     )

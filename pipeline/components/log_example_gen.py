@@ -10,7 +10,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types.standard_artifacts import Examples
 
 from common.processes import Workers
-from common.progress import now_and_then
+from common.progress import throttled_announce
 from transforms.log.byte_sum import sums_from_json
 from transforms.log.ingest import SPLITS, ingest
 from transforms.log.read_ahead import handed_over
@@ -56,7 +56,7 @@ def LogExampleGen(
             folders,
             pathlib.Path(dead_letter),
             Workers.from_json(workers),
-            now_and_then(),
+            throttled_announce(),
             partial,
             sums_from_json(sums),
         )

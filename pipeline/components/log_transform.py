@@ -8,7 +8,7 @@ from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, TransformGraph
 
 from common.processes import Workers, end_idle_pools
-from common.progress import announce, now_and_then
+from common.progress import announce, throttled_announce
 from transforms.features.transform import analyze, transform
 from transforms.log.payload import payload_files
 from transforms.log.spec import LogSpec
@@ -41,6 +41,6 @@ def LogTransform(
     graph = pathlib.Path(transform_graph.uri)
     analyze(log, payload_files(source / "Split-train"), graph, log_workers, announce)
     splits = {name: (source / f"Split-{name}", target / f"Split-{name}") for name in names}
-    transform(log, graph, splits, seed, log_workers, now_and_then())
+    transform(log, graph, splits, seed, log_workers, throttled_announce())
     end_idle_pools()  # frees the workers' memory before the training
     transformed_examples.split_names = examples.split_names

@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from common.interrupt import interrupt_heard
+from common.interrupt import acknowledge_interrupt
 from common.processes import cores
 from serving.latency import papers
 from serving.latency.benchmark import LatencyBenchmark, MeasuredModel, Progress, ceilings
@@ -91,7 +91,7 @@ def measure_latency(
             report["papers"] = _papers(loaded, loaded[-1].name if baseline else None)
         report["busy"]["after"] = busy()
     except KeyboardInterrupt:
-        interrupt_heard()
+        acknowledge_interrupt()
         report["interrupted"] = True
     for benchmark in running:
         measured = benchmark.as_json()

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from common.errors import InputError, causes
 from common.exit_codes import BLOCKED, FAILED, INTERRUPTED
-from common.interrupt import interrupts_kept
+from common.interrupt import interrupts_delivered
 from pipeline.cli import COMMANDS, main
 from pipeline.evaluation.scored_rows import write_scored
 from tests.e2e.small_run import ROOT, call, one_line
@@ -242,7 +242,7 @@ def test_an_error_that_python_ignores_is_still_shown(monkeypatch):
 
     shown = []
     monkeypatch.setattr(sys, "unraisablehook", lambda found: shown.append(str(found.exc_value)))
-    with interrupts_kept():
+    with interrupts_delivered():
         Finalized()
     assert shown == ["not an interrupt"]
 

@@ -7,7 +7,7 @@ def test_a_busy_stage_is_heard_now_and_then(monkeypatch, capsys):
     clock = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(progress, "_started", 90.0)
-    say = progress.now_and_then(10)
+    say = progress.throttled_announce(10)
     for seconds, text in ((0, "1"), (9.9, "2"), (10, "3"), (10.1, "4"), (19.9, "5"), (25, "6")):
         clock[0] = 100.0 + seconds
         say(text)
