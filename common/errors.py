@@ -1,9 +1,9 @@
-"""The exception for a user's mistake, and errors as text."""
+"""The exception for a user's mistake, and functions that turn errors into text."""
 
 import re
 from collections.abc import Iterator
 
-# The user and the password of an address, and the values of options and parameters that are called like a secret.
+# The user and the password in a URL, and the values of options and URL parameters whose names suggest a secret.
 _USER = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _SECRET = re.compile(
     r"((?:--|[?&])[\w-]*(?:token|secret|passw|credential|signature|access_key|api_?key)[\w-]*=)[^\s&'\",]+", re.I
@@ -19,7 +19,7 @@ class InputError(Exception):
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yields the error and what led to it, nearest first; each once, for such a chain may be a ring."""
+    """Yields the error and the errors that led to it, nearest first, each once: a chain of causes may be circular."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -28,10 +28,10 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def without_secrets(text: str) -> str:
-    """Returns a text that may be shown: what looks like a password or a token in it is hidden."""
+    """Returns the text with *** in place of whatever looks like a password or a token."""
     return _SECRET.sub(rf"\1{_HIDDEN}", _USER.sub(_HIDDEN, text))
 
 
 def one_line(text: object, length: int | None = None) -> str:
-    """Returns a text, or an error's message, on one line, cut off after `length` characters."""
+    """Returns a text or an error's message on one line, of at most `length` characters."""
     return " ".join(str(text).split())[:length]

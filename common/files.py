@@ -19,9 +19,9 @@ SUFFIX = ".unfinished"
 def atomic_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields a path beside `path` to write a file to; it becomes `path` when the block succeeds.
 
-    It is removed when the block fails. Each call has a path of its own: several processes may write the same file at
-    once, as Beam's workers do when a runner tries a part twice, and the last one stays. What is no regular file, as
-    /dev/null, is written in place.
+    It is removed when the block fails. Each call has a path of its own, so that several processes may write the same
+    file at once, as Beam's workers do when a runner repeats a part; the last one to finish wins. A path that exists and
+    is not a regular file, such as /dev/null, is written in place.
     """
     if path.exists() and not path.is_file():
         yield path
@@ -39,11 +39,11 @@ def atomic_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
 def atomic_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields an empty folder beside `path` to fill; it takes the place of `path` when the block succeeds.
 
-    It is removed when the block fails, and the folder that was there stays. A folder is written by one process at a
-    time: what a killed one left is cleared by the next, for it may be large.
+    It is removed when the block fails, and `path` stays as it was. Only one process may write a folder at a time: what
+    a killed process left behind is deleted by the next call, because it may be large.
 
-    A folder cannot be replaced in one rename. A process killed between the two that it takes leaves the former folder
-    aside; `restore_folder` brings it back.
+    Replacing a folder takes two renames. A process that is killed between them leaves the former folder under another
+    name; `restore_folder` brings it back.
     """
     unfinished, former = path.with_name(f".{path.name}{SUFFIX}"), _former(path)
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -62,13 +62,13 @@ def atomic_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def restore_folder(path: pathlib.Path) -> None:
-    """Brings back the folder that a process killed within `atomic_folder` has left aside; else does nothing."""
+    """Brings back the former folder that a process killed within `atomic_folder` left, if there is one."""
     if _former(path).exists() and not path.exists():
         _former(path).rename(path)
 
 
 def make_unique_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes a folder `<path>-<8 digits>` for one try of work that a runner may try twice; returns it."""
+    """Makes and returns a folder `<path>-<8 digits>`, for one attempt at work that a runner may repeat."""
     folder = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
     folder.mkdir()
     return folder
@@ -76,7 +76,7 @@ def make_unique_folder(path: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def temporary_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a folder of `make_unique_folder`, which is removed with what is left in it when the block ends."""
+    """Yields a folder of `make_unique_folder`, which is removed with its contents when the block ends."""
     folder = make_unique_folder(path)
     try:
         yield folder
@@ -100,10 +100,10 @@ def write_text(path: pathlib.Path, text: str) -> None:
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes a value as indented JSON, whole or not at all: numpy's scalars as numbers, other objects as their text."""
-    write_text(path, json.dumps(value, indent=1, default=_plain) + "\n")
+    """Writes a value as indented JSON, whole or not at all: numpy scalars as numbers, other objects as str(object)."""
+    write_text(path, json.dumps(value, indent=1, default=_as_json) + "\n")
 
 
-def _plain(item: Any) -> Any:
-    # By the shape, so that commands that need no numpy do not wait for its import.
+def _as_json(item: Any) -> Any:
+    # Numpy scalars are recognised by their shape, so that commands without numpy do not wait for its import.
     return item.item() if getattr(item, "shape", None) == () else str(item)

@@ -8,7 +8,7 @@ _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def splitmix64(x: np.ndarray) -> np.ndarray:
-    """SplitMix64's output function (Steele et al. 2014), a bijection on uint64: `[N]` -> `[N]`."""
+    """Returns SplitMix64's output function (Steele et al. 2014) of uint64 `[N]`, uint64 `[N]`; it is a bijection."""
     with np.errstate(over="ignore"):
         z = x.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -32,7 +32,7 @@ _HEX4 = _hex_of_16_bits()
 
 def hex_tokens(hashes: np.ndarray) -> np.ndarray:
     """Returns the top 32 bits of uint64 `hashes` `[N]` as 8 lower-case hex digits: uint8 `[N, 8]`, ASCII."""
-    # Half a token per table look-up: formatting numbers one by one would take most of the run.
+    # Four digits per table look-up; formatting numbers one by one would take most of a generator's time.
     tokens = np.empty((len(hashes), 2), np.uint32)
     tokens[:, 0] = _HEX4[hashes >> np.uint64(48)]
     tokens[:, 1] = _HEX4[(hashes >> np.uint64(32)) & np.uint64(0xFFFF)]

@@ -22,14 +22,14 @@ _TENSORFLOW = os.path.join("tensorflow", "python", "")
 
 
 class _Watch:
-    """Sends a signal again until its KeyboardInterrupt is caught.
+    """Sends a signal again until the program has caught its KeyboardInterrupt.
 
-    The exception is lost where it is raised in a finalizer or in a callback of the garbage collector (JAX has one):
-    Python prints it and goes on. Native code that calls Python and takes any error for an answer loses it as well.
+    Python prints and drops an exception that is raised in a finalizer or in a callback of the garbage collector (JAX
+    has one). Native code that calls Python and ignores its errors drops it as well.
     """
 
     def __init__(self) -> None:
-        self._started = self._heard = False
+        self._started = self._caught = False
 
     def start(self, number: int) -> None:
         if not self._started:
@@ -37,12 +37,12 @@ class _Watch:
             _thread.start_new_thread(self._repeat, (number,))  # threading.Thread may need a lock that this thread holds
 
     def end(self) -> None:
-        self._heard = True
+        self._caught = True
 
     def _repeat(self, number: int) -> None:
         main = threading.main_thread().ident or 0
         time.sleep(AGAIN_AFTER)
-        while not self._heard:
+        while not self._caught:
             if not _is_ending(main):
                 signal.pthread_kill(main, number)
             time.sleep(AGAIN_AFTER)
@@ -53,36 +53,36 @@ _watch: _Watch | None = None
 
 @contextlib.contextmanager
 def interrupts_delivered() -> Iterator[None]:
-    """Makes sure that Ctrl-C ends this block by KeyboardInterrupt, or reaches `acknowledge_interrupt`."""
+    """Makes Ctrl-C raise KeyboardInterrupt repeatedly, until the block ends or calls `acknowledge_interrupt`."""
     global _watch
-    before, shown = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    previous_handler, previous_hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
 
-    def ignored(unraisable: "sys.UnraisableHookArgs") -> None:
+    def ignore_interrupts(unraisable: "sys.UnraisableHookArgs") -> None:
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-            shown(unraisable)
+            previous_hook(unraisable)
 
-    _watch, sys.unraisablehook = _Watch(), ignored
-    if before is signal.default_int_handler:  # a shell script's background process ignores it
+    _watch, sys.unraisablehook = _Watch(), ignore_interrupts
+    if previous_handler is signal.default_int_handler:  # a background process of a shell script ignores SIGINT
         signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
         acknowledge_interrupt()
-        _watch, sys.unraisablehook = None, shown
-        if before is signal.default_int_handler:
-            signal.signal(signal.SIGINT, before)
+        _watch, sys.unraisablehook = None, previous_hook
+        if previous_handler is signal.default_int_handler:
+            signal.signal(signal.SIGINT, previous_handler)
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Raises KeyboardInterrupt: the handler of SIGINT. Inside `interrupts_delivered` it is raised until it is heard.
+    """Handles SIGINT: raises KeyboardInterrupt, inside `interrupts_delivered` until it is acknowledged.
 
-    Inside TensorFlow, whose native code calls Python all the time and may abort the process on an error, and while a
-    native module initialises itself, it is raised as soon as that has returned.
+    TensorFlow's native code calls Python and may abort the process on an error, and importlib discards a native module
+    whose initialisation fails. While one of them runs, the exception waits until it has returned.
     """
     if _watch:
         _watch.start(number)
         if _is_fragile(frame):
-            sys.setprofile(_raise_when_safe)  # runs before and after every call
+            sys.setprofile(_raise_when_safe)
             return
     raise KeyboardInterrupt
 
@@ -94,7 +94,7 @@ def _raise_when_safe(frame: FrameType, event: str, _: object) -> None:
 
 
 def acknowledge_interrupt() -> None:
-    """Says that KeyboardInterrupt was caught and the program still has work to do: it is not sent again."""
+    """Marks KeyboardInterrupt as caught, for a program that goes on with other work: it is not raised again."""
     global _watch
     if _watch:
         _watch.end()
@@ -102,7 +102,7 @@ def acknowledge_interrupt() -> None:
 
 
 def _is_fragile(frame: FrameType | None) -> bool:
-    """Returns whether TensorFlow, or the start of a native module, runs above the project's own code."""
+    """Returns whether the project's code is waiting for TensorFlow, or for a native module that initialises itself."""
     while frame and not frame.f_code.co_filename.startswith(_OWN):
         if _TENSORFLOW in frame.f_code.co_filename:
             return True
@@ -114,6 +114,6 @@ def _is_fragile(frame: FrameType | None) -> bool:
 
 
 def _is_ending(thread: int) -> bool:
-    """Returns whether a thread is cleaning up after KeyboardInterrupt."""
+    """Returns whether a thread is handling KeyboardInterrupt, as in an `except` or `finally` block."""
     handled = sys._current_exceptions().get(thread, (None, None, None))[1]
     return any(isinstance(cause, KeyboardInterrupt) for cause in causes(handled))

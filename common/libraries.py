@@ -8,56 +8,60 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 
-_NOISY = ("tensorflow", "ml_metadata")
-_SAID_TWICE = ("absl", "apache_beam")  # they log an error with its traceback, and raise it as well
-# TensorFlow, Keras and NLTK import these where they are installed, for parts of them that nothing here uses: a third of
-# the time of TensorFlow's import. Code that needs one imports it itself, later.
+_ERRORS_ONLY = ("tensorflow", "ml_metadata")
+_SILENT = ("absl", "apache_beam")  # they log every error that they also raise
+# TensorFlow, Keras and NLTK import these where they are installed, for features that the project does not use; they
+# take a third of the time of TensorFlow's import. Code that needs one of them imports it later.
 _NOT_NEEDED = ("matplotlib", "sklearn")
+# Beam imports these where they are installed; only a runner in the cloud uses them.
 _CLOUD = (
     "google.cloud.bigquery",
     "google.cloud.dataflow",
     "google.cloud.pubsub",
-)  # Beam imports them where they are installed
+)
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow and finds its devices, without the lines that it prints whatever TF_CPP_MIN_LOG_LEVEL says."""
+    """Imports TensorFlow and finds its devices, without the lines that it prints at any TF_CPP_MIN_LOG_LEVEL."""
     import_tensorflow()
-    import tensorflow as tf
+    import tensorflow as tf  # see import_tensorflow
 
     with _no_stderr():
         tf.config.list_physical_devices()  # loads the GPU libraries, which also print
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow without its start-up lines; starts no thread, so that a process may be forked afterwards."""
+    """Imports TensorFlow without its start-up lines. Starts no thread, so that the process may be forked afterwards."""
     os.environ["TF_USE_LEGACY_KERAS"] = "0"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # over a keras.json of the user's
+    backend = os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # the user's keras.json does not decide it
     warnings.filterwarnings("ignore")
     with _no_stderr(), importing(*_NOT_NEEDED, *(["jax"] if backend != "jax" else [])):
+        # Here, because the import needs the settings above, and takes 1.9 s of a core, which commands without a model
+        # are spared.
         import absl.logging
         import tensorflow  # noqa: F401
     absl.logging.set_verbosity(absl.logging.FATAL)
-    for name in _NOISY:
+    for name in _ERRORS_ONLY:
         logging.getLogger(name).setLevel(logging.ERROR)
-    for name in _SAID_TWICE:
+    for name in _SILENT:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    # Beam warns of TensorFlow Transform's type hints through the root logger.
+    # Beam warns about TensorFlow Transform's type hints through the root logger.
     logging.getLogger().addFilter(_is_error)
 
 
 def load_text_operations() -> None:
-    """Registers TensorFlow Text's operations, which a graph with a text needs before it is loaded.
+    """Registers TensorFlow Text's operations, which must be done before a graph with a text is loaded.
 
-    Does nothing where tensorflow_text is not installed: graphs without a text do without it.
+    Does nothing where tensorflow_text is not installed: graphs without a text do not need it.
     """
     with contextlib.suppress(ImportError):
+        # 0.16 s of a core after TensorFlow, which runs without a text are spared; the package is optional.
         import tensorflow_text  # noqa: F401
 
 
 def tfx_does_without(beam_args: Sequence[str]) -> tuple[str, ...]:
-    """Returns the modules that TFX's import can do without, for `importing`; Beam may have to run in the cloud."""
+    """Returns the modules that `importing` hides from TFX's import; not Google Cloud's if Beam may run there."""
     return _NOT_NEEDED if beam_args else _NOT_NEEDED + _CLOUD
 
 
@@ -65,17 +69,17 @@ def tfx_does_without(beam_args: Sequence[str]) -> tuple[str, ...]:
 def importing(*absent: str) -> Iterator[None]:
     """Speeds up imports inside the block: without garbage collection, and without modules that nothing needs.
 
-    In the objects of TensorFlow and TFX the collector finds nothing to free; looking took 2 s of their import, and 2 s
-    more at the process's end.
+    The collector finds nothing to free among the objects of TensorFlow and TFX; searching them takes 2 s of their
+    import and another 2 s when the process ends.
 
     Args:
-        absent: Modules that look as if they were not installed, unless they are loaded already. No other thread may
-            import meanwhile.
+        absent: Modules to hide, as if they were not installed, unless they are already loaded. No other thread may
+            import anything inside the block.
     """
     enabled = gc.isenabled()
     gc.disable()
     hidden = [name for name in absent if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None is the import system's own mark of an absent module
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None marks a module as absent
     try:
         yield
     finally:
@@ -92,14 +96,14 @@ def _is_error(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def _no_stderr() -> Iterator[None]:
-    """Sends file descriptor 2 nowhere: native code does not write to Python's sys.stderr."""
+    """Discards what is written to file descriptor 2: native code does not write to Python's sys.stderr."""
     sys.stderr.flush()
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    os.close(nowhere)
+    saved = os.dup(2)
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 2)
+    os.close(devnull)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved, 2)
+        os.close(saved)

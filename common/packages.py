@@ -1,6 +1,6 @@
-"""The Python packages of the project, for all that has to name them.
+"""The names of the project's Python packages.
 
-pyproject.toml, kubeflow/Dockerfile and its .dockerignore cannot import it and name them again; a test compares.
+pyproject.toml, kubeflow/Dockerfile and its .dockerignore cannot import this list and repeat it; a test compares them.
 """
 
 PACKAGES = ("common", "models", "transforms", "serving", "pipeline", "ctrpipe")

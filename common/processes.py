@@ -6,10 +6,11 @@
 | `preload` | makes the pools' processes start at once |
 | `forked_pool`, `end_pool` | copies of this process, while it has no threads yet |
 | `run_in_new_process` | one call whose memory, threads and settings must not stay in this process |
-| `child_process` | a process that talks over a pipe until it is not needed |
+| `child_process` | a process that answers over a pipe until the block ends |
 | `start_command`, `stop_command` | another program |
 
-Ctrl-C reaches this process alone, which then ends the others. All but commands end when this one does, even by kill -9.
+Ctrl-C reaches this process alone, which then ends the others. All but commands end with this one, even if it is killed
+by SIGKILL.
 """
 
 import concurrent.futures
@@ -37,7 +38,7 @@ from typing import Any, TypeVar
 from common.errors import InputError
 from common.files import write_bytes
 
-PRELOADED_START_SECONDS = 0.5  # what a copy of a preloaded process takes to start and to reach its speed
+PRELOADED_START_SECONDS = 0.5  # for a copy of a preloaded process to start and to reach full speed
 _SIGNATURE_BYTES = 32
 _preloaded = False
 _idle_pools: dict[int, concurrent.futures.ProcessPoolExecutor] = {}  # by size
@@ -48,14 +49,15 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True)
 class Workers:
-    """Who works on the parts of a log: processes of this machine, or a Beam runner.
+    """What runs a function over the parts of a log: processes of this machine, or a Beam runner.
 
     Args:
-        most: The most processes to start, where they are worth their start; None: one a core.
-        beam_args: Arguments for Beam; where there are any, Beam runs the work, on the runner that they name. Its
-            workers must see the same files as this process.
-        scratch: Folder that Beam's workers see as well, for their results; None: a temporary one of this machine.
-        processes: Exactly so many processes, worth their start or not; 1 works in this process.
+        most: Largest number of processes; fewer start where the work is too short to pay for their start. None for one
+            per core.
+        beam_args: Arguments for Beam. If there are any, Beam runs the work, on the runner that they name; its workers
+            must see the same files as this process.
+        scratch: A folder for the results that Beam's workers can write to; None for a temporary one of this machine.
+        processes: Exact number of processes, in place of `most`; 1 runs the work in this process.
     """
 
     most: int | None = None
@@ -64,7 +66,7 @@ class Workers:
     processes: int | None = None
 
     def to_json(self) -> str:
-        """Returns it as a TFX component's parameter, see `from_json`."""
+        """Returns this object as JSON: a TFX component takes strings only."""
         scratch = str(self.scratch) if self.scratch else None
         return json.dumps({**dataclasses.asdict(self), "scratch": scratch})
 
@@ -84,19 +86,19 @@ class Workers:
         progress: Callable[[int], None] = lambda done: None,
         judge: Callable[[list[Result]], None] = lambda results: None,
     ) -> list[Result]:
-        """Returns the function's result for each item, in their order.
+        """Returns the function's result for each item, in the order of the items.
 
         Args:
-            function: Pickles, as do items and results; writes what is large to files.
+            function: Can be pickled, as can items and results; writes large results to files.
             items: The parts.
-            seconds: What all of them take in one process, about. Decides how many processes pay.
-            start_seconds: What a new process takes before its first item, where `preload` was not called.
+            seconds: Estimate of the time that all items take in one process. Decides how many processes to start.
+            start_seconds: Time that a new process takes before its first item, where `preload` was not called.
             progress: Called with the number of items that are done.
-            judge: Given the results so far, those of the first items, after each of them; it may raise InputError to
-                end the work. Not asked where Beam runs it, which hands back all of them at the end.
+            judge: Called with the results of the first items each time one more is complete; it may raise InputError
+                to end the work. Beam does not call it: it returns all results at the end.
 
         Raises:
-            InputError: as the function or `judge` raised it.
+            InputError: the function or `judge` raised it.
         """
         if self.beam_args:
             return _by_beam(function, items, self.beam_args, self.scratch)
@@ -110,52 +112,53 @@ class Workers:
                 progress(len(results))
                 judge(results)
             return results
-        # Copies of a preloaded process start as they are needed, and stay: there may be more of them than work now.
+        # Copies of a preloaded process start only when they are needed and are kept for later calls, which may need
+        # more.
         size = most if _preloaded and self.processes is None else processes
         return _by_pool(function, items, size, progress, judge)
 
 
 def preload(module: str) -> None:
-    """Starts a process that imports a module; the processes of later pools are copies of it, and start at once.
+    """Starts a process that imports a module; the processes of later pools are forks of it, which start at once.
 
-    Returns while it imports. The module must start no thread, which a copy would lack.
+    Returns before the import is complete. The module must not start a thread: a fork has no copies of threads.
     """
     global _preloaded
     multiprocessing.forkserver.set_forkserver_preload([module])
-    multiprocessing.resource_tracker.ensure_running()  # it lifts the block where it starts
+    multiprocessing.resource_tracker.ensure_running()  # its start unblocks SIGINT, so it goes first
     with _interrupts_blocked():
         multiprocessing.forkserver.ensure_running()
     _preloaded = True
 
 
 def forked_pool(processes: int, folder: pathlib.Path) -> concurrent.futures.ProcessPoolExecutor:
-    """Returns a pool of copies of this process, made now; end it with `end_pool`.
+    """Returns a pool of forks of this process, made at once; end it with `end_pool`.
 
-    This process must not have started a thread yet, which the copies would lack.
+    This process must not have started a thread: a fork has no copies of threads.
 
     Args:
-        processes: How many.
-        folder: What they write; they remove it where this process is killed.
+        processes: Number of forks.
+        folder: The folder that they write to; they remove it when this process is killed.
     """
     context = multiprocessing.get_context("fork")
     pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_follow_parent, initargs=(folder,))
     with _interrupts_blocked():
-        pool.submit(os.getpid)  # a pool makes its processes for its first task
+        pool.submit(os.getpid)  # a pool forks when it gets its first task
     return pool
 
 
 def end_pool(pool: concurrent.futures.ProcessPoolExecutor) -> None:
-    """Ends a pool's processes at once, whatever they do."""
+    """Ends a pool's processes at once, with the work that they are doing."""
     for process in list((pool._processes or {}).values()):
         process.terminate()
     pool.shutdown(wait=True, cancel_futures=True)
 
 
 def run_in_new_process(function: Callable[..., Result], *arguments: object) -> Result:
-    """Returns what the function returns in a new process, of which nothing stays in this one.
+    """Calls a function in a new process, which then ends, and returns its result.
 
     Raises:
-        InputError: as the function raised it.
+        InputError: the function raised it.
     """
     context = multiprocessing.get_context("spawn")
     pool = concurrent.futures.ProcessPoolExecutor(1, context, initializer=_follow_parent)
@@ -169,10 +172,10 @@ def run_in_new_process(function: Callable[..., Result], *arguments: object) -> R
 
 @contextlib.contextmanager
 def child_process(function: Callable[..., None], *arguments: object) -> Iterator[Connection]:
-    """Runs `function(*arguments, connection)` in a new process, which is ended with the block.
+    """Runs `function(*arguments, connection)` in a new process until the block ends.
 
     Yields:
-        This side of the connection.
+        This process's end of the connection.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -194,12 +197,12 @@ def _run_child(function: Callable[..., None], arguments: tuple[object, ...], con
 
 
 def start_command(command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
-    """Starts a program in a session of its own: Ctrl-C in the terminal does not reach it. `options` as of Popen."""
+    """Starts a program in a session of its own, which Ctrl-C in the terminal does not reach; `options` are Popen's."""
     return subprocess.Popen(command, start_new_session=True, **options)
 
 
 def stop_command(process: "subprocess.Popen[Any]", seconds: float) -> None:
-    """Asks a program to end, and kills it where it has not within so many seconds."""
+    """Sends SIGTERM to a program, and SIGKILL if it has not ended after `seconds`."""
     process.terminate()
     try:
         process.wait(seconds)
@@ -210,7 +213,7 @@ def stop_command(process: "subprocess.Popen[Any]", seconds: float) -> None:
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Blocks SIGINT here and, for good, in the processes that start meanwhile: they would die with a traceback."""
+    """Blocks SIGINT in this block, and for good in processes that start in it, which would print a traceback."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -219,12 +222,12 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def cores() -> int:
-    """Returns how many cores this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def _worth_starting(most: int, seconds: float, start_seconds: float) -> int:
-    """Returns how many processes end the work first: `most` where that beats one, which need not start."""
+    """Returns how many processes finish first: `most`, or 1, which needs no start, where the work is short."""
     return most if most > 1 and start_seconds + seconds / most < seconds else 1
 
 
@@ -249,10 +252,10 @@ def _by_pool(
 
 @contextlib.contextmanager
 def _pool(processes: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
-    """Yields a pool of at most so many processes; copies of a preloaded one stay, see `end_idle_pools`."""
+    """Yields a pool of at most `processes` processes. Copies of a preloaded one are kept until `end_idle_pools`."""
     pool = _idle_pools.pop(processes, None)
     if pool is None:
-        # Never forked from here: this process may have loaded TensorFlow, whose threads a fork does not copy.
+        # Not forked from this process, which may have loaded TensorFlow: a fork has no copies of its threads.
         context = multiprocessing.get_context("forkserver" if _preloaded else "spawn")
         pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_follow_parent)
     try:
@@ -267,13 +270,13 @@ def _pool(processes: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
 
 
 def end_idle_pools() -> None:
-    """Ends the processes that wait for the next `Workers.map`."""
+    """Ends the processes that are kept for the next `Workers.map`."""
     while _idle_pools:
         _idle_pools.popitem()[1].shutdown()
 
 
 def _follow_parent(folder: pathlib.Path | None = None) -> None:
-    """Ignores Ctrl-C, which is the parent's, and ends this process when the parent has ended; removes a folder then."""
+    """Ignores SIGINT, which the parent handles; when the parent ends, removes the folder and ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, args=(folder,), daemon=True).start()
 
@@ -290,12 +293,12 @@ def _exit_with_parent(folder: pathlib.Path | None) -> None:
 def _by_beam(
     function: Callable[[Item], Result], items: Sequence[Item], beam_args: tuple[str, ...], scratch: pathlib.Path | None
 ) -> list[Result]:
-    # 1.6 s of a core, in every process that shares work, for runs that have Beam arguments.
+    # 1.6 s of a core, which every process that imports this module is spared in runs without Beam arguments.
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
     with tempfile.TemporaryDirectory(prefix=".beam-", dir=scratch) as folder:
-        # Beam's own direct runner may download a binary; in_memory never does. What follows overrides it.
+        # Beam's direct runner may download a binary unless its mode is in_memory. `beam_args` may override this option.
         options = PipelineOptions(["--direct_running_mode=in_memory", *beam_args])
         work = _ToFile(function, pathlib.Path(folder), secrets.token_bytes(32))
         try:
@@ -312,9 +315,10 @@ def _by_beam(
 class _ToFile:
     """Calls the function for an item and writes its result, or its InputError, to a file.
 
-    A runner need hand nothing back: many give a job's error as text only, in which a user's mistake is hard to find.
-    A result may be what only pickle can write, as TFDV's statistics of some rows. A pickle is code; so the files are
-    signed with a key that travels with the job and not through the folder, which others may be able to write to.
+    So a runner need not return anything: many report a job's error as text, from which an InputError cannot be
+    restored. Some results, such as TFDV's statistics, can only be pickled, and loading a pickle runs code. The files
+    are therefore signed with a key that travels with the job and not through the folder, which others may be able to
+    write to.
     """
 
     function: Callable[[Any], Any]
@@ -341,7 +345,7 @@ class _ToFile:
         """Returns the result for an item.
 
         Raises:
-            InputError: its file was not written by this job.
+            InputError: the file was not written by this job.
         """
         path = self.path(index)
         signed = path.read_bytes()

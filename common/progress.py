@@ -1,4 +1,4 @@
-"""Progress lines for the user, one a step, on standard error."""
+"""Progress lines for the user on standard error."""
 
 import contextlib
 import logging
@@ -15,30 +15,30 @@ def announce(text: str) -> None:
 
 
 def throttled_announce(seconds: float = 10.0) -> Callable[[str], None]:
-    """Announces a text of a stage that says more than anybody wants to read: one in `seconds`, the first after them."""
+    """Returns a function that announces at most one text every `seconds`, the first after `seconds`."""
     last = time.monotonic()
 
-    def say(text: str) -> None:
+    def announce_if_due(text: str) -> None:
         nonlocal last
         if time.monotonic() - last >= seconds:
             last = time.monotonic()
             announce(text)
 
-    return say
+    return announce_if_due
 
 
 class _Announcer(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self._say = throttled_announce()
+        self._announce = throttled_announce()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._say(record.getMessage())
+        self._announce(record.getMessage())
 
 
 @contextlib.contextmanager
 def log_announced(name: str) -> Iterator[None]:
-    """Announces now and then what a logger says, for work in Beam, which takes no function of this process."""
+    """Announces a logger's messages, at most one every 10 seconds: for work in Beam, which cannot call this process."""
     log, handler = logging.getLogger(name), _Announcer()
     log.addHandler(handler)
     log.setLevel(logging.INFO)

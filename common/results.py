@@ -1,6 +1,6 @@
-"""Results of one process's work as JSON, for another process that goes on with them. Reading them runs no code.
+"""Results of a process's work as JSON, for a later process that continues it.
 
-A pickle would: whoever can write to the folder could have the reader run anything.
+Reading JSON runs no code, unlike a pickle: others may be able to write to the folder that holds the results.
 """
 
 import collections
@@ -19,14 +19,14 @@ _VALUE = "value"
 
 
 def result_to_json(value: Any) -> str:
-    """Writes a result.
+    """Returns a result as JSON.
 
     Args:
-        value: A number, a text, None, a path, an array of numbers; a list, tuple, dictionary, counter or dataclass of
-            ours with such values.
+        value: A number, a string, None, a path or an array of numbers; or a list, tuple, dictionary, counter or
+            dataclass of this project with such values.
 
     Raises:
-        TypeError: the value, or one in it, is something else.
+        TypeError: the value, or a value in it, is of another type.
     """
     return json.dumps(_to_plain(value))
 
@@ -35,7 +35,7 @@ def result_from_json(text: str) -> Any:
     """Returns what `result_to_json` wrote.
 
     Raises:
-        ValueError: the text is nothing that it writes.
+        ValueError: `result_to_json` does not write such a text.
     """
     try:
         return _from_plain(json.loads(text))
@@ -72,8 +72,8 @@ def _from_plain(plain: Any) -> Any:
     if kind == "tuple":
         return tuple(_from_plain(item) for item in value)
     if kind in ("dict", "counter"):
-        made = {_from_plain(key): _from_plain(item) for key, item in value}
-        return collections.Counter(made) if kind == "counter" else made
+        mapping = {_from_plain(key): _from_plain(item) for key, item in value}
+        return collections.Counter(mapping) if kind == "counter" else mapping
     if kind == "path":
         return pathlib.Path(value)
     if ":" not in kind:
@@ -85,7 +85,7 @@ def _dataclass(kind: str) -> type[Any]:
     module, name = kind.split(":")
     if module.split(".")[0] not in PACKAGES:
         raise ValueError(f"no dataclass of ctrpipe: {kind}")
-    found: type[Any] = getattr(importlib.import_module(module), name)
-    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+    dataclass: type[Any] = getattr(importlib.import_module(module), name)
+    if not (isinstance(dataclass, type) and dataclasses.is_dataclass(dataclass)):
         raise ValueError(f"no dataclass of ctrpipe: {kind}")
-    return found
+    return dataclass

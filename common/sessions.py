@@ -12,19 +12,20 @@ def load_session(
 ) -> tuple[Any, dict[str, Any]]:
     """Returns a tf.compat.v1.Session that holds the graph and its variables, and the SignatureDefs by name.
 
-    It takes a fifth of the time of tf.saved_model.load. All sessions of a process share one pool of intra-op threads,
-    which the first one sizes. Without a file variables/variables.index nothing is restored: a graph may have none.
+    Takes a fifth of the time of tf.saved_model.load. All sessions of a process share one pool of intra-op threads,
+    whose size the first session sets. Variables are restored only from an existing variables/variables.index: a graph
+    may have none.
 
     Args:
-        folder: The SavedModel's, with a saved_model.pb or a saved_model.pbtxt.
-        config: A ConfigProto, None = TensorFlow's defaults.
-        tags: Of the graph to load.
+        folder: The SavedModel, a folder with a saved_model.pb or a saved_model.pbtxt.
+        config: A ConfigProto; None for TensorFlow's defaults.
+        tags: The tags of the graph to load.
 
     Raises:
         tf.errors.OpError: the folder's graph or variables cannot be read, with the codes and texts of the C++ loader
             (tensorflow/cc/saved_model/reader.cc and loader.cc).
     """
-    import tensorflow as tf  # 4.5 s of a core, which processes that import this module and load no session do without
+    import tensorflow as tf  # 4.5 s of a core, which processes that load no session are spared
     from tensorflow.core.protobuf import config_pb2
     from tensorflow.python.saved_model.loader_impl import SavedModelLoader
 

@@ -33,6 +33,7 @@ def find_checkpoint(encoder: str) -> pathlib.Path | None:
 
 @functools.cache  # one commit for the whole of a run, also where a branch moves
 def _fetch(encoder: str) -> pathlib.Path:
+    # An optional package (extra `hub`), which only encoders of the hub need.
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
