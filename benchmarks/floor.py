@@ -22,7 +22,9 @@ from benchmarks.harness.command import (
     write,
 )
 from benchmarks.peers.line_process import LineProcess, ProcessError, clean_environment
+from common.libraries import load_tensorflow
 from common.progress import announce
+from pipeline.sample_export import make_export
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 EQUAL, BFLOAT16 = 1e-6, 5e-3  # largest difference of a probability from the baseline's
@@ -206,9 +208,6 @@ def main(
     share = busy()
     with tempfile.TemporaryDirectory() as folder:
         if version is None:
-            from common.libraries import load_tensorflow
-            from pipeline.sample_export import make_export
-
             load_tensorflow()
             version = make_export("dcn_v2", pathlib.Path(folder))
         report: dict[str, Any] = {"benchmark": "floor", "machine": machine(), "busy": share, "signature": signature}

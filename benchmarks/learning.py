@@ -135,6 +135,7 @@ def _write(path: pathlib.Path, part: Sample, feature_map: FeatureMap) -> None:
 
 def trained_auc(model: str, log: Log, seed: int, work: pathlib.Path, training: Training = TRAINING) -> float:
     """Trains to the best validation AUC, and returns the AUC on the test rows."""
+    # They import TensorFlow: 4 s of a core that --help and a mistake in an option do without.
     from pipeline.training.data import packed_batches
     from pipeline.training.train import train
 

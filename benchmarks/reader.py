@@ -75,7 +75,7 @@ def write_packed(folder: pathlib.Path, ids: np.ndarray, labels: np.ndarray) -> N
 
 def write_examples(path: pathlib.Path, ids: np.ndarray, labels: np.ndarray) -> None:
     """Writes the rows as TFX's Transform does."""
-    import tensorflow as tf
+    import tensorflow as tf  # 3.7 s of a core that --help and a mistake in an option do without
 
     with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions("GZIP", compression_level=1)) as writer:
         for row, label in zip(ids.tolist(), labels[:, 0].tolist(), strict=True):
@@ -87,7 +87,7 @@ def write_examples(path: pathlib.Path, ids: np.ndarray, labels: np.ndarray) -> N
 
 def read_examples(path: pathlib.Path, fields: int, batch_size: int, shuffle_seed: int | None) -> Iterable[Batch]:
     """Yields batches by the usual input function: records shuffled one by one, parsed by batch, on several threads."""
-    import tensorflow as tf
+    import tensorflow as tf  # see write_examples
 
     spec = {"ids": tf.io.FixedLenFeature([fields], tf.int64), "label": tf.io.FixedLenFeature([1], tf.float32)}
     records = tf.data.TFRecordDataset([str(path)], compression_type="GZIP", buffer_size=8 << 20)
@@ -126,6 +126,7 @@ class Benchmark:
 
     def readers(self) -> dict[str, tuple[Callable[[], Iterable[Batch]], int | None]]:
         """Returns each way to read, with its target."""
+        # TensorFlow: see write_examples.
         from pipeline.training.data import packed_reader
         from pipeline.training.tensorflow_data import packed_dataset
 
@@ -154,6 +155,7 @@ class Benchmark:
 
     def train(self, rounds: int) -> list[Speed]:
         """Trains the cheapest model on packed files, on their batches in memory, and on examples, in turn."""
+        # TensorFlow: see write_examples.
         from pipeline.training.data import packed_reader
         from pipeline.training.tensorflow_data import packed_dataset
         from pipeline.training.tensorflow_learner import make_learner

@@ -37,6 +37,9 @@ from pipeline.compare.significance import bootstrap, by_shard, delong, paired_t,
 from pipeline.config import RunConfig
 from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
 from pipeline.fingerprints import fingerprint
+from pipeline.run import transform
+from pipeline.run_folder import check_output, one_run_at_a_time
+from pipeline.training.text_encoder import with_encoder
 
 LABEL, TEXTS = "Recommended IND", ("Title", "Review Text")
 IDS, NUMBERS = ("Clothing ID", "Division Name", "Department Name", "Class Name"), ("Age", "Positive Feedback Count")
@@ -101,9 +104,6 @@ def config_of(model: str, seed: int, data: pathlib.Path, encoder: pathlib.Path) 
 
 def train_missing(tasks: Sequence[Task], output: pathlib.Path) -> None:
     """Trains what has no result yet; first stages that two models have are trained once."""
-    from pipeline.run import transform
-    from pipeline.run_folder import check_output, one_run_at_a_time
-
     check_output(output)
     (output / "results").mkdir(exist_ok=True)
     missing = [task for task in tasks if not _result(output, task).exists()]
@@ -120,8 +120,8 @@ def train_missing(tasks: Sequence[Task], output: pathlib.Path) -> None:
 
 def train_one(task: Task, log: Any, work: pathlib.Path) -> tuple[dict[str, Any], ScoredRows]:
     """Trains, or resumes; returns metrics and the scored test rows. `seconds` are those of this process."""
+    # They import TensorFlow: 4 s of a core that --help and a mistake in an option do without.
     from pipeline.training.data import packed_batches, prediction_rows
-    from pipeline.training.text_encoder import with_encoder
     from pipeline.training.train import train
 
     config, folder = task.config, work / f"{task.model}-{task.seed}"
@@ -156,6 +156,7 @@ def _result(output: pathlib.Path, task: Task) -> pathlib.Path:
 
 def references(data: pathlib.Path) -> dict[str, np.ndarray]:
     """Returns scikit-learn's probabilities on the test rows, by the name of the reference."""
+    # 1.0 s of a core that --help and a mistake in an option do without.
     from sklearn.compose import ColumnTransformer
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -173,7 +174,7 @@ def references(data: pathlib.Path) -> dict[str, np.ndarray]:
 
 def _regression(encoder: Any, rows: Any, labels: np.ndarray) -> np.ndarray:
     """Trains on training and validation rows with the C that is best on the validation rows."""
-    from sklearn.linear_model import LogisticRegression
+    from sklearn.linear_model import LogisticRegression  # see references
 
     train, test = (round(len(labels) * share) for share in (1 - SPLIT["validation"] - SPLIT["test"], 1 - SPLIT["test"]))
 
@@ -279,7 +280,7 @@ def main(
     tasks = chosen_tasks(models, seeds, data, encoder)
     load_tensorflow()
     if threads:
-        import tensorflow as tf
+        import tensorflow as tf  # see train_one
 
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(1)

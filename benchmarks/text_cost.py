@@ -18,7 +18,7 @@ from rich.table import Table
 from benchmarks.harness.command import busy, busy_caption, command, finish, machine, output_option
 from common.libraries import load_tensorflow
 from common.progress import announce
-from models import FeatureMap
+from models import FeatureMap, create
 from models.feature_map import Text
 from serving.latency.papers import batch_seconds
 
@@ -51,9 +51,9 @@ def batches(data: FeatureMap, rows: int, count: int) -> list[dict[str, np.ndarra
 
 def predictor(name: str, data: FeatureMap, layers: int, width: int) -> Callable[[dict[str, Any]], Any]:
     """Returns a model as it is served: folded, one graph."""
+    # TensorFlow: 3.8 s of a core that --help and a mistake in an option do without.
     import tensorflow as tf
 
-    from models import create
     from models.ctr_model import empty_row
 
     model = create(

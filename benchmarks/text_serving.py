@@ -24,11 +24,22 @@ from rich.console import Group
 from rich.table import Table
 
 from benchmarks.harness.command import busy, busy_caption, command, finish, machine, output_option, positive_numbers
+from benchmarks.reviews import config_of
 from common.errors import InputError
 from common.libraries import load_tensorflow
+from common.processes import Workers
 from common.progress import announce
-from models import metrics
+from models import create, metrics
+from pipeline.artifacts import Artifacts
+from pipeline.training.checkpoint import read_arrays
+from pipeline.training.text_encoder import with_encoder
 from serving.latency.papers import WARM_UP
+from transforms.features.transform import analyze
+from transforms.generate import generate
+from transforms.log.ingest import SPLITS, ingest
+from transforms.log.payload import payload_files
+from transforms.log.raw_arrays import raw_arrays
+from transforms.log.readers import LogReader
 from transforms.log.spec import LogSpec
 
 COLUMNS = ("click", "age", "device", "category", "shop", "query", "title")
@@ -54,18 +65,12 @@ class Exports:
     """BERT4CTR with random weights, exported in any precision."""
 
     def __init__(self, folder: pathlib.Path, layers: int, width: int, length: int):
+        # TensorFlow, here and below: 4 s of a core that --help and a mistake in an option do without.
         import keras
         import tensorflow_transform as tft
 
-        from common.processes import Workers
-        from models import create
         from models.ctr_model import empty_row
         from transforms.features.preprocessing import feature_map
-        from transforms.features.transform import analyze
-        from transforms.generate import generate
-        from transforms.log.ingest import SPLITS, ingest
-        from transforms.log.payload import payload_files
-        from transforms.log.readers import LogReader
 
         self.folder, self.spec = folder, log_spec(length)
         log = folder / "log.tsv"
@@ -85,7 +90,7 @@ class Exports:
 
     def save(self, precision: str) -> pathlib.Path:
         """Writes the version and returns its folder."""
-        from serving.export import export
+        from serving.export import export  # TensorFlow: see __init__
 
         version = self.folder / precision / "1"
         rows = self.rows.slice(0, 3)
@@ -94,8 +99,7 @@ class Exports:
 
     def request(self, candidates: int) -> dict[str, dict[str, np.ndarray]]:
         """Returns, by signature, the inputs of candidates for one text that leaves no padding."""
-        from serving.export import candidates_of
-        from transforms.log.raw_arrays import raw_arrays
+        from serving.export import candidates_of  # TensorFlow: see __init__
 
         raw = raw_arrays(self.rows.slice(0, candidates), self.spec)
         text = b" ".join(raw_arrays(self.rows.slice(0, self.fields.text.length), self.spec)["query"])
@@ -161,6 +165,7 @@ def sharing(exports: Exports, servable: Any, candidates: Sequence[int], repeats:
 
 def fewer_bits(exports: Exports, threads: int, rows: int, repeats: int) -> list[dict[str, Any]]:
     """Returns size and time of the export in every precision, beside float32 in the same repeats."""
+    # TensorFlow: see Exports.
     from models.text.precision import PRECISIONS, in_precision
     from serving.loader import Servable
 
@@ -201,16 +206,13 @@ def quality(reviews: pathlib.Path, encoder: pathlib.Path, most: int | None) -> l
     Raises:
         InputError: benchmarks.reviews has not trained it in this folder.
     """
+    # TensorFlow: see Exports.
     import tensorflow as tf
     import tensorflow_transform as tft
 
-    from benchmarks.reviews import config_of
     from models.text.precision import PRECISIONS, in_precision
-    from pipeline.artifacts import Artifacts
-    from pipeline.training.checkpoint import read_arrays
     from pipeline.training.data import packed_batches, prediction_rows
     from pipeline.training.tensorflow_learner import make_learner
-    from pipeline.training.text_encoder import with_encoder
     from transforms.features.preprocessing import feature_map
 
     weights, database = (
@@ -306,6 +308,7 @@ def main(
     if (reviews is None) != (encoder is None):
         raise InputError("--reviews and --encoder: give both or none")
     load_tensorflow()
+    # TensorFlow: see Exports.
     import tensorflow as tf
 
     from serving.loader import Servable

@@ -15,8 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from google.protobuf import text_format
 
 from benchmarks.peers.line_server import Answer, serve_lines
+from common.libraries import load_tensorflow
 from common.sessions import load_session
 from serving.layout import Asset, asset_path
 
@@ -74,8 +76,7 @@ def golden_inputs(version: pathlib.Path, signature: str) -> dict[str, np.ndarray
 
 
 def _session(version: str, session: str):
-    import tensorflow as tf
-    from google.protobuf import text_format
+    import tensorflow as tf  # which `start` has loaded, without its start-up lines and after stdout was redirected
 
     config = text_format.Parse(session, tf.compat.v1.ConfigProto())
     return load_session(pathlib.Path(version), config)
@@ -100,6 +101,7 @@ def session_callable(version: str, signature: str, session: str) -> Run:
 
 
 def _cpp_callable(session: Any, feeds: list[str], fetches: list[str]) -> Run:
+    # See _session.
     from tensorflow.core.protobuf import config_pb2
 
     return session._make_callable_from_options(config_pb2.CallableOptions(feed=feeds, fetch=fetches))
@@ -107,8 +109,8 @@ def _cpp_callable(session: Any, feeds: list[str], fetches: list[str]) -> Run:
 
 def frozen(version: str, signature: str, session: str) -> Run:
     """Returns C++'s callable with every variable a constant, which grappler can fold."""
+    # See _session.
     import tensorflow as tf
-    from google.protobuf import text_format
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
     model = tf.saved_model.load(version)
@@ -123,7 +125,7 @@ def frozen(version: str, signature: str, session: str) -> Run:
 
 def xla(version: str, signature: str, session: str) -> Run:
     """Returns the graph as a function that XLA compiles, once for every number of rows."""
-    import tensorflow as tf
+    import tensorflow as tf  # see _session
 
     model = tf.saved_model.load(version)
     function = model.signatures[signature]
@@ -144,8 +146,6 @@ _RUNS = dict(zip(CALLS, (make_callable, session_callable, frozen, xla), strict=T
 
 
 def start() -> Answer:
-    from common.libraries import load_tensorflow
-
     load_tensorflow()
     return Server().answer
 

@@ -11,6 +11,7 @@ import pathlib
 import sys
 from typing import Any
 
+from pipeline.artifacts import Artifacts
 from pipeline.config import RunConfig
 from pipeline.run import transform
 from pipeline.run_folder import check_output, one_run_at_a_time
@@ -21,8 +22,6 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     check_output(folder)
     with one_run_at_a_time(folder):
         done = transform(config, [request["file"]], folder)
-    from pipeline.artifacts import Artifacts
-
     artifacts = Artifacts(folder / "tfx" / "metadata.sqlite", config.name)
     return {
         "transform_graph": str(artifacts.folder("LogTransform", "transform_graph")),

@@ -13,6 +13,10 @@ from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
+from tfx import v1 as tfx
+from tfx.proto import example_gen_pb2, transform_pb2
+
+from pipeline.artifacts import Artifacts
 
 NAME = "stock"
 NUMBERS = [f"I{index}" for index in range(1, 14)]
@@ -45,11 +49,6 @@ def log_bucket(values: tf.Tensor) -> tf.Tensor:
 
 
 def main(request: dict[str, Any]) -> dict[str, str]:
-    from tfx import v1 as tfx
-    from tfx.proto import example_gen_pb2, transform_pb2
-
-    from pipeline.artifacts import Artifacts
-
     splits = [example_gen_pb2.Input.Split(name=name, pattern=f"{name}/*.csv") for name in SPLITS]
     files = example_gen_pb2.Input(splits=splits)
     examples = tfx.components.CsvExampleGen(input_base=request["files"], input_config=files)

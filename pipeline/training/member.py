@@ -20,8 +20,8 @@ from pipeline.training.worker import exit_with_parent
 def main(folder: pathlib.Path | None) -> None:
     threading.Thread(target=exit_with_parent, daemon=True).start()
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # TensorFlow would report a lost worker in a page of log lines
-    # TensorFlow's start-up lines are only held back where load_tensorflow is the first to import it.
     load_tensorflow()
+    # They import TensorFlow, whose start-up lines are only held back where load_tensorflow imports it first.
     import tensorflow as tf
 
     from pipeline.training.tensorflow_learner import make_strategy

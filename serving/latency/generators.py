@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from common.processes import child_process
+from serving.latency.drive import drive
 from serving.latency.load import Endpoint, Load, poisson, soon
 from serving.latency.sample import LatencySample, together
 
@@ -80,8 +81,6 @@ class Generators(contextlib.AbstractContextManager["Generators"]):
 
 def _work(pipe: Connection) -> None:
     """Drives the loads that come through the pipe and sends back their samples, until it closes."""
-    from serving.latency.drive import drive  # heavy, and loaded before the first load is timed
-
     gc.disable()
     pipe.send(None)
     with contextlib.suppress(EOFError, BrokenPipeError):

@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
+import grpc
+import uvloop
+
 from common.processes import child_process
+from serving.latency.grpc_load import OPTIONS
 from serving.latency.load import Endpoint
 
 
@@ -25,8 +29,6 @@ def sized(endpoint: Endpoint, length: int) -> Endpoint:
 
 
 def _serve(protocol: str, pipe: Connection) -> None:
-    import uvloop
-
     uvloop.run({"rest": _serve_rest, "grpc": _serve_grpc}[protocol](pipe))
 
 
@@ -75,8 +77,6 @@ class _Answer(asyncio.Protocol):
 
 @functools.cache
 def _method(path: str) -> Any:
-    import grpc
-
     async def call(request: bytes, context: Any) -> bytes:
         return _body(path)
 
@@ -84,10 +84,6 @@ def _method(path: str) -> Any:
 
 
 async def _serve_grpc(pipe: Connection) -> None:
-    import grpc
-
-    from serving.latency.grpc_load import OPTIONS
-
     class Handler(grpc.GenericRpcHandler):
         def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
             return _method(details.method)

@@ -10,6 +10,7 @@ from typing import Any
 from common.errors import InputError
 from common.files import write_json, write_text
 from common.processes import cores, run_in_new_process
+from serving.server.batching_parameters import BatchingParameters, write_parameters
 from serving.tuning.tune_process import ClientLoad, Setting, TrialResult, measure
 
 FLAGS, ENVIRONMENT, BATCHING, SESSION, REPORT = (
@@ -132,8 +133,6 @@ def write(
     trials: list[Trial], loads: list[ClientLoad], version: pathlib.Path, signature: str, folder: pathlib.Path
 ) -> None:
     """Writes to the folder what starts a server with the best setting, and everything that was measured."""
-    from serving.server.batching_parameters import BatchingParameters, write_parameters
-
     best = trials[0].setting
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / FLAGS, "\n".join(flags(best, folder)) + "\n")

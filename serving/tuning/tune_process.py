@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from common.errors import InputError
+from common.libraries import load_tensorflow
 from serving.layout import Asset, asset_path
+from serving.server.batching_parameters import BatchingParameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,14 +65,13 @@ def measure(
         InputError: the version has recorded no request of the signature.
     """
     os.environ.update(setting.environment)
-    from common.libraries import load_tensorflow
-
     load_tensorflow()
+    # They import TensorFlow, which reads the environment as it is imported, and takes 4 s of a core that the process
+    # which starts the trials does without.
     from tensorflow.core.protobuf import config_pb2
 
     from serving.loader import LoadedServable, Servable
     from serving.server.batching import BatchingServable, BatchScheduler
-    from serving.server.batching_parameters import BatchingParameters
     from serving.server.core import SWITCH_SECONDS
 
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -94,6 +95,7 @@ def recorded_rows(version: pathlib.Path, signature: str) -> Mapping[str, np.ndar
     Raises:
         InputError: there are none.
     """
+    # TensorFlow, which only processes of trials import: see measure.
     import tensorflow as tf
 
     from serving.server.warmup import read_records
