@@ -1,4 +1,4 @@
-"""What travels with a version, read and written: the log's and the tensors' description, and the golden rows."""
+"""Reads and writes the files that travel with a version: descriptions of the log and the tensors, and golden rows."""
 
 import dataclasses
 import pathlib
@@ -20,7 +20,7 @@ def read_log_spec(version: pathlib.Path) -> LogSpec:
     """Returns the description of the raw log that travels with a version.
 
     Raises:
-        InputError: it is absent or damaged.
+        InputError: the description is absent or damaged.
     """
     path = asset_path(version, Asset.LOG_SPEC)
     try:
@@ -32,21 +32,25 @@ def read_log_spec(version: pathlib.Path) -> LogSpec:
 
 
 def read_feature_map(version: pathlib.Path) -> FeatureMap:
-    """Returns the description of the packed tensors that travels with a version."""
+    """Returns the description of the packed tensors that travels with a version.
+
+    Raises:
+        OSError, ValueError: the file is absent or damaged.
+    """
     return FeatureMap.load(asset_path(version, Asset.FEATURE_MAP))
 
 
 @dataclasses.dataclass(frozen=True)
 class GoldenRows:
-    """A few rows of the log, and what Keras answers to them: what the exported graph has to answer.
+    """A few rows of the log with Keras's predictions, which the exported graph has to repeat.
 
     Attributes:
-        raw: By column its values [N]: float32, or bytes as objects.
-        packed: By name the packed tensors of the same rows [N, ...].
-        probabilities: Keras's answers, float32 [N, tasks].
-        candidates: Its answers to the rows as candidates for the text of the first one, [N, tasks]; None where the
-            model does not share a text between candidates.
-        tolerance: How far the exported graph's probabilities may be from these.
+        raw: The raw columns by name, [N]: float32, or bytes as objects.
+        packed: The packed tensors of the same rows by name, [N, ...].
+        probabilities: Keras's predictions, float32 [N, tasks].
+        candidates: Its predictions for the rows as candidates for the text of the first one, [N, tasks]; None where
+            the model does not share a text between candidates.
+        tolerance: The largest difference allowed between these probabilities and the exported graph's.
     """
 
     raw: Arrays

@@ -1,4 +1,4 @@
-"""Checks that an export runs in the C++ loader, and answers what Keras answers."""
+"""Checks that an export runs in the C++ loader and predicts what Keras predicts."""
 
 import pathlib
 

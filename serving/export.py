@@ -29,18 +29,22 @@ from transforms.log.schema import raw_schema
 from transforms.log.spec import LogSpec
 
 TEXT_INPUTS = ("tokens", "segments")
-# How far a probability may be from that of Keras in float32. What fewer bits cost in AUC is for the gates to judge.
+# The largest difference allowed between a probability and Keras's in float32, by the encoder's precision. Whether its
+# AUC is good enough is for the gates to judge.
 TOLERANCES = {"float32": 1e-6, "bfloat16": 0.05, "int8": 0.1, "int8_weights": 0.05}
 Tensors = dict[str, tf.Tensor]
-# Rows that log_spec describes; others get "". A description has kilobytes: a request of a few bytes a row would take
-# gigabytes. More than one, as a server that batches joins the rows of several clients.
+# Rows that the signature log_spec answers with the description, the others with "": a description has kilobytes, so a
+# request with many short rows would take gigabytes. More than one, as a batch joins the rows of several clients.
 _DESCRIBED_ROWS = 32
 _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 class _Servable(tf.Module):
-    """What the signatures need. The Keras model itself is not an attribute: tracked, it would make a SavedModel that
-    the C++ loader cannot run; its variables are."""
+    """The functions and variables that the signatures need.
+
+    The Keras model's variables are attributes; the model itself is not: tracked, it would make a SavedModel that the
+    C++ loader cannot run.
+    """
 
     def __init__(
         self,
@@ -55,7 +59,7 @@ class _Servable(tf.Module):
         self._transform = transform.transform_features_layer()
         self._spec = spec
         self._tasks = feature_map.tasks
-        # Without a feature all candidates would be alike.
+        # Without a feature all candidates of a text would be equal.
         self.shares_text = model.shares_text and bool(feature_map.fields or feature_map.dense)
         self._feature_map = feature_map
         schema = tft.tf_metadata.schema_utils.schema_as_feature_spec(raw_schema(spec)).feature_spec
@@ -68,7 +72,7 @@ class _Servable(tf.Module):
         self.forward = forward
 
     def pack(self, raw: Tensors) -> Tensors:
-        """Transforms raw columns [N] to the model's input."""
+        """Returns the model's input for raw columns [N]: packed tensors [N, ...]."""
         packed = self._transform(raw)
         return {name: tf.cast(packed[name], dtype) for name, dtype in INPUTS.items() if name in packed}
 
@@ -90,17 +94,17 @@ class _Servable(tf.Module):
         return np.array(mask), self.pack(raw)["ids"].numpy()[0]
 
     def placed(self, packed: Tensors) -> Tensors:
-        """Returns the model's input with the position that serving fixes, if it does."""
+        """Returns the packed tensors with the ids of the fixed position, where the configuration fixes one."""
         if self._position is None:
             return packed
         return {**packed, "ids": tf.where(*self._position, packed["ids"])}
 
     def parse(self, examples: tf.Tensor) -> Tensors:
-        """Parses serialized tf.Examples [N] to raw columns [N]."""
+        """Returns the raw columns [N] of serialized tf.Examples [N]."""
         return dict(tf.io.parse_example(examples, self._example_spec))
 
     def by_task(self, packed: Tensors) -> Tensors:
-        """Returns probabilities [N] by task."""
+        """Returns the probabilities of each task, float32 [N]."""
         probabilities = self.forward(packed)
         return {task: probabilities[:, index] for index, task in enumerate(self._tasks)}
 
@@ -161,7 +165,7 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="request")])
     def log_spec(request: tf.Tensor) -> Tensors:
-        # From it a client that knows only the URL learns how to read raw rows.
+        # Tells a client that knows only the URL how to read raw rows.
         described = tf.minimum(tf.shape(request), _DESCRIBED_ROWS)
         texts = tf.fill(described, description), tf.fill(tf.shape(request) - described, "")
         return {"log_spec": tf.concat(texts, 0)}
@@ -185,15 +189,17 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
 
 
 def _one_text(tensors: Tensors, names: Sequence[str]) -> Tensors:
-    """Returns the tensors, those of these names with one row each, as the graph knows from here on. With another number
-    of rows a request's error names the operation."""
+    """Returns the tensors; the graph then knows that those of `names` have one row.
+
+    A request with another number of rows fails, and its error holds the operation's name.
+    """
     name_of = "one_text_for_all_candidates"
     one = {name: tf.ensure_shape(tensors[name], [1, *tensors[name].shape[1:]], name_of) for name in names}
     return {**tensors, **one}
 
 
 def _arguments(spec: LogSpec) -> dict[str, str]:
-    """Returns by column the name of a function's argument for it: its own where TensorFlow would not change that."""
+    """Returns the name of a function's argument for each column: the column's own where TensorFlow would keep it."""
     return {
         name: name if _ARGUMENT.fullmatch(name) and not keyword.iskeyword(name) else f"tensor_of_column_{index}"
         for index, name in enumerate(spec.feature_columns)
@@ -201,7 +207,12 @@ def _arguments(spec: LogSpec) -> dict[str, str]:
 
 
 def _name_inputs(path: pathlib.Path, names: dict[str, str]) -> None:
-    """Gives the inputs of a graph's signatures other names; a column's may have spaces, an argument's may not."""
+    """Renames the inputs of a SavedModel's signatures from arguments to columns, whose names may hold spaces.
+
+    Args:
+        path: The file saved_model.pb.
+        names: The column by the argument's name.
+    """
     if all(argument == name for argument, name in names.items()):
         return
     model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
@@ -224,21 +235,21 @@ def export(
     position: Mapping[str, str | float] = types.MappingProxyType({}),
     encoder_precision: str = "float32",
 ) -> None:
-    """Writes the SavedModel, with what travels beside it in assets.extra.
+    """Writes the SavedModel, with its signatures and the files in assets.extra.
 
     Args:
-        model: The trained model; it is folded where it is what is served.
+        model: The trained model; in float32 it is folded in place, else a copy of it.
         transform: The transform graph that made its training data.
         spec: The description of the log.
         feature_map: The description of the packed tensors.
-        rows: A few raw rows (columns of the log, null = missing) for warm-up and for the comparison with Keras.
+        rows: A few raw rows (columns of the log, null = missing) for the warm-up and for the comparison with Keras.
         path: The folder to write.
         extra: The contents of further files that travel with the version.
-        position: Raw values of columns of the role position, which then hold for every request.
-        encoder_precision: Of the text's encoder; see models.text.precision.
+        position: Raw values by column of the role position, used for every request in place of its own.
+        encoder_precision: Precision of the text's encoder; see models.text.precision.
 
     Raises:
-        InputError: Keras runs on another backend than TensorFlow; a model that was trained on one comes back first.
+        InputError: Keras runs on another backend than TensorFlow.
     """
     if keras.backend.backend() != "tensorflow":
         raise InputError(
@@ -276,7 +287,13 @@ def export(
 def candidates_of(
     raw: Mapping[str, np.ndarray], packed: Mapping[str, np.ndarray], spec: LogSpec
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Returns by signature the inputs that are the rows as candidates for the text of the first one."""
+    """Returns, by signature, the inputs that score the rows as candidates for the text of the first row.
+
+    Args:
+        raw: Raw columns by name, [N].
+        packed: Packed tensors by name, [N, ...].
+        spec: The description of the log.
+    """
     texts = spec.text.columns if spec.text else ()
     return {
         "serving_candidates": {name: value[:1] if name in texts else value for name, value in raw.items()},

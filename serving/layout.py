@@ -1,6 +1,6 @@
-"""Where versions of a model and their files lie: <base path>/<integer>/, as TF Serving reads them.
+"""Paths of a model's versions and of their files: <base path>/<integer>/, as TF Serving reads them.
 
-Imports nothing of TensorFlow, so that commands which only look for a version start at once.
+It does not import TensorFlow, so that commands which only look for a version start at once.
 """
 
 import enum
@@ -42,23 +42,23 @@ def local_path(text: str) -> pathlib.Path:
 
 
 def asset_path(version: pathlib.Path, asset: Asset) -> pathlib.Path:
-    """Returns where a version's folder has the file, be it there or not."""
+    """Returns the path of a version's file, which may not exist."""
     return version / _ASSETS / asset
 
 
 def make_assets_folder(version: pathlib.Path) -> None:
-    """Makes the folder that `asset_path` points into."""
+    """Makes the folder of a version's assets."""
     (version / _ASSETS).mkdir(exist_ok=True)
 
 
 def graph_file(version: pathlib.Path) -> pathlib.Path:
-    """Returns the file of a version's graph: SAVED_MODEL, or where only that is there its text."""
+    """Returns the file of a version's graph: saved_model.pb, or saved_model.pbtxt where only that exists."""
     binary, text = version / SAVED_MODEL, version / _SAVED_MODEL_TEXT
     return text if text.exists() and not binary.exists() else binary
 
 
 def model_files(version: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the files that decide what a version answers: its graph, its weights and what travels with them."""
+    """Returns the files that decide what a version answers: its graph, its weights and its assets."""
     return [graph_file(version), *sorted((version / "variables").glob("*")), *sorted((version / _ASSETS).glob("*"))]
 
 
@@ -80,7 +80,7 @@ def find_version(model: pathlib.Path) -> pathlib.Path:
     """Returns the newest version in a model's folder, or the folder itself where it is a version.
 
     Raises:
-        InputError: there is none.
+        InputError: the folder holds no version.
     """
     version = model if graph_file(model).exists() else newest_version(model)
     if version is None:

@@ -21,7 +21,7 @@ _MOST_CALLS = 100
 
 @dataclasses.dataclass(frozen=True)
 class _Call:
-    """A run of the graph, with the order of its inputs and outputs."""
+    """A function that runs the graph, with the order of its inputs and outputs."""
 
     inputs: list[str]
     outputs: list[str]
@@ -29,13 +29,13 @@ class _Call:
 
 
 class LoadedServable(Protocol):
-    """What answers a version's signatures: a Servable, or one whose runs are joined into batches.
+    """The interface of a loaded version: a Servable, or a BatchingServable, which joins runs into batches.
 
     Attributes:
         path: The version's folder.
-        signatures: By name.
+        signatures: The signatures by name.
         input_types: The types of each signature's inputs by alias.
-        waits: Whether a run waits for others.
+        waits: Whether a run waits for other runs to join its batch.
     """
 
     path: pathlib.Path
@@ -53,24 +53,25 @@ class LoadedServable(Protocol):
         """Returns the signature's outputs by alias, all of them or those named."""
 
     def close(self) -> None:
-        """Frees what was loaded."""
+        """Frees the session and its memory."""
 
 
 class Servable:
     """A loaded version of a model; `run` may be called from several threads.
 
-    All sessions of a process share one pool of intra-op threads, which the first session sizes.
+    All sessions of a process share one pool of intra-op threads, whose size the first session sets.
 
     Args:
         path: The version's folder.
         threads: Intra- and inter-op threads, 0 = one per processor; not read where there is a `config`.
         config: The session's settings.
-        tags: Of the graph to load.
+        tags: The tags of the SavedModel's graph to load.
 
     Attributes:
-        signatures: What it can be asked.
+        path: The version's folder.
+        signatures: The signatures by name.
         input_types: The types of each signature's inputs by alias.
-        waits: Whether a run waits for others; never.
+        waits: False: a run does not wait for other runs.
 
     Raises:
         InputError: the folder holds no SavedModel.
@@ -109,12 +110,16 @@ class Servable:
     ) -> dict[str, np.ndarray]:
         """Returns the signature's outputs by alias, all of them or those named.
 
-        An input that is absent has the signature's default, where there is one. An array has its input's type: nothing
-        is cast, as TF Serving casts nothing. What has no time left is not run; what runs is not interrupted.
+        Args:
+            signature: The signature's name.
+            inputs: Arrays by alias, of exactly the inputs' types, as nothing is cast. An absent input has the
+                signature's default, where there is one.
+            outputs: The aliases to return; None: all.
+            timeout_seconds: Time left before the run begins; a run that has begun is not interrupted.
 
         Raises:
-            KeyError: an unknown alias, or no value for an input.
-            tf.errors.OpError: TensorFlow's own.
+            KeyError: an alias is unknown, or an input has no value.
+            tf.errors.OpError: TensorFlow reports an error; DeadlineExceededError where no time is left.
         """
         if timeout_seconds is not None and timeout_seconds <= 0:
             raise tf.errors.DeadlineExceededError(None, None, "Timed out waiting for session run to begin.")
@@ -126,7 +131,7 @@ class Servable:
         return {name: values[name] for name in outputs} if outputs else values
 
     def _key(self, signature: str, outputs: Sequence[str]) -> tuple[str, ...]:
-        """Returns the call's key, whatever the order of the outputs; beyond _MOST_CALLS that of all outputs."""
+        """Returns the key of the callable for these outputs in any order; beyond _MOST_CALLS, for all outputs."""
         key = (signature, *sorted(outputs))
         return key if key in self._calls or len(self._calls) < _MOST_CALLS else (signature,)
 

@@ -1,4 +1,4 @@
-"""Text protos of the configuration: a file -> a message, or one line that says what is wrong with it."""
+"""Reads text protos, such as TF Serving's configuration files, with errors on one line."""
 
 import pathlib
 from typing import Any
@@ -9,15 +9,15 @@ from common.errors import InputError, one_line
 
 
 def read_text_proto(path: pathlib.Path, message: Any, example: str = "") -> Any:
-    """Fills the message from a text proto.
+    """Reads a text proto into a message, and returns the message.
 
     Args:
         path: The file.
-        message: An empty message, which is returned.
-        example: A right text, for the error.
+        message: An empty message of the file's type.
+        example: A valid text, which errors show.
 
     Raises:
-        InputError: the file cannot be read, or has a mistake, whose line is named.
+        InputError: the file cannot be read, or is no such message; the error names the line.
     """
     advice = f"; it is, for example, {example}" if example else ""
     try:

@@ -1,4 +1,4 @@
-"""XLA in a SavedModel: what asks for it, and whether this process may compile it.
+"""Looks for parts of a SavedModel that XLA must compile, and turns XLA on or off in this process.
 
 tensorflow_model_server answers such a graph with INTERNAL, "XLA compilation disabled", unless it was started with
 --xla_cpu_compilation_enabled (tensorflow_serving/model_servers/main.cc).
@@ -43,10 +43,10 @@ def _first(nodes: Iterable[node_def_pb2.NodeDef]) -> str | None:
 
 @contextlib.contextmanager
 def xla_compilation(enabled: bool) -> Iterator[None]:
-    """Lets the process compile with XLA inside the block, or not: its runs then fail with INTERNAL.
+    """Enables or disables XLA for the whole process inside the block; disabled, graphs that need it fail with INTERNAL.
 
-    It calls the functions that tensorflow_model_server calls, which Python has no name for. They are for the whole
-    process; after the block XLA is as TensorFlow starts, enabled.
+    It calls the C++ functions that tensorflow_model_server calls, which TensorFlow's Python API lacks. After the block
+    XLA is enabled, as it is when TensorFlow starts.
     """
     library = ctypes.CDLL(str(pathlib.Path(tf.sysconfig.get_lib()) / "libtensorflow_cc.so.2"))
     enable = library["_ZN10tensorflow20EnableXlaCompilationEv"]  # tensorflow::EnableXlaCompilation()

@@ -1,4 +1,4 @@
-"""Columns of rows, as lists, numpy or Arrow arrays, and what REST makes of them."""
+"""Converts columns of rows, as lists, numpy or Arrow arrays, to request tensors, and a response's JSON to arrays."""
 
 import base64
 import json
@@ -17,15 +17,15 @@ Inputs: TypeAlias = Mapping[str, Column] | pa.RecordBatch | pa.Table
 
 
 def to_arrays(inputs: Inputs, none_is_nan: bool = False) -> dict[str, np.ndarray]:
-    """Returns arrays by input: float32 with NaN, bytes objects with b"" where a value is missing (null, None).
+    """Returns an array for each input, [N]: float32 with NaN, or bytes objects with b"", where a value is missing.
 
     Lists and Arrow arrays of numbers become float32, as the columns of `serving_raw` are; numpy arrays keep their type,
-    but for float64, which becomes float32, and text, which becomes bytes.
+    but for float64, which becomes float32, and text, which becomes bytes. A missing value is None or null.
 
     Args:
-        inputs: The columns.
-        none_is_nan: Whether a column of nothing but None, which may stand for numbers or for texts, becomes NaN. For
-            callers that know the inputs' types; else it is refused.
+        inputs: The columns by name.
+        none_is_nan: Whether a column of nothing but None, whose type cannot be known, becomes NaN; else it is refused.
+            For callers that know the inputs' types.
 
     Raises:
         InputError: a column holds neither numbers nor texts, both, or nothing but None.
@@ -126,7 +126,7 @@ def _text(value: bytes) -> str | dict[str, str]:
 
 
 def read_json(body: bytes) -> Any:
-    """Parses an answer, NaN and Infinity included. Raises ValueError."""
+    """Returns the value of a response's JSON, which may hold NaN and Infinity. Raises ValueError."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -134,7 +134,7 @@ def read_json(body: bytes) -> Any:
 
 
 def read_output(values: Any) -> np.ndarray:
-    """Returns an output: floats as float32, texts as bytes objects. Raises ValueError where it is no tensor."""
+    """Returns an output as an array: floats as float32, texts as bytes. Raises ValueError where it is no tensor."""
     array = np.asarray(values)
     if array.dtype.kind == "f":
         return array.astype(np.float32)

@@ -1,4 +1,4 @@
-"""How a client divides its requests between the labels of a model."""
+"""Divides a client's requests between the labels of a model, as for a canary."""
 
 import hashlib
 import math
@@ -13,11 +13,10 @@ Key = str | bytes | int
 class LabelSplit:
     """A weighted choice between labels.
 
-    The same key has the same label wherever it is asked, and a label that is given more weight keeps the keys that it
-    had, as long as there are two labels.
+    A key gets the same label in every process. Of two labels, the one that gets more weight keeps the keys that it had.
 
     Args:
-        weights: Label -> weight; {"stable": 0.95, "canary": 0.05} and {"stable": 95, "canary": 5} are the same.
+        weights: Weight by label; {"stable": 0.95, "canary": 0.05} and {"stable": 95, "canary": 5} are the same.
 
     Raises:
         InputError: a weight is negative or no number, or none is above 0.
@@ -47,7 +46,7 @@ class LabelSplit:
         return cls(weights)
 
     def choose(self, key: Key | None = None) -> str:
-        """Returns the label for one request, by the hash of a key (a user's id), or by chance where there is none."""
+        """Returns the label for one request, by the hash of its key (as a user's id), or at random without one."""
         point = (random.random() if key is None else _hashed(key)) * sum(self.weights.values())
         for label, weight in self.weights.items():
             if point < weight:
@@ -59,7 +58,7 @@ class LabelSplit:
 
 
 def _hashed(key: Key) -> float:
-    """Returns a number of [0, 1), uniform over the keys, the same in every process; 7 and "7" are one key."""
+    """Returns a key's hash in [0, 1), the same in every process and uniform over the keys; 7 and "7" are one key."""
     text = key if isinstance(key, bytes) else str(key).encode()
     digest = hashlib.blake2b(text, digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53

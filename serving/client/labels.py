@@ -1,7 +1,7 @@
-"""Labels of a served model: changes of TF Serving's model config file, in the order that a running server needs.
+"""Changes the labels of a served model in TF Serving's model config file, in the order that a running server needs.
 
 A label may only point at a version that is available (contract V7), and a version is only available while the model's
-policy has it loaded. So a change first has the server load what the labels are to point at, then moves them.
+policy names it. So a change first makes the server load the versions that the labels will point at, then moves them.
 """
 
 import contextlib
@@ -28,17 +28,16 @@ _FORM = 'model_config_list { config { name: "ctr" base_path: "/models/ctr" model
 
 
 class ServedLabels:
-    """The labels of one model of a model config file. Comments in the file do not outlive a change.
+    """The labels of one model of a model config file. A change removes the file's comments.
 
     Args:
-        file: The model config file. What a model was before its last change is kept beside it, in FILE.previous;
-            while a change is under way, FILE.begun says from what.
+        file: The model config file. The state of a model before its last change is kept beside it, in FILE.previous;
+            while a change is under way, FILE.begun holds the state before it.
         model: The model's name.
-        client: A client of the model, which is asked whether versions are available; without one a change is only
-            written.
-        reload: Hands a changed configuration to the server, which otherwise has to look at the file by itself
+        client: A client of the model, to see which versions are available; without one a change is written unchecked.
+        reload: Sends a changed configuration to the server, which otherwise has to poll the file
             (--model_config_file_poll_wait_seconds).
-        wait_seconds: How long the server may take to load versions, and to take the labels.
+        wait_seconds: Seconds that the server may take to load versions, and again to move the labels.
 
     Raises:
         InputError: the file cannot be read, or has no such model.
@@ -62,11 +61,11 @@ class ServedLabels:
         self.current()
 
     def current(self) -> ModelConfig:
-        """Returns the model's part of the file."""
+        """Returns the model's entry in the file."""
         return _find(read_config(self._file), self._model, self._file)
 
     def previous(self) -> ModelConfig | None:
-        """Returns the model's part before the last change, None where nothing is kept."""
+        """Returns the model's entry before the last change, None where none is kept."""
         begun = self._read_begun()
         if begun and begun[0].name == self._model and _has_moved(begun[0], self.current()):
             return begun[0]
@@ -75,11 +74,15 @@ class ServedLabels:
         return next((one for one in _models(read_config(self._previous)) if one.name == self._model), None)
 
     def move(self, labels: Mapping[str, int], remove: Collection[str] = ()) -> ModelConfig:
-        """Points labels at versions and takes others away; all change at once.
+        """Points labels at versions and removes others, all at once; returns the model's new entry.
+
+        Args:
+            labels: Version by label.
+            remove: Labels to remove.
 
         Raises:
             InputError: a version does not exist or is not available in time, a label to remove is not there, or the
-                server refuses: then nothing has changed.
+                server refuses. Nothing has changed then.
         """
         for label in labels:
             if not label or set(label) & set("/: ") or label in remove:
@@ -95,10 +98,10 @@ class ServedLabels:
             return self._change(current, _with_labels(current, {**wanted, **labels}))
 
     def roll_back(self) -> ModelConfig:
-        """Undoes the last change of this model; a second time does it again.
+        """Undoes the last change of this model, and returns its new entry; a second call redoes the change.
 
         Raises:
-            InputError: no change is kept, or as with move.
+            InputError: no change is kept, or as `move`.
         """
         with _locked(self._file):
             self._end_begun()
@@ -111,7 +114,7 @@ class ServedLabels:
         needed = set(target.version_labels.values())
         self._check_folders(current, needed)
         if needed:
-            # What was labelled stays loaded: rolling back must not have to wait for it.
+            # Versions that had a label stay loaded, so that rolling back does not wait for them.
             target = _with_loaded(target, needed | self._in_use(current))
         with self._undone_on_failure():
             if needed and self._client and not needed <= self._available():
@@ -127,13 +130,13 @@ class ServedLabels:
         self._await_labels(target)
         return target
 
-    # What there is ---------------------------------------------------------------------------------------------------
+    # The versions ----------------------------------------------------------------------------------------------------
 
     def _check_folders(self, current: ModelConfig, needed: Collection[int]) -> None:
         base = pathlib.Path(current.base_path)
         there = {int(path.name) for path in versions(base)}
         missing = sorted(set(needed) - there)
-        if base.is_dir() and missing:  # absent, it may be a path of another machine
+        if base.is_dir() and missing:  # an absent folder may be on the server's machine
             has = ", ".join(map(str, sorted(there))) or "none"
             raise InputError(f"{base}: version {missing[0]} of model {self._model} is not here; it has {has}")
 
@@ -142,11 +145,11 @@ class ServedLabels:
         return {one.version for one in self._client.status() if one.state == "AVAILABLE"}
 
     def _in_use(self, current: ModelConfig) -> set[int]:
-        """Returns the versions that requests go to."""
+        """Returns the versions that requests ask for: the labelled ones, or those loaded where there is no label."""
         return set(current.version_labels.values()) or self._loaded(current)
 
     def _loaded(self, current: ModelConfig) -> set[int]:
-        """Returns the versions that the policy has loaded, as far as can be known."""
+        """Returns the versions that the policy has loaded, by the server or, without one, by the folders."""
         policy = current.model_version_policy
         if policy.HasField("specific"):
             return set(policy.specific.versions)
@@ -155,13 +158,13 @@ class ServedLabels:
         numbers = [int(path.name) for path in versions(pathlib.Path(current.base_path))]
         return set(numbers if policy.HasField("all") else numbers[-max(policy.latest.num_versions, 1) :])
 
-    # What is done ----------------------------------------------------------------------------------------------------
+    # The steps of a change -------------------------------------------------------------------------------------------
 
     def _begin(self, current: ModelConfig, *between: ModelConfig) -> None:
-        """Notes what the model's part is before a change and, until the versions are loaded, within it.
+        """Writes the journal: the model's entry before a change and, until the versions are loaded, within it.
 
-        File and history are two files: a process killed between them leaves this note, from which the next one ends
-        the change, or takes it back.
+        The config file and FILE.previous cannot be written at once. From the journal of a process that was killed
+        between them, the next process completes the change or undoes it.
         """
         _write(self._begun, _as_text([current, *between]), like=self._file)
 
@@ -169,7 +172,7 @@ class ServedLabels:
         return _models(read_config(self._begun)) if self._begun.exists() else []
 
     def _end_begun(self) -> None:
-        """Ends the change that is noted, if any: into the history where labels have moved, else back to before it."""
+        """Completes the change of the journal, if any, where its labels have moved; else undoes it."""
         begun = self._read_begun()
         names = [one.name for one in _models(read_config(self._file))]
         if begun and begun[0].name in names:
@@ -181,7 +184,7 @@ class ServedLabels:
         self._begun.unlink(missing_ok=True)
 
     def _publish(self, entry: ModelConfig) -> None:
-        """Writes a model's part of the file, and tells the server."""
+        """Writes a model's entry in the file, and sends the file to the server."""
         config = read_config(self._file)
         _find(config, entry.name, self._file).CopyFrom(entry)
         _write(self._file, text_format.MessageToString(config))
@@ -190,7 +193,7 @@ class ServedLabels:
 
     @contextlib.contextmanager
     def _undone_on_failure(self) -> Iterator[None]:
-        """Restores the file where the block fails; a server that may have taken a part of the change gets it too."""
+        """Restores the file where the block fails, and sends it to a server that may have taken part of the change."""
         before = self._file.read_text()
         try:
             yield
@@ -217,7 +220,7 @@ class ServedLabels:
             if not left:
                 return
             failed = [one for one in statuses if one.version in left and one.error_code != "OK"]
-            if any(one not in before for one in failed):  # an older failure may be overcome
+            if any(one not in before for one in failed):  # a version that had failed before may load now
                 raise InputError(
                     f"{self._client.address}: version {failed[0].version} of model {self._model} did not load "
                     f"({one_line(failed[0].error_message, 300)}); no label has moved"
@@ -262,7 +265,7 @@ def read_config(file: pathlib.Path) -> ModelServerConfig:
     """Reads a model config file.
 
     Raises:
-        InputError: it cannot be read, or is of another form.
+        InputError: the file cannot be read, or is no ModelServerConfig.
     """
     config: ModelServerConfig = read_text_proto(file, ModelServerConfig(), _FORM)
     return config
@@ -299,7 +302,7 @@ def _with_labels(entry: ModelConfig, labels: Mapping[str, int]) -> ModelConfig:
 
 
 def _with_loaded(entry: ModelConfig, loaded: Collection[int]) -> ModelConfig:
-    """Returns the entry with the policy `specific`: `latest` would drop a labelled version for a newer one."""
+    """Returns the entry with the policy `specific`, as `latest` would unload a labelled version for a newer one."""
     changed = ModelConfig()
     changed.CopyFrom(entry)
     if not entry.model_version_policy.HasField("all"):
@@ -308,7 +311,7 @@ def _with_loaded(entry: ModelConfig, loaded: Collection[int]) -> ModelConfig:
 
 
 def _write(file: pathlib.Path, text: str, like: pathlib.Path | None = None) -> None:
-    """Writes in one rename, with the permissions that the file has: the server may run as another user."""
+    """Replaces a file in one rename, and keeps its permissions (or those of `like`) for a server of another user."""
     with atomic_path(file) as unfinished, open(unfinished, "w") as output:
         shutil.copymode(like or file, unfinished)
         output.write(text)
@@ -318,7 +321,7 @@ def _write(file: pathlib.Path, text: str, like: pathlib.Path | None = None) -> N
 
 @contextlib.contextmanager
 def _locked(file: pathlib.Path) -> Iterator[None]:
-    """Keeps other changes away. The lock is on the folder: the file itself is replaced."""
+    """Locks the file against other changes. The lock is on its folder, as a change replaces the file."""
     folder = os.open(file.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)

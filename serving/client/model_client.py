@@ -1,4 +1,4 @@
-"""What the clients over REST and gRPC have in common."""
+"""The base class of the clients over REST and gRPC."""
 
 import abc
 import dataclasses
@@ -17,7 +17,7 @@ LONGEST_WAIT_SECONDS = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class VersionChoice:
-    """Which version is asked: a number, what a label points at, or the newest."""
+    """The choice of a version: by its number, by a label, or the newest."""
 
     version: int | None = None
     label: str | None = None
@@ -30,12 +30,12 @@ class VersionChoice:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a model answered.
+    """A model's answer to a predict request.
 
     Attributes:
-        outputs: By name (of `serving_raw` and the like: task -> float32 [N]).
-        label: The label that was asked, if any was.
-        version: The version that answered; None where REST does not say, which is always but for a version asked for.
+        outputs: The outputs by name; of the signatures that predict, float32 [N] by task.
+        label: The label that was asked, if any.
+        version: The version that answered; None over REST, which does not tell, unless it was asked by its number.
     """
 
     outputs: dict[str, np.ndarray]
@@ -45,7 +45,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class VersionStatus:
-    """A version at the server: START, LOADING, AVAILABLE, UNLOADING or END, with an error's code and message."""
+    """A version's state at the server (START, LOADING, AVAILABLE, UNLOADING or END), and its error."""
 
     version: int
     state: str
@@ -54,12 +54,12 @@ class VersionStatus:
 
 
 class ModelClient(abc.ABC):
-    """A client of one model; several threads may use it at once.
+    """A client of one model, which several threads may share.
 
     Args:
-        address: What errors call the server.
-        target: Which version is asked where a call does not say.
-        split: Labels that requests are divided between where a call names neither version nor label.
+        address: The server's name in errors.
+        target: The version that a call without a version or label asks.
+        split: Labels between which such calls are divided, instead.
     """
 
     def __init__(self, address: str, target: VersionChoice, split: LabelSplit | None):
@@ -84,11 +84,11 @@ class ModelClient(abc.ABC):
             signature_name: The signature.
             version: The version to ask.
             label: The label to ask, instead.
-            key: A user's id, for instance: the split gives the same key the same label.
+            key: What the split chooses the label by, as a user's id; None: at random.
 
         Raises:
-            InputError: there is no answer in time, or it is an error; the server is asked again before that where it is
-                busy or out of reach.
+            InputError: an input is malformed, the server does not answer in time (after the retries where it is busy or
+                out of reach), or answers with an error.
         """
         return self.ask(inputs, signature_name, version=version, label=label, key=key).outputs
 
@@ -101,7 +101,7 @@ class ModelClient(abc.ABC):
         label: str | None = None,
         key: Key | None = None,
     ) -> Answer:
-        """Returns what `predict` returns, and which label and version answered."""
+        """Returns what `predict` returns, with the label and version that answered. Raises as `predict`."""
         target = self._chosen(version, label, key)
         return self._predict(to_arrays(inputs), signature_name, target)
 
@@ -111,11 +111,11 @@ class ModelClient(abc.ABC):
         return VersionChoice(label=self.split.choose(key)) if self.split else self._target
 
     def version_of(self, label: str | None = None) -> int:
-        """Returns the version that a label points at now, or that is asked where there is none."""
+        """Returns the version that a label points at now; without a label, the one that requests go to."""
         return int(self.metadata(label=label)["model_spec"]["version"])
 
     def metadata(self, *, version: int | None = None, label: str | None = None) -> dict[str, Any]:
-        """Returns the signatures of a version, as TF Serving's REST API writes them (M1)."""
+        """Returns a version's name, number and signatures, as TF Serving's REST API prints them (M1)."""
         return self._metadata(VersionChoice(version, label) if (version, label) != (None, None) else self._target)
 
     @abc.abstractmethod

@@ -31,21 +31,21 @@ _URL = re.compile(r"(?P<model>.*/v1/models/[^/:]+)(?:/versions/(?P<version>\d+)|
 
 
 class RestClient(ModelClient):
-    """Keeps its connections; asks again, later each time, where the server is busy (429, 503) or out of reach.
+    """A client over REST, with a pool of keep-alive connections.
 
-    What only reads is all that it sends, so that a connection cut before the answer is no reason not to ask again. A
-    server that takes too long is not asked again.
+    A call is repeated with exponential backoff where the server is busy (429, 503), out of reach, or closes the
+    connection: all requests only read. A call that times out is not repeated.
 
     Args:
-        url: http://HOST:PORT/v1/models/NAME, with /versions/N or /labels/L behind it or not.
-        label: The label that is asked where a call does not say and the URL names no version.
-        split: Labels that requests are divided between.
-        timeout: Seconds for one call with all its tries and the waits between them.
-        retries: Tries after the first one.
-        say_version: Whether answers are to say which version gave them: it is looked up, and asked by its number.
+        url: http://HOST:PORT/v1/models/NAME, or that with /versions/N or /labels/L behind it.
+        label: The label that a call without a version or label asks, where the URL names neither.
+        split: Labels between which such calls are divided, instead.
+        timeout: Seconds for one call, with its retries and the waits between them.
+        retries: How often a call is repeated, at most.
+        say_version: Whether answers name their version, which is then looked up first and asked by its number.
 
     Raises:
-        InputError: the URL is of another form.
+        InputError: the URL has another form.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class RestClient(ModelClient):
         return Answer(tensors, label, target.version)
 
     def _only_output(self, signature_name: str, target: VersionChoice) -> str:
-        """Returns the name of a signature's output, asked once: with a single one the answer leaves it out (O2)."""
+        """Returns the name of a signature's only output, which responses leave out (O2); looked up once."""
         if signature_name not in self._only_outputs:
             metadata = self._metadata(target)["metadata"]
             try:

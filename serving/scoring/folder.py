@@ -1,4 +1,4 @@
-"""The output folder of a batch scoring: its plan, which parts are done, whether a second call continues the first."""
+"""The output folder of a batch scoring: its plan, the parts that are done, and how a second call resumes the first."""
 
 import contextlib
 import dataclasses
@@ -25,7 +25,7 @@ _RESERVED = ("file", "line", "ctr", "model_version")
 
 @dataclasses.dataclass(frozen=True)
 class ScoredPart:
-    """A range of the log that is scored by itself, and the number of its result."""
+    """A range of the log that is scored by itself, with its number among all parts."""
 
     range: Range
     number: int
@@ -38,14 +38,14 @@ class ScoredPart:
 
 @dataclasses.dataclass(frozen=True)
 class ScoringPlan:
-    """The inputs of a scoring, and how they are cut into parts.
+    """The inputs of a scoring, and how they are split into parts.
 
     Attributes:
         version: The model version's folder.
-        files: The inputs.
-        states: By path of an input or of the model's files its size in bytes and its time of change in ns.
-        options: What the result depends on besides.
-        parts: In the input's order.
+        files: The log's files.
+        states: Size in bytes and modification time in ns of each input and each of the model's files, by path.
+        options: Options that the result depends on.
+        parts: The parts, in the log's order.
     """
 
     version: str
@@ -72,14 +72,14 @@ def _numbered(ranges: list[Range]) -> list[ScoredPart]:
 
 
 def score_columns(tasks: list[str]) -> dict[str, str]:
-    """Returns by task its column: `ctr` for the first task, the others' names, with `_score` behind a reserved one."""
+    """Returns the column of each task: `ctr` for the first, else its name, with `_score` behind a reserved one."""
     return {
         task: "ctr" if not index else f"{task}_score" if task in _RESERVED else task for index, task in enumerate(tasks)
     }
 
 
 def file_states(files: list[str], version: pathlib.Path) -> dict[str, tuple[int, int]]:
-    """Returns by path size and time of change of the inputs and of the model's own files.
+    """Returns the size in bytes and modification time in ns of each input and each of the model's files, by path.
 
     Raises:
         InputError: a file cannot be read.
@@ -98,7 +98,7 @@ class ScoringFolder:
     """The output folder while a scoring runs.
 
     Args:
-        output: The folder; its files are `part-*.parquet`, `_dead_letter/part-*.jsonl` and `_summary.json` in the end.
+        output: The folder; in the end it holds `part-*.parquet`, `_dead_letter/part-*.jsonl` and `_summary.json`.
     """
 
     def __init__(self, output: pathlib.Path):
@@ -107,10 +107,10 @@ class ScoringFolder:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Makes the folder, and keeps a second scoring out of it.
+        """Makes the folder, and locks it against other scorings inside the block.
 
         Raises:
-            InputError: it cannot be made, holds a finished scoring, or another process works in it.
+            InputError: the folder cannot be made, holds a finished scoring, or another process works in it.
         """
         try:
             if not self._unfinished_plan() and any(self.output.glob("part-*.parquet")):
@@ -145,8 +145,14 @@ class ScoringFolder:
     ) -> ScoringPlan:
         """Returns the plan of the scoring that was interrupted here, or a new one.
 
+        Args:
+            version: The model version's folder.
+            files: The log's files.
+            options: Options that the result depends on.
+            cut: Returns the ranges of a new plan.
+
         Raises:
-            InputError: another scoring was interrupted here.
+            InputError: a scoring of other inputs was interrupted here.
         """
         states = file_states(files, version)
         interrupted = self._unfinished_plan()
@@ -161,7 +167,7 @@ class ScoringFolder:
         return plan
 
     def _unfinished_plan(self) -> ScoringPlan | None:
-        """Returns the plan of an interrupted scoring of which a part is done, or None."""
+        """Returns the plan of an interrupted scoring that has done a part, or None."""
         path = self.unfinished / _PLAN
         if not path.exists():
             return None
@@ -172,7 +178,7 @@ class ScoringFolder:
         return plan if any(map(self.is_done, plan.parts)) else None
 
     def _clear(self) -> None:
-        """Removes what an interrupted scoring without a whole part has left."""
+        """Removes what an interrupted scoring has left that had not done a part."""
         for path in self.unfinished.iterdir():
             if path.name != _LOCK:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -197,7 +203,7 @@ class ScoringFolder:
         )
 
     def is_done(self, part: ScoredPart) -> bool:
-        """Returns whether a part's files are there. Its scores are written last; `finish` may have moved them."""
+        """Returns whether a part is scored: its scores, written last, exist here or where `finish` moves them."""
         name = f"{part.name}.parquet"
         return (self.unfinished / name).exists() or (self.output / name).exists()
 
@@ -209,7 +215,7 @@ class ScoringFolder:
         return sorted((self.unfinished / SAMPLE).glob("*.parquet"))
 
     def finish(self, plan: ScoringPlan, summary: str) -> None:
-        """Moves every part's files to their place and writes the summary."""
+        """Moves the files of all parts to the output folder and writes the summary."""
         for part in plan.parts:
             for source, target in (
                 (self.unfinished / f"{part.name}.jsonl", self.output / DEAD_LETTER),

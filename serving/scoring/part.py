@@ -18,13 +18,13 @@ from serving.scoring.rows import Scorer
 from transforms.log.payload import PayloadWriter, payload_schema
 from transforms.log.readers import LogBatch, LogReader
 
-BLOCK_BYTES = 1 << 26  # of rows that are packed together: some 160,000 of Criteo's
+BLOCK_BYTES = 1 << 26  # of the rows that are packed together: some 160,000 of Criteo's
 BINS = 1000  # of equal width, of the scores' histogram
 
 
 @dataclasses.dataclass
 class ScoreCounts:
-    """What was scored, of a part or of the whole log.
+    """Counts of the scored lines and histograms of the scores, of a part or of the whole log.
 
     Attributes:
         scored: Lines with scores.
@@ -78,19 +78,19 @@ def score_part(
 ) -> None:
     """Scores a part and writes its files.
 
-    `<name>.parquet`, the scores, is the last; before it come `<name>.json` (ScoreCounts), `<name>.jsonl` where lines
-    are malformed, and `sample/<name>-00000.parquet`, a payload of the features.
+    The last one is `<name>.parquet`, the scores; before it come `sample/<name>-00000.parquet`, a payload of sampled
+    rows, `<name>.jsonl` with the malformed lines, if any, and `<name>.json` (ScoreCounts).
 
     Args:
         scorer: The model.
-        part: What to score.
+        part: The part.
         folder: The folder of unfinished work.
-        sample_rate: The share of the good rows that is drawn for the sample.
-        progress: Told how many rows are scored.
-        check: Called before each batch; what it raises ends the work.
+        sample_rate: The share of the good rows that is sampled.
+        progress: Called with a line of text after each block.
+        check: Called before each block and batch; what it raises ends the work.
 
     Raises:
-        InputError: the log cannot be read, or the result not be written.
+        InputError: the log cannot be read, or the result cannot be written.
     """
     try:
         with temporary_folder(folder / f".{part.name}") as fresh:
@@ -169,7 +169,7 @@ def _schema(tasks: list[str]) -> pa.Schema:
 
 
 def _table(batches: list[LogBatch], scores: dict[str, np.ndarray], schema: pa.Schema, scorer: Scorer) -> pa.Table:
-    """Returns one row per line, in their order; a malformed line has no score."""
+    """Returns one row per line, in the order of the lines; a malformed line has no score."""
     lines = np.concatenate([batch.lines for batch in batches])
     rejected = np.array([reject.line for batch in batches for reject in batch.rejects], np.int64)
     order = np.argsort(np.concatenate([lines, rejected]), kind="stable")

@@ -1,11 +1,11 @@
-"""Rows of a raw log -> probabilities, at nearly the rate of the model alone.
+"""Computes the probabilities of a raw log's rows, at nearly the rate of the model alone.
 
 A value is packed once for all rows of a block that have it (transforms.features.pack_rows), by the servable's own
 transform, the signature `transform_raw`; the model then answers `serving_packed`.
 
-What a row of Criteo's 39 columns takes, in microseconds of one core (DCN-v2 of width 16, MLP 400-400; AMD EPYC): the
-model 33, reading and checking the line 2.9, finding the different values 0.7, packing them 0.8, laying them out 0.3.
-Packing every row for itself takes 4.4: a third of it hands the values over as Python's objects.
+A row of Criteo's 39 columns takes, in microseconds of one core (DCN-v2 of width 16, MLP 400-400; AMD EPYC): the model
+33, reading and checking the line 2.9, finding the distinct values 0.7, packing them 0.8, laying them out 0.3. Packing
+each row by itself would take 4.4 in place of the last three, a third of it for Python objects.
 """
 
 import pathlib
@@ -23,23 +23,22 @@ from transforms.features.pack_rows import PackedValues
 from transforms.log.raw_arrays import number_array, text_array
 
 PACKED, TRANSFORM, RAW = "serving_packed", "transform_raw", "serving_raw"
-MODEL_ROWS = 1 << 12  # that the model answers at once
+MODEL_ROWS = 1 << 12  # rows of one call of the model
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 Probabilities = dict[str, npt.NDArray[np.float32]]
 
 
 class Scorer:
-    """A loaded version that scores blocks of rows; may be called from several threads.
+    """A loaded version that scores blocks of rows; it may be called from several threads.
 
-    A version without `transform_raw` (from another exporter, or from before there was one) answers `serving_raw`, which
-    is slower.
+    A version without `transform_raw`, as of another exporter, is scored by `serving_raw`, which is slower.
 
     Args:
         version: The version's folder.
 
     Raises:
-        InputError: the version cannot be loaded, or has no such signature.
+        InputError: the version cannot be loaded, or has neither signature.
     """
 
     def __init__(self, version: pathlib.Path):
@@ -56,10 +55,10 @@ class Scorer:
             raise InputError(f"{version}: the model has no signature {RAW}; export it with ctrpipe")
 
     def __call__(self, rows: pa.Table, check: Callable[[], None] = lambda: None) -> Probabilities:
-        """Returns probabilities by task, float32 [N].
+        """Returns the probabilities of each task, float32 [N].
 
         Args:
-            rows: The columns as the reader gives them, null = missing.
+            rows: The columns as the log's reader returns them, null = missing.
             check: Called before each batch; what it raises ends the work.
         """
         if not rows.num_rows:
@@ -92,7 +91,7 @@ def run_batches(
     tasks: Sequence[str],
     check: Callable[[], None] = lambda: None,
 ) -> Probabilities:
-    """Returns what the signature answers to at least one batch, by task [N]; `check` is called before each."""
+    """Returns the signature's outputs for one batch or more, by task [N]; `check` is called before each batch."""
     answers = []
     for batch in batches:
         check()
@@ -103,8 +102,8 @@ def run_batches(
 def raw_batches(servable: Servable, rows: pa.RecordBatch, batch_rows: int) -> Iterator[Arrays]:
     """Yields the rows as inputs of `serving_raw`, `batch_rows` at a time.
 
-    The signature says what the inputs are, not the log's description: an earlier model may have been trained on other
-    columns. Those that the rows do not have are missing values to it.
+    The signature decides what the inputs are, not the log's description, as an earlier model may have been trained on
+    other columns. The values of a column that the rows do not have are missing.
 
     Raises:
         InputError: the model takes a column as text that is a number in the rows, or vice versa.

@@ -1,4 +1,4 @@
-"""Batch scoring of a raw log: the same rows out as in, part by part, so that what was interrupted goes on."""
+"""Scores every line of a raw log, part by part, so that an interrupted scoring can be resumed."""
 
 import dataclasses
 import functools
@@ -25,21 +25,27 @@ from transforms.log.readers import LogReader, find_files, plan
 from transforms.log.spec import LogSpec
 
 log = logging.getLogger(__name__)
-# Takes the model version's folder, the files of a sample of the log, and how many good and malformed rows it has.
+# Takes the model version's folder, the files of a sample of the log, and the log's numbers of good and malformed rows.
 Compare = Callable[[pathlib.Path, list[pathlib.Path], int, int], dict[str, Any] | None]
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoreResult:
-    """What `_summary.json` holds.
+    """The result of a scoring, as `_summary.json` holds it.
 
     Attributes:
-        rows: scored + rejected, as many as the files written hold.
-        parts: The files; parts_before: those of them that an earlier try had left.
-        start_seconds: Until the first part started: planning, loading the model.
-        seconds: Scoring those parts that were not there, `rows_per_s` of them.
+        rows: Lines of the log: scored and rejected ones.
+        scored: Lines with scores.
+        rejected: Malformed lines.
+        model_version: The version that scored them.
+        output: The output folder.
+        parts: Number of files of scores.
+        parts_before: How many of them an interrupted scoring had left.
+        start_seconds: Seconds until the first part started: planning, loading the model.
+        seconds: Seconds of scoring the parts that were not done.
+        rows_per_s: Rows a second of these parts.
         scores: By column its `mean`, how many are `not_finite`, and a `histogram` of bins of equal width from 0 to 1.
-        drift: What `compare` returned.
+        drift: The result of `compare`.
     """
 
     rows: int
@@ -70,21 +76,22 @@ def score(
 ) -> ScoreResult:
     """Scores every line of a raw log, labelled or not. The result appears when all of it is written.
 
-    Interrupted, even by kill -9, the same call goes on: what is done is not done again, no row is lost, none twice.
+    After an interrupt, even by kill -9, the same call resumes: parts that are done are kept, and every line is scored
+    exactly once.
 
     Args:
         model: The folder of a model's versions (the newest is used), or one version.
-        inputs: Files and globs.
-        output: Folder for part-*.parquet (file, line, ctr, further tasks, model_version; one row per line in line
+        inputs: The log's files and globs.
+        output: The folder for part-*.parquet (file, line, ctr, further tasks, model_version; one row per line in line
             order, no score for a malformed one), _dead_letter/part-*.jsonl and _summary.json.
         beam_args: Arguments for Beam; where there are any, it scores the parts, on the runner that they name. Its
             workers must see the same files as this process.
-        workers: Parts scored at a time in this process; None: as it has cores. The result does not depend on it.
-        sample_rows: About so many good rows are drawn for `compare`.
-        compare: Compares the log with that of training, say.
+        workers: Parts scored at a time in this process; None: one for each core. The result does not depend on it.
+        sample_rows: About how many good rows are sampled for `compare`; 0: it is not called.
+        compare: Compares the sample with another log, such as the training rows.
 
     Raises:
-        InputError: the model, the input or the output folder cannot be used, or a scoring of something else was
+        InputError: the model, the input or the output folder cannot be used, or a scoring of other inputs was
             interrupted there.
     """
     started = time.monotonic()
@@ -134,7 +141,7 @@ def _scores(counts: ScoreCounts, task: str) -> dict[str, Any]:
 
 
 def quantile(scores: dict[str, Any], share: float) -> float:
-    """Returns the score below which this share of the scores lies, by their histogram: right to one bin's width."""
+    """Returns the score below which a share of a column of ScoreResult.scores lies, exact to one bin's width."""
     wanted, seen = share * sum(scores["histogram"]), 0
     for index, count in enumerate(scores["histogram"]):
         seen += count
@@ -144,7 +151,7 @@ def quantile(scores: dict[str, Any], share: float) -> float:
 
 
 def _sample_rate(planned: ScoringPlan, spec: LogSpec, sample_rows: int) -> float:
-    """Returns the share of the rows that makes about `sample_rows`; counts the lines of the log's first chunk alone."""
+    """Returns the share of the rows that is about `sample_rows`, by the number of lines in the log's first chunk."""
     if not sample_rows:
         return 0.0
     ranges = [part.range for part in planned.parts]
@@ -158,15 +165,15 @@ def _sample_rate(planned: ScoringPlan, spec: LogSpec, sample_rows: int) -> float
 
 
 class _Stopped(Exception):
-    """Raised in the other threads when a part fails or the user interrupts."""
+    """Raised in the other threads when a part fails or the user interrupts the scoring."""
 
 
 def _score_here(
     planned: ScoringPlan, todo: list[ScoredPart], folder: ScoringFolder, rate: float, workers: int | None
 ) -> float:
-    """Scores in threads of this process, which share the model; returns when the first part started.
+    """Scores in threads of this process, which share the model; returns the time when the first part started.
 
-    Threads are enough: the model, Arrow and TensorFlow's transform let go of Python's lock.
+    Threads are enough, as the model, Arrow and TensorFlow's transform release Python's global lock.
     """
     if not todo:
         return time.monotonic()
@@ -213,7 +220,7 @@ class _BeamWork:
 
 @functools.lru_cache(maxsize=1)
 def _load(version: str) -> Scorer:
-    """Loads the model once in a worker's process."""
+    """Returns the model, loaded once in each of Beam's processes."""
     return Scorer(pathlib.Path(version))
 
 
@@ -227,7 +234,7 @@ def _read_counts(folder: ScoringFolder, part: ScoredPart) -> ScoreCounts:
 
 
 def _check_lines(parts: list[ScoredPart], by_part: list[ScoreCounts]) -> None:
-    """Raises RuntimeError where a line between two parts of a file is lost or there twice."""
+    """Raises RuntimeError where two neighbouring parts of a file leave out a line or share one."""
     for before, after, counts in zip(parts, parts[1:], by_part, strict=False):
         one, two = before.range, after.range
         if one.path == two.path and one.line + counts.rows != two.line:

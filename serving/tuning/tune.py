@@ -1,4 +1,4 @@
-"""Finds the threads and the batching with which a model answers most on this machine, by measuring."""
+"""Measures which threads and which batching give a model the highest throughput on this machine."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ BATCH_ROWS = 128  # a batch of the first trial; larger requests are split
 
 @dataclasses.dataclass
 class Trial:
-    """A setting and what was measured with it, round by round, for each load."""
+    """A setting and its measurements, by round and by load."""
 
     setting: Setting
     rounds: list[list[TrialResult]] = dataclasses.field(default_factory=list)
@@ -71,8 +71,16 @@ def tune(
 ) -> list[Trial]:
     """Measures all settings, each in processes of its own; returns them best first.
 
+    Args:
+        version: The version's folder.
+        signature: The signature whose recorded requests are sent.
+        loads: The loads to measure.
+        seconds: Seconds of each load in each round.
+        rounds: How often each setting is measured.
+        say: Called with a line of text after each measurement.
+
     Raises:
-        InputError: the version has recorded no request of the signature.
+        InputError: a load has no row or no client, or the version has recorded no request of the signature.
     """
     if not 1 <= min(min(load.rows, load.clients) for load in loads):
         raise InputError("--rows and --clients should be above 0")
@@ -101,11 +109,12 @@ def _measure(
 
 
 def ranked(trials: list[Trial], loads: list[ClientLoad]) -> list[Trial]:
-    """Sorts trials by the geometric mean over the loads of rows a second; clients wait, so this is latency too."""
+    """Returns the trials by descending score. As clients wait for each answer, throughput measures latency too."""
     return sorted(trials, key=lambda trial: -score(trial, loads))
 
 
 def score(trial: Trial, loads: list[ClientLoad]) -> float:
+    """Returns the geometric mean over the loads of a trial's median rows a second."""
     return statistics.geometric_mean(trial.median(index, "rows_per_s") for index in range(len(loads)))
 
 
@@ -119,7 +128,7 @@ def describe(setting: Setting) -> str:
 
 
 def flags(setting: Setting, folder: pathlib.Path) -> list[str]:
-    """Returns the flags for it, which `ctrpipe serve` and tensorflow_model_server both take."""
+    """Returns the flags of a setting, which `ctrpipe serve` and tensorflow_model_server both take."""
     arguments = [
         f"--tensorflow_intra_op_parallelism={setting.intra_op}",
         f"--tensorflow_inter_op_parallelism={setting.inter_op}",
@@ -132,7 +141,7 @@ def flags(setting: Setting, folder: pathlib.Path) -> list[str]:
 def write(
     trials: list[Trial], loads: list[ClientLoad], version: pathlib.Path, signature: str, folder: pathlib.Path
 ) -> None:
-    """Writes to the folder what starts a server with the best setting, and everything that was measured."""
+    """Writes the flags, environment and files of the best setting, and all measurements, to the folder."""
     best = trials[0].setting
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / FLAGS, "\n".join(flags(best, folder)) + "\n")
@@ -154,7 +163,7 @@ def _as_json(trial: Trial) -> dict[str, Any]:
 
 
 def rows_of_table(trials: list[Trial], loads: list[ClientLoad]) -> Iterator[list[str]]:
-    """Yields for each setting its name, for each load rows/s (median / 99th percentile), its score over the best."""
+    """Yields a row for each setting: its name, for each load rows/s (p50 / p99 in ms), and its score over the best."""
     best = score(trials[0], loads)
     for trial in trials:
         cells = []

@@ -1,5 +1,7 @@
-"""Measures one setting of the session, in a process of its own, as the environment and the pool of intra-op threads
-belong to a process, whatever its sessions say."""
+"""Measures one setting of threads and batching, in a process of its own.
+
+The environment and the pool of intra-op threads are one for all sessions of a process.
+"""
 
 import dataclasses
 import os
@@ -40,7 +42,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class ClientLoad:
-    """So many clients, each of which sends requests of so many rows one after another."""
+    """A closed loop: `clients` clients, each of which sends requests of `rows` rows one after another."""
 
     rows: int
     clients: int
@@ -48,7 +50,7 @@ class ClientLoad:
 
 @dataclasses.dataclass(frozen=True)
 class TrialResult:
-    """Rows a second of all clients, and milliseconds of a request: median, 99th percentile, of the processors."""
+    """Rows a second of all clients; a request's median, 99th percentile and CPU time in milliseconds."""
 
     rows_per_s: float
     p50_ms: float
@@ -59,7 +61,14 @@ class TrialResult:
 def measure(
     setting: Setting, version: str, signature: str, loads: list[ClientLoad], seconds: float
 ) -> list[TrialResult]:
-    """Loads the version with the setting, and sends it each load for some seconds.
+    """Loads the version with the setting, and returns the result of each load.
+
+    Args:
+        setting: Threads and batching.
+        version: The version's folder.
+        signature: The signature whose recorded requests are sent.
+        loads: The loads.
+        seconds: Seconds of each load.
 
     Raises:
         InputError: the version has recorded no request of the signature.
@@ -93,7 +102,7 @@ def recorded_rows(version: pathlib.Path, signature: str) -> Mapping[str, np.ndar
     """Returns the rows of all recorded requests of a signature, by input.
 
     Raises:
-        InputError: there are none.
+        InputError: no request of the signature is recorded.
     """
     # TensorFlow, which only processes of trials import: see measure.
     import tensorflow as tf
