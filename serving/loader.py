@@ -1,31 +1,31 @@
-"""Runs a SavedModel as TF Serving does: the TF1/C++ loader, one session, one callable per signature."""
+"""Runs a SavedModel as TF Serving does: the TF1/C++ loader, one session, its Session::Run."""
 
 import dataclasses
+import math
 import pathlib
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
+from tensorflow.python.client import pywrap_tf_session
 
 from common.errors import InputError
 from common.libraries import load_text_operations
 from common.sessions import load_session, no_saved_model
 from serving.layout import graph_file
 
-# Callables kept, one for each subset of outputs that clients ask for; each holds a graph of its own.
+# Subsets of outputs that clients may ask for; the session holds a graph for each.
 _MOST_CALLS = 100
 
 
 @dataclasses.dataclass(frozen=True)
 class _Call:
-    """A function that runs the graph, with the order of its inputs and outputs."""
+    """A run of the graph: its tensors by alias, as the session's C API knows them."""
 
-    inputs: list[str]
-    outputs: list[str]
-    run: Callable[..., list[np.ndarray]]
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
 
 
 class LoadedServable(Protocol):
@@ -99,7 +99,6 @@ class Servable:
             for signature, definition in self.signatures.items()
         }
         self._calls: dict[tuple[str, ...], _Call] = {}
-        self._lock = threading.Lock()
 
     def run(
         self,
@@ -115,7 +114,7 @@ class Servable:
             inputs: Arrays by alias, of exactly the inputs' types, as nothing is cast. An absent input has the
                 signature's default, where there is one.
             outputs: The aliases to return; None: all.
-            timeout_seconds: Time left before the run begins; a run that has begun is not interrupted.
+            timeout_seconds: Time left; when it is up, the run ends after the operations that have begun.
 
         Raises:
             KeyError: an alias is unknown, or an input has no value.
@@ -127,11 +126,28 @@ class Servable:
         call = self._calls.get(key) or self._make_call(key)
         if len(inputs) < len(call.inputs):
             inputs = self.with_defaults(signature, inputs)
-        values = dict(zip(call.outputs, call.run(*[inputs[name] for name in call.inputs]), strict=True))
+        feeds = {tensor: inputs[name] for name, tensor in call.inputs.items()}
+        found = self._run(feeds, list(call.outputs.values()), timeout_seconds)
+        values = dict(zip(call.outputs, found, strict=True))
         return {name: values[name] for name in outputs} if outputs else values
 
+    def _run(self, feeds: dict[Any, np.ndarray], fetches: list[Any], timeout_seconds: float | None) -> list[np.ndarray]:
+        """Calls C++'s Session::Run. The Python of tf.compat.v1.Session.run costs more than a small model."""
+        options = None
+        if timeout_seconds is not None:
+            limits = config_pb2.RunOptions(timeout_in_ms=math.ceil(timeout_seconds * 1000))
+            options = pywrap_tf_session.TF_NewBufferFromString(limits.SerializeToString())
+        try:
+            found: list[np.ndarray] = pywrap_tf_session.TF_SessionRun_wrapper(
+                self._session._session, options, feeds, fetches, [], None
+            )
+            return found
+        finally:
+            if options:
+                pywrap_tf_session.TF_DeleteBuffer(options)
+
     def _key(self, signature: str, outputs: Sequence[str]) -> tuple[str, ...]:
-        """Returns the key of the callable for these outputs in any order; beyond _MOST_CALLS, for all outputs."""
+        """Returns the key of the call for these outputs in any order; beyond _MOST_CALLS, for all outputs."""
         key = (signature, *sorted(outputs))
         return key if key in self._calls or len(self._calls) < _MOST_CALLS else (signature,)
 
@@ -141,23 +157,17 @@ class Servable:
         return {**inputs, **{name: tf.make_ndarray(value) for name, value in absent.items()}}
 
     def _make_call(self, key: tuple[str, ...]) -> _Call:
-        with self._lock:  # not twice: TensorFlow optimises the graph for each callable
-            if key not in self._calls:
-                signature, *outputs = key
-                definition = self.signatures[signature]
-                feeds, fetches = (
-                    dict(definition.inputs),
-                    dict(definition.outputs),
-                )  # dicts, as a look-up adds to a proto's map
-                inputs, outputs = sorted(feeds), outputs or sorted(fetches)
-                options = config_pb2.CallableOptions(
-                    feed=[feeds[name].name for name in inputs],
-                    fetch=[fetches[name].name for name in outputs],
-                )
-                # C++'s Session::MakeCallable. The public make_callable is Session.run where there are feeds, whose
-                # Python costs more than a small model.
-                self._calls[key] = _Call(inputs, outputs, self._session._make_callable_from_options(options))
-            return self._calls[key]
+        signature, *outputs = key
+        definition = self.signatures[signature]
+        # dicts, as a look-up adds to a proto's map
+        feeds, fetches = dict(definition.inputs), dict(definition.outputs)
+
+        def tensors(infos: Mapping[str, meta_graph_pb2.TensorInfo], names: Iterable[str]) -> dict[str, Any]:
+            graph = self._session.graph
+            return {name: graph.get_tensor_by_name(infos[name].name)._as_tf_output() for name in sorted(names)}
+
+        call = _Call(tensors(feeds, feeds), tensors(fetches, outputs or fetches))
+        return self._calls.setdefault(key, call)
 
     def close(self) -> None:
         self._session.close()

@@ -330,7 +330,7 @@ class BatchingServable:
         """
         arrays = self._servable.with_defaults(signature, inputs)
         if not self._fits(signature, arrays):  # alone, as its error would fail the whole batch
-            return self._servable.run(signature, arrays, outputs)
+            return self._servable.run(signature, arrays, outputs, timeout_seconds)
         rows = _batch_size(arrays)
         queue = self._queue((signature, *(outputs or ())))
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
@@ -401,10 +401,11 @@ class BatchingServable:
             if len(live) > 1 and not self._has_known_ids(merged):
                 self._run_apart(signature, outputs, live)
                 return
-            self._split(live, self._servable.run(signature, merged, outputs))
+            self._split(live, self._servable.run(signature, merged, outputs, _longest(live)))
         except (tf.errors.OpError, ServingError) as error:
-            if len(live) == 1:
-                live[0].error = error if isinstance(error, ServingError) else from_tensorflow(error)
+            if len(live) == 1 or isinstance(error, tf.errors.DeadlineExceededError):  # nobody's time is left
+                for task in live:
+                    task.error = error if isinstance(error, ServingError) else from_tensorflow(error)
                 return
             for task in live:  # alone, so that a client's mistake fails no other request, as it does at TF Serving
                 self._run_batch(signature, outputs, [task])
@@ -541,6 +542,12 @@ def _are_below(count: int, ids: np.ndarray) -> bool:
     if ids.dtype != np.int32 or not ids.size:  # a raw column may have the same name
         return True
     return int(ids.view(np.uint32).max()) < count  # as unsigned, a negative id is a large one
+
+
+def _longest(tasks: list[_Task]) -> float | None:
+    """Returns the seconds until the last deadline; None where a task has none."""
+    deadlines = [task.deadline for task in tasks if task.deadline is not None]
+    return max(deadlines) - time.monotonic() if len(deadlines) == len(tasks) else None
 
 
 def _too_late() -> ServingError:

@@ -5,7 +5,9 @@ parsers, arrays, TensorFlow and the response's text take together, as `python -m
 """
 
 import dataclasses
+import math
 import sys
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -36,10 +38,16 @@ class Reading:
     Attributes:
         is_over: Returns whether nobody waits for the answer any more.
         spare_bytes: Bytes of memory that it may take on top of four times the body's size.
+        deadline: When nobody waits any more, by the monotonic clock.
     """
 
     is_over: Callable[[], bool] = _never
     spare_bytes: int = sys.maxsize
+    deadline: float = math.inf
+
+    def seconds_left(self) -> float:
+        """Returns the seconds until the deadline; 0 or less once it has passed."""
+        return self.deadline - time.monotonic()
 
     def check_time(self) -> None:
         """Raises ServingError where nobody waits for the answer any more."""

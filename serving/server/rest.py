@@ -202,7 +202,8 @@ class RestApi:
             raise _TakesLong()
         body = _plain(request, self._options.max_request_bytes)
         check_cost(body, self._options.max_json_memory_bytes, self._options.max_json_depth)
-        reading = Reading(request.is_over, self._options.max_json_memory_bytes)
+        deadline = min(request.deadline, time.monotonic() + self._timeout)
+        reading = Reading(request.is_over, self._options.max_json_memory_bytes, deadline)
         try:
             if method == "predict":
                 return self._predict(route, number, body, reading, at_once)
@@ -226,9 +227,9 @@ class RestApi:
         with self._core.use(route.name or "", number, route.label) as version:
             check = self._options.enable_signature_method_name_check
             if method == "classify":
-                answer = format_classify(*classify(version, batch, signature, self._timeout, check))
+                answer = format_classify(*classify(version, batch, signature, reading.seconds_left(), check))
             else:
-                answer = format_regress(regress(version, batch, signature, self._timeout, check))
+                answer = format_regress(regress(version, batch, signature, reading.seconds_left(), check))
             self._metrics.record_runtime(version.name, method.capitalize(), version.runtime_seconds)
             return answer
 
@@ -264,7 +265,7 @@ class RestApi:
             inputs, by_row = parse_predict(request, dtypes, has_booleans, reading)
             del request  # nor while the model runs
             reading.check_time()
-            outputs = version.run(signature, inputs, timeout_seconds=self._timeout)
+            outputs = version.run(signature, inputs, timeout_seconds=reading.seconds_left())
             del inputs
             self._metrics.record_runtime(version.name, "Predict", version.runtime_seconds)
         reading.check_time()

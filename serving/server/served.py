@@ -7,8 +7,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from serving.loader import LoadedServable
-from serving.server.errors import ServingError, bad_request, from_tensorflow
-from serving.server.tensors import dtype_name
+from serving.server.errors import bad_request, from_tensorflow
 
 
 class ServedVersion:
@@ -47,21 +46,8 @@ class ServedVersion:
         try:
             return self.servable.run(signature, inputs, outputs, timeout_seconds)
         except tf.errors.OpError as error:
-            raise self._wrong_type(signature, inputs) or from_tensorflow(error) from error
+            raise from_tensorflow(error) from error
         except (ValueError, TypeError) as error:  # the session's own checks of a feed
             raise bad_request(str(error)) from error
         finally:
             self.runtime_seconds += time.perf_counter() - began
-
-    def _wrong_type(self, signature: str, inputs: dict[str, np.ndarray]) -> ServingError | None:
-        """Returns the error of the first input of another type, in the words of TensorFlow's Session::Run.
-
-        The callable that runs here has other words for it. Inputs are numbered in the order of their tensors' names.
-        """
-        tensors = self.signatures[signature].inputs
-        for number, alias in enumerate(sorted(tensors, key=lambda alias: tensors[alias].name)):
-            expected = self.input_types[signature][alias]
-            if alias in inputs and tf.as_dtype(inputs[alias].dtype) != expected:
-                provided = dtype_name(tf.as_dtype(inputs[alias].dtype))
-                return bad_request(f"Expects arg[{number}] to be {dtype_name(expected)} but {provided} is provided")
-        return None

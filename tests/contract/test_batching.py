@@ -62,6 +62,10 @@ class Batched(tf.Module):
         return {"y": tf.unique(x).y}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def endless(self, x):
+        return {"y": tf.while_loop(lambda x: tf.reduce_all(x < np.inf), lambda x: [tf.sin(x)], [x])[0]}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
     def scalar(self, x):
         return {"y": tf.reduce_sum(x)}
 
@@ -97,7 +101,7 @@ class Gather(tf.Module):
 def base_path(tmp_path_factory):
     folder = tmp_path_factory.mktemp("batched") / "m"
     model = Batched()
-    names = ("rows", "text", "width", "failing", "distinct", "scalar", "heavy", "in_graph")
+    names = ("rows", "text", "width", "failing", "distinct", "endless", "scalar", "heavy", "in_graph")
     tf.saved_model.save(model, str(folder / "1"), {name: getattr(model, name) for name in names})
     return folder
 
@@ -301,6 +305,20 @@ def test_B3_time_that_runs_out_in_the_queue_is_the_requests_own(batched):
     assert caught.value.code == "RESOURCE_EXHAUSTED" and time.monotonic() - began < 5
     answers = together(*[lambda: servable.run("rows", x(1), timeout_seconds=20)["rows"] for _ in range(2)])
     assert answers == [2, 2]  # the one that gave up takes no room
+
+
+def test_a_batch_runs_until_the_last_of_its_deadlines(batched):
+    servable = batched(max_batch_size=2, batch_timeout_micros=LONG)
+    began = time.monotonic()
+
+    def ask(seconds):
+        try:
+            return servable.run("endless", x(1), timeout_seconds=seconds)
+        except ServingError as error:
+            return error.code
+
+    assert together(lambda: ask(0.3), lambda: ask(1.0)) == ["DEADLINE_EXCEEDED"] * 2
+    assert 1.0 <= time.monotonic() - began < 10
 
 
 def test_a_batch_that_fails_is_run_again_request_by_request(batched):

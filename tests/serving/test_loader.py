@@ -1,6 +1,7 @@
 """A version in the C++ loader."""
 
 import concurrent.futures
+import time
 
 import numpy as np
 import pytest
@@ -27,12 +28,16 @@ class Model(tf.Module):
     def echo(self, text):
         return {"text": tf.identity(text), "bytes": tf.strings.length(text)}
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def endless(self, x):
+        return {"y": tf.while_loop(lambda x: tf.reduce_all(x < np.inf), lambda x: [tf.sin(x)], [x])[0]}
+
 
 @pytest.fixture(scope="module")
 def version(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     model = Model()
-    tf.saved_model.save(model, str(folder), {"scaled": model.scaled, "echo": model.echo})
+    tf.saved_model.save(model, str(folder), {name: getattr(model, name) for name in ("scaled", "echo", "endless")})
     file = folder / "saved_model.pb"
     saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     default = text_format.Parse("dtype: DT_FLOAT tensor_shape {} float_val: 10", tensor_pb2.TensorProto())
@@ -93,6 +98,18 @@ def test_what_is_not_known_is_a_key_error(servable):
 def test_nothing_is_cast(servable):
     with pytest.raises(tf.errors.InvalidArgumentError, match="int64"):
         servable.run("scaled", {"x": np.array([1]), "scale": x(1)})
+
+
+def test_a_run_ends_soon_after_its_time_is_up(version):
+    servable = Servable(version)
+    began = time.monotonic()
+    with pytest.raises(tf.errors.DeadlineExceededError, match="Timed out waiting for notification"):
+        servable.run("endless", {"x": x(1)}, timeout_seconds=0.3)
+    assert 0.3 <= time.monotonic() - began < 5
+    cpu = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - cpu < 0.25  # and no thread goes on with it
+    servable.close()
 
 
 def test_strings_keep_every_byte(servable):
