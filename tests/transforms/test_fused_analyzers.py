@@ -15,8 +15,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from common.errors import InputError
 from models.feature_map import RESERVED_IDS
 from transforms.features.analyzers import LogCounter
-from transforms.features.learned import Learned, vocabulary_name
+from transforms.features.learned import Learned
 from transforms.features.preprocessing import MISSING, UNKNOWN, feature_map, preprocessing_fn
+from transforms.features.vocabularies import vocabulary_name
 from transforms.log.spec import LogSpec
 
 pytestmark = pytest.mark.slow

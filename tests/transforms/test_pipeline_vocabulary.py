@@ -13,8 +13,8 @@ from models.feature_map import PADDING_ID, RESERVED_IDS
 from pipeline.artifacts import Artifacts
 from pipeline.config import RunConfig
 from pipeline.run import transform
-from transforms.features.learned import vocabulary_name
 from transforms.features.packed_files import PackedReader
+from transforms.features.vocabularies import vocabulary_name
 
 ROWS, TRAIN, VALIDATION = 1000, 600, 200
 COLUMNS = ["label", "row", "plain", "cut", "rare", "odd name/é", "tags", "words", "bucket", "n", "constant"]

@@ -13,7 +13,6 @@ from tensorflow_transform.analyzers import sanitized_vocab_filename
 
 from common.processes import Workers
 from models.feature_map import RESERVED_IDS
-from transforms.features.learned import vocabulary_name
 from transforms.features.pack_rows import PackedValues, pack_rows
 from transforms.features.preprocessing import (
     MISSING,
@@ -28,6 +27,7 @@ from transforms.features.preprocessing import (
     time_ids,
 )
 from transforms.features.transform import analyze, load_graph
+from transforms.features.vocabularies import vocabulary_name
 from transforms.log.payload import PayloadWriter, payload_files, payload_schema, read_payload
 from transforms.log.spec import LogSpec
 

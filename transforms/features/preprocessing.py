@@ -1,8 +1,7 @@
 """Raw columns -> packed tensors, as one TensorFlow graph for training and serving (TensorFlow Transform)."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +9,8 @@ import tensorflow_transform as tft
 
 from common.errors import InputError
 from models.feature_map import RESERVED_IDS, FeatureMap
-from transforms.features.learned import EMPTY_VOCABULARY, Learned, vocabulary_name
+from transforms.features.learned import Learned
+from transforms.features.vocabularies import Vocabularies, vocabulary_sizes
 from transforms.log.spec import Categorical, LogSpec, Multivalent, Numeric, Text
 from transforms.text.tokenize import text_map, tokenize
 
@@ -38,33 +38,35 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str
         where there is a text, `label` float32 [N, tasks].
     """
     outputs = _pack(inputs, learned)
-    labels = [tf.reshape(inputs[name], [-1]) for name in learned.spec.label_columns]
+    labels = [inputs[name] for name in learned.spec.label_columns]
     outputs["label"] = tf.stack(labels, axis=1)
     return outputs
 
 
 def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor]:
     """Returns the features of `preprocessing_fn`, without the label."""
-    analyzed, files = learned.numbers(), learned.write_vocabularies()
+    analyzed, vocabularies = learned.numbers(), learned.write_vocabularies()
     fields: list[_Fields] = []
     dense: list[tf.Tensor] = []
     outputs: dict[str, tf.Tensor] = {}
     # The columns of a feature share their operations: how many there are decides how long a request waits.
     for feature in learned.spec.features:
-        columns = [tf.reshape(inputs[column], [-1]) for column in feature.columns]
+        columns = [inputs[column] for column in feature.columns]
         figures = [analyzed[column] for column in feature.columns if column in analyzed]
-        assets = [files[column] for column in feature.columns if column in files]
         if isinstance(feature, Numeric) and feature.is_dense:
             normalize = standardize if feature.transform == "standardize" else quantile_normalize
-            dense.append(normalize(tf.stack(columns, axis=1), tf.stack(figures)))
+            dense.append(normalize(tf.stack(columns, axis=1), tf.constant(np.stack(figures))))
         elif isinstance(feature, Numeric):
             fields.append(_numeric(columns, feature, figures))
         elif isinstance(feature, Categorical):
-            fields.append(_categorical(columns, feature, figures, assets))
+            fields.append(_categorical(columns, feature, vocabularies))
         elif isinstance(feature, Multivalent):
-            fields += [_multivalent(*column, feature) for column in zip(columns, figures, assets, strict=True)]
+            fields += [
+                _multivalent(values, column, feature, vocabularies)
+                for column, values in zip(feature.columns, columns, strict=True)
+            ]
         elif isinstance(feature, Text):
-            tensors = tokenize(columns, feature, *assets[:1])
+            tensors = tokenize(columns, feature, vocabularies.files.get(feature.columns[0]))
             outputs |= {
                 name: tf.cast(each, tf.int64) for name, each in zip(("tokens", "segments"), tensors, strict=True)
             }
@@ -116,16 +118,16 @@ def bucket_count(feature: Numeric) -> int:
     return feature.buckets or fixed[feature.transform]
 
 
-def _numeric(columns: list[tf.Tensor], feature: Numeric, learned: list[tf.Tensor]) -> _Fields:
+def _numeric(columns: list[tf.Tensor], feature: Numeric, learned: list[np.ndarray]) -> _Fields:
     values, buckets = tf.stack(columns, axis=1), bucket_count(feature)
     if feature.transform == "log_bucketize":
         bucket = log_bucket(values)
     elif feature.transform == "bars_bucketize":
         bucket = bars_bucket(values)
     elif feature.transform == "min_max":
-        bucket = min_max_bucket(values, tf.stack(learned), buckets)
+        bucket = min_max_bucket(values, tf.constant(np.stack(learned)), buckets)
     else:
-        bucket = quantile_bucket(values, tf.stack(learned))
+        bucket = quantile_bucket(values, tf.constant(np.stack(learned)))
     local = tf.where(tf.math.is_nan(values), _id(MISSING), bucket + RESERVED_IDS)
     return _Fields(local, _ids([buckets] * len(columns)), 1)
 
@@ -199,43 +201,41 @@ def quantile_normalize(values: tf.Tensor, quantiles: tf.Tensor) -> tf.Tensor:
     return tf.transpose(tf.where(tf.math.is_nan(wide), 0.5, uniform))
 
 
-def _lookup(
-    values: tf.Tensor, feature: Categorical | Multivalent, lines: tf.Tensor, file: tf.Tensor, unknown: int
+def _local_ids(
+    places: tf.Tensor, values: tf.Tensor, sizes: Sequence[int], feature: Categorical | Multivalent, unknown: int
 ) -> tf.Tensor:
-    """Returns local ids: `unknown`, the vocabulary's, then further unknown ids where there are several."""
+    """Returns local ids [N, C]: `unknown`, the vocabulary's, then further unknown ids where there are several."""
+    local = tf.where(places < 0, _id(unknown), places + RESERVED_IDS)
     if feature.oov_buckets == 1:
-        return tft.apply_vocabulary(values, file, default_value=unknown - RESERVED_IDS) + RESERVED_IDS
-    index = tft.apply_vocabulary(values, file, num_oov_buckets=feature.oov_buckets)
-    size = tf.cast(lines[0], tf.int64)
-    shifted = tf.where(index > size, index - 1, index) + RESERVED_IDS
-    return tf.where(tf.equal(index, size), _id(unknown), shifted)
+        return local
+    bucket = tf.strings.to_hash_bucket_fast(values, feature.oov_buckets)
+    return tf.where((places < 0) & (bucket > 0), _ids(sizes) + RESERVED_IDS + bucket - 1, local)
 
 
-def _categorical(columns: list[tf.Tensor], feature: Categorical, lines: list[tf.Tensor], files: list[Any]) -> _Fields:
+def _categorical(columns: list[tf.Tensor], feature: Categorical, vocabularies: Vocabularies) -> _Fields:
+    values = tf.stack(columns, axis=1)
     if feature.transform == "hash":
         buckets = int(feature.buckets or 0)
-        known = [tf.strings.to_hash_bucket_fast(column, buckets) + RESERVED_IDS for column in columns]
-        sizes = _ids([buckets] * len(columns))
+        local = tf.strings.to_hash_bucket_fast(values, buckets) + RESERVED_IDS
+        sizes = [buckets] * len(columns)
     else:
-        unknown = MISSING if feature.missing_rate else UNKNOWN
-        known = [
-            _lookup(column, feature, size, file, unknown)
-            for column, size, file in zip(columns, lines, files, strict=True)
-        ]
-        sizes = tf.cast(tf.concat(lines, axis=0), tf.int64) + feature.oov_buckets - 1
-    missing = tf.stack([tf.equal(column, "") for column in columns], axis=1)
-    return _Fields(tf.where(missing, _id(MISSING), tf.stack(known, axis=1)), sizes, 1)
+        known = [vocabularies.sizes[column] for column in feature.columns]
+        places = vocabularies.places(feature.columns, columns)
+        local = _local_ids(places, values, known, feature, MISSING if feature.missing_rate else UNKNOWN)
+        sizes = [size + feature.oov_buckets - 1 for size in known]
+    return _Fields(tf.where(tf.equal(values, ""), _id(MISSING), local), _ids(sizes), 1)
 
 
-def _multivalent(values: tf.Tensor, lines: tf.Tensor, file: Any, feature: Multivalent) -> _Fields:
+def _multivalent(values: tf.Tensor, column: str, feature: Multivalent, vocabularies: Vocabularies) -> _Fields:
     """Takes the first max_length values of each row; a row without any has the missing id in its first slot."""
     split = tf.strings.split(values, feature.separator)
     split = tf.ragged.boolean_mask(split, tf.not_equal(split, ""))
     tokens = split.to_tensor("", shape=[None, feature.max_length])
-    local = tf.where(tf.equal(tokens, ""), _id(-1), _lookup(tokens, feature, lines, file, UNKNOWN))
+    size = vocabularies.sizes[column]
+    known = _local_ids(vocabularies.places_of(column, tokens), tokens, [size], feature, UNKNOWN)
+    local = tf.where(tf.equal(tokens, ""), _id(-1), known)
     first = tf.where(local[:, :1] < 0, _id(MISSING), local[:, :1])
-    sizes = tf.cast(lines, tf.int64) + feature.oov_buckets - 1
-    return _Fields(tf.concat([first, local[:, 1:]], axis=1), sizes, feature.max_length)
+    return _Fields(tf.concat([first, local[:, 1:]], axis=1), _ids([size + feature.oov_buckets - 1]), feature.max_length)
 
 
 def time_ids(values: tf.Tensor) -> tf.Tensor:
@@ -259,7 +259,17 @@ def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
     Raises:
         InputError: a vocabulary has no entry, or all together need more ids than int32 has.
     """
-    return layout(spec, lambda column, feature: _vocabulary_size(transform, column, feature))
+    sizes = vocabulary_sizes(transform, spec)
+
+    def size_of(column: str, feature: Categorical | Multivalent | Text) -> int:
+        if not sizes[column]:
+            raise InputError(
+                f"features: the vocabulary of {column} has no entry: no value occurs {feature.min_count} times in the "
+                "training rows; lower min_count or remove the column"
+            )
+        return sizes[column]
+
+    return layout(spec, size_of)
 
 
 def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multivalent | Text], int]) -> FeatureMap:
@@ -292,13 +302,3 @@ def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multival
         return FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text)
     except ValueError as error:
         raise InputError(f"features: {error}; lower top_k or raise min_count") from error
-
-
-def _vocabulary_size(transform: tft.TFTransformOutput, column: str, feature: Categorical | Multivalent | Text) -> int:
-    values = transform.vocabulary_by_name(vocabulary_name(column))
-    if list(values) == [EMPTY_VOCABULARY]:
-        raise InputError(
-            f"features: the vocabulary of {column} has no entry: no value occurs {feature.min_count} times in the "
-            "training rows; lower min_count or remove the column"
-        )
-    return len(values)

@@ -4,6 +4,7 @@ A log is read in ranges of whole lines, which are independent of each other. One
 not hold a line break.
 """
 
+import collections
 import contextlib
 import dataclasses
 import glob
@@ -176,11 +177,12 @@ class LogReader:
     def __init__(self, spec: LogSpec, labels: bool = True):
         self.spec = spec
         extra = [spec.data.split.column] if spec.data.split.column and labels else []
-        text = [name for name in spec.text_columns + extra if name not in spec.numeric_columns]
+        self._numeric_columns = dict.fromkeys(spec.numeric_columns)
+        text = [name for name in spec.text_columns + extra if name not in self._numeric_columns]
         self._text_columns = list(dict.fromkeys(text))
         self._labels = labels
         self._label_columns = spec.label_columns if labels else []
-        self._columns = spec.numeric_columns + self._text_columns + self._label_columns
+        self._columns = [*self._numeric_columns, *self._text_columns, *self._label_columns]
         self._delimiter = b"," if spec.data.format == "csv" else b"\t"
 
     def read(self, path: str) -> Iterator[LogBatch]:
@@ -252,7 +254,8 @@ class LogReader:
             names = [value.decode("utf-8", "replace").removeprefix("\ufeff") for value in values]
             self._check_columns(path, names)
             return names, first + newline
-        unlabelled = [name for name in data.columns if name not in self.spec.label_columns]
+        labels = set(self.spec.label_columns)
+        unlabelled = [name for name in data.columns if name not in labels]
         lines = chunk.split(b"\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT]
         widths = [count_values(line, self._delimiter) for line in lines]
         if widths.count(len(unlabelled)) > widths.count(len(data.columns)):
@@ -260,11 +263,13 @@ class LogReader:
         return data.columns, b""
 
     def _check_columns(self, path: str, names: list[str]) -> None:
-        wanted = dict.fromkeys(self._columns + [c for c in self.spec.data.columns if c not in self.spec.label_columns])
-        repeated = [name for name in wanted if names.count(name) > 1]
+        labels = set(self.spec.label_columns)
+        wanted = dict.fromkeys(self._columns + [name for name in self.spec.data.columns if name not in labels])
+        found = collections.Counter(names)
+        repeated = [name for name in wanted if found[name] > 1]
         if repeated:
             raise InputError(f"{path}: the header names {', '.join(repeated)} twice; rename one of them")
-        absent = [name for name in wanted if name not in names]
+        absent = [name for name in wanted if not found[name]]
         if absent:
             raise InputError(
                 f"{path}: the header lacks {', '.join(absent)}, which the configuration names; "
@@ -383,7 +388,7 @@ class LogReader:
         for name in self._columns:
             values = plain(batch.column(name))
             is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
-            as_it_is = is_number and name in self.spec.numeric_columns
+            as_it_is = is_number and name in self._numeric_columns
             table[name] = values if as_it_is else as_binary(values, name, path)
         rows, bad = self._check(table, None)
         kept = np.delete(np.arange(batch.num_rows), list(bad))
@@ -401,7 +406,7 @@ class LogReader:
         """
         columns: dict[str, pa.Array] = {}
         faults: dict[int, str] = {}
-        for name in self.spec.numeric_columns:
+        for name in self._numeric_columns:
             convert = to_floats if pa.types.is_binary(table[name].type) else as_floats
             columns[name] = convert(table[name], name, faults)
         for name in self._text_columns:

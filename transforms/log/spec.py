@@ -1,5 +1,6 @@
 """The `data` and `features` parts of a run's configuration: one description of the log, from reader to servable."""
 
+import collections
 import re
 from typing import Annotated, Literal
 
@@ -322,7 +323,7 @@ class LogSpec(Section):
         if len([feature for feature in self.features if feature.kind == "text"]) > 1:
             raise ValueError("features: there are two of kind text; a model reads one, of up to two columns")
         names = self.feature_columns
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        repeated = sorted(name for name, count in collections.Counter(names).items() if count > 1)
         if repeated:
             raise ValueError(f"features: listed twice: {', '.join(repeated)}")
         leaked = sorted(set(names) & set(self.data.labels.values()))
@@ -330,7 +331,8 @@ class LogSpec(Section):
             raise ValueError(f"features: the label {', '.join(leaked)} must not be a feature")
         if self.data.columns:
             needed = names + list(self.data.labels.values()) + [c for c in [self.data.split.column] if c]
-            absent = [name for name in needed if name not in self.data.columns]
+            in_log = set(self.data.columns)
+            absent = [name for name in needed if name not in in_log]
             if absent:
                 listed = ", ".join(absent)
                 raise ValueError(f"data.columns does not list {listed}, which features, labels or split need")

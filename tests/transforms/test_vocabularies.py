@@ -1,0 +1,109 @@
+"""Many vocabularies in one lookup table: the same ids as with a table for each."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow_transform as tft
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+from common.errors import InputError
+from transforms.features import vocabularies
+from transforms.features.analyzers import LogCounter
+from transforms.features.preprocessing import feature_map
+from transforms.features.transform import load_graph, write_graph
+from transforms.log.spec import LogSpec
+
+SPEC = LogSpec.model_validate(
+    {
+        "data": {"columns": ["click", "a", "b", "c", "tags", "words", "hashed", "price"], "labels": {"ctr": "click"}},
+        "features": [
+            {"kind": "categorical", "columns": ["a", "b"], "top_k": 4},
+            {"kind": "multivalent", "columns": ["tags"], "separator": "|", "max_length": 3, "oov_buckets": 2},
+            {"kind": "categorical", "columns": ["hashed"], "transform": "hash", "buckets": 7},
+            {"kind": "categorical", "columns": ["c"], "min_count": 2, "oov_buckets": 3},
+            {"kind": "text", "columns": ["words"], "separator": " ", "length": 6, "tokens": "vocabulary"},
+            {"kind": "numeric", "columns": ["price"], "transform": "min_max", "buckets": 10},
+        ],
+    }
+)
+# "1:x" of one column and "x" of the column with the number 1 are two things.
+ROWS = {
+    "a": ["x", "1:x", "x", "y", "", "0:x", "z", "x"],
+    "b": ["y", "x", "x", "", "1:x", "é", "x", ":"],
+    "c": ["x", "x", "q", "q", "r", "s", "t", ""],
+    "tags": ["x|y", "x", "", "y|z|x|w", "|", "x|x", "2:x", "y"],
+    "words": ["warm hat", "hat", "", "red hat hat", "warm", "x", "y", "z"],
+    "hashed": ["x", "y", "z", "", "x", "y", "z", "w"],
+    "price": [1.0, 2.0, float("nan"), 4.0, 5.0, 6.0, 7.0, 8.0],
+    "click": [0.0] * 8,
+}
+TRAIN = 6  # the last rows hold values that the vocabularies lack
+
+
+def columns(rows: dict[str, list]) -> dict[str, np.ndarray]:
+    return {
+        name: np.array(values, np.float32)
+        if isinstance(values[0], float)
+        else np.array([v.encode() for v in values], object)
+        for name, values in rows.items()
+    }
+
+
+def written(spec: LogSpec, rows: dict[str, list], folder) -> None:
+    counter = LogCounter.of_log(spec)
+    train = {name: values[:TRAIN] for name, values in columns(rows).items()}
+    counter.add({n: pa.array(train[n], pa.float32() if n == "price" else pa.binary()) for n in counter.columns})
+    write_graph(spec, counter.summary(), folder)
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    """The folders of two graphs: of a table for each column, and of one for all."""
+    folders = {}
+    for name, most in (("each", 64), ("shared", 1)):
+        folders[name] = tmp_path_factory.mktemp(name)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(vocabularies, "MOST_TABLES", most)
+            written(SPEC, ROWS, folders[name])
+    return folders
+
+
+def tables(folder) -> int:
+    graph = SavedModel.FromString((folder / "transform_fn" / "saved_model.pb").read_bytes()).meta_graphs[0].graph_def
+    return sum(node.op == "HashTableV2" for node in graph.node)
+
+
+def test_there_is_one_table_for_all_columns_and_one_for_the_text(graphs):
+    assert (tables(graphs["each"]), tables(graphs["shared"])) == (5, 2)
+
+
+def test_ids_and_tokens_are_the_same(graphs):
+    each, shared = (load_graph(graphs[name])(columns(ROWS)) for name in ("each", "shared"))
+    for name, values in each.items():
+        np.testing.assert_array_equal(shared[name], values, name)
+    assert len(np.unique(shared["ids"])) > 20 and (shared["tokens"] > 3).any()
+
+
+def test_sizes_and_the_feature_map_are_the_same(graphs, monkeypatch):
+    each = feature_map(SPEC, tft.TFTransformOutput(str(graphs["each"])))
+    monkeypatch.setattr(vocabularies, "MOST_TABLES", 1)
+    shared = feature_map(SPEC, tft.TFTransformOutput(str(graphs["shared"])))
+    assert shared == each
+    sizes = {field.name: field.size for field in shared.fields}
+    assert sizes["a"] == 2 + 4 and sizes["c"] == 2 + 2 + 2 and sizes["tags"] == 2 + 4 + 1
+
+
+def test_an_empty_vocabulary_among_many_names_the_column(tmp_path, monkeypatch):
+    monkeypatch.setattr(vocabularies, "MOST_TABLES", 1)
+    written(SPEC, {**ROWS, "b": [""] * 8}, tmp_path)
+    with pytest.raises(InputError, match="the vocabulary of b has no entry"):
+        feature_map(SPEC, tft.TFTransformOutput(str(tmp_path)))
+
+
+def test_an_ordinary_log_has_a_table_for_each_column():
+    def spec(count: int) -> LogSpec:
+        features = [{"kind": "categorical", "columns": [f"c{n}" for n in range(count)]}]
+        return LogSpec.model_validate({"data": {"header": True, "labels": {"ctr": "y"}}, "features": features})
+
+    assert vocabularies.sharing_columns(spec(64)) == []
+    assert vocabularies.sharing_columns(spec(65)) == [f"c{n}" for n in range(65)]

@@ -1,0 +1,128 @@
+"""The vocabularies of a log's columns: their files, and the places of values in them, in the transform graph.
+
+A log of few columns has a file and a lookup table for each vocabulary. Each table costs a graph 20 ms whenever it is
+traced, saved or loaded, which a run does a dozen times; so many columns share one table, whose keys have the column's
+number before the value. Shared, a lookup of 16,384 rows takes twice as long; of one row, as long.
+"""
+
+import collections
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from transforms.log.spec import LogSpec, Text
+
+MOST_TABLES = 64  # vocabularies, above which they share a table
+# TFT's own line for a vocabulary that is empty, because a lookup table cannot be.
+EMPTY_VOCABULARY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
+_SHARED = "vocabularies"  # the file of those that share a table
+_END = ":"  # of a column's number in it
+
+
+def vocabulary_name(column: str) -> str:
+    """Returns the name of a column's vocabulary as an asset: letters, digits and _ only, as TFT wants it."""
+    safe = "".join(c if c.isalnum() and c.isascii() else f"_{ord(c):x}_" for c in column)
+    return f"vocabulary_{safe}"
+
+
+def sharing_columns(spec: LogSpec) -> list[str]:
+    """Returns the columns whose vocabularies share a table: none, or all but those of a text's tokens."""
+    features = spec.feature_by_column
+    columns = [name for name in spec.vocabulary_columns if not isinstance(features[name], Text)]
+    return columns if len(columns) > MOST_TABLES else []
+
+
+def write_vocabularies(spec: LogSpec, values: Mapping[str, Sequence[bytes]], folder: pathlib.Path) -> "Vocabularies":
+    """Writes vocabularies to files, one value a line in the order of their ids.
+
+    Args:
+        spec: The description of the log.
+        values: By column, the vocabulary.
+        folder: An existing folder; TFT copies the files when it saves the graph.
+    """
+    sharing = sharing_columns(spec)
+    files: dict[str, str] = {}
+    for column in values.keys() - set(sharing):
+        files[column] = _write(folder / vocabulary_name(column), values[column])
+    shared = None
+    if sharing:
+        lines = [f"{n}{_END}".encode() + value for n, column in enumerate(sharing) for value in values[column]]
+        shared = _write(folder / _SHARED, lines)
+    return Vocabularies({column: len(known) for column, known in values.items()}, files, sharing, shared)
+
+
+def _write(path: pathlib.Path, lines: Sequence[bytes]) -> str:
+    path.write_bytes(b"".join(line + b"\n" for line in lines or [EMPTY_VOCABULARY]))
+    return str(path)
+
+
+def vocabulary_sizes(transform: tft.TFTransformOutput, spec: LogSpec) -> dict[str, int]:
+    """Returns by column the number of values in the vocabulary of a finished transform; of a text, by its first."""
+    sharing = sharing_columns(spec)
+    sizes: dict[str, int] = {}
+    if sharing:
+        numbers = collections.Counter(
+            line.partition(_END.encode())[0] for line in transform.vocabulary_by_name(_SHARED)
+        )
+        sizes = {column: numbers[str(n).encode()] for n, column in enumerate(sharing)}
+    second = set(spec.text.columns[1:]) if spec.text else set()
+    for column in spec.vocabulary_columns:
+        if column not in sizes and column not in second:
+            values = transform.vocabulary_by_name(vocabulary_name(column))
+            sizes[column] = 0 if list(values) == [EMPTY_VOCABULARY] else len(values)
+    return sizes
+
+
+class Vocabularies:
+    """Looks values up in a graph that is being traced.
+
+    Args:
+        sizes: By column, the number of its values.
+        files: By column that has a table of its own, the file.
+        sharing: The columns that share a table, in the order of their numbers in its keys.
+        shared: The shared table's file.
+    """
+
+    def __init__(self, sizes: dict[str, int], files: dict[str, str], sharing: Sequence[str], shared: str | None):
+        self.sizes = sizes
+        self.files = files
+        self._numbers = {column: number for number, column in enumerate(sharing)}
+        self._starts = np.cumsum([0, *(sizes[column] for column in sharing)])
+        self._shared = shared
+        self._table: tf.lookup.StaticHashTable | None = None
+
+    def places(self, columns: Sequence[str], values: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Returns the places of columns' values, [N] each, in their vocabularies; -1 where unknown. int64 [N, C]."""
+        if columns[0] in self._numbers:
+            return self._shared_places(columns, tf.stack(values, axis=1))
+        each = [self.places_of(column, known) for column, known in zip(columns, values, strict=True)]
+        return tf.stack(each, axis=1)
+
+    def places_of(self, column: str, values: tf.Tensor) -> tf.Tensor:
+        """Returns the places of one column's values, [N] or [N, slots], in its vocabulary; -1 where unknown. int64."""
+        if column in self._numbers:
+            return self._shared_places([column], values)
+        return tft.apply_vocabulary(values, self.files[column], default_value=-1)
+
+    def _shared_places(self, columns: Sequence[str], values: tf.Tensor) -> tf.Tensor:
+        numbers = [self._numbers[column] for column in columns]
+        keys = tf.raw_ops.Add(x=tf.constant([f"{number}{_END}" for number in numbers]), y=values)
+        lines = self._shared_table().lookup(keys)
+        return tf.where(lines < 0, tf.constant(-1, tf.int64), lines - self._starts[numbers])
+
+    def _shared_table(self) -> tf.lookup.StaticHashTable:
+        if self._table is None:
+            # Outside the function that is traced, as TFT does, so that a call does not fill the table again.
+            with tf.init_scope():
+                lines = tf.lookup.TextFileInitializer(
+                    self._shared,
+                    tf.string,
+                    tf.lookup.TextFileIndex.WHOLE_LINE,
+                    tf.int64,
+                    tf.lookup.TextFileIndex.LINE_NUMBER,
+                )
+                self._table = tf.lookup.StaticHashTable(lines, -1)
+        return self._table
