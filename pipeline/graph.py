@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable
 
 from google.protobuf import text_format
-from tfx.components import BulkInferrer, ExampleValidator
+from tfx.components import BulkInferrer
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.orchestration import metadata
@@ -23,6 +23,7 @@ from pipeline.components.log_example_gen import LogExampleGen
 from pipeline.components.log_statistics_gen import LogStatisticsGen
 from pipeline.components.log_trainer import LogTrainer
 from pipeline.components.log_transform import LogTransform
+from pipeline.components.log_validator import LogValidator
 from pipeline.components.serving_check import ServingCheck
 from pipeline.config import Model, RunConfig
 from pipeline.fingerprints import fingerprint
@@ -53,7 +54,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple[BaseComponent, ..
         code_version=_code_of(LogStatisticsGen),
     )
     schema = ImportSchemaGen(schema_file=str(_write_schema(config, output)))
-    validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
+    validator = LogValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
     transform = LogTransform(
         examples=examples.outputs["examples"],
         spec=config.log_spec.model_dump_json(),
@@ -62,7 +63,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple[BaseComponent, ..
         workers=workers,
         code_version=inputs.transform_version(config),
     )
-    return examples, statistics, schema, validator, transform
+    return examples, statistics, schema, validator.with_id("ExampleValidator"), transform
 
 
 def _code_of(component: Callable[..., BaseComponent]) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 
 from common.processes import Workers
 from pipeline.config import Monitoring
+from pipeline.monitoring.anomalies import validate_statistics
 from pipeline.monitoring.statistics import RANKED_VALUES, Sampled, generate_statistics
-from pipeline.monitoring.validation import tfdv
 from transforms.log.byte_sum import ByteSum
 from transforms.log.payload import payload_files, payload_rows
 from transforms.log.readers import find_files
@@ -123,10 +123,11 @@ def _thresholds(spec: LogSpec, limits: Monitoring, shared: set[str]) -> dict[str
     """Returns the threshold of each column that is compared; a label only where both logs have it."""
     labels = [name for name in spec.label_columns if name in shared]
     numeric = {*spec.numeric_columns, *labels}
+    not_alike = set(spec.columns_of("time", "text"))
     thresholds = {}
     for name in spec.feature_columns + labels:
         usual = limits.max_distance.numeric if name in numeric else limits.max_distance.categorical
-        if name in limits.columns or name not in spec.columns_of("time", "text"):
+        if name in limits.columns or name not in not_alike:
             thresholds[name] = limits.columns.get(name, usual)
     return thresholds
 
@@ -147,7 +148,7 @@ def _distances(kind: str, log: Log, other: Log, spec: LogSpec, thresholds: Mappi
         else:
             comparator.infinity_norm.threshold = thresholds[feature.name]
     role = {"drift": "previous_statistics", "skew": "serving_statistics"}[kind]
-    anomalies = tfdv.validate_statistics(log.sampled.statistics, schema, **{role: other.sampled.statistics})
+    anomalies = validate_statistics(log.sampled.statistics, schema, **{role: other.sampled.statistics})
     distances = {}
     for info in anomalies.drift_skew_info:
         (measured,) = info.drift_measurements if kind == "drift" else info.skew_measurements

@@ -8,11 +8,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from tensorflow_metadata.proto.v0 import anomalies_pb2
-from tfx.components.example_validator.executor import Executor
 from tfx.types.standard_artifacts import ExampleAnomalies, Examples, ExampleStatistics, Schema
 
 from common.processes import Workers
 from pipeline.components.log_statistics_gen import RATES, LogStatisticsGen, train_statistics
+from pipeline.components.log_validator import Executor
 from pipeline.monitoring.statistics import generate_statistics, summarise_statistics
 from pipeline.monitoring.validation import tfdv
 from transforms.log import payload
