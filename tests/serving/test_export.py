@@ -1,17 +1,21 @@
 """What an export fixes, the position of an ad, and what it refuses."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_transform as tft
 
 from common.errors import InputError
 from serving.assets import read_log_spec
 from serving.check import check_servable
-from serving.export import export
+from serving.export import _Servable, export
 from serving.loader import Servable
 from tests.serving.packed_servable import SPEC, rows, save
 from transforms.log.raw_arrays import raw_arrays
+from transforms.log.schema import raw_schema
 from transforms.log.spec import LogSpec
 
 
@@ -78,3 +82,29 @@ def test_keras_on_another_backend_exports_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(InputError, match="KERAS_BACKEND=jax: only the TensorFlow backend exports"):
         export(None, None, SPEC, None, rows(1, 1), tmp_path, {})
+
+
+def test_examples_are_parsed_as_tensorflow_parses_them_by_the_schema():
+    examples = [
+        {"c1": [b"a"], "n1": [1.5]},
+        {"c2": ["é".encode()]},
+        {"n1": [float("nan")], "unknown": [b"x"]},
+        {},
+    ]
+    wanted = tft.tf_metadata.schema_utils.schema_as_feature_spec(raw_schema(SPEC)).feature_spec
+    wanted = {name: wanted[name] for name in SPEC.feature_columns}
+    serialized = tf.constant([example(columns).SerializeToString() for columns in examples])
+    parsed = _Servable.parse(types.SimpleNamespace(_spec=SPEC), serialized)
+    expected = tf.io.parse_example(serialized, wanted)
+    assert parsed.keys() == expected.keys() >= {"c1", "n1", "c2"}
+    for name, values in expected.items():
+        np.testing.assert_array_equal(parsed[name].numpy(), values.numpy(), name)
+
+
+def example(columns: dict[str, list]) -> tf.train.Example:
+    made = tf.train.Example()
+    for name, values in columns.items():
+        is_text = isinstance(values[0], bytes)
+        kind = made.features.feature[name]
+        (kind.bytes_list if is_text else kind.float_list).value.extend(values)
+    return made
