@@ -1,1 +1,1 @@
-"""How long a served model takes: load from outside, calls in this process, and what lies between."""
+"""The latency benchmark: requests to a server beside calls of the same model in this process."""

@@ -1,4 +1,4 @@
-"""The whole benchmark of one model at one server, in rounds in each of which all cells are measured in turn."""
+"""The benchmark of one model at one server, in rounds, each of which measures all cells in turn."""
 
 import dataclasses
 import pathlib
@@ -22,12 +22,12 @@ from serving.loader import Servable
 
 Progress = Callable[[str], None]
 CEILING_SECONDS, WARM_SECONDS = 0.4, 0.1
-ANSWER_BYTES = 12  # of a row's probability
-# Calls in this process, by what they are called in a table: by `Session.make_callable`, by the server's loader, and by
-# `tf.saved_model.load`.
+ANSWER_BYTES = 12  # of a row's probability in a response
+# The signature of each call in this process by `Session.make_callable`, by the call's name in the tables. LOADER calls
+# by the server's loader, SAVED_MODEL by `tf.saved_model.load`.
 CALLS = {"call_packed": "serving_packed", "call_examples": "serving_default", "call_raw": "serving_raw"}
 LOADER, SAVED_MODEL = "loader_packed", "saved_model_packed"
-# What the ratios are made of; all that is measured of a second model.
+# The kinds, clients and rows that the ratios need; of a second model nothing else is measured.
 RATIO_KINDS = ("rest_columnar", "grpc_packed")
 RATIO_CLIENTS, RATIO_ROWS = 8, 100
 
@@ -37,12 +37,12 @@ class MeasuredModel:
 
     Args:
         path: The version's folder, or the folder of its versions.
-        log: A raw log in the model's format; None: the rows that travel with it.
-        most_rows: The most rows in a request.
-        config: The session's settings, as of the server.
+        log: A raw log in the model's format; None: the golden rows that travel with the version.
+        most_rows: The largest number of rows of a request.
+        config: The session's settings, equal to the server's.
 
     Raises:
-        InputError: there is no model that ctrpipe exported, or no good row in the log.
+        InputError: the folder holds no model that ctrpipe exported, or the log has no good row.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class Cell:
     """One line of the table.
 
     Attributes:
-        kind: A kind of request, or of a call in this process.
-        rows: In a request.
+        kind: The kind of request, or of call in this process.
+        rows: Rows of a request.
         concurrency: Clients, or calling threads; an open loop's connections.
-        measure: Measures for so many seconds.
+        measure: Measures for a number of seconds.
         rate: Requests a second of an open loop, None for a closed one.
-        samples: Of the rounds that are done.
+        samples: The samples of the rounds that are done.
     """
 
     kind: str
@@ -90,15 +90,15 @@ class Cell:
 
 
 class LatencyBenchmark:
-    """One model at one server. What is measured stays in `cells` when it is interrupted.
+    """Measures one model at one server. After an interrupt `cells` keeps what was measured.
 
     Args:
         model: The model that the server serves.
         target: The server.
-        settings: What is measured.
-        generators: Who makes the load.
-        whole: All that the settings name, or only what the ratios are made of.
-        progress: Told a line now and then.
+        settings: The cells and rounds to measure.
+        generators: The processes that send the load.
+        whole: Whether all that the settings name is measured, or only what the ratios need.
+        progress: Called with a line of text now and then.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class LatencyBenchmark:
         }
 
     def _check(self, kind: str) -> bool:
-        """Returns whether the server answers requests of the kind with what the model says in this process."""
+        """Returns whether the server answers requests of the kind with what the model predicts in this process."""
         try:
             endpoint = self._target.endpoint(kind)
             for rows in self._settings.rows:
@@ -168,7 +168,7 @@ class LatencyBenchmark:
     # Closed loop ----------------------------------------------------------------------------------------------------
 
     def _closed_cells(self, kinds: Sequence[str]) -> Iterator[Cell]:
-        """Yields calls, then requests, of the same rows and clients: what is compared lies close in time."""
+        """Yields the cells, those that ratios compare next to each other, so that they are measured close in time."""
         session = Session(self._model.version, self._model.config)
         calls = {name: (session.call(signature), signature) for name, signature in CALLS.items()}
         calls[LOADER] = loader_call(self._model.servable, "serving_packed"), "serving_packed"
@@ -196,7 +196,7 @@ class LatencyBenchmark:
         return lambda seconds: self._generators.closed(endpoint, bodies, clients, self._settings.warm_up, seconds)
 
     def _warm(self, cells: Sequence[Cell]) -> None:
-        """Runs every kind and number of rows at its most clients, uncounted: first calls allocate and start threads."""
+        """Runs each kind and number of rows once, uncounted, with its most clients: first calls start threads."""
         most: dict[tuple[str, int], Cell] = {}
         for cell in cells:
             most[cell.kind, cell.rows] = max(cell, most.get((cell.kind, cell.rows), cell), key=lambda c: c.concurrency)
@@ -233,7 +233,11 @@ class LatencyBenchmark:
 
 
 def ceilings(model: MeasuredModel, settings: Settings, generators: Generators) -> list[dict[str, Any]]:
-    """Measures what the generators reach with a server that does nothing, requests and answers as long as real ones."""
+    """Measures the generators' own limit, at a server that computes nothing; sizes of messages are those of real ones.
+
+    Returns:
+        A cell by kind, rows and clients, as LatencyBenchmark.as_json has them.
+    """
     cells = []
     for kind in [kind for kind in RATIO_KINDS if kind in settings.kinds]:
         with responder(KINDS[kind].protocol) as endpoint:

@@ -1,4 +1,4 @@
-"""What one generator process does with a load."""
+"""Sends a load from one generator process, and measures it."""
 
 import contextlib
 import time
@@ -11,7 +11,7 @@ from serving.latency.sample import LatencySample, Recorder
 
 
 class LoadDriver(Protocol):
-    """What sends requests over one protocol: RestDriver, GrpcDriver."""
+    """The interface of what sends requests over one protocol: RestDriver, GrpcDriver."""
 
     def run(self, bodies: list[bytes], begin: float, recorder: Recorder) -> None:
         """Sends the bodies in turn from `begin` (of time.perf_counter) until the recorder closes."""
@@ -21,12 +21,12 @@ class LoadDriver(Protocol):
 
 
 def drive(load: Load, bodies: list[bytes], start: Callable[[], float] = soon) -> LatencySample:
-    """Sends the bodies in turn, from this process, and returns what was measured.
+    """Sends the bodies in turn, from this process, and returns the sample of the requests.
 
     Args:
-        load: How many, how fast, for how long.
+        load: The connections, rate and duration.
         bodies: Request bodies: JSON, or serialized messages.
-        start: Called once all is connected; returns when to begin.
+        start: Called once all connections are open; returns the time.perf_counter() at which to begin.
     """
     is_rest = load.endpoint.protocol == "rest"
     driver: LoadDriver = rest_load.RestDriver(load) if is_rest else grpc_load.GrpcDriver(load)

@@ -1,4 +1,4 @@
-"""Processes that make load, so that the one that measures beside them does not slow it down."""
+"""Processes that send load to a server, apart from the process that calls the model itself."""
 
 import contextlib
 import gc
@@ -16,11 +16,11 @@ PATIENCE = 60.0  # seconds past a load's end after which a generator counts as d
 
 
 class Generators(contextlib.AbstractContextManager["Generators"]):
-    """Generator processes; a closed loop's clients are spread over them, an open loop's rate is divided.
+    """Generator processes; a closed loop's clients are spread over them, an open loop's rate is divided among them.
 
     Args:
-        count: Of processes.
-        seed: Of the arrivals.
+        count: Number of processes.
+        seed: Seed of the arrival times.
     """
 
     def __init__(self, count: int, seed: int = 1):
@@ -36,7 +36,7 @@ class Generators(contextlib.AbstractContextManager["Generators"]):
     def closed(
         self, endpoint: Endpoint, bodies: Sequence[bytes], clients: int, warm_up: float, seconds: float
     ) -> LatencySample:
-        """Measures with `clients` requests on their way at all times."""
+        """Measures a closed loop: `clients` clients, each with one request at a time."""
         shares = [clients // len(self._pipes) + (i < clients % len(self._pipes)) for i in range(len(self._pipes))]
         return self._run(bodies, [Load(endpoint, share, warm_up, seconds) for share in shares if share])
 
@@ -50,7 +50,7 @@ class Generators(contextlib.AbstractContextManager["Generators"]):
         seconds: float,
         timeout: float = 30.0,
     ) -> LatencySample:
-        """Measures requests at `rate` a second on average, at Poisson times, whether the server keeps up or not."""
+        """Measures an open loop: Poisson arrivals, `rate` a second on average, whether the server keeps up or not."""
         count = min(len(self._pipes), connections)
         loads = []
         for _ in range(count):

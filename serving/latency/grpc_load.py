@@ -1,4 +1,4 @@
-"""gRPC load from one process: a channel per client, messages that were serialized before."""
+"""Sends gRPC load from one process: a channel per client, messages that were serialized before."""
 
 import contextlib
 import itertools
@@ -18,12 +18,12 @@ OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 
-PAUSE = 0.05  # seconds, where nothing answers
+PAUSE = 0.05  # seconds after a request that reached no server
 CONNECT_SECONDS = 2.0
 
 
 class GrpcDriver:
-    """Sends a load over gRPC; connects at once, where something listens."""
+    """Sends a load over gRPC. The constructor opens the connections, where a server listens."""
 
     def __init__(self, load: Load):
         self._load = load

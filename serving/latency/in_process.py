@@ -1,4 +1,4 @@
-"""The floor: the model called in this process, with no server before it."""
+"""Calls of the model in this process, without a server: the least that a request can take."""
 
 import gc
 import pathlib
@@ -20,18 +20,18 @@ Call = Callable[[Arrays], Any]
 
 
 class Session:
-    """The version in the TF1/C++ loader, called by the public `Session.make_callable`.
+    """A version in the TF1/C++ loader, called by the public `Session.make_callable`.
 
     Args:
-        version: Its folder.
-        config: The session's settings, as of the server.
+        version: The version's folder.
+        config: The session's settings, equal to the server's.
     """
 
     def __init__(self, version: pathlib.Path, config: config_pb2.ConfigProto | None = None):
         self._session, self._signatures = load_session(version, config)
 
     def call(self, signature: str) -> Call:
-        """Returns a function of the signature's inputs by name; it gives all outputs, in the order of their names."""
+        """Returns a function of the signature's inputs by name, which returns all outputs in order of their names."""
         definition = self._signatures[signature]
         names = sorted(definition.inputs)
         fetches = [definition.outputs[name].name for name in sorted(definition.outputs)]
@@ -40,16 +40,16 @@ class Session:
 
 
 def loader_call(servable: Servable, signature: str) -> Call:
-    """Returns what the server itself calls, which is faster than the public function."""
+    """Returns the call that the server makes, which is faster than the public `Session.make_callable`."""
     return lambda inputs: servable.run(signature, inputs)
 
 
 def saved_model_call(path: str, signature: str) -> Call:
-    """Returns the way that TensorFlow's guide shows: `tf.saved_model.load`, numpy in, numpy out."""
+    """Returns a call as TensorFlow's guide to SavedModel shows it: `tf.saved_model.load`, numpy in, numpy out."""
     loaded = tf.saved_model.load(path)
 
     def call(inputs: Arrays) -> dict[str, np.ndarray]:
-        # Looked up in each call: the function alone would not keep the model's variables.
+        # The signature is looked up in each call, as it alone would not keep the model's variables alive.
         outputs = loaded.signatures[signature](**{name: tf.constant(values) for name, values in inputs.items()})
         return {name: value.numpy() for name, value in outputs.items()}
 

@@ -1,16 +1,16 @@
-"""The description of a load on a server. Imports nothing that takes long to load."""
+"""The description of a load on a server."""
 
 import dataclasses
 import time
 
 import numpy as np
 
-LEAD = 0.05  # seconds in which all generators hear of the load before its first request is due
+LEAD = 0.05  # seconds from the agreement on a start to the first request, for all generators to be told
 
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """Where requests go.
+    """A server's address for requests of one kind.
 
     Attributes:
         protocol: `rest` or `grpc`.
@@ -25,16 +25,16 @@ class Endpoint:
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What one generator does.
+    """The load that one generator sends.
 
     Args:
-        endpoint: Where to.
-        connections: Closed loop: as many clients, each with one request at a time. Open loop: at most so many requests
-            on their way at once over REST; the others wait, and their latency runs.
+        endpoint: The server.
+        connections: Closed loop: the clients, each with one request at a time. Open loop: the most requests under way
+            at once over REST; the others wait, which counts as their latency.
         warm_up: Seconds from the first request on that are not counted.
-        seconds: Length of the window that is.
-        arrivals: Open loop: seconds after the begin at which requests are due, whatever became of those before
-            (which is what coordinated omission leaves out). None: closed loop.
+        seconds: Length of the window after that which is counted.
+        arrivals: Open loop: seconds after the start at which requests are due, whether those before were answered or
+            not (else the sample would have coordinated omission). None: closed loop.
         timeout: Seconds after which a request is given up.
     """
 
@@ -53,5 +53,5 @@ def poisson(rate: float, seconds: float, seed: int) -> np.ndarray:
 
 
 def soon() -> float:
-    """Returns a time.perf_counter() at which to begin; all processes of a machine have the same clock."""
+    """Returns the time.perf_counter() at which to begin, the same clock in all processes of a machine."""
     return time.perf_counter() + LEAD

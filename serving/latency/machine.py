@@ -1,4 +1,4 @@
-"""The machine that numbers are measured on, and whether other programs use it too."""
+"""The machine that a benchmark runs on, and whether other programs use it too."""
 
 import importlib.metadata
 import os
@@ -11,7 +11,7 @@ from common.processes import cores
 
 CPUINFO, STAT = pathlib.Path("/proc/cpuinfo"), pathlib.Path("/proc/stat")
 BUSY = 0.1
-# What decides how fast a model and its server are.
+# Packages and environment variables that decide how fast a model and its server are.
 PACKAGES = ("tensorflow", "numpy", "grpcio", "uvicorn", "uvloop", "httptools", "orjson")
 VARIABLES = (
     "TF_ENABLE_ONEDNN_OPTS",
@@ -30,7 +30,7 @@ def machine() -> dict[str, Any]:
 
 
 def software() -> dict[str, Any]:
-    """Returns versions, and those variables of the environment that change speed, where they are set."""
+    """Returns the versions of packages and kernel, and the environment variables that change speed, where set."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     return {
         "versions": {**versions, "kernel": platform.release()},
@@ -39,10 +39,10 @@ def software() -> dict[str, Any]:
 
 
 def busy(seconds: float = 1.0) -> float:
-    """Returns the share of the machine's cores that others use; to be called while nothing of ours runs.
+    """Returns the share (0 to 1) of the machine's cores that other programs use, while nothing of ours runs.
 
-    Above BUSY a comparison is worth nothing: threads that wait for each other at every operation (OpenMP, PyTorch) lose
-    far more on a shared core than threads that take what there is to do (TensorFlow).
+    Above BUSY a comparison is not valid: on shared cores, threads that wait for each other at every operation (OpenMP,
+    PyTorch) lose far more than threads that take work from a queue (TensorFlow).
     """
     before = _times()
     time.sleep(seconds)
@@ -51,7 +51,7 @@ def busy(seconds: float = 1.0) -> float:
 
 
 def _times() -> tuple[int, int]:
-    """Returns ticks of all cores: idle (waiting for a disk included), total."""
+    """Returns the clock ticks of all cores: idle ones (waiting for a disk included), and all."""
     if not STAT.exists():
         return 0, 0
     ticks = [int(value) for value in STAT.read_text().splitlines()[0].split()[1:9]]
@@ -59,7 +59,7 @@ def _times() -> tuple[int, int]:
 
 
 def busy_caption(share: float) -> str | None:
-    """Returns what a table says below it where the machine was not ours alone, else None."""
+    """Returns a table's caption where other programs used more than BUSY of the machine, else None."""
     if share <= BUSY:
         return None
     return f"Other work took {share:.0%} of the machine's cores: these numbers are no comparison."

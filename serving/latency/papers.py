@@ -1,4 +1,4 @@
-"""How two papers measure what a prediction takes, on any function of a batch."""
+"""Measures predictions by the methods of two papers, Hiformer and BERT4CTR, for any function of a batch."""
 
 import statistics
 import time
@@ -19,10 +19,10 @@ Predict = Callable[[Any], Any]
 def batch_seconds(
     calls: Mapping[str, tuple[Predict, Sequence[Any]]], report: Callable[[int], None] | None = None
 ) -> dict[str, list[float]]:
-    """Returns the seconds of each batch of each model, the models in turn, after two uncounted batches each.
+    """Returns the seconds of each batch by model, the models in turn, after two uncounted batches each.
 
     Args:
-        calls: By model, what predicts and its batches, as many for one model as for another.
+        calls: The function and its batches by model, equally many batches for each.
         report: Called with the number of batches that all models have done.
     """
     for predict, batches in calls.values():
@@ -40,7 +40,7 @@ def batch_seconds(
 
 
 def hiformer(calls: Mapping[str, tuple[Predict, Sequence[Any]]], baseline: str | None) -> dict[str, dict[str, Any]]:
-    """Returns by model the median ms of a batch, and `relative`: over the baseline's (None where there is none)."""
+    """Returns, by model, `batch_ms`, the median ms of a batch, and `relative`, the same over the baseline's or None."""
     medians = {name: statistics.median(seconds) for name, seconds in batch_seconds(calls).items()}
     unit = medians.get(baseline) if baseline else None
     return {
@@ -52,11 +52,11 @@ def hiformer(calls: Mapping[str, tuple[Predict, Sequence[Any]]], baseline: str |
 def bert4ctr(
     calls: Mapping[str, tuple[Predict, Sequence[Any]]], rows: int, report: Callable[[int], None] | None = None
 ) -> dict[str, dict[str, float]]:
-    """Returns by model average, median, p90 and p95 of the ms/sample of 20 repeats; a repeat is all batches.
+    """Returns, by model, average, median, p90 and p95 of the ms/sample of 20 repeats; a repeat is all batches.
 
     Args:
-        calls: By model, what predicts and its batches.
-        rows: RequestRows in each batch.
+        calls: The function and its batches by model.
+        rows: Rows of a batch.
         report: Called with the number of repeats that all models have done.
     """
 

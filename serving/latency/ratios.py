@@ -1,21 +1,22 @@
-"""Ratios of one run's cells: what a server costs over the model that it serves."""
+"""Ratios of a benchmark's cells: the cost of a server over that of the model that it serves."""
 
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
-# Largest REST p50 over that of a call in this process, by rows; smallest share of in-process rows/s.
+# Targets: the largest REST p50 over that of a call in this process, by rows; of gRPC p50 over REST's, from so many rows
+# on; the smallest rows/s over those of calls in this process.
 REST_OVER_CALL = {1: 1.6, 100: 1.3}
 GRPC_FROM_ROWS, GRPC_OVER_REST = 270, 1.0
 THROUGHPUT_CLIENTS, THROUGHPUT_ROWS, THROUGHPUT_SHARE = 8, 100, 0.7
-# Of the generators' own rate, and by how much of p99 they sent late: above it they may be what is measured.
+# The share of the generators' own rate, and their delay as a share of p99, above which they may be what is measured.
 NEAR_CEILING, LATE = 0.7, 0.5
 
 Cells = Sequence[dict[str, Any]]
 
 
 def ratios(cells: Cells) -> dict[str, Any]:
-    """Returns ratios of a model's closed-loop cells, each the median over the rounds; unmeasured ones are absent.
+    """Returns ratios of a model's closed-loop cells, each the median over the rounds; those not measured are absent.
 
     Returns:
         `rest_packed_over_call`, `rest_packed_over_loader`, `grpc_packed_over_call` and `grpc_packed_over_rest` (p50,
@@ -65,7 +66,7 @@ def _difference(cells: Cells, rows: int, kind: str) -> float | None:
 
 
 def targets(measured: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns each number to reach that was measured: `name`, `value`, `target`, `at_most` or not, `met`."""
+    """Returns each target with its `name`, measured `value`, `target`, whether that is `at_most`, and if it is `met`."""
     checks: list[tuple[str, float | None, float, bool]] = []
     for rows, limit in REST_OVER_CALL.items():
         value = measured.get("rest_packed_over_call", {}).get(str(rows))
@@ -89,7 +90,7 @@ def targets(measured: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def near_ceiling(cells: Cells, ceiling: Cells) -> list[str]:
-    """Returns the cells that may have measured the generators: a closed loop near their own rate, an open one late."""
+    """Returns the cells whose limit may be the generators: a closed loop near their own rate, an open one sent late."""
     protocol = {"rest": "rest_columnar", "grpc": "grpc_packed"}
     limits = {(one["kind"], one["rows"], one["concurrency"]): one["requests_per_s"] for one in ceiling}
     near_cells = []

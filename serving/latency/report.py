@@ -1,4 +1,4 @@
-"""The report of a latency benchmark: JSON, tables for a terminal, and a page that opens offline."""
+"""Writes the report of a latency benchmark: JSON, tables for a terminal, and a page that opens offline."""
 
 import base64
 import io
@@ -26,7 +26,7 @@ Cells = list[dict[str, Any]]
 
 
 def last_line(report: dict[str, Any]) -> dict[str, Any]:
-    """Returns the ratios of every model and the numbers to reach, as one small JSON object."""
+    """Returns the summary that the command prints last: the ratios of every model, and the targets."""
     return {
         "benchmark": "latency",
         "interrupted": report["interrupted"],
@@ -64,7 +64,7 @@ def show(report: dict[str, Any]) -> None:
 
 
 def tables(report: dict[str, Any]) -> Iterable[Table]:
-    """Yields each model's cells, the generators' ceiling, the papers' methods, the numbers to reach."""
+    """Yields the tables of each model's cells, the generators' ceiling, the papers' methods, and the targets."""
     caption = busy_caption(max(report["busy"].values()))
     for model in report["models"]:
         title = f"{model['name']} version {model['version']} at {report['target'].get('url')}, ms"
@@ -116,7 +116,7 @@ def _papers_table(papers: dict[str, Any]) -> Table:
 
 
 def remarks(report: dict[str, Any]) -> Iterable[str]:
-    """Yields what a reader of the tables must know besides."""
+    """Yields notes on the tables: the server, the session, the machine, and what was not measured."""
     target, flags = report["target"], report["target"].get("flags")
     if target:
         yield (
@@ -143,7 +143,7 @@ def _number(value: float | None) -> str:
 
 
 def page(report: dict[str, Any]) -> str:
-    """Returns one HTML file that holds its plots."""
+    """Returns the report as one HTML file, which contains its plots."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -159,7 +159,7 @@ def page(report: dict[str, Any]) -> str:
 
 
 def _plots(report: dict[str, Any]) -> dict[str, str]:
-    """Returns pictures as data: URLs, by title."""
+    """Returns the plots as data: URLs, by title."""
     if not report["models"]:
         return {}
     cells = report["models"][0]["cells"]

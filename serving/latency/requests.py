@@ -1,4 +1,4 @@
-"""Raw rows as every kind of request that a served model takes."""
+"""Makes requests of every kind that a served model takes, of raw rows."""
 
 import base64
 import dataclasses
@@ -22,15 +22,15 @@ from transforms.log.readers import LogReader, find_files
 from transforms.log.spec import LogSpec
 
 GRPC_PATH = "/tensorflow.serving.PredictionService/Predict"
-BODIES = 8  # different ones of a kind, sent in turn
-MOST_BYTES = 8 << 20  # of all bodies of a kind
+BODIES = 8  # different bodies of a kind, sent in turn
+MOST_BYTES = 8 << 20  # of all bodies of a kind together
 
 Arrays = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A way to ask: over what, which signature, and what it is."""
+    """A kind of request: its protocol (`rest` or `grpc`), its signature, and its title in the report."""
 
     protocol: str
     signature: str
@@ -51,8 +51,8 @@ class RequestRows:
     """Real rows as the inputs of each signature.
 
     Args:
-        servable: The model; it transforms the rows for `serving_packed`.
-        spec: The description of its log.
+        servable: The model, which also transforms the rows for `serving_packed`.
+        spec: The description of the model's log.
         rows: Raw columns [N], null = missing.
     """
 
@@ -68,7 +68,7 @@ class RequestRows:
         }
 
     def inputs(self, signature: str, rows: int) -> list[Arrays]:
-        """Returns up to BODIES different batches of `rows` rows; where there are too few rows, they come again."""
+        """Returns up to BODIES batches of `rows` rows each; where there are too few rows, rows are repeated."""
         arrays = self._inputs[signature]
         return [{name: values[index] for name, values in arrays.items()} for index in self._batches(rows)]
 
@@ -115,7 +115,7 @@ def read_rows(version: pathlib.Path, servable: Servable, log: pathlib.Path | Non
     """Returns the first good rows of a log, at most `most`; without a log, those that travel with the model.
 
     Raises:
-        InputError: the log cannot be read, has no good row, or the model is none that ctrpipe exported.
+        InputError: the log cannot be read or has no good row, or ctrpipe did not export the model.
     """
     spec = read_log_spec(version)
     missing = [name for name in (*SIGNATURES, "transform_features") if name not in servable.signatures]

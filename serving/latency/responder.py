@@ -1,4 +1,4 @@
-"""Servers that only answer, with as many bytes as the path says: a generator's rate at them is its own ceiling."""
+"""Servers that compute nothing and answer as many bytes as the path says, to measure the generators' own ceiling."""
 
 import asyncio
 import contextlib
@@ -18,13 +18,13 @@ from serving.latency.load import Endpoint
 
 @contextlib.contextmanager
 def responder(protocol: str) -> Iterator[Endpoint]:
-    """Runs a server in a process of its own, on a free port; it answers no bytes, see `sized`."""
+    """Runs a server in a process of its own, on a free port; the endpoint is that of empty answers (see `sized`)."""
     with child_process(_serve, protocol) as connection:
         yield sized(Endpoint(protocol, f"127.0.0.1:{connection.recv()}", ""), 0)
 
 
 def sized(endpoint: Endpoint, length: int) -> Endpoint:
-    """Returns the responder where it answers with so many bytes."""
+    """Returns the endpoint of the same responder whose answers have `length` bytes."""
     return dataclasses.replace(endpoint, path=f"/answer/{length}")
 
 
@@ -51,7 +51,7 @@ async def _serve_rest(pipe: Connection) -> None:
 
 
 class _Answer(asyncio.Protocol):
-    """A connection that answers once a request's bytes have arrived, without parsing more than their number."""
+    """A connection that answers once all bytes of a request have arrived, and parses no more than their number."""
 
     def __init__(self) -> None:
         self._response = self._head = b""

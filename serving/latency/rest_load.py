@@ -1,4 +1,4 @@
-"""REST load from one thread: raw sockets, requests that were built before, httptools to find an answer's end."""
+"""Sends REST load from one thread: raw sockets, requests that were built before, httptools to find an answer's end."""
 
 import contextlib
 import itertools
@@ -17,7 +17,7 @@ PAUSE = 0.05  # seconds after a failed connection
 
 
 class RestDriver:
-    """Sends a load over REST; connects at once, where something listens."""
+    """Sends a load over REST. The constructor opens the connections, where a server listens."""
 
     def __init__(self, load: Load):
         self._load = load
@@ -45,7 +45,7 @@ def message(load: Load, body: bytes) -> bytes:
 
 
 class _Connection:
-    """A keep-alive connection with at most one request on its way."""
+    """A keep-alive connection with at most one request under way."""
 
     def __init__(self, address: str, timeout: float):
         self._address = address
@@ -97,7 +97,7 @@ class _Connection:
         return self._status
 
     def on_message_complete(self) -> None:
-        # Read here, as later the parser speaks of the next message.
+        # Read here, as the parser then turns to the next message.
         self._complete = True
         self._status = self._parser.get_status_code()
         self._keep_alive = self._parser.should_keep_alive()
@@ -109,7 +109,7 @@ class _Connection:
 
 
 class _Loop:
-    """The load's requests on its connections."""
+    """The event loop that sends a load's requests on its connections."""
 
     def __init__(
         self, load: Load, connections: list[_Connection], requests: Iterator[bytes], begin: float, recorder: Recorder
@@ -149,7 +149,7 @@ class _Loop:
                 self._give_up_old(now)
 
     def _next_due(self) -> float | None:
-        """Returns when the next request should start; in a closed loop as soon as a connection is free."""
+        """Returns when the next request should start (0: as soon as a connection is free), None after the last one."""
         if self._due is not None:
             after = next(self._due, None)
             return None if after is None else self._begin + after
@@ -209,7 +209,7 @@ class _Loop:
             self._leave(connection, now)
 
     def _give_up_all(self, now: float) -> None:
-        """Records as given up what is on its way, and what was due without a free connection."""
+        """Records as given up the requests under way, and those that were due without a free connection."""
         for connection in self._busy:
             self._recorder.given_up(connection.intended, now)
         while self._next is not None and self._due is not None:

@@ -1,4 +1,4 @@
-"""`ctrpipe bench latency`: models, server, load, report."""
+"""Runs the latency benchmark of `ctrpipe bench latency`: models, server, load, report."""
 
 import contextlib
 import datetime
@@ -35,18 +35,18 @@ def measure_latency(
     baseline: pathlib.Path | None = None,
     progress: Progress = lambda text: None,
 ) -> dict[str, Any]:
-    """Measures all that the settings name of the first model, and of each further one what the ratios are made of.
+    """Measures all that the settings name of the first model, and what the ratios need of each further one.
 
     Args:
-        models: Folders of versions, or of one version each. A server that is there serves the first.
-        log: Raw rows in the models' format; None: those that travel with a model.
-        settings: What is measured.
-        command: What starts our server, without its flags.
-        target: `local`, or the URL of a model at a server that is there.
+        models: Folders of versions, or of one version each. A server that runs already serves the first.
+        log: Raw rows in the models' format; None: the golden rows that travel with a model.
+        settings: The cells and rounds to measure.
+        command: The command that starts our server, without its flags.
+        target: `local`, or the URL of a model at a server that runs already.
         grpc: That server's HOST:PORT for gRPC.
-        flags: More flags for our server; those of the session hold for the calls in this process too.
-        baseline: What Hiformer's method divides by, a Transformer of one layer; beside the models in the papers' part.
-        progress: Told a line now and then.
+        flags: More flags for our server; those of the session also hold for the calls in this process.
+        baseline: The model by whose time Hiformer's method divides, a Transformer of one layer.
+        progress: Called with a line of text now and then.
 
     Returns:
         The report; `interrupted` says whether Ctrl-C ended it early.
@@ -115,7 +115,7 @@ def _server(
 
 
 def _tell_apart(models: Sequence[MeasuredModel]) -> None:
-    """Numbers the models of one name."""
+    """Appends a number to the names of models that have the same name."""
     for index, model in enumerate(models):
         count = sum(other.name == model.name for other in models[:index])
         if count:

@@ -1,4 +1,4 @@
-"""What was measured of some requests, and its percentiles."""
+"""Measurements of requests, and their percentiles."""
 
 import collections
 import dataclasses
@@ -21,13 +21,13 @@ class LatencySample:
     """The requests of one window.
 
     Attributes:
-        latencies: Seconds from the intended start of a request to its answer; of one that was given up, to then, so
-            that a server that hangs does not look fast. Requests answered with an error are in `errors` alone.
-        completed: Good answers that came within the window, whenever they were asked for.
+        latencies: Seconds from the intended start of each request to its answer, or until it was given up, so that a
+            server that hangs does not look fast. Requests answered with an error are in `errors` alone.
+        completed: Good answers that arrived within the window, whenever their requests started.
         seconds: Length of the window.
         errors: Requests that failed, by reason.
-        lags: Seconds by which the generator itself sent late, in an open loop.
-        cpu_seconds: Processor time of the generator.
+        lags: Seconds by which the generator sent each request too late, in an open loop.
+        cpu_seconds: CPU time of the generator.
     """
 
     latencies: np.ndarray
@@ -39,7 +39,7 @@ class LatencySample:
 
 
 class Recorder:
-    """Notes requests, from any thread, of which those count that were to start between `opens` and `closes`."""
+    """Records requests, from any thread; those count whose intended start lies between `opens` and `closes`."""
 
     def __init__(self, opens: float, closes: float):
         self.opens, self.closes = opens, closes
@@ -77,7 +77,7 @@ class Recorder:
 
 
 def together(samples: Sequence[LatencySample]) -> LatencySample:
-    """Joins samples of generators that ran at the same time into one."""
+    """Returns the samples of generators that ran at the same time as one sample."""
     errors: collections.Counter[str] = collections.Counter()
     for sample in samples:
         errors.update(sample.errors)
@@ -92,7 +92,7 @@ def together(samples: Sequence[LatencySample]) -> LatencySample:
 
 
 def percentiles(seconds: np.ndarray) -> dict[str, float | None]:
-    """Returns milliseconds by nearest rank; None where no request lies above the percentile."""
+    """Returns each of PERCENTILES in ms, by nearest rank; None where no request lies above it."""
     ordered, count = np.sort(seconds), len(seconds)
     by_name: dict[str, float | None] = {}
     for percentile in PERCENTILES:
@@ -102,7 +102,7 @@ def percentiles(seconds: np.ndarray) -> dict[str, float | None]:
 
 
 def summarise(rounds: Sequence[LatencySample], rows: int) -> dict[str, Any]:
-    """Returns of a cell's rounds the percentiles of its requests, rates and errors, and p50 and rows/s by round."""
+    """Returns a cell's percentiles, rates and errors over all rounds, and its p50 and rows/s by round."""
     latencies = np.concatenate([sample.latencies for sample in rounds])
     lags = np.concatenate([sample.lags for sample in rounds])
     seconds = sum(sample.seconds for sample in rounds)

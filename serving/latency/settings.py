@@ -1,4 +1,4 @@
-"""The settings of the latency benchmark: the file of --config, with a default that ends in some minutes."""
+"""The settings of the latency benchmark: the YAML file of --config; with the defaults it takes some minutes."""
 
 import pathlib
 from typing import Annotated, Any, Literal
@@ -21,10 +21,12 @@ class OpenLoop(_Section):
     """An open loop of Poisson arrivals.
 
     Attributes:
-        loads: Shares of the rate that the closed loop of most clients reached.
-        rates: Requests a second, besides.
-        connections: Bounds the requests on their way at once over REST.
-        seconds: Of one cell.
+        kinds: Kinds of requests.
+        rows: Numbers of rows of a request.
+        loads: Arrival rates as shares of the highest rate that a closed loop reached.
+        rates: Further arrival rates, in requests a second.
+        connections: The most requests under way at once over REST.
+        seconds: Seconds of one cell.
     """
 
     kinds: tuple[KindName, ...] = ("rest_columnar", "grpc_packed")
@@ -36,13 +38,19 @@ class OpenLoop(_Section):
 
 
 class Settings(_Section):
-    """What is measured.
+    """The settings of a benchmark: its cells are all combinations of kinds, rows and concurrency.
 
     Attributes:
-        rounds: In each of them all cells are measured in turn.
-        seconds: Of one cell in one round, after `warm_up` seconds that are not counted.
-        generators: Processes that make the load; None: half as many as there are cores.
+        kinds: Kinds of requests.
+        rows: Numbers of rows of a request.
+        concurrency: Numbers of clients of the closed loop.
+        rounds: Rounds, each of which measures all cells in turn.
+        seconds: Seconds of one cell in one round, after `warm_up` seconds that are not counted.
+        warm_up: Seconds before each measurement that are not counted.
+        open_loop: The open loop; None: none.
+        generators: Processes that send the load; None: half as many as there are cores.
         papers: Whether Hiformer's and BERT4CTR's methods are measured too.
+        seed: Seed of the arrival times.
     """
 
     kinds: tuple[KindName, ...] = ("rest_row", "rest_columnar", "rest_b64", "grpc_packed", "grpc_examples")
@@ -69,7 +77,12 @@ QUICK = Settings(
 
 
 def read_settings(path: pathlib.Path | None, quick: bool, **options: object) -> Settings:
-    """Returns settings of a YAML file or the default ones, with the options that are not None or empty in their place.
+    """Returns the settings of a YAML file, or the default ones, overridden by the options that are not None or empty.
+
+    Args:
+        path: The YAML file; None: the defaults.
+        quick: Whether the defaults are QUICK's.
+        options: Settings by name; `rates` replaces the open loop's loads.
 
     Raises:
         InputError: the file cannot be read, or a key or a value is wrong.

@@ -1,4 +1,4 @@
-"""The server that is measured: one that we start, or one that is there."""
+"""The server that is measured: one that the benchmark starts, or one that runs already."""
 
 import contextlib
 import dataclasses
@@ -38,10 +38,10 @@ class ServerTarget:
 
     Attributes:
         address: HOST:PORT of its REST API.
-        path: `/v1/models/NAME`, with /versions/N or /labels/L or not.
-        name: The model's name there.
+        path: `/v1/models/NAME`, or that with /versions/N or /labels/L behind it.
+        name: The model's name at the server.
         grpc: HOST:PORT of its gRPC API, or None.
-        flags: What it was started with, where we know.
+        flags: The flags of a server that the benchmark started; None: unknown.
     """
 
     address: str
@@ -59,7 +59,7 @@ class ServerTarget:
         return Endpoint("grpc", self.grpc, GRPC_PATH)
 
     def describe(self) -> dict[str, Any]:
-        """Returns what the report says of the server: its address, its Server header, flags where known."""
+        """Returns the server's URL, gRPC address, Server header and flags, for the report."""
         response, _ = request(self.address, "GET", self.path)
         url = f"http://{self.address}{self.path}"
         server = response.getheader("server", "").strip() or None
@@ -81,10 +81,10 @@ def request(address: str, method: str, path: str, body: bytes | None = None) -> 
 
 
 def at_url(url: str, grpc_address: str | None) -> ServerTarget:
-    """Returns a server that is there.
+    """Returns the model at a server that runs already.
 
     Raises:
-        InputError: the URL is none of a model, or nothing answers there.
+        InputError: the URL is not a model's, or nothing answers there.
     """
     match = _URL.fullmatch(url)
     if not match:
@@ -100,15 +100,15 @@ def at_url(url: str, grpc_address: str | None) -> ServerTarget:
 
 @contextlib.contextmanager
 def started(command: Sequence[str], base_path: pathlib.Path, flags: Sequence[str] = ()) -> Iterator[ServerTarget]:
-    """Runs a server of our own in a process of its own, on free ports, until the block ends.
+    """Runs our server in a process of its own, on free ports, until the block ends.
 
     Args:
-        command: What starts it, without its flags.
+        command: The command that starts it, without its flags.
         base_path: The folder of the model's versions.
-        flags: Besides those that name model and ports.
+        flags: Flags besides those that name the model and the ports.
 
     Raises:
-        InputError: it ends, or does not answer in time.
+        InputError: the server ends, or does not answer in time.
     """
     rest, rpc = _free_port(), _free_port()
     own = [
@@ -154,10 +154,10 @@ def _wait(target: ServerTarget, process: subprocess.Popen[bytes], said: Any) -> 
 
 
 def ask(endpoint: Endpoint, body: bytes, task: str) -> np.ndarray:
-    """Returns the probabilities that a request is answered with, float32 [N].
+    """Sends a request, and returns the probabilities of its answer, float32 [N].
 
     Raises:
-        InputError: it is answered with an error.
+        InputError: the answer is an error.
     """
     if endpoint.protocol == "grpc":
         return _ask_grpc(endpoint, body, task)
@@ -186,7 +186,7 @@ def compare(endpoint: Endpoint, body: bytes, task: str, expected: np.ndarray) ->
     """Returns the largest difference between an answer and the same call in this process.
 
     Raises:
-        InputError: an error, another number of rows, or another model's probabilities.
+        InputError: the answer is an error, has another number of rows, or another model's probabilities.
     """
     answered = ask(endpoint, body, task)
     if answered.shape != expected.shape:
