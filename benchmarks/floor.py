@@ -1,4 +1,4 @@
-"""Measures what lowers the time of a prediction within one process: `python -m benchmarks.floor`."""
+"""Measures ways to lower the time of a prediction within one process: `python -m benchmarks.floor`."""
 
 import dataclasses
 import pathlib
@@ -27,7 +27,7 @@ from common.progress import announce
 from pipeline.sample_export import make_export
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-EQUAL, BFLOAT16 = 1e-6, 5e-3  # largest difference of a probability from the baseline's
+EQUAL, BFLOAT16 = 1e-6, 5e-3  # largest differences of a probability from the baseline's
 ONE_THREAD = "intra_op_parallelism_threads: 1 inter_op_parallelism_threads: -1"
 TWO_THREADS = "intra_op_parallelism_threads: 2 inter_op_parallelism_threads: 2"
 CALLERS_THREAD = "inter_op_parallelism_threads: -1"
@@ -42,10 +42,10 @@ class Way:
     """One way to run the graph.
 
     Args:
-        name: Its row in the table.
-        session: ConfigProto as text.
+        name: Its name in the table.
+        session: The session's ConfigProto, as text.
         call: One of floor_server.CALLS.
-        environment: Variables of its process besides ours.
+        environment: Variables of its process, beside those of this one.
         tolerance: Largest difference of a probability from the baseline's.
     """
 
@@ -79,7 +79,7 @@ WAYS = (
 
 @dataclasses.dataclass
 class Comparison:
-    """Rounds of a way and of the baseline for one number of rows: milliseconds of a call, wall time and CPU time."""
+    """Rounds of a way and of the baseline for one number of rows: a call's wall time and CPU time in milliseconds."""
 
     rows: int
     way: list[dict[str, float]] = dataclasses.field(default_factory=list)
@@ -97,7 +97,7 @@ class Comparison:
 
 
 class Process(LineProcess):
-    """A way to run a signature, in a process of its own."""
+    """A process that runs a signature in one way."""
 
     def __init__(self, way: Way, version: pathlib.Path, signature: str):
         environment = clean_environment(**({"PYTHONPATH": str(ROOT)} | way.environment))

@@ -2,9 +2,10 @@
 
     python -m benchmarks.learning [--models fm,xdeepfm] [--seeds 3] [--rows 40000] [--epochs 12] [--output FILE]
 
-One log holds pairs of columns only, the other triples only: products of signs that show in no single column (and, of
-triples, in no pair of columns). A model's share is how far its test AUC goes from LR's to that of the true
-probabilities, mean and spread over the seeds; LR's own is counted from 0.5. Trained by the product's trainer on ids.
+The clicks of one log depend on pairs of columns only, those of the other on triples only: on products of signs, which
+no single column shows (and, of triples, no pair of columns). A model's share is the part of the way from LR's test AUC
+to that of the true probabilities, mean and spread over the seeds; LR's own share is counted from 0.5. The models are
+trained on ids, by the trainer of a run.
 """
 
 import dataclasses
@@ -150,16 +151,25 @@ def trained_auc(model: str, log: Log, seed: int, work: pathlib.Path, training: T
 
 
 def share(auc: float, start: float, best: float) -> float:
-    """Returns how much of the way from `start` to `best` an AUC goes."""
+    """Returns the share of the way from `start` to `best` at which an AUC lies."""
     return (auc - start) / (best - start)
 
 
 def measure(
     kind: str, names: Sequence[str], rows: int, seeds: int, tell: Callable[[str], None], training: Training = TRAINING
 ) -> dict[str, Any]:
-    """Returns {"best_auc", "lr_auc", "models": {name: {"auc", "share"}}}, with lists over the seeds.
+    """Trains the models on a log, and returns their test AUCs and shares.
 
-    `names` begins with lr.
+    Args:
+        kind: One of CLICK_MODELS.
+        names: The models, lr first.
+        rows: Training rows.
+        seeds: Trainings of each model.
+        tell: Called with a line of text after each training.
+        training: The training's settings.
+
+    Returns:
+        {"best_auc", "lr_auc", "models": {name: {"auc", "share"}}}, with lists over the seeds.
     """
     aucs_of: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -208,7 +218,7 @@ def _table(logs: dict[str, dict[str, Any]], names: Sequence[str]) -> Table:
 
 
 def chosen_models(text: str | None) -> tuple[str, ...]:
-    """Returns the models of `text`, LR first. Raises InputError where one does not exist."""
+    """Returns the models of the option --models, lr first. Raises InputError where one does not exist."""
     names = [name.strip() for name in text.split(",")] if text else list(SETTINGS)
     unknown = sorted(set(names) - set(SETTINGS))
     if unknown:

@@ -1,4 +1,4 @@
-"""Peak memory of training a large CIN beside FuxiCTR's: `python -m benchmarks.memory`."""
+"""Measures the peak memory of training a large CIN, beside FuxiCTR's: `python -m benchmarks.memory`."""
 
 import dataclasses
 import pathlib
@@ -29,7 +29,7 @@ MIB = 2**20
 
 
 def used(reply: dict[str, int]) -> int:
-    """Returns the bytes above what the process held with its libraries loaded."""
+    """Returns the peak bytes of a process, less those that it held with only its libraries loaded."""
     return reply["peak_bytes"] - reply["baseline_bytes"]
 
 

@@ -1,9 +1,9 @@
-"""The same weights and ids in our models and in the peers' (`make peers`): the largest difference of the logits.
+"""Compares the logits of our models and of the peers' (`make peers`) on the same weights and ids.
 
     python -m benchmarks.parity [--models fm,xdeepfm] [--output FILE]
 
-Our weights are NaN until a peer's are put in, and every weight that a peer has must be used: a part that is left out
-fails. The weights' names are those of the peers' servers (benchmarks/peers/*_server.py).
+Our weights are NaN until a peer's weights replace them, and every weight of a peer must be used, so a part that is left
+out fails. The weights' names are those of the peers' servers (benchmarks/peers/*_server.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Weights = dict[str, np.ndarray]
 
 
 class Given(dict):
-    """A peer's weights by name, which notes the names that were read."""
+    """A peer's weights by name; `used` has the names of those that were read."""
 
     def __init__(self, weights: Weights):
         super().__init__(weights)
@@ -52,13 +52,13 @@ class Given(dict):
         return self[name] if name in self else np.zeros(1, np.float32)
 
 
-# What puts a part of a peer's weights into our model ------------------------------------------------------------------
+# Functions that copy a part of a peer's weights into our model --------------------------------------------------------
 
 Part = Callable[["CTRModel", Given], None]
 
 
 def _table(rows: np.ndarray) -> np.ndarray:
-    """Returns our table: a row of padding, to which no id of a univalent field points, then the peer's rows."""
+    """Returns our table: the row of padding, which a univalent field never uses, then the peer's rows."""
     rows = rows.reshape(len(rows), -1)
     return np.concatenate([np.zeros((1, rows.shape[1]), np.float32), rows])
 
@@ -151,7 +151,7 @@ def attentional_pooling(model: CTRModel, given: Given) -> None:
 
 
 def zero(prefix: str) -> Callable[[Weights], None]:
-    """Returns a change of the drawn weights that sets those with this prefix to zero."""
+    """Returns a function that sets the drawn weights with this prefix to zero."""
 
     def change(weights: Weights) -> None:
         for name, value in weights.items():
@@ -162,7 +162,10 @@ def zero(prefix: str) -> Callable[[Weights], None]:
 
 
 def descending(weights: Weights) -> None:
-    """Makes what a convolution keeps decrease from field to field in every map, so that both orders are the same."""
+    """Changes weights so that a convolution's outputs decrease from field to field in every map.
+
+    Then k-max pooling that sorts by size and k-max pooling that keeps the fields' order give the same.
+    """
     rows = weights["embedding"] * 0.05
     weights["embedding"] = rows + np.repeat(0.8 - 0.2 * np.arange(len(SIZES)), SIZES)[:, None].astype(np.float32)
     for name, kernel in weights.items():
@@ -173,7 +176,7 @@ def descending(weights: Weights) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model that a peer has too: how to make both, and how the peer's weights become ours."""
+    """A model that a peer has too: the settings of both, and the functions that copy the peer's weights into ours."""
 
     peer: str
     model: str
@@ -291,7 +294,7 @@ def our_model(case: Case) -> CTRModel:
 
 
 def draw(shapes: dict[str, tuple[int, ...]]) -> Weights:
-    """Returns random weights, scaled so that a layer's output is as large as its input, or a little larger."""
+    """Returns random weights, scaled so that a layer's output has about the size of its input, or a little more."""
     random, weights = np.random.default_rng(SEED), {}
     for name, shape in sorted(shapes.items()):
         scale = SCALE
@@ -329,7 +332,7 @@ def compare(case: Case, peer: Peer) -> dict[str, Any]:
 
 
 def chosen_cases(text: str | None) -> list[Case]:
-    """Returns the cases of `text`. Raises InputError where no peer has a model."""
+    """Returns the cases of the models in --models. Raises InputError where no peer has a model."""
     known = sorted({case.model for case in CASES})
     names = [name.strip() for name in text.split(",")] if text else known
     unknown = sorted(set(names) - set(known))

@@ -1,4 +1,4 @@
-"""Preprocessing beside stock TFX and FuxiCTR: `python -m benchmarks.preprocess`."""
+"""Measures preprocessing beside stock TFX's and FuxiCTR's: `python -m benchmarks.preprocess`."""
 
 import dataclasses
 import itertools
@@ -44,16 +44,16 @@ LIBRARY_ROWS = 1000
 MIB = 2**20
 
 
-# What follows from the measurements ---------------------------------------------------------------------------------
+# Figures computed from the measurements -----------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A run of ours, or of a peer, on a log of `Run.rows` rows.
+    """A measured run, ours or a peer's.
 
     Args:
-        run: The run of median time, where there were several rounds.
-        workers: The number of our workers that was asked for; None where the product chooses.
+        run: The run of median time of all rounds.
+        workers: The number of our workers; None: the pipeline chooses.
         bad_rate: Share of malformed rows.
     """
 
@@ -66,7 +66,7 @@ class Measured:
 
 
 def ratio(mine: Run, theirs: Run) -> dict[str, Any]:
-    """Returns our rows a second, and per CPU second, over theirs, which may be of fewer rows (see `seconds_for`)."""
+    """Returns our rows a second, and per CPU second, over a peer's, whose log may be smaller (see `seconds_for`)."""
     target = TARGETS[theirs.side] if mine.rows >= TARGET_ROWS else None
     speed = seconds_for(theirs, mine.rows) / mine.usage.seconds
     cpu = (mine.rows / mine.usage.cpu_seconds) / (theirs.rows / theirs.usage.cpu_seconds)
@@ -77,19 +77,19 @@ def ratio(mine: Run, theirs: Run) -> dict[str, Any]:
 
 
 def seconds_for(run: Run, rows: int) -> float:
-    """Returns the seconds that a run would take for `rows` rows: its stages scale linearly, its start does not."""
+    """Returns the seconds that a run would take for `rows` rows: its start is constant, its stages grow linearly."""
     start = run.stages.get("start", 0.0)
     return start + (run.usage.seconds - start) * rows / run.rows
 
 
 def marginal(small: Run, large: Run) -> float | None:
-    """Returns rows a second between two logs; None where the difference is less than the start varies by."""
+    """Returns marginal rows a second between two logs; None where the variation of the start hides them."""
     longer = large.usage.seconds - small.usage.seconds
     return (large.rows - small.rows) / longer if longer > START_NOISE * small.usage.seconds else None
 
 
 def growth(runs: list[Run]) -> list[dict[str, Any]]:
-    """Returns marginal rows a second between logs of growing size, and how much longer a row takes in each step."""
+    """Returns, for each pair of successive sizes, marginal rows a second, and time per row over the pair's before."""
     steps: list[dict[str, Any]] = []
     for small, large in itertools.pairwise(runs):
         speed, before = marginal(small, large), steps[-1]["marginal_rows_per_s"] if steps else None
@@ -117,7 +117,7 @@ def speed_ups(runs: dict[int, list[Run]]) -> list[dict[str, Any]]:
 
 
 def loss(good: Run, bad: Run, rate: float) -> dict[str, Any]:
-    """Returns what malformed rows cost, in all and in reading, and where every row of the log has gone."""
+    """Returns the share of rows a second lost to malformed rows, in all and in reading, and an account of all rows."""
     share = 1 - bad.rows_per_s / good.rows_per_s
     reading = 1 - good.stages["LogExampleGen"] / bad.stages["LogExampleGen"]
     counts = json.loads((pathlib.Path(bad.answer["examples"]) / "counts.json").read_text())
@@ -135,7 +135,7 @@ def packed_splits(run: Run) -> dict[str, list[pathlib.Path]]:
     return {name: packed_files(folder / f"Split-{name}") for name in ("train", "validation", "test")}
 
 
-# Whether both sides have the same ids --------------------------------------------------------------------------------
+# Comparison of the ids -----------------------------------------------------------------------------------------------
 
 
 def vocabularies(transform_graph: str, prefix: str) -> dict[str, list[bytes]]:
@@ -170,7 +170,7 @@ def same_ids(mine: Run, theirs: Run, log: pathlib.Path) -> dict[str, Any]:
 
 
 def same_values(mine: Run, theirs: Run, _log: pathlib.Path) -> dict[str, Any]:
-    """Compares the values that we keep with those that FuxiCTR keeps, which numbers them from 1 in its own order."""
+    """Compares the values that our vocabularies keep with FuxiCTR's, which numbers them in another order."""
     ours = vocabularies(mine.answer["transform_graph"], "vocabulary_")
     fuxictr = json.loads(pathlib.Path(theirs.answer["vocabularies"]).read_text())
     kept = {name: {value.encode() for value in fuxictr[name]} - {b"__PAD__", b"__OOV__"} for name in VALUES}
@@ -191,8 +191,8 @@ class Benchmark:
     """Measures one side after the other.
 
     Args:
-        folder: Where the logs are kept and the sides write.
-        rounds: How often each is measured; the round of median time counts.
+        folder: The folder of the logs and of the sides' outputs.
+        rounds: How often each side is measured; the round of median time counts.
     """
 
     folder: pathlib.Path
@@ -241,7 +241,7 @@ class Benchmark:
         return median
 
     def compare(self, peer: str, sizes: list[int], most: int | None) -> None:
-        """Measures ours beside a peer's at each size, the peer at no more than `most` rows, and compares their ids."""
+        """Measures both sides at each size, the peer at `most` rows at most, and compares their ids or values."""
         rule, _ = PEERS[peer]
         for rows in sorted({min(size, most or size) for size in sizes}):
             theirs, mine = self.theirs(peer, rows), self.mine(rows, rule)
@@ -273,7 +273,7 @@ def measure(
     most: dict[str, int | None],
     bad_rate: float,
 ) -> Iterator[None]:
-    """Yields after each comparison."""
+    """Runs all measurements, and yields after each, so that the caller can write what is done."""
     for count in workers:
         for rows in sizes:
             benchmark.mine(rows, TOP, count)
@@ -377,7 +377,7 @@ def worker_counts(text: str) -> list[int | None]:
 
 
 def chosen_peers(text: str) -> list[str]:
-    """Returns the peers of `text`; none for 'none'. Raises InputError where one does not exist."""
+    """Returns the peers of --against, none for `none`. Raises InputError where one does not exist."""
     if text == "none":
         return []
     names = [name.strip() for name in text.split(",")]

@@ -27,12 +27,12 @@ SEED = 1
 
 @dataclasses.dataclass
 class Speed:
-    """Seconds that one way to read, or to train on, all rows takes, round by round.
+    """Seconds, by round, of one way to read all rows or to train on them.
 
     Args:
-        name: What is measured.
-        rows: Rows in a round.
-        target: Rows a second that it should reach.
+        name: Its name in the table.
+        rows: Rows of a round.
+        target: Rows a second to reach; None: no target.
     """
 
     name: str
@@ -86,7 +86,7 @@ def write_examples(path: pathlib.Path, ids: np.ndarray, labels: np.ndarray) -> N
 
 
 def read_examples(path: pathlib.Path, fields: int, batch_size: int, shuffle_seed: int | None) -> Iterable[Batch]:
-    """Yields batches by the usual input function: records shuffled one by one, parsed by batch, on several threads."""
+    """Returns batches by TensorFlow's usual input pipeline: records shuffled one by one, parsed by batch in threads."""
     import tensorflow as tf  # see write_examples
 
     spec = {"ids": tf.io.FixedLenFeature([fields], tf.int64), "label": tf.io.FixedLenFeature([1], tf.float32)}
@@ -111,9 +111,9 @@ class Benchmark:
     """Rows on disk, as packed files and as examples.
 
     Args:
-        feature_map: The rows' description.
-        rows: How many there are.
-        batch_size: Rows in a batch.
+        feature_map: The description of the packed tensors.
+        rows: Number of rows.
+        batch_size: Rows of a batch.
         packed: Pattern of the packed files.
         examples: The gzip TFRecord file.
     """
@@ -125,7 +125,7 @@ class Benchmark:
     examples: pathlib.Path
 
     def readers(self) -> dict[str, tuple[Callable[[], Iterable[Batch]], int | None]]:
-        """Returns each way to read, with its target."""
+        """Returns, by name, the function and the target of each way to read."""
         # TensorFlow: see write_examples.
         from pipeline.training.data import packed_reader
         from pipeline.training.tensorflow_data import packed_dataset
@@ -140,7 +140,7 @@ class Benchmark:
         return by_name
 
     def read(self, rounds: int) -> list[Speed]:
-        """Runs every way to read in turn, once a round."""
+        """Measures every way to read, in turn in each round."""
         readers = self.readers()
         speeds = {name: Speed(name, self.rows, target) for name, (_, target) in readers.items()}
         for index in range(rounds):
@@ -154,7 +154,7 @@ class Benchmark:
         assert count(batches) == self.rows
 
     def train(self, rounds: int) -> list[Speed]:
-        """Trains the cheapest model on packed files, on their batches in memory, and on examples, in turn."""
+        """Measures epochs of LR, the cheapest model, on packed files, on their batches in memory, and on examples."""
         # TensorFlow: see write_examples.
         from pipeline.training.data import packed_reader
         from pipeline.training.tensorflow_data import packed_dataset
@@ -176,7 +176,7 @@ class Benchmark:
 
 
 def waiting(speeds: Sequence[Speed]) -> float:
-    """Returns seconds of an epoch from disk over those from memory, the median of the rounds: 1 waits for nothing."""
+    """Returns the seconds of an epoch from disk over those from memory, median of the rounds; 1: it never waits."""
     disk, memory = speeds[:2]
     return spread([a / b for a, b in zip(disk.seconds, memory.seconds, strict=True)])["median"]
 
@@ -196,7 +196,7 @@ def table(speeds: Sequence[Speed], title: str, share: float) -> Table:
 
 
 def prepare(folder: pathlib.Path, rows: int, fields: int, batch_size: int) -> tuple[Benchmark, dict[str, float]]:
-    """Writes the rows both ways and returns the bytes per row of each."""
+    """Writes the rows as packed files and as examples; returns the benchmark, and the bytes per row of both."""
     feature_map, ids, labels = make_rows(rows, fields)
     packed, examples = folder / "packed", folder / "examples.gz"
     packed.mkdir()

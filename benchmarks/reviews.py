@@ -1,16 +1,16 @@
-"""Models with a text on real text: reviews of clothes, and whether they recommend it.
+"""Trains models with a text on real texts: reviews of clothes, and whether they recommend the item.
 
 The table of reviews (Parquet) has the columns Clothing ID, Age, Title, Review Text, Recommended IND, Positive Feedback
-Count, Division Name, Department Name and Class Name; its last fifth is the test set. What the models start from is a
-HuggingFace checkpoint of BERT. Every (model, seed) is a training of the product's own trainer, whose result is kept in
-the output folder: the same command again goes on, from the last checkpoint where it was cut. Settings were chosen on
-the validation rows (the tenth before the test rows).
+Count, Division Name, Department Name and Class Name; its last fifth is the test set. The models start from a
+HuggingFace checkpoint of BERT. Every (model, seed) is a training by the trainer of a run, whose result is kept in the
+output folder: the same command resumes an interrupted training from its last checkpoint. Settings were chosen on the
+validation rows (the tenth before the test rows).
 
-text_only sees every text twice. A model that starts from a fine-tuned text sees it once in that stage and once with the
-features: after two epochs the text knows the training rows by heart, and what is then trained on the same rows trusts
-it too much (a log loss of 0.25 to 0.28 in place of 0.19).
+text_only sees every text twice. A model that starts from a fine-tuned encoder sees each text once in that stage and
+once with the features: after two epochs the encoder has memorised the training rows, and layers that are then trained
+on the same rows rely on it too much (a log loss of 0.25 to 0.28 in place of 0.19).
 
-Beside them, on the same rows: scikit-learn's logistic regression on TF-IDF of words and pairs of words, and on the
+On the same rows, for comparison: scikit-learn's logistic regression on TF-IDF of words and pairs of words, and on the
 features alone, its C chosen on the validation rows.
 """
 
@@ -79,7 +79,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """A name that is the same for the same training on the same data."""
+        """A name that is equal for equal trainings on the same data."""
         config = self.config
         return f"{self.model}-{self.seed}-{fingerprint(config.log_spec, config.model, config.training)[:8]}"
 
@@ -103,7 +103,7 @@ def config_of(model: str, seed: int, data: pathlib.Path, encoder: pathlib.Path) 
 
 
 def train_missing(tasks: Sequence[Task], output: pathlib.Path) -> None:
-    """Trains what has no result yet; first stages that two models have are trained once."""
+    """Trains the tasks that have no result yet; a first stage that several models share is trained once."""
     check_output(output)
     (output / "results").mkdir(exist_ok=True)
     missing = [task for task in tasks if not _result(output, task).exists()]
@@ -119,7 +119,10 @@ def train_missing(tasks: Sequence[Task], output: pathlib.Path) -> None:
 
 
 def train_one(task: Task, log: Any, work: pathlib.Path) -> tuple[dict[str, Any], ScoredRows]:
-    """Trains, or resumes; returns metrics and the scored test rows. `seconds` are those of this process."""
+    """Trains a task, or resumes it; returns its metrics and the scored test rows.
+
+    `seconds` and `cpu_seconds` are those of this process, without those before an interrupt.
+    """
     # They import TensorFlow: 4 s of a core that --help and a mistake in an option do without.
     from pipeline.training.data import packed_batches, prediction_rows
     from pipeline.training.train import train
@@ -173,7 +176,7 @@ def references(data: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _regression(encoder: Any, rows: Any, labels: np.ndarray) -> np.ndarray:
-    """Trains on training and validation rows with the C that is best on the validation rows."""
+    """Returns the test probabilities of a regression on all other rows, its C the best one on the validation rows."""
     from sklearn.linear_model import LogisticRegression  # see references
 
     train, test = (round(len(labels) * share) for share in (1 - SPLIT["validation"] - SPLIT["test"], 1 - SPLIT["test"]))
@@ -187,7 +190,7 @@ def _regression(encoder: Any, rows: Any, labels: np.ndarray) -> np.ndarray:
 
 
 def compare(tasks: Sequence[Task], output: pathlib.Path, beside: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Returns each model's results over the seeds, and how far MAIN is ahead by the mean probability of all seeds."""
+    """Returns each model's results over the seeds, and its difference to MAIN by the mean probability of all seeds."""
     scored: dict[str, list[np.ndarray]] = {}
     runs: dict[str, list[dict[str, Any]]] = {}
     labels = np.empty(0)

@@ -1,4 +1,4 @@
-"""Batch scoring beside TFX's BulkInferrer and beside the model alone: `python -m benchmarks.score`."""
+"""Measures batch scoring beside TFX's BulkInferrer and beside the model alone: `python -m benchmarks.score`."""
 
 import dataclasses
 import pathlib
@@ -45,8 +45,8 @@ class Run:
     """One process that scored a log.
 
     Args:
-        rows: How many rows it scored.
-        usage: What the process took, imports and loading included.
+        rows: Number of rows that it scored.
+        usage: The process's time and memory, imports and loading included.
         answer: The JSON object that it printed.
     """
 
@@ -60,7 +60,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two logs, scored by the same side: their difference leaves the start out."""
+    """Runs of one side on two logs; the start drops out of their difference."""
 
     small: Run
     large: Run
@@ -124,7 +124,7 @@ class Benchmark:
         return self._folder / "output"
 
     def _examples(self, rows: int) -> pathlib.Path:
-        """The log as tf.Examples, a file a core, as BulkInferrer reads it; making it is not counted."""
+        """Returns the folder of the log as tf.Examples, one file per core; writing them is not measured."""
         folder = self._folder / "examples" / str(rows)
         split = folder / "Split-all"
         if not split.exists():
@@ -146,11 +146,11 @@ def _write_examples(log: pathlib.Path, version: pathlib.Path, folder: pathlib.Pa
         writer.close()
 
 
-# What follows from the measurements ---------------------------------------------------------------------------------
+# Figures computed from the measurements -----------------------------------------------------------------------------
 
 
 def claim(name: str, ratios: list[float], cpu_ratios: list[float], target: float | None) -> dict[str, Any]:
-    """Returns our marginal rows a second, and per CPU second, over another side's, round by round."""
+    """Returns the spread over the rounds of our marginal rows a second, and per CPU second, over another side's."""
     ratio = spread(ratios)
     met = None if target is None else ratio["median"] >= target
     return {"against": name, "ratio": ratio, "cpu_ratio": spread(cpu_ratios), "target": target, "met": met}
@@ -164,8 +164,8 @@ def report_of(
     Args:
         pairs: Ours, by round.
         alone: The model alone, by round.
-        bulk: BulkInferrer's, by its number of workers; empty where it was not asked for.
-        mean_difference: Between our mean score and BulkInferrer's, of the same rows.
+        bulk: BulkInferrer's, by its number of workers; empty without it.
+        mean_difference: The difference between our mean score and BulkInferrer's on the same rows.
     """
     ratios = [mine.rows_per_s / rates["best"]["rows_per_s"] for mine, rates in zip(pairs, alone, strict=True)]
     cpu = [rates["best"]["cpu_us_per_row"] / mine.cpu_us_per_row for mine, rates in zip(pairs, alone, strict=True)]

@@ -1,4 +1,4 @@
-"""Measures what an embedding table costs a device that has a part of it: `python -m benchmarks.sharded_tables`."""
+"""Measures memory and time of an embedding table that devices share: `python -m benchmarks.sharded_tables`."""
 
 import dataclasses
 import math
@@ -36,7 +36,9 @@ MIB = 2**20
 
 
 def bytes_per_row(optimizer: str, dim: int) -> int:
-    """Returns the bytes of a float32 table's row in training, with its optimizer's state and dense Adam's gradient."""
+    """Returns the bytes that a row of a float32 table takes in training, with the optimizer's state and, of dense Adam,
+    the gradient.
+    """
     numbers = {"adam": 4 * dim, "lazy_adam": 3 * dim, "rowwise_adagrad": dim + 1}
     return 4 * numbers[optimizer]
 
@@ -46,12 +48,12 @@ class Measured:
     """The memory and time of one optimizer on a number of devices.
 
     Args:
-        optimizer, devices: What was measured.
+        optimizer, devices: The optimizer, and the number of devices.
         rows: Rows of the table.
-        device_bytes: What a step gets and needs on one device, as XLA counts it.
-        live_bytes: The arrays on the fullest device.
-        row_bytes: A row's part of `device_bytes`, over all devices, from a second table with half the rows.
-        step_ms: Milliseconds per step, round by round; the devices share the cores.
+        device_bytes: Bytes of a step's arguments and temporary arrays on one device, as XLA counts them.
+        live_bytes: Bytes of the arrays on the fullest device.
+        row_bytes: Bytes of a row on all devices, by the difference to a table with half the rows.
+        step_ms: Milliseconds of a step, by round; the devices share the cores.
     """
 
     optimizer: str
@@ -64,7 +66,7 @@ class Measured:
 
     @property
     def rest_bytes(self) -> float:
-        """Bytes on one device that are not the table's: other weights, activations, the batch."""
+        """Bytes on one device without the table's: other weights, activations, the batch."""
         return self.device_bytes - self.row_bytes * self.rows / self.devices
 
     def rows_in(self, capacity: float) -> int:
@@ -83,7 +85,7 @@ class Measured:
 def measure(
     optimizer: str, devices: int, shapes: tuple[Shape, Shape], threads: int, rounds: int, steps: int | None
 ) -> Measured:
-    """Measures one optimizer. `shapes` are those of the whole table and of half of it."""
+    """Measures one optimizer. `shapes` are the data's with the whole table and with half of its rows."""
     training = {"backend": "jax", "distribution": "mirrored", "shard_tables": True}
     training |= {"optimizer": optimizer, "gradient_clip_norm": 5.0}
     with Ours("jax", threads, devices) as ours:

@@ -1,4 +1,4 @@
-"""Measures what a larger embedding table costs a training step: `python -m benchmarks.tables`."""
+"""Measures how much longer a training step takes with a larger embedding table: `python -m benchmarks.tables`."""
 
 import dataclasses
 import pathlib
@@ -36,11 +36,11 @@ CLIP_NORM, L2 = 5.0, 1e-6
 
 @dataclasses.dataclass
 class Growth:
-    """Milliseconds per step, round by round, with the small and the large table.
+    """Milliseconds of a step, by round, with the small and the large table.
 
     Args:
         optimizer: As in a run's configuration.
-        zipf: Exponent of the ids' law; None for uniform ids.
+        zipf: Exponent of Zipf's law, by which the ids are drawn; None for uniform ids.
     """
 
     optimizer: str
@@ -67,10 +67,10 @@ class Benchmark:
     Args:
         small, large: The processes.
         model: Registry name.
-        shapes: The data's, with the small and with the large table.
+        shapes: The shapes of the data with the small and with the large table.
         rounds: How often the tables alternate.
-        steps: Timed steps in a round; None: as many as take about `seconds`.
-        seconds: See `steps`.
+        steps: Timed steps of a round; None: as many as take about `seconds`.
+        seconds: Seconds of a round where `steps` is None.
     """
 
     small: Ours
@@ -82,7 +82,7 @@ class Benchmark:
     seconds: float
 
     def grow(self, optimizer: str, zipf: float | None) -> Growth:
-        """Alternates the small and the large table."""
+        """Measures an optimizer's steps on the small and the large table in turn."""
         sides = tuple(zip((self.small, self.large), self.shapes, strict=True))
         name = f"{optimizer}, {f'Zipf {zipf}' if zipf else 'uniform'}"
         steps = []
@@ -108,7 +108,7 @@ class Benchmark:
 
 
 def shape_of(rows: int, fields: int, dim: int, batch: int) -> Shape:
-    """Returns fields of equal size with `rows` ids in all, as nearly as the fields allow."""
+    """Returns a shape of fields of equal size that have about `rows` ids in all."""
     return Shape(fields, max(rows // fields, 2), dim, batch)
 
 
@@ -129,7 +129,7 @@ def table(growths: list[Growth], rows: tuple[int, int], title: str, share: float
 def measure(
     optimizers: list[str], laws: tuple[float | None, ...], backend: str, threads: int, **settings: Any
 ) -> Iterator[tuple[dict[str, Any], list[Growth]]]:
-    """Yields what ran and the results so far, after every optimizer."""
+    """Yields the backend's description and the results so far, after each optimizer."""
     growths: list[Growth] = []
     for optimizer in optimizers:
         with on_cores(threads), Ours(backend, threads) as small, Ours(backend, threads) as large:

@@ -1,12 +1,12 @@
-"""What one request costs a model with a text: many candidates for one text, and an encoder in fewer bits.
+"""Measures requests to a model with a text: many candidates for one text, and an encoder in fewer bits.
 
     python -m benchmarks.text_serving [--candidates 1,10,100] [--layers 6] [--width 384] [--length 64] [--repeats 10]
     python -m benchmarks.text_serving --reviews runs/benchmarks/reviews --encoder FOLDER   # and the cost in AUC
 
-BERT4CTR with random weights is exported as a run exports it, once in every precision, and asked in this process by TF
-Serving's loader; what is compared is asked in turn. `each` sends every candidate with the text (serving_raw), `shared`
-sends the text once (serving_candidates); both answer the same. With --reviews, the text_only that benchmarks.reviews
-has trained with seed 1 answers its test rows in every precision.
+BERT4CTR with random weights is exported as a run exports it, once in every precision, and called in this process by TF
+Serving's loader, the compared calls in turn. `each` sends every candidate with the text (serving_raw), `shared` sends
+the text once (serving_candidates); both give the same probabilities. With --reviews, the text_only that
+benchmarks.reviews has trained with seed 1 predicts its test rows in every precision.
 """
 
 import functools
@@ -47,7 +47,7 @@ LOG_ROWS, SEED = 3000, 1
 
 
 def log_spec(length: int) -> LogSpec:
-    """Returns the description of the generated log: its features, and its two texts as `length` tokens."""
+    """Returns the description of the generated log: its features, and its two text columns as `length` tokens."""
     text = {"kind": "text", "columns": list(COLUMNS[5:]), "length": length, "tokens": "vocabulary", "separator": " "}
     return LogSpec.model_validate(
         {
@@ -98,7 +98,7 @@ class Exports:
         return version
 
     def request(self, candidates: int) -> dict[str, dict[str, np.ndarray]]:
-        """Returns, by signature, the inputs of candidates for one text that leaves no padding."""
+        """Returns, by signature, the inputs that score `candidates` rows for one text without padding."""
         from serving.export import candidates_of  # TensorFlow: see __init__
 
         raw = raw_arrays(self.rows.slice(0, candidates), self.spec)
@@ -111,7 +111,7 @@ class Exports:
 
 
 def in_turn(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, list[float]]]:
-    """Returns seconds and CPU seconds of every call; the calls alternate, after two of each that are not counted."""
+    """Returns the seconds and CPU seconds of each call by name; calls alternate, after two of each not counted."""
     times_of: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "cpu_seconds": []} for name in calls}
     for repeat in range(-WARM_UP, repeats):
         for name, call in calls.items():
@@ -136,7 +136,7 @@ def ratio(first: dict[str, list[float]], second: dict[str, list[float]], key: st
 
 
 def sharing(exports: Exports, servable: Any, candidates: Sequence[int], repeats: int) -> list[dict[str, Any]]:
-    """Returns what sharing the text saves, by the number of candidates.
+    """Returns the times of requests with and without a shared text, by the number of candidates.
 
     Raises:
         InputError: the answers differ.
@@ -164,7 +164,7 @@ def sharing(exports: Exports, servable: Any, candidates: Sequence[int], repeats:
 
 
 def fewer_bits(exports: Exports, threads: int, rows: int, repeats: int) -> list[dict[str, Any]]:
-    """Returns size and time of the export in every precision, beside float32 in the same repeats."""
+    """Returns the size and time of the export in every precision; ratios are to float32 in the same repeats."""
     # TensorFlow: see Exports.
     from models.text.precision import PRECISIONS, in_precision
     from serving.loader import Servable

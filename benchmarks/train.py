@@ -1,4 +1,4 @@
-"""Training speed beside the fastest peer: `python -m benchmarks.train`."""
+"""Measures training speed beside that of the fastest peer: `python -m benchmarks.train`."""
 
 import contextlib
 import dataclasses
@@ -35,14 +35,14 @@ LEAST_STEPS, MOST_STEPS = 3, 500
 
 @dataclasses.dataclass
 class Comparison:
-    """One model's samples/s, round by round; `theirs` is empty where there is nothing to compare with.
+    """One model's samples/s, by round; `theirs` is empty without a peer.
 
     Args:
-        model: Its registry name.
+        model: The model's registry name.
         hyperparameters: Our hyperparameters.
         peer: The fastest peer that has the model.
         trials: Samples/s of every peer that has the model, in the short round that chose `peer`.
-        busy: See `command.busy`.
+        busy: The share of the machine's cores that other programs used.
     """
 
     model: str
@@ -78,13 +78,13 @@ class Benchmark:
 
     Args:
         ours: Our process.
-        peers: The peers' processes.
-        shape: The data's.
+        peers: The peers' processes by name.
+        shape: The shape of the data.
         training: Fields of `pipeline.config.Training`.
         rounds: How often ours and theirs alternate.
         steps: Timed steps of each in a round; None: as many as take about `seconds`.
-        seconds: See `steps`.
-        device: The peers' device, as PyTorch calls it.
+        seconds: Seconds of each in a round where `steps` is None.
+        device: The peers' device, as PyTorch names it.
     """
 
     ours: Ours
@@ -120,7 +120,7 @@ class Benchmark:
         return self.steps or steps_for(samples_per_s, self.seconds, self.shape.batch)
 
     def mine(self, comparison: Comparison, steps: int) -> float:
-        """Returns our samples/s. One step comes before the timed ones: the first round has compiled the step."""
+        """Returns our samples/s. One untimed step comes before, as the trial has compiled the step already."""
         options = {"training": self.training, "warmup": 1}
         reply = self.ours.train(comparison.model, comparison.hyperparameters, self.shape, steps, **options)
         return reply["samples_per_s"]
@@ -168,7 +168,11 @@ def peer_version(name: str) -> str:
 
 @contextlib.contextmanager
 def started(names: tuple[str, ...], python: pathlib.Path | None) -> Iterator[dict[str, Peer]]:
-    """Starts the peers' processes, all of them, or raises an error that names the one that is missing."""
+    """Runs the peers' processes inside the block.
+
+    Raises:
+        PeerError: a peer's environment is missing.
+    """
     with contextlib.ExitStack() as stack:
         yield {peer.name: stack.enter_context(peer) for peer in [Peer(name, python) for name in names]}
 
@@ -176,7 +180,7 @@ def started(names: tuple[str, ...], python: pathlib.Path | None) -> Iterator[dic
 def measure(
     names: list[str], backend: str, threads: int, peers: tuple[str, ...], python: pathlib.Path | None, **settings: Any
 ) -> Iterator[tuple[dict[str, Any], list[Comparison]]]:
-    """Yields what ran and the comparisons so far, after every model. A model's processes end before the next starts."""
+    """Yields the versions and the comparisons so far, after each model, whose processes have ended by then."""
     comparisons: list[Comparison] = []
     for name in names:
         share = busy()

@@ -1,4 +1,4 @@
-"""What the commands of benchmarks/ share: options, one line for an error, cores, the machine, the report."""
+"""Shared by the commands of benchmarks/: options, errors on one line, cores, the machine, the report."""
 
 import contextlib
 import json
@@ -86,12 +86,12 @@ def shape_options(main: Callable[..., None]) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def on_cores(count: int) -> Iterator[None]:
-    """Runs processes that are started inside it on `count` cores, the same for all.
+    """Runs the processes that are started inside the block on `count` cores, the same ones for all.
 
     Limits on threads alone would be uneven: one library's limit covers all its threads, another's only one pool.
 
     Raises:
-        InputError: the machine has not as many cores.
+        InputError: the machine has fewer cores.
     """
     before = os.sched_getaffinity(0)
     if not 1 <= count <= len(before):
@@ -122,7 +122,11 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def write(report: dict[str, Any], output: pathlib.Path) -> None:
-    """Writes the report, in one rename."""
+    """Writes the report as JSON, in one rename.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_json(output, report)

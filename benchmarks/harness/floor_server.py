@@ -1,7 +1,7 @@
-"""One way to run a servable's graph, behind the peers' line protocol: `python -m benchmarks.harness.floor_server`.
+"""Runs a servable's graph in one way, behind the peers' line protocol: `python -m benchmarks.harness.floor_server`.
 
-What a process can have only once (the environment, the pool of intra-op threads, which all sessions of a process share)
-is set by who starts it. Requests:
+What a process has only once (the environment, the pool of intra-op threads of all its sessions) is set by the process
+that starts it. Requests:
 
     {"cmd": "load", "version": folder, "signature": name, "session": ConfigProto as text, "call": one of CALLS} -> {}
     {"cmd": "measure", "rows": 1, "seconds": 0.5} -> {"p50_ms": float, "cpu_ms": float, "calls": int}
@@ -28,7 +28,7 @@ Run = Callable[..., Any]
 
 
 class Server:
-    """Answers requests about the one graph that it has loaded."""
+    """Answers requests for the graph that was loaded last."""
 
     def __init__(self):
         self.run: Run | None = None
@@ -88,14 +88,14 @@ def _tensors(definition: Any) -> tuple[list[str], list[str]]:
 
 
 def make_callable(version: str, signature: str, session: str) -> Run:
-    """Returns Session.make_callable, which is Session.run where there are feeds: the baseline."""
+    """Returns the baseline, the public Session.make_callable, which calls Session.run where there are feeds."""
     opened, signatures = _session(version, session)
     feeds, fetches = _tensors(signatures[signature])
     return opened.make_callable(fetches, feeds)
 
 
 def session_callable(version: str, signature: str, session: str) -> Run:
-    """Returns C++'s Session::MakeCallable."""
+    """Returns a callable of C++'s Session::MakeCallable."""
     opened, signatures = _session(version, session)
     return _cpp_callable(opened, *_tensors(signatures[signature]))
 
@@ -108,7 +108,7 @@ def _cpp_callable(session: Any, feeds: list[str], fetches: list[str]) -> Run:
 
 
 def frozen(version: str, signature: str, session: str) -> Run:
-    """Returns C++'s callable with every variable a constant, which grappler can fold."""
+    """Returns a callable of C++'s for the graph with its variables as constants, which grappler can fold."""
     # See _session.
     import tensorflow as tf
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2

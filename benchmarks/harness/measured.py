@@ -28,14 +28,14 @@ LAST_WORDS = 2000
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """What a command took.
+    """The time, memory and processes that a command used.
 
     Args:
-        seconds: From its start to its end.
+        seconds: Wall time from its start to its end.
         cpu_seconds: CPU time of all its processes, each as it was last seen, at most INTERVAL before its end.
-        peak_bytes: Largest memory that its processes held at a time, shared pages counted once; read every
+        peak_bytes: The most memory that its processes held at a time, shared pages counted once; read every
             LOOKS_PER_MEMORY times INTERVAL.
-        processes: Largest number of processes at a time.
+        processes: The largest number of processes at a time.
     """
 
     seconds: float
@@ -45,15 +45,15 @@ class Usage:
 
 
 def run(name: str, command: Sequence[str | pathlib.Path], **environment: str) -> tuple[dict[str, Any], Usage]:
-    """Runs a command to its end, and returns the JSON object on its last line of stdout, and what it took.
+    """Runs a command to its end, and returns the JSON object on its last line of stdout and the command's usage.
 
     Args:
         name: The command's name in errors.
         command: The program and its arguments.
-        environment: Variables besides those of this process.
+        environment: Variables beside those of this process.
 
     Raises:
-        ProcessError: it failed.
+        ProcessError: the command failed, or printed nothing.
     """
     mark = str(uuid.uuid4())
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
@@ -113,9 +113,9 @@ def _watched(mark: str) -> Iterator[_Seen]:
 
 
 def marked(mark: str) -> list[int]:
-    """Returns the processes that have the mark in their environment, which children inherit.
+    """Returns the ids of the processes that have the mark in their environment, which children inherit.
 
-    Parents and groups would not tell: a process whose parent ends gets another parent.
+    Following parents would miss some: a process whose parent ends gets another parent.
     """
     wanted, processes = f"{MARK}={mark}".encode(), []
     for folder in PROC.iterdir():

@@ -1,4 +1,4 @@
-"""A client of the product's training, which runs in a process of its own. Standard library only."""
+"""A client of this project's training, which runs in a process of its own. Standard library only."""
 
 import pathlib
 import sys
@@ -13,7 +13,7 @@ OPTIMIZERS = ("adam", "lazy_adam", "rowwise_adagrad")
 
 
 class Ours(LineProcess):
-    """The product's training step on one backend.
+    """This project's training step on one backend.
 
     Args:
         backend: One of BACKENDS.
@@ -29,7 +29,7 @@ class Ours(LineProcess):
         super().__init__(f"ctrpipe on {backend}", [sys.executable, "-m", "benchmarks.harness.ours_server"], environment)
 
     def about(self) -> dict[str, Any]:
-        """Returns the backend, its device and the versions of the packages that count."""
+        """Returns the backend, its device, and the versions of keras, keras-rs and the backend."""
         return self.ask({"cmd": "about"})
 
     def train(self, model: str, hyperparameters: dict[str, Any], shape: Shape, steps: int, **more: Any) -> dict:
@@ -49,10 +49,10 @@ class Ours(LineProcess):
             return fresh.ask({"cmd": "memory", **_spec(model, hyperparameters, shape), **more})
 
     def device_memory(self, model: str, hyperparameters: dict[str, Any], shape: Shape, **more: Any) -> dict[str, int]:
-        """Returns bytes on one device, by JAX.
+        """Returns bytes on one device, on JAX.
 
-        They are what a step gets (argument_bytes) and needs beside it (temporary_bytes), as XLA counts them, and the
-        arrays that lie on the fullest device (live_bytes).
+        They are those of a step's arguments (argument_bytes) and of its temporary arrays (temporary_bytes), as XLA
+        counts them, and those of all arrays on the fullest device (live_bytes).
         """
         return self.ask({"cmd": "device_memory", **_spec(model, hyperparameters, shape), **more})
 

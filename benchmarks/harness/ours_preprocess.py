@@ -1,4 +1,4 @@
-"""The product's preprocessing in a process of its own: the pipeline up to Transform, as `ctrpipe sweep` runs it.
+"""Runs this project's preprocessing in a process of its own: the pipeline up to Transform, as `ctrpipe sweep` does.
 
     python -m benchmarks.harness.ours_preprocess '{"config": {...}, "file": ..., "folder": ...}'
 

@@ -1,4 +1,4 @@
-"""The product's training behind the line protocol of the peers' servers: `python -m benchmarks.harness.ours_server`.
+"""Serves this project's training by the peers' line protocol: `python -m benchmarks.harness.ours_server`.
 
 KERAS_BACKEND (tensorflow or jax) and CTRPIPE_THREADS come from the environment: they must hold before a backend is
 loaded. Requests:
@@ -33,16 +33,16 @@ SEED = 20
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """A model, how it is trained, and on what.
+    """A model, its training, and its data.
 
     Args:
         model, hyperparameters: As in a run's configuration.
         sizes: Ids of each univalent field, without the reserved ones.
         batch: Rows in a step.
-        batches: Different batches that training goes round.
-        zipf: Exponent of the law that the ids follow within their field, the most frequent first, as a vocabulary
-            numbers them; None draws them uniformly.
-        training: Fields of `pipeline.config.Training`. Nothing is clipped by default, as with the peers.
+        batches: Number of distinct batches, which training repeats.
+        zipf: Exponent of Zipf's law, by which the ids of a field are drawn, the most frequent first as in a
+            vocabulary; None draws them uniformly.
+        training: Fields of `pipeline.config.Training`. Gradients are not clipped by default, as with the peers.
     """
 
     model: str
@@ -66,7 +66,7 @@ def draw_ids(random: np.random.Generator, sizes: tuple[int, ...], rows: int, zip
 
 
 def draw_batches(spec: Spec, feature_map: FeatureMap) -> list[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """Returns packed tensors and labels, of which a quarter are clicks."""
+    """Returns batches of packed tensors and labels [rows, 1], a quarter of them clicks."""
     random = np.random.default_rng(SEED)
     first = np.array([field.offset + RESERVED_IDS for field in feature_map.fields], np.int32)
     batches = []
@@ -100,14 +100,14 @@ class Job:
         self.steps_done = 0
 
     def run(self, steps: int) -> float:
-        """Runs `steps` of forward, loss, backward and update; returns the mean loss, which waits for the last step."""
+        """Runs `steps` training steps, waits for the last one, and returns the mean loss."""
         chosen = [self.batches[(self.steps_done + step) % len(self.batches)] for step in range(steps)]
         self.steps_done += steps
         return self.learner.fit(chosen)
 
 
 class Server:
-    """Answers requests; the last model is kept, because building it is slow and not measured."""
+    """Answers requests. The last model is kept for the next request, as building it is slow and not measured."""
 
     def __init__(self):
         self.key: str | None = None

@@ -1,4 +1,4 @@
-"""The logs that preprocessing is measured on: generated once and kept."""
+"""Generates the logs that preprocessing is measured on, once; they are kept."""
 
 import itertools
 import pathlib

@@ -1,4 +1,4 @@
-"""The sides that preprocess a log: the product, TFX's own components, FuxiCTR. Each run is a process."""
+"""Preprocesses a log by this project, by TFX's own components, and by FuxiCTR, each run in a process of its own."""
 
 import dataclasses
 import json
@@ -47,8 +47,8 @@ class Run:
         side: ours, stock or fuxictr.
         rule: Name of the rule.
         rows: Lines of the log.
-        usage: What it took.
-        stages: Seconds by stage; `start` is what lies between them: imports, what TFX writes down.
+        usage: Its time and memory.
+        stages: Seconds by stage; `start` is all time outside of them, such as imports and ML Metadata.
         answer: The JSON object that the process printed.
     """
 
@@ -69,7 +69,7 @@ class Run:
 
 
 def config(rule: Rule, workers: int | None) -> dict[str, Any]:
-    """Returns a run's configuration. However many rows are malformed, it goes on: they are counted."""
+    """Returns a run's configuration, for any share of malformed rows, which are counted."""
     split = {"by": "order", "validation": VALIDATION, "test": TEST}
     return {
         "name": NAME,
@@ -84,14 +84,14 @@ def config(rule: Rule, workers: int | None) -> dict[str, Any]:
 
 
 def ours(log: pathlib.Path, rows: int, rule: Rule, folder: pathlib.Path, workers: int | None = None) -> Run:
-    """Runs the product, from the raw log to packed files.
+    """Runs this project's pipeline, from the raw log to packed files.
 
     Args:
-        log: The file.
-        rows: Its lines.
+        log: The log's file.
+        rows: Number of its lines.
         rule: The transforms of the columns.
-        folder: Where the pipeline writes; its content is deleted first.
-        workers: Number of its processes; None where it chooses.
+        folder: The output folder; its content is deleted first.
+        workers: Number of processes; None: the pipeline chooses.
     """
     request = {"config": config(rule, workers), "file": str(log.resolve()), "folder": str(_empty(folder))}
     command = [sys.executable, "-m", "benchmarks.harness.ours_preprocess", json.dumps(request)]
@@ -100,7 +100,13 @@ def ours(log: pathlib.Path, rows: int, rule: Rule, folder: pathlib.Path, workers
 
 
 def stock(logs: pathlib.Path, rows: int, folder: pathlib.Path) -> Run:
-    """Runs TFX's components, by the rule TOP. `logs` is where the generated logs are kept."""
+    """Runs TFX's components, by the rule TOP.
+
+    Args:
+        logs: The folder of the generated logs.
+        rows: Number of the log's lines.
+        folder: The output folder; its content is deleted first.
+    """
     files = split_logs(logs, rows, ",").resolve()
     request = {"files": str(files), "folder": str(_empty(folder)), **TOP.vocabulary}
     command = [sys.executable, "-m", "benchmarks.harness.stock_preprocess", json.dumps(request)]
@@ -109,10 +115,10 @@ def stock(logs: pathlib.Path, rows: int, folder: pathlib.Path) -> Run:
 
 
 def fuxictr(logs: pathlib.Path, rows: int, folder: pathlib.Path) -> Run:
-    """Runs FuxiCTR, by the rule OFTEN, which is that of its published results. `logs`: see `stock`.
+    """Runs FuxiCTR, by the rule OFTEN, which is that of its published results. The arguments are those of `stock`.
 
     Raises:
-        ProcessError: its environment is missing.
+        ProcessError: FuxiCTR's environment is missing, or it failed.
     """
     python = ENVIRONMENTS / "fuxictr" / "bin" / "python"
     if not python.exists():
@@ -137,7 +143,7 @@ def _empty(folder: pathlib.Path) -> pathlib.Path:
 
 
 def stages(database: pathlib.Path, seconds: float) -> dict[str, float]:
-    """Returns the seconds of each component that a TFX pipeline ran, by start time, and of the rest (`start`)."""
+    """Returns the seconds of each component of a TFX pipeline, in order of their starts, and of the rest (`start`)."""
     connection = metadata_store_pb2.ConnectionConfig()
     connection.sqlite.filename_uri = str(database)
     store = metadata_store.MetadataStore(connection)

@@ -1,4 +1,4 @@
-"""One side of `python -m benchmarks.score`, in a process of its own: its last line of stdout is a JSON object."""
+"""Runs one side of `python -m benchmarks.score`; the last line of stdout is a JSON object."""
 
 import itertools
 import json
@@ -99,7 +99,7 @@ def model(version: pathlib.Path, log: pathlib.Path, rows: int, rounds: int) -> N
 
 
 def packed_rows(version: pathlib.Path, log: pathlib.Path) -> dict[str, np.ndarray]:
-    """Returns the log's first rows as the model's input, row by row through the transform."""
+    """Returns the packed tensors [PACKED_ROWS or more, ...] of the log's first rows, by the servable's transform."""
     # The side of the model alone: see ours.
     from serving.assets import read_log_spec
     from serving.loader import Servable

@@ -45,13 +45,13 @@ def peer_options(shape: Shape) -> dict[str, Any]:
 
 
 def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:
-    """Returns the hyperparameters that make our model the one that `peer` has, without dropout and L2.
+    """Returns the hyperparameters that make our model equal to the peer's, without dropout and L2.
 
-    Where a peer does more than the model needs and cannot be told otherwise, it keeps doing it: RecBole's DCN and
-    DCN-v2 normalise the batch in their MLP, its AutoInt projects before and after the attention in place of a residual
-    in each layer. Where a peer does something else, ours does it too: the ReLU of RecBole's CIN, the linear part of
-    DeepCTR-Torch's DCN, DCN-v2 and CCPM, RecBole's FNN without the weights w. A part of the logit that has a linear
-    layer of its own, or shares one after a concatenation, costs the same.
+    Work that a peer adds, and no option of it removes, stays: RecBole's DCN and DCN-v2 normalise the batch in their
+    MLP, its AutoInt projects before and after the attention in place of a residual in each layer. Where a peer differs
+    from the paper, our model follows the peer: the ReLU of RecBole's CIN, the linear part of DeepCTR-Torch's DCN,
+    DCN-v2 and CCPM, RecBole's FNN without the weights w. Whether parts of the logit have a linear layer each, or share
+    one after a concatenation, makes no difference in cost.
     """
     hidden = {"hidden_units": HIDDEN}
     linear = {"use_linear": peer == "deepctr_torch"}

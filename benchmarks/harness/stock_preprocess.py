@@ -1,4 +1,4 @@
-"""Preprocessing by TFX's own components, written as its tutorials write it.
+"""Preprocesses a log by TFX's own components, as TFX's tutorials do.
 
     python -m benchmarks.harness.stock_preprocess \
         '{"files": <folder with train/, valid/, test/>, "folder": ..., "top_k": 5000}'
@@ -25,7 +25,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def preprocessing_fn(inputs: dict[str, Any], custom_config: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """Returns ids of values by frequency, -1 beyond `top_k`, -2 where there is none; and buckets of logarithms."""
+    """Returns the label, each value's id by frequency (-1 beyond `top_k`, -2 if missing), and logarithms' buckets."""
     outputs = {"label": inputs["label"]}
     for name in NUMBERS:
         outputs[name] = log_bucket(tf.cast(dense(inputs[name], -1), tf.float32))
@@ -36,7 +36,7 @@ def preprocessing_fn(inputs: dict[str, Any], custom_config: dict[str, Any]) -> d
 
 
 def dense(values: tf.Tensor | tf.SparseTensor, default: int) -> tf.Tensor:
-    """Returns a dense column, [N, 1]; a column in which a value is missing comes sparse."""
+    """Returns a column as a dense tensor [N, 1]; a column with missing values is sparse before."""
     if isinstance(values, tf.SparseTensor):
         shape = [values.dense_shape[0], 1]
         return tf.sparse.to_dense(tf.SparseTensor(values.indices, values.values, shape), default)

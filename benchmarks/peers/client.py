@@ -49,7 +49,7 @@ class Peer(LineProcess):
         super().__init__(name, [self.python, FOLDER / f"{name}_server.py"], clean_environment(**proxies, **more))
 
     def models(self) -> dict[str, bool]:
-        """Returns the models' names, and whether `forward` and `shapes` know them; `train` and `memory` do."""
+        """Returns by model whether `forward` and `shapes` support it; `train` and `memory` support all."""
         return self.ask({"cmd": "models"})["models"]
 
     def train(self, model: str, steps: int, batch: int, threads: int, **options: Any) -> dict[str, float]:

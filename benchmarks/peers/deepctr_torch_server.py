@@ -1,4 +1,4 @@
-"""DeepCTR-Torch behind the line protocol of `peer_server`: its own model classes.
+"""Serves DeepCTR-Torch's own model classes by the line protocol of `peer_server`.
 
 Names and shapes of the weights for `forward` (V ids in all, F fields, d the embedding's width, H the last hidden size,
 C_k the CIN's sizes, n = F*d, P = F*(F-1)/2 pairs in the order (0,1), (0,2), ...). Every model adds `bias` [1] to its

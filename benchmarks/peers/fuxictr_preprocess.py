@@ -1,4 +1,4 @@
-"""FuxiCTR's own preprocessing of a log in Criteo's format, as its recipe for Criteo has it.
+"""Preprocesses a log in Criteo's format by FuxiCTR, as FuxiCTR's recipe for Criteo does.
 
     python fuxictr_preprocess.py '{"files": {"train": ..., "valid": ..., "test": ...}, "folder": ..., "min_count": 10}'
 

@@ -1,4 +1,4 @@
-"""FuxiCTR behind the line protocol of `peer_server`: its layers, put together as its own model zoo puts them.
+"""Serves models of FuxiCTR's layers, built as in its own model zoo, by the line protocol of `peer_server`.
 
 Its wheel holds the layers, not the zoo's models. Names and shapes of the weights for `forward` (V ids in all, F fields,
 d the embedding's width, H_i the hidden sizes, C_k the CIN's; n = F*d):
@@ -39,7 +39,7 @@ LABEL = "label"
 
 
 def feature_map(spec: Spec) -> FeatureMap:
-    """Returns what FuxiCTR's preprocessing would write for categorical fields."""
+    """Returns the feature map that FuxiCTR's preprocessing would write for categorical fields."""
     described = FeatureMap("benchmark", ".")
     described.default_emb_dim = spec.dim
     described.labels = [LABEL]
@@ -54,7 +54,7 @@ def feature_map(spec: Spec) -> FeatureMap:
 
 
 class Model(BaseModel):
-    """The base of the zoo's models; `logits` turns its sigmoid off."""
+    """The base class of the zoo's models; with `logits` the output has no sigmoid."""
 
     def __init__(self, spec: Spec, logits: bool):
         super().__init__(
@@ -70,7 +70,7 @@ class Model(BaseModel):
         self.width = self.feature_map.sum_emb_out_dim()
 
     def finish(self) -> None:
-        """Runs what the zoo's constructors end with."""
+        """Compiles and initialises the model, as the zoo's constructors do at their end."""
         self.compile("adam", "binary_crossentropy", 1e-3)
         self.reset_parameters()
         self.model_to_device()

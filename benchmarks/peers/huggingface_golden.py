@@ -1,4 +1,4 @@
-"""What HuggingFace's own PyTorch makes of a checkpoint: the golden values of tests/models/test_text_checkpoint.py.
+"""Writes the outputs of HuggingFace's PyTorch model of a checkpoint, for tests/models/test_text_checkpoint.py.
 
     .peers/huggingface/bin/python benchmarks/peers/huggingface_golden.py CHECKPOINT FILE.npz
 

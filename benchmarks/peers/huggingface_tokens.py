@@ -1,4 +1,4 @@
-"""What HuggingFace's own tokenizer makes of texts: the golden values of tests/transforms/test_tokenizer.py.
+"""Writes the tokens of HuggingFace's tokenizer for texts, for tests/transforms/test_tokenizer.py.
 
     .peers/huggingface/bin/python benchmarks/peers/huggingface_tokens.py CHECKPOINT TEXTS.json FILE.json
 

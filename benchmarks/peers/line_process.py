@@ -14,7 +14,7 @@ class ProcessError(RuntimeError):
 
 
 class LineProcess:
-    """A process that is started on entry and ended on exit; its stderr is kept for the error message.
+    """A process that is started on entry and ended on exit; error messages quote the end of its stderr.
 
     Args:
         name: Its name in errors.

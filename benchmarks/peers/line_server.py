@@ -1,4 +1,4 @@
-"""The server's side of the line protocol: a request a line on stdin, an answer a line on stdout."""
+"""The server's side of the line protocol: a line of JSON on stdin is a request, one on stdout its answer."""
 
 import json
 import os
@@ -14,8 +14,8 @@ def serve_lines(start: Callable[[], Answer]) -> None:
     """Answers the requests on stdin until it ends.
 
     Args:
-        start: Loads what it takes, and returns what answers a request. Called when stdout is no longer what libraries
-            print to.
+        start: Loads the libraries, and returns the function that answers a request. Called once stdout is redirected,
+            so that what libraries print goes to stderr.
     """
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # libraries print; stdout is for replies

@@ -1,4 +1,4 @@
-"""The largest resident memory that this process has had. Standard library only."""
+"""Reads the peak resident memory of this process. Standard library only."""
 
 import pathlib
 import resource
@@ -9,8 +9,8 @@ STATUS = pathlib.Path("/proc/self/status")
 def peak_bytes() -> int:
     """Returns the peak resident set size of this process, in bytes.
 
-    Linux's VmHWM where there is one: getrusage's ru_maxrss survives exec, so that a small process started by a large
-    one reports its parent's size.
+    It is Linux's VmHWM where there is one: getrusage's ru_maxrss survives exec, so that a small process that a large
+    one started would report its parent's size.
     """
     if STATUS.exists():
         for line in STATUS.read_text().splitlines():

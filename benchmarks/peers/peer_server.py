@@ -1,4 +1,4 @@
-"""What the peers' servers share: the line protocol, the training loop and the weights. Needs torch and numpy only.
+"""Shared by the peers' servers: the line protocol, the training loop and the weights. Needs torch and numpy only.
 
 One request per line on stdin, one JSON object per line on stdout:
 
@@ -8,7 +8,7 @@ One request per line on stdin, one JSON object per line on stdout:
         -> {"baseline_bytes": int, "peak_bytes": int}, before the model is built and after two training steps
     {"cmd": "shapes", "model": "xdeepfm", ...options} -> {"shapes": {weight name: shape}}
     {"cmd": "forward", "model": "xdeepfm", "in": "weights.npz", "out": "logits.npz", ...options} -> {}
-    {"cmd": "models"} -> {"models": {name: whether `forward` knows it}}
+    {"cmd": "models"} -> {"models": {name: whether `forward` supports it}}
 
 and {"error": text} for a request that failed. The options are the fields of `Spec`.
 """
@@ -24,16 +24,26 @@ import torch
 from line_server import serve_lines
 from peak_memory import peak_bytes
 
-BATCHES = 8  # different batches that a training loop goes round
+BATCHES = 8  # distinct batches, which a training loop repeats
 SEED = 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """The sizes of a model: `sizes` is the number of ids of each univalent field, the others are of its parts.
+    """The sizes of a model and of its data.
 
-    `hidden` is the DNN's, `cin` the CIN's, `cross` the number of cross layers, `layers` and `heads` the
-    self-attention's, `attention` the width of AFM's attention, `conv_*` CCPM's.
+    Args:
+        sizes: Number of ids of each univalent field.
+        dim: Width of an embedding.
+        hidden: Units of the DNN's hidden layers.
+        cin, cin_activation, split_half: Feature maps of the CIN's layers, their activation, and whether a layer hands
+            on only half of its maps.
+        cross: Number of cross layers.
+        layers, heads: Of AutoInt's self-attention.
+        attention: Width of AFM's attention.
+        conv_width, conv_filters: Of CCPM's convolutions.
+        inner, outer: Whether PNN has inner and outer products.
+        device: As PyTorch names it.
     """
 
     sizes: tuple[int, ...] = (5000,) * 39
@@ -59,7 +69,7 @@ class Spec:
         return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
     def fitted(self, weights: dict[str, np.ndarray]) -> "Spec":
-        """Returns the spec with the sizes that the weights have."""
+        """Returns the spec with the sizes of the given weights."""
 
         def widths(name: str, axis: int) -> tuple[int, ...]:
             sizes = []
@@ -93,7 +103,7 @@ class Weight:
 
 
 def same(tensor: torch.Tensor, *shape: int) -> Weight:
-    """Returns a weight that the peer stores in the same order, perhaps in another shape."""
+    """Returns a weight whose values the peer stores in the same order, perhaps in another shape."""
     return Weight(shape or tuple(tensor.shape), (tensor,), lambda value: [value.reshape(tensor.shape)])
 
 
@@ -137,11 +147,11 @@ class Built:
 
     Args:
         module: The peer's model.
-        inputs: (ids int64 (batch_size, fields), labels float32 (batch_size)) -> what the peer's model takes.
-        loss: What `inputs` returns -> mean binary cross-entropy.
-        logits: What `inputs` returns -> (batch_size), the model built by `Build` with `logits=True`.
-        weights: All trainable weights that the output depends on; None where `forward` is not offered.
-        unused: Prefixes of the parameters that the peer makes and does not use.
+        inputs: Makes the model's input of ids, int64 (batch_size, fields), and labels, float32 (batch_size).
+        loss: Returns the mean binary cross-entropy of such an input.
+        logits: Returns the logits (batch_size) of such an input, where the model was built for logits.
+        weights: All trainable weights that the output depends on; None where `forward` is not supported.
+        unused: Prefixes of the names of parameters that the peer's model has and does not use.
     """
 
     module: torch.nn.Module
@@ -184,7 +194,7 @@ class Training:
         built.module.train()
 
     def run(self, steps: int) -> float:
-        """Runs `steps` of forward, loss, backward and update; returns the last loss."""
+        """Runs `steps` training steps (forward, loss, backward, update), and returns the last loss."""
         loss = torch.tensor(float("nan"))
         for _ in range(steps):
             inputs = self.batches[self.step_index % BATCHES]
@@ -199,7 +209,7 @@ class Training:
 
 
 class Server:
-    """Answers requests with the models that `build` makes; `models` maps a name to whether it has `forward`."""
+    """Answers requests with the models that `build` makes; `models` says of each name whether `forward` supports it."""
 
     def __init__(self, build: Build, models: dict[str, bool]):
         self.build, self.models = build, models
@@ -226,7 +236,7 @@ class Server:
         return {"samples_per_s": steps * request["batch"] / seconds, "seconds": seconds, "loss": loss}
 
     def prepared(self, request: dict[str, Any]) -> Training:
-        """Returns the last request's model where it is asked for again: building it is slow and not measured."""
+        """Returns the request's model, that of the last request where both ask for the same, as building it is slow."""
         key = json.dumps(request, sort_keys=True)
         if self.key != key or self.training is None:
             self.key, self.training = key, None
@@ -235,7 +245,7 @@ class Server:
         return self.training
 
     def memory(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Measures the weights, the optimizer's state and what two steps need: the first also makes the state."""
+        """Returns peak bytes before the model is built and after two steps, of which the first makes Adam's state."""
         peak = torch.cuda.max_memory_allocated if request.get("device", "cpu") != "cpu" else peak_bytes
         baseline = peak()
         self.prepared(request).run(2)

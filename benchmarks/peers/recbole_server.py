@@ -1,6 +1,6 @@
-"""RecBole behind the line protocol of `peer_server`: its own model classes, configuration and interactions.
+"""Serves RecBole's own model classes, configuration and interactions by the line protocol of `peer_server`.
 
-Only its dataset is replaced, by an object that names the fields and their sizes. Names and shapes of the weights for
+Only its dataset is replaced, by an object with the fields' names and sizes. Names and shapes of the weights for
 `forward` (V ids in all, F fields, d the embedding's width, H the last hidden size):
 
     lr          linear [V], bias [1]
@@ -8,7 +8,7 @@ Only its dataset is replaced, by an object that names the fields and their sizes
     ffm         embedding [V, F, d], row v's vector against each field; linear, bias
     fnn         embedding [V, d], dnn/kernel_i [in, out], dnn/bias_i [out], out/kernel [H, 1], out/bias [1]; tanh
 
-The other models train only: they are here so that a comparison of speed leaves out no peer.
+The other models support training only, for comparisons of speed.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ LABEL = "label"
 
 
 class Dataset:
-    """The part of a dataset that RecBole's models ask for."""
+    """The part of RecBole's Dataset that its models read."""
 
     def __init__(self, sizes: tuple[int, ...]):
         self.sizes = {f"f{index}": size for index, size in enumerate(sizes)}
@@ -71,7 +71,7 @@ def config(name: str, spec: Spec) -> Config:
 
 
 def field_aware(tables: torch.nn.ModuleList) -> Weight:
-    """Returns one weight of the tables (V, d) of all fields, one for each field that a row is multiplied with."""
+    """Returns the tables (V, d), one for each field that a row is multiplied with, as one weight (V, F, d)."""
     tensors = tuple(table.weight for table in tables)
     rows, dim = tensors[0].shape
     return Weight((rows, len(tensors), dim), tensors, lambda value: list(value.transpose(1, 0, 2)))
