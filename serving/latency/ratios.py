@@ -66,7 +66,7 @@ def _difference(cells: Cells, rows: int, kind: str) -> float | None:
 
 
 def targets(measured: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns each target with its `name`, measured `value`, `target`, whether it is `at_most` and whether it is `met`."""
+    """Returns each target: its `name`, measured `value`, `target`, whether it is `at_most`, and whether it is `met`."""
     checks: list[tuple[str, float | None, float, bool]] = []
     for rows, limit in REST_OVER_CALL.items():
         value = measured.get("rest_packed_over_call", {}).get(str(rows))
