@@ -52,6 +52,11 @@ class LoadedServable(Protocol):
     ) -> dict[str, np.ndarray]:
         """Returns the signature's outputs by alias, all of them or those named."""
 
+    def run_together(
+        self, outputs: Mapping[str, Sequence[str]], values: np.ndarray, timeout_seconds: float | None = None
+    ) -> dict[str, dict[str, np.ndarray]]:
+        """Returns the named outputs of several signatures with one input each, all given the same values."""
+
     def close(self) -> None:
         """Frees the session and its memory."""
 
@@ -99,6 +104,7 @@ class Servable:
             for signature, definition in self.signatures.items()
         }
         self._calls: dict[tuple[str, ...], _Call] = {}
+        self._joint_calls: set[tuple[tuple[str, ...], ...]] = set()
 
     def run(
         self,
@@ -120,8 +126,7 @@ class Servable:
             KeyError: an alias is unknown, or an input has no value.
             tf.errors.OpError: TensorFlow reports an error; DeadlineExceededError where no time is left.
         """
-        if timeout_seconds is not None and timeout_seconds <= 0:
-            raise tf.errors.DeadlineExceededError(None, None, "Timed out waiting for session run to begin.")
+        _check_time(timeout_seconds)
         key = self._key(signature, outputs) if outputs else (signature,)
         call = self._calls.get(key) or self._make_call(key)
         if len(inputs) < len(call.inputs):
@@ -130,6 +135,49 @@ class Servable:
         found = self._run(feeds, list(call.outputs.values()), timeout_seconds)
         values = dict(zip(call.outputs, found, strict=True))
         return {name: values[name] for name in outputs} if outputs else values
+
+    def run_together(
+        self, outputs: Mapping[str, Sequence[str]], values: np.ndarray, timeout_seconds: float | None = None
+    ) -> dict[str, dict[str, np.ndarray]]:
+        """Returns the named outputs of several signatures with one input each, all given the same values.
+
+        One run computes them all. Beyond _MOST_CALLS sets of signatures, each signature runs alone.
+
+        Args:
+            outputs: The aliases to return, by signature.
+            values: The value of each signature's input, of exactly its type.
+            timeout_seconds: Time left, as for `run`.
+
+        Raises:
+            KeyError: a signature or an alias is unknown.
+            tf.errors.OpError: TensorFlow reports an error; DeadlineExceededError where no time is left.
+        """
+        _check_time(timeout_seconds)
+        keys = {signature: self._key(signature, aliases) for signature, aliases in outputs.items()}
+        calls = {signature: self._calls.get(key) or self._make_call(key) for signature, key in keys.items()}
+        if not self._may_join(tuple(sorted(keys.values()))):
+            return {
+                signature: self.run(signature, dict.fromkeys(calls[signature].inputs, values), aliases, timeout_seconds)
+                for signature, aliases in outputs.items()
+            }
+        feeds: dict[str, Any] = {}  # by the tensors' names, as signatures may share them
+        fetches: dict[str, Any] = {}
+        for signature, call in calls.items():
+            definition = self.signatures[signature]
+            feeds |= {definition.inputs[alias].name: tensor for alias, tensor in call.inputs.items()}
+            fetches |= {definition.outputs[alias].name: tensor for alias, tensor in call.outputs.items()}
+        found = self._run(dict.fromkeys(feeds.values(), values), list(fetches.values()), timeout_seconds)
+        by_name = dict(zip(fetches, found, strict=True))
+        return {
+            signature: {alias: by_name[self.signatures[signature].outputs[alias].name] for alias in aliases}
+            for signature, aliases in outputs.items()
+        }
+
+    def _may_join(self, key: tuple[tuple[str, ...], ...]) -> bool:
+        """Returns whether the session may hold a graph for this set of signatures."""
+        if key not in self._joint_calls and len(self._joint_calls) < _MOST_CALLS:
+            self._joint_calls.add(key)
+        return key in self._joint_calls
 
     def _run(self, feeds: dict[Any, np.ndarray], fetches: list[Any], timeout_seconds: float | None) -> list[np.ndarray]:
         """Calls C++'s Session::Run. The Python of tf.compat.v1.Session.run costs more than a small model."""
@@ -171,3 +219,9 @@ class Servable:
 
     def close(self) -> None:
         self._session.close()
+
+
+def _check_time(timeout_seconds: float | None) -> None:
+    """Raises DeadlineExceededError where there is no time left."""
+    if timeout_seconds is not None and timeout_seconds <= 0:
+        raise tf.errors.DeadlineExceededError(None, None, "Timed out waiting for session run to begin.")

@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from google.protobuf import json_format
-from tensorflow.core.framework import tensor_pb2
+from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow.core.protobuf import error_codes_pb2
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
@@ -134,7 +134,7 @@ class GrpcClient(ModelClient):
         for name, values in arrays.items():
             _fill(request.inputs[name], values)
         answer = self._call(self._predictions.Predict, request)
-        outputs = {name: tf.make_ndarray(tensor) for name, tensor in answer.outputs.items()}
+        outputs = {name: _read(tensor) for name, tensor in answer.outputs.items()}
         version = answer.model_spec.version.value if answer.model_spec.HasField("version") else None
         return Answer(outputs, target.label, version)
 
@@ -189,3 +189,11 @@ def _fill(tensor: tensor_pb2.TensorProto, values: np.ndarray) -> None:
         tensor.string_val.extend(values.reshape(-1).tolist())
     else:
         tensor.tensor_content = values.tobytes()
+
+
+def _read(tensor: tensor_pb2.TensorProto) -> np.ndarray:
+    """Returns the tensor as an array; tf.make_ndarray does not read strings in `tensor_content`."""
+    if tensor.dtype == types_pb2.DT_STRING and tensor.tensor_content:
+        return np.asarray(tf.io.parse_tensor(tensor.SerializeToString(), tf.string).numpy(), object)
+    values: np.ndarray = tf.make_ndarray(tensor)
+    return values

@@ -349,6 +349,12 @@ class BatchingServable:
             return tasks[0].outputs
         return {name: np.concatenate([task.outputs[name] for task in tasks]) for name in tasks[0].outputs}
 
+    def run_together(
+        self, outputs: Mapping[str, Sequence[str]], values: np.ndarray, timeout_seconds: float | None = None
+    ) -> dict[str, Arrays]:
+        """Returns the outputs of several signatures, without a batch, as TF Serving's batching session runs them."""
+        return self._servable.run_together(outputs, values, timeout_seconds)
+
     def _fits(self, signature: str, arrays: Arrays) -> bool:
         """Returns whether the signature has inputs of these names, types and dimensions."""
         types, shapes = self.input_types[signature], self._shapes[signature]

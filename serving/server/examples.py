@@ -1,6 +1,6 @@
 """Classify and regress: serialized tf.Examples through a signature, for REST and gRPC (contract C4-C7)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -49,12 +49,16 @@ def classify(
         ServingError: the signature is no classifier's, or its outputs are not of that shape (C5).
     """
     names = check_classification(_definition(version, signature), check_method)
-    outputs = _run(version, signature, examples, names, timeout_seconds)
+    return read_classes(_run(version, signature, examples, names, timeout_seconds), len(examples))
+
+
+def read_classes(outputs: Mapping[str, np.ndarray], rows: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Returns what `classify` does, given the signature's outputs. Raises ServingError: their shape is another (C5)."""
     classes, scores = outputs.get(CLASSES), outputs.get(SCORES)
     if classes is not None:
-        _check_matrix(CLASSES, classes, tf.string, len(examples))
+        _check_matrix(CLASSES, classes, tf.string, rows)
     if scores is not None:
-        _check_matrix(SCORES, scores, tf.float32, len(examples))
+        _check_matrix(SCORES, scores, tf.float32, rows)
     if classes is not None and scores is not None and classes.shape[1] != scores.shape[1]:
         raise bad_request(
             f"Tensors class and score should match in dim_size(1). Got {classes.shape[1]} vs. {scores.shape[1]}"
@@ -75,13 +79,18 @@ def regress(
         ServingError: the signature is no regression's, or its output is not of that shape (C5).
     """
     check_regression(_definition(version, signature), check_method)
-    values = _run(version, signature, examples, [OUTPUTS], timeout_seconds)[OUTPUTS]
+    return read_values(_run(version, signature, examples, [OUTPUTS], timeout_seconds), len(examples))
+
+
+def read_values(outputs: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
+    """Returns what `regress` does, given the signature's outputs. Raises ServingError: their shape is another (C5)."""
+    values = outputs[OUTPUTS]
     if values.ndim != 1 and not (values.ndim == 2 and values.shape[1] == 1):
         raise bad_request(
             f"Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got {_shape(values)}"
         )
-    if len(values) != len(examples):
-        raise bad_request(f"Input batch size did not match output batch size: {len(examples)} vs. {len(values)}")
+    if len(values) != rows:
+        raise bad_request(f"Input batch size did not match output batch size: {rows} vs. {len(values)}")
     if values.dtype != np.float32:
         raise bad_request(f"Expected output Tensor of DT_FLOAT.  Got: {_dtype(values)}")
     return values.reshape(-1)
@@ -130,6 +139,15 @@ def _definition(version: ServedVersion, signature: str) -> meta_graph_pb2.Signat
     return version.signatures[name]
 
 
+def as_batch(examples: Sequence[bytes]) -> np.ndarray:
+    """Returns serialized examples as an array of objects, [N]. Raises ServingError: there are none."""
+    if not examples:
+        raise bad_request("Input is empty.")
+    batch = np.empty(len(examples), object)
+    batch[:] = examples
+    return batch
+
+
 def _run(
     version: ServedVersion,
     signature: str,
@@ -137,11 +155,8 @@ def _run(
     outputs: list[str],
     timeout_seconds: float | None,
 ) -> dict[str, np.ndarray]:
-    if not examples:
-        raise bad_request("Input is empty.")
-    batch = np.empty(len(examples), object)
-    batch[:] = examples
-    answer = version.run(signature or DEFAULT_SIGNATURE, {INPUTS: batch}, outputs, timeout_seconds)
+    inputs = {INPUTS: as_batch(examples)}
+    answer = version.run(signature or DEFAULT_SIGNATURE, inputs, outputs, timeout_seconds)
     return {name: np.asarray(value) for name, value in answer.items()}
 
 

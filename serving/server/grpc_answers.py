@@ -138,25 +138,28 @@ def multi_inference(
     timeout_seconds: float | None = None,
     check_method: bool = False,
 ) -> inference_pb2.MultiInferenceResponse:
-    """Answers MultiInference: several signatures of one model on the same examples. Raises ServingError."""
-    _check_tasks(version, request, check_method)
-    batch = serialized(request.input)
+    """Answers MultiInference: several signatures of one model on the same examples, in one run. Raises ServingError."""
+    outputs = _task_outputs(version, request, check_method)
+    batch = examples.as_batch(serialized(request.input))
+    answers = version.run_together(outputs, batch, timeout_seconds)
     response = inference_pb2.MultiInferenceResponse()
     for task in request.tasks:
         result = response.results.add()
         signature = task.model_spec.signature_name or examples.DEFAULT_SIGNATURE
         _set_spec(result.model_spec, version, signature)
+        answer = {alias: np.asarray(value) for alias, value in answers[signature].items()}
         if task.method_name == CLASSIFY:
-            classes, scores = examples.classify(version, batch, signature, timeout_seconds, check_method)
-            _fill_classes(result.classification_result, classes, scores)
+            _fill_classes(result.classification_result, *examples.read_classes(answer, len(batch)))
         else:
-            values = examples.regress(version, batch, signature, timeout_seconds, check_method)
-            _fill_values(result.regression_result, values)
+            _fill_values(result.regression_result, examples.read_values(answer, len(batch)))
     return response
 
 
-def _check_tasks(version: ServedVersion, request: inference_pb2.MultiInferenceRequest, check_method: bool) -> None:
-    names, signatures = set(), set()
+def _task_outputs(
+    version: ServedVersion, request: inference_pb2.MultiInferenceRequest, check_method: bool
+) -> dict[str, list[str]]:
+    """Returns which outputs the tasks need, by signature. Raises ServingError: a task cannot be done."""
+    names, outputs = set(), {}
     for task in request.tasks:
         if not task.model_spec.name:
             raise bad_request("Found ModelSpec with an empty model name.")
@@ -164,18 +167,19 @@ def _check_tasks(version: ServedVersion, request: inference_pb2.MultiInferenceRe
         if len(names) > 1:
             raise bad_request("All ModelSpecs in a MultiInferenceRequest must access the same model name.")
         signature = task.model_spec.signature_name or examples.DEFAULT_SIGNATURE
-        if signature in signatures:
+        if signature in outputs:
             raise bad_request(f"Duplicate evaluation of signature: {signature}")
-        signatures.add(signature)
         if signature not in version.signatures:
             raise bad_request(f"Requested signature not found in model graph: {signature}")
         definition = version.signatures[signature]
         if task.method_name == CLASSIFY:
-            examples.check_classification(definition, check_method)
+            outputs[signature] = examples.check_classification(definition, check_method)
         elif task.method_name == REGRESS:
             examples.check_regression(definition, check_method)
+            outputs[signature] = [examples.OUTPUTS]
         else:
             raise ServingError("UNIMPLEMENTED", f"Unsupported signature method_name: {task.method_name}")
+    return outputs
 
 
 def metadata(version: ServedVersion) -> get_model_metadata_pb2.GetModelMetadataResponse:

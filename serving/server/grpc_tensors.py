@@ -113,7 +113,10 @@ def to_proto(array: np.ndarray, as_content: bool = False) -> tensor_pb2.TensorPr
     proto.tensor_shape.SetInParent()  # a scalar has a shape too: one without dimensions
     for size in array.shape:
         proto.tensor_shape.dim.add(size=size)
-    if kind == types_pb2.DT_STRING:
+    if kind == types_pb2.DT_STRING and as_content:
+        strings = array.reshape(-1).tolist()
+        proto.tensor_content = b"".join([*(_varint(len(value)) for value in strings), *strings])  # EncodeStringList
+    elif kind == types_pb2.DT_STRING:
         proto.string_val.extend(array.reshape(-1).tolist())
     elif kind in _PARTS and not as_content:
         part, field = _PARTS[kind]

@@ -1,6 +1,8 @@
 """A loaded version as a request sees it, over REST, over gRPC and in the warm-up."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -42,9 +44,26 @@ class ServedVersion:
         Raises:
             ServingError: TensorFlow reports an error; it has TensorFlow's code and message.
         """
+        with self._running():
+            return self.servable.run(signature, inputs, outputs, timeout_seconds)
+
+    def run_together(
+        self, outputs: dict[str, list[str]], values: np.ndarray, timeout_seconds: float | None = None
+    ) -> dict[str, dict[str, np.ndarray]]:
+        """Returns the named outputs of several signatures with one input each, computed in one run.
+
+        Raises:
+            ServingError: TensorFlow reports an error; it has TensorFlow's code and message.
+        """
+        with self._running():
+            return self.servable.run_together(outputs, values, timeout_seconds)
+
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        """Measures a run, and translates its errors."""
         began = time.perf_counter()
         try:
-            return self.servable.run(signature, inputs, outputs, timeout_seconds)
+            yield
         except tf.errors.OpError as error:
             raise from_tensorflow(error) from error
         except (ValueError, TypeError) as error:  # the session's own checks of a feed

@@ -18,6 +18,7 @@ from tensorflow_serving.apis import (
 )
 
 from common.errors import InputError
+from serving.client import GrpcClient
 from serving.server import parse_flags, running_server
 from tests.contract import servers
 from tests.contract.rpc import Rpc, examples, refusal, request
@@ -287,6 +288,11 @@ def test_G7_tensor_content_where_asked_for(model_folder):
     flags = [f"--model_base_path={model_folder}", "--model_name=m", "--enable_serialization_as_tensor_content=true"]
     with servers.start(flags) as addresses, Rpc(addresses.grpc) as rpc:
         answer = rpc.prediction.Predict(request({"x": X})).outputs["y"]
+        text = rpc.prediction.Predict(request({"s": np.array([b"ab", b""], object)}, signature="strings"))
+        with GrpcClient(addresses.grpc, "m") as client:
+            echoed = client.predict({"s": ["ab", ""]}, signature_name="strings")["s_bytes"]
+    assert text.outputs["s_bytes"].tensor_content == b"\2\0ab" and not text.outputs["s_bytes"].string_val
+    assert echoed.tolist() == [b"ab", b""]
     assert np.frombuffer(answer.tensor_content, np.float32).tolist() == [2.5, 4.5] and not answer.float_val
 
 

@@ -8,9 +8,16 @@ import keras
 import numpy as np
 import pyarrow as pa
 import pytest
+import tensorflow as tf
 import tensorflow_transform as tft
 from google.protobuf import text_format
-from tensorflow_serving.apis import model_management_pb2
+from tensorflow_serving.apis import (
+    classification_pb2,
+    inference_pb2,
+    input_pb2,
+    model_management_pb2,
+    regression_pb2,
+)
 
 from common.processes import Workers
 from models import create
@@ -21,7 +28,7 @@ from serving.layout import Asset, asset_path
 from serving.loader import Servable
 from serving.server import parse_flags, running_server
 from serving.xla import xla_node
-from tests.contract.rpc import Rpc, model_config
+from tests.contract.rpc import Rpc, model_config, refusal
 from tests.models.small_models import SMALL, WITH_TEXT
 from tests.serving import packed_servable, text_servable
 from transforms.features.preprocessing import feature_map
@@ -120,8 +127,12 @@ def expected_of(signature, golden):
 
 def as_json(values):
     if values.dtype.kind == "O":
-        return [{"b64": base64.b64encode(value).decode()} for value in values.tolist()]
+        return [as_base64(value) for value in values.tolist()]
     return values.tolist()
+
+
+def as_base64(value):
+    return {"b64": base64.b64encode(value).decode()}
 
 
 def over_rest(rest, name, signature, inputs, outputs):
@@ -130,6 +141,50 @@ def over_rest(rest, name, signature, inputs, outputs):
     assert answer.status_code == 200, answer.text
     found = answer.json()["outputs"]
     return found if len(outputs) > 1 else {outputs[0]: found}
+
+
+def example_as_json(example):
+    """The features of a serialized tf.Example that have values."""
+    features = tf.train.Example.FromString(example).features.feature
+    found = {}
+    for name, feature in features.items():
+        if kind := feature.WhichOneof("kind"):
+            values = getattr(feature, kind).value
+            found[name] = [as_base64(value) if isinstance(value, bytes) else value for value in values]
+    return found
+
+
+def as_input(examples):
+    return input_pb2.Input(example_list={"examples": [tf.train.Example.FromString(one) for one in examples]})
+
+
+def regressed_over_rest(rest, name, examples):
+    body = {"signature_name": "regress", "examples": [example_as_json(example) for example in examples]}
+    answer = rest.post(f"/v1/models/{name}:regress", content=json.dumps(body))
+    assert answer.status_code == 200, answer.text
+    return {"outputs": answer.json()["results"]}
+
+
+def regressed_over_grpc(rpc, name, examples):
+    """By Regress, and by MultiInference, whose answer is the same."""
+    spec = {"name": name, "signature_name": "regress"}
+    alone = rpc.prediction.Regress(regression_pb2.RegressionRequest(model_spec=spec, input=as_input(examples)))
+    task = {"model_spec": spec, "method_name": "tensorflow/serving/regress"}
+    asked = inference_pb2.MultiInferenceRequest(tasks=[task], input=as_input(examples))
+    [joint] = rpc.prediction.MultiInference(asked).results
+    assert joint.regression_result == alone.result
+    return {"outputs": [one.value for one in alone.result.regressions]}
+
+
+def assert_is_no_classifier(rest, rpc, name, examples):
+    """A pushed model has no classification signature: both protocols say so."""
+    body = {"signature_name": "regress", "examples": [example_as_json(example) for example in examples]}
+    answer = rest.post(f"/v1/models/{name}:classify", content=json.dumps(body))
+    spec = {"name": name, "signature_name": "regress"}
+    asked = classification_pb2.ClassificationRequest(model_spec=spec, input=as_input(examples))
+    code, message = refusal(rpc.prediction.Classify, asked)
+    assert (answer.status_code, code) == (400, "INVALID_ARGUMENT") and answer.json()["error"] == message
+    assert "Expected classification signature outputs to contain at least one of" in message
 
 
 def equal(found, expected):
@@ -160,5 +215,10 @@ def test_every_signature_answers_the_same_in_the_loader_over_rest_and_over_grpc(
             equal(found, expected_of(signature, golden) or found)
             equal(over_rest(rest, name, signature, inputs, sorted(found)), found)
             equal(rpc.predict(inputs, name=name, signature=signature)[0], found)
+        examples = requests["regress"]["inputs"].tolist()
+        expected = expected_of("regress", golden)
+        equal(regressed_over_rest(rest, name, examples), expected)
+        equal(regressed_over_grpc(rpc, name, examples), expected)
+        assert_is_no_classifier(rest, rpc, name, examples)
     finally:
         servable.close()

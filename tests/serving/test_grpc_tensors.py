@@ -31,6 +31,17 @@ def test_strings_are_bytes():
     assert to_array(to_proto(values)).tolist() == values.tolist()
 
 
+@pytest.mark.parametrize("values", [[[b"a", b""], [b"x" * 300, b"\xff"]], [], b"alone"])
+def test_strings_in_the_content_are_read_by_tensorflow(values):
+    """Tensor::AsProtoTensorContent, port::EncodeStringList: all lengths, then all strings."""
+    array = np.array(values, object)
+    proto = to_proto(array, as_content=True)
+    assert not proto.string_val and bool(proto.tensor_content) == bool(array.size)
+    found = tf.io.parse_tensor(proto.SerializeToString(), tf.string).numpy()
+    assert np.asarray(found, object).tolist() == values
+    assert to_array(proto).tolist() == values
+
+
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_fewer_values_than_the_shape_says_repeat_the_last(count):
     proto = tf.make_tensor_proto(np.zeros(5, np.int32))

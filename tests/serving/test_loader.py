@@ -28,6 +28,10 @@ class Model(tf.Module):
     def echo(self, text):
         return {"text": tf.identity(text), "bytes": tf.strings.length(text)}
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def shout(self, text):
+        return {"text": tf.strings.upper(text)}
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
     def endless(self, x):
         return {"y": tf.while_loop(lambda x: tf.reduce_all(x < np.inf), lambda x: [tf.sin(x)], [x])[0]}
@@ -37,7 +41,9 @@ class Model(tf.Module):
 def version(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     model = Model()
-    tf.saved_model.save(model, str(folder), {name: getattr(model, name) for name in ("scaled", "echo", "endless")})
+    tf.saved_model.save(
+        model, str(folder), {name: getattr(model, name) for name in ("scaled", "echo", "shout", "endless")}
+    )
     file = folder / "saved_model.pb"
     saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     default = text_format.Parse("dtype: DT_FLOAT tensor_shape {} float_val: 10", tensor_pb2.TensorProto())
@@ -82,6 +88,24 @@ def test_clients_cannot_make_graphs_without_end(version, monkeypatch):
     assert made == [("scaled", "product", "sum"), ("scaled", "sum"), ("scaled",)]
     with pytest.raises(KeyError):
         servable.run("scaled", inputs, ["absent"])
+    servable.close()
+
+
+@pytest.mark.parametrize(("most_calls", "count"), [(1, 1), (0, 2)])
+def test_several_signatures_of_one_input_are_one_run(version, monkeypatch, most_calls, count):
+    monkeypatch.setattr(loader, "_MOST_CALLS", most_calls)
+    servable, runs = Servable(version), []
+    monkeypatch.setattr(servable, "_run", lambda *given: runs.append(given) or Servable._run(servable, *given))
+    wanted = {"shout": ["text"], "echo": ["text", "bytes"]}
+    for word in (b"ab", b"c"):
+        runs.clear()
+        found = servable.run_together(wanted, np.array([word], object))
+        assert {name: list(outputs) for name, outputs in found.items()} == wanted
+        assert found["shout"]["text"].tolist() == [word.upper()]
+        assert found["echo"]["text"].tolist() == [word] and found["echo"]["bytes"].tolist() == [len(word)]
+        assert len(runs) == count
+    with pytest.raises(KeyError):
+        servable.run_together({"echo": ["none"]}, np.array([b""], object))
     servable.close()
 
 
