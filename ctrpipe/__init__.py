@@ -1,4 +1,4 @@
-"""Raw impression logs to served click-through rates, from Python.
+"""Trains, loads, scores and compares click-through rate models from Python.
 
     import ctrpipe
 
@@ -6,7 +6,7 @@
     model = ctrpipe.load(run.model)
     model.predict([{"I1": 3.0, "C1": "68fd1e64", ...}])
 
-Importing it loads no library: TensorFlow is loaded by what needs it. A user's mistake raises InputError.
+Importing it imports no library; the functions that need TensorFlow import it. A user's mistake raises InputError.
 """
 
 import importlib

@@ -21,10 +21,10 @@ SHOWN_ROWS = 10
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Predictions:
-    """The probabilities that a model predicts for rows; in a notebook, a table of the first of them.
+    """The probabilities that a model predicts for rows. A notebook shows the first ones as a table.
 
     Attributes:
-        tasks: By task, the probability of each row, float32 `[N]`.
+        tasks: The rows' probabilities by task, float32 `[N]`.
     """
 
     tasks: dict[str, np.ndarray]
@@ -48,10 +48,13 @@ class Predictions:
 
 
 class Model:
-    """A model that answers raw rows; `load` makes it. Closed by `close`, or at the end of a `with` block.
+    """A model that predicts from raw rows, as `load` returns it. Close it with `close` or a `with` block.
 
     Args:
         source: The version's folder, or the model's URL.
+
+    Raises:
+        InputError: the folder holds no SavedModel, or the URL is not a model's.
     """
 
     def __init__(self, source: pathlib.Path | str):
@@ -60,16 +63,16 @@ class Model:
             self._client = RestClient(source)
             return
         load_tensorflow()
-        from serving.loader import Servable  # TensorFlow: 3 s, which a model behind a URL does without
+        from serving.loader import Servable  # TensorFlow: 3.7 s of a core that a model behind a URL does without
 
         self._servable = Servable(source)
 
     def predict(self, rows: Any) -> Predictions:
-        """Returns the probabilities of rows.
+        """Returns the probabilities of rows by task, float32 `[N]`.
 
         Args:
             rows: A dict of columns, a list of dicts, a pandas DataFrame or a pyarrow Table. None, NaN or an absent key
-                of a dict is a missing value. A loaded folder passes over columns that its model does not read.
+                of a dict is a missing value. A model from a folder ignores columns that it does not read.
 
         Raises:
             InputError: a column is absent or of the wrong type, or the server gives no answer.
@@ -105,7 +108,7 @@ class Model:
             raise InputError(f"{self.source}: {one_line(error, 300)}") from error
 
     def close(self) -> None:
-        """Ends the session or the connections."""
+        """Closes the session or the connections."""
         if isinstance(self.source, str):
             self._client.close()
         else:
@@ -128,7 +131,7 @@ def load(source: pathlib.Path | str) -> Model:
         source: `runs/mine/models/ctr`, a version in it, or `http://HOST:PORT/v1/models/NAME` of a server.
 
     Raises:
-        InputError: there is no version in the folder.
+        InputError: the folder holds no version, or the URL is not a model's.
     """
     if isinstance(source, str) and source.startswith(("http://", "https://")):
         return Model(source)
@@ -136,12 +139,12 @@ def load(source: pathlib.Path | str) -> Model:
 
 
 def _is_missing(values: np.ndarray) -> bool:
-    """Returns whether a column holds nothing but NaN: a text column without a value, as None or as pandas reads it."""
+    """Returns whether a column is all NaN, as a text column without a value is after None or pandas."""
     return values.dtype.kind == "f" and bool(np.isnan(values).all())
 
 
 def _columns(rows: Any) -> Inputs:
-    """Returns rows of any kind that `predict` takes as columns."""
+    """Returns the columns of rows of any kind that `predict` takes."""
     if isinstance(rows, pa.Table | pa.RecordBatch | Mapping):
         return rows
     if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # pandas, which is imported only where it is used

@@ -1,4 +1,4 @@
-"""A small table, as a terminal and as a notebook show it."""
+"""Formats small tables as text and as HTML."""
 
 import html
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def cell(value: Any) -> str:
-    """Returns a value as a table shows it: "-" for None, four decimals, thousands apart."""
+    """Returns a value as text: "-" for None, four decimals for a float, commas between an integer's thousands."""
     if value is None:
         return "-"
     if isinstance(value, float):

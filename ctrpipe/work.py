@@ -1,4 +1,4 @@
-"""Training, scoring and comparing: what `ctrpipe run`, `score` and `compare` do, as functions that return objects."""
+"""Trains, scores and compares, as `ctrpipe run`, `score` and `compare` do; the functions return objects."""
 
 import dataclasses
 import json
@@ -18,8 +18,8 @@ class Run:
     """A finished run.
 
     Attributes:
-        output: Its folder.
-        model: The folder of its versions, for `ctrpipe.load` and TF Serving.
+        output: The run's folder.
+        model: The folder of the model's versions, for `ctrpipe.load` and TF Serving.
         metrics: The contents of metrics.json.
     """
 
@@ -34,7 +34,7 @@ class Run:
 
     @property
     def report(self) -> pathlib.Path:
-        """The report, one file that opens offline."""
+        """The report's file, report.html."""
         return self.output / "report.html"
 
     def _rows(self) -> list[list[Any]]:
@@ -80,9 +80,10 @@ class Comparison:
     """Models on the same test rows.
 
     Attributes:
-        models: Their names; differences are to the first.
-        task: The label that they are judged by.
-        slices: By slice its `rows`, and by model `metrics` and `differences`, as `ctrpipe compare --output` has them.
+        models: The models' names; differences are to the first.
+        task: The label by which they are compared.
+        slices: Each slice with its `rows`, and `metrics` and `differences` by model, as `ctrpipe compare --output`
+            writes them.
     """
 
     models: tuple[str, ...]
@@ -112,12 +113,12 @@ class Comparison:
 def run(
     config: PathLike, data: PathLike | Sequence[PathLike] = (), output: PathLike | None = None, **settings: Any
 ) -> Run:
-    """Runs the pipeline: read, check, transform, train, evaluate, gate, push.
+    """Runs the pipeline (read, check, transform, train, evaluate, gate, push), and returns its result.
 
     Args:
         config: The YAML file.
-        data: The log's files or globs; without one, those of the configuration.
-        output: The result folder; by default runs/<name of the configuration>.
+        data: The log's files or globs; by default those of the configuration.
+        output: The run's folder; by default runs/<name of the configuration>.
         settings: Keys of the configuration to override, with `__` for the dot: `training__epochs=2`.
 
     Raises:
@@ -127,7 +128,7 @@ def run(
         >>> ctrpipe.run("configs/demo.yaml", "train.tsv", "runs/mine", training__epochs=2).metrics["auc"]
         0.74
     """
-    # numpy, pyarrow and pydantic: 0.4 s that loading a model does without.
+    # numpy, pyarrow and pydantic: 0.4 s of a core that `import ctrpipe` does without.
     from pipeline.config import load_config
     from pipeline.prepared import joined
     from pipeline.run import run as run_pipeline
@@ -140,35 +141,37 @@ def run(
 
 
 def score(model: PathLike, data: PathLike | Sequence[PathLike], output: PathLike) -> Scoring:
-    """Scores every line of a raw log, labelled or not, into Parquet files.
+    """Scores every line of a raw log, labelled or not, and writes Parquet files; an interrupted scoring is resumed.
 
     Args:
         model: The folder of a model's versions (the newest is used), or one version.
         data: The log's files or globs.
-        output: The folder for the files.
+        output: The output folder.
 
     Raises:
         InputError: the model, the log or the folder cannot be used.
     """
     load_tensorflow()
-    from serving.scoring.score import score as score_log  # TensorFlow: 3 s that comparing runs does without
+    from serving.scoring.score import (
+        score as score_log,
+    )  # TensorFlow: 4 s of a core that `run` and `compare` do without
 
     result = score_log(pathlib.Path(model), _texts(data), pathlib.Path(output))
     return Scoring(result.output, result.rows, result.scored, result.rejected, result.model_version)
 
 
 def compare(*models: PathLike, task: str | None = None, resamples: int = 1000) -> Comparison:
-    """Compares finished runs on the same test rows: is the second better than the first by more than chance?
+    """Compares finished runs on the same test rows, and tests whether they differ from the first by more than chance.
 
     Args:
-        models: Folders of two runs or more, or files that a sweep left in `results`.
-        task: The label to judge by; None takes the first.
-        resamples: How often the bootstrap draws the rows; 0 gives no interval.
+        models: Folders of two runs or more, or files that a sweep wrote into `results`.
+        task: The label by which they are compared; None: the first.
+        resamples: Bootstrap resamples of the test rows; 0: no confidence interval.
 
     Raises:
         InputError: a folder holds no finished run, or the runs are not on the same test rows.
     """
-    # numpy and pyarrow: 0.2 s.
+    # numpy and pyarrow: 0.2 s of a core that `import ctrpipe` does without.
     from pipeline.compare.models import compare as compare_models
     from pipeline.compare.sources import read_sources
 

@@ -1,4 +1,4 @@
-"""Imports every module of the project, so that an image in which something is missing is never finished."""
+"""Imports every module of the project, so that building an image that lacks a package fails."""
 
 import importlib
 import pathlib

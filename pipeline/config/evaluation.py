@@ -22,7 +22,7 @@ class Tail(Section):
 
 
 class Evaluation(Section):
-    """What the report shows of the model besides the metrics of all test rows.
+    """Slices and a baseline, which the report shows beside the metrics of all test rows.
 
     Example:
         evaluation: {slices: [device], baseline: {name: lr}}
@@ -58,7 +58,7 @@ class Bounds(Section):
 
 
 class Gates(Section):
-    """What a model must reach on the test rows to be pushed.
+    """Conditions on the test rows' metrics that a model must meet to be pushed.
 
     Example:
         gates: {auc: {min: 0.75}, calibration: {min: 0.9, max: 1.1}, max_drop: {auc: 0.002}}
@@ -71,8 +71,7 @@ class Gates(Section):
     calibration: Bounds | None = None
     """Limits of the mean prediction divided by the observed click-through rate, 1 when both agree; null: none."""
     max_drop: dict[Literal["auc", "log_loss"], float] = {"auc": 0.001}
-    """How much worse than the last blessed model it may be, per metric (auc: how much lower; log_loss: how much
-    higher).
+    """By metric, how much worse than the last blessed model it may be (auc: how much lower; log_loss: how much higher).
     """
 
 
@@ -84,4 +83,4 @@ class Statistics(Section):
     """
 
     max_rows: int = pydantic.Field(100_000, ge=1000)
-    """A split of more rows has the statistics of a uniform sample of about so many; the report says so."""
+    """Of a split with more rows, the statistics are those of a uniform sample of about so many; the report says so."""

@@ -11,7 +11,7 @@ Folder = Annotated[str, pydantic.Field(pattern=r"^/.*[^/]$")]
 
 
 class Resources(Section):
-    """What one step's container gets.
+    """Resources of one step's container.
 
     Example:
         kubeflow: {resources: {Trainer: {cpu: 4, memory: 16Gi, accelerator: nvidia.com/gpu}}}
@@ -20,9 +20,9 @@ class Resources(Section):
     model_config = pydantic.ConfigDict(coerce_numbers_to_str=True)
 
     cpu: str | None = pydantic.Field(None, pattern=r"^([0-9]*[.])?[0-9]+m?$", examples=["4", "500m"])
-    """Processors, in cores or thousandths of a core (m), requested and at most; null: as the cluster has it."""
+    """Processors, in cores or thousandths of a core (m), as request and limit; null: the cluster's default."""
     memory: str | None = pydantic.Field(None, pattern=r"^[0-9]+(E|Ei|P|Pi|T|Ti|G|Gi|M|Mi|K|Ki)?$", examples=["16Gi"])
-    """Memory, in bytes or with a unit as Gi, requested and at most; null: as the cluster has it."""
+    """Memory, in bytes or with a unit such as Gi, as request and limit; null: the cluster's default."""
     accelerator: str | None = pydantic.Field(None, min_length=1, examples=["nvidia.com/gpu", "google.com/tpu"])
     """Kind of accelerator; null: none."""
     accelerators: int = pydantic.Field(1, ge=1)
@@ -32,7 +32,7 @@ class Resources(Section):
 
 
 class Kubeflow(Section):
-    """How the pipeline runs on Kubeflow Pipelines; nothing here changes what it computes.
+    """Settings of the pipeline on Kubeflow Pipelines; none of them changes what it computes.
 
     Example:
         kubeflow:
@@ -42,10 +42,10 @@ class Kubeflow(Section):
     """
 
     image: str | None = pydantic.Field(None, min_length=1, examples=["registry.example.com/ctrpipe:1"])
-    """The container image that kubeflow/Dockerfile builds, as a registry has it; `ctrpipe compile` needs it."""
+    """The container image that kubeflow/Dockerfile builds, by its name in a registry; `ctrpipe compile` needs it."""
     volumes: dict[Name, Folder] = pydantic.Field({}, examples=[{"ctr-data": "/data"}])
-    """PersistentVolumeClaims, and where every step sees them. The log and `output` lie in one of them."""
+    """The path at which every step mounts each PersistentVolumeClaim. The log and `output` lie in one of them."""
     output: Folder | None = pydantic.Field(None, examples=["/data/runs/mine"])
     """The run's folder, an absolute path; null: `runs/<name>` in the first volume."""
     resources: dict[str, Resources] = pydantic.Field({}, examples=[{"default": {"memory": "8Gi"}}])
-    """What a step gets, by its name; `default` is for every step that is not named."""
+    """Resources by the step's name; `default` is for every step that is not named."""

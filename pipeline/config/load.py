@@ -1,4 +1,4 @@
-"""Reads a configuration, with errors on one line that name the file, the key and what was expected."""
+"""Reads a configuration; errors name the file, the key and what was expected, on one line."""
 
 import pathlib
 import re
@@ -65,10 +65,10 @@ def load_config(path: pathlib.Path, settings: tuple[str, ...] = ()) -> RunConfig
 
 
 def check_config(values: dict[str, Any], settings: tuple[str, ...], source: pathlib.Path | str) -> RunConfig:
-    """Writes the overrides into a configuration's values and validates them.
+    """Returns the validated configuration of a YAML file's values and of overrides.
 
     Args:
-        values: What the YAML file holds; it is changed in place.
+        values: The values of the YAML file; the overrides are written into them.
         settings: Overrides as `training.epochs=2`; the value is read as YAML.
         source: The file that error messages name.
 

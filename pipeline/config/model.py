@@ -22,9 +22,9 @@ class Model(pydantic.BaseModel):
     name: str = pydantic.Field(examples=["deepfm", "my_models:MyModel"])
     """Name in the registry of models, as `ctrpipe models` prints it, or `module:Class` of a model of your own."""
     encoder: str | None = pydantic.Field(None, examples=["random"])
-    """Where the weights of a text model's encoder come from: the folder of a checkpoint, or `random`.
+    """The initial weights of a text model's encoder: the folder of a checkpoint, or `random`.
 
-    By default from the `encoder` of the feature of kind `text`, whose shape the checkpoint must have.
+    By default the `encoder` of the feature of kind `text`, whose shape the checkpoint must have.
     """
     encoder_words: bool = True
     """Whether the encoder's word embeddings come from the checkpoint as well.
@@ -34,9 +34,9 @@ class Model(pydantic.BaseModel):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """Every key that is not declared here."""
+        """The keys that this class does not declare."""
         return dict(self.model_extra or {})
 
     def of_stage(self, name: str, hyperparameters: dict[str, Any]) -> "Model":
-        """Returns another model that trains before this one, from the same encoder."""
+        """Returns the model of a stage that trains before this one, with the same encoder."""
         return Model(name=name, encoder=self.encoder, encoder_words=self.encoder_words, **hyperparameters)

@@ -1,4 +1,4 @@
-"""The reference's chapter on the models' hyperparameters, from the models' constructors and docstrings."""
+"""Writes the reference's chapter on hyperparameters, from the models' constructors and docstrings."""
 
 import inspect
 import re
@@ -27,7 +27,7 @@ SHARED: dict[type[CTRModel], str] = {
 
 
 class Option(NamedTuple):
-    """A hyperparameter of a class, as its docstring and its constructor have it."""
+    """A hyperparameter of a class: its type and default by the constructor, its meaning by the docstring."""
 
     name: str
     type: Any
@@ -39,9 +39,9 @@ def chapter(words: Callable[[Any], str], value: Callable[[Any], str], cell: Call
     """Returns the chapter as Markdown.
 
     Args:
-        words: Returns a type in plain words.
+        words: Returns the description of a type.
         value: Returns a value as YAML, in backticks.
-        cell: Returns a text as a table's cell.
+        cell: Returns a text escaped for a table's cell.
     """
 
     def table(options: list[Option]) -> str:
@@ -67,14 +67,14 @@ def chapter(words: Callable[[Any], str], value: Callable[[Any], str], cell: Call
 
 
 def options_of(model: ModelInfo) -> tuple[list[Option], list[str], dict[str, Any]]:
-    """Returns a model's own options, links to the tables of the others, and the defaults that differ from those."""
+    """Returns a model's own options, links to the tables that it shares, and its defaults that differ from theirs."""
     found = {name: _owner(model_class(model.name), name) for name in model.options}
     own = [
         option._replace(default=model.options[name]) for name, (owner, option) in found.items() if owner not in SHARED
     ]
     bases = [base for base in SHARED if base in {owner for owner, _ in found.values()}]
     links = [f"[{SHARED[base].lower()}](#{SHARED[base].lower().replace(' ', '-')})" for base in bases]
-    # Two of the tables may have a key, with different defaults.
+    # Several shared tables may have the same key, with different defaults.
     changed = {
         option.name: model.options[option.name]
         for base in bases
@@ -108,7 +108,7 @@ def _owner(model: type[CTRModel], name: str) -> tuple[type[CTRModel], Option]:
     """Returns the class that documents a hyperparameter: the model, a base class, or a model that it contains.
 
     Raises:
-        LookupError: no docstring has it.
+        LookupError: no docstring documents it.
     """
     inside = getattr(model, "downstream_class", CTRModel)
     for owner in (*model.__mro__, *inside.__mro__, *TextModel.__mro__):
@@ -119,7 +119,7 @@ def _owner(model: type[CTRModel], name: str) -> tuple[type[CTRModel], Option]:
 
 
 def _meanings(owner: type[CTRModel]) -> dict[str, str]:
-    """Returns the arguments of a class's docstring, each with its text, less the type and the default."""
+    """Returns the text of each argument in a class's docstring, without its type and default."""
     block = re.search(r"^Args:\n((?: {4}.*\n?|\n)*)", inspect.getdoc(owner) or "", re.MULTILINE)
     meanings: dict[str, str] = {}
     for entry in re.finditer(r"^ {4}(\w[^:\n]*): (.*(?:\n {8}.*)*)", block[1] if block else "", re.MULTILINE):

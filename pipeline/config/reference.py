@@ -32,7 +32,7 @@ _WORDS = {str: "text", int: "whole number", float: "number", bool: "true or fals
 
 
 class Section(NamedTuple):
-    """A class of the configuration, and the keys below which its own keys stand."""
+    """A class of the configuration, and the keys whose value it is."""
 
     model: type[pydantic.BaseModel]
     places: list[str]
@@ -43,7 +43,7 @@ class Section(NamedTuple):
 
     @property
     def link(self) -> str:
-        """The heading's anchor, as GitHub and Python-Markdown make it."""
+        """The heading's anchor, as GitHub and Python-Markdown generate it."""
         return re.sub(r"[^\w\- ]", "", self.heading).strip().lower().replace(" ", "-")
 
     @property
@@ -52,7 +52,7 @@ class Section(NamedTuple):
 
     @property
     def example(self) -> str:
-        """YAML that a configuration may contain."""
+        """YAML that is valid in a configuration."""
         return textwrap.dedent(self._documentation[1].strip("\n"))
 
     @property
@@ -78,7 +78,7 @@ def _below(section: type[pydantic.BaseModel], place: str) -> Iterator[tuple[type
 
 
 def _sections(annotation: Any, suffix: str = "") -> Iterator[tuple[type[pydantic.BaseModel], str]]:
-    """Yields the sections that a type contains, and what stands between the key and theirs."""
+    """Yields the sections that a type contains, and the part of the path between the key and their keys."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         yield annotation, suffix
     for inner in get_args(annotation):
@@ -86,14 +86,13 @@ def _sections(annotation: Any, suffix: str = "") -> Iterator[tuple[type[pydantic
 
 
 def _kind(section: type[pydantic.BaseModel]) -> str:
-    """Returns the value of `kind` that stands for the section, or nothing."""
+    """Returns the value of `kind` that selects the section; empty where it has no `kind`."""
     field = section.model_fields.get("kind")
     return str(get_args(field.annotation)[0]) if field else ""
 
 
 def reference() -> str:
-    """Returns the reference as Markdown: by section of the configuration a table of its keys and an example, then the
-    models' hyperparameters."""
+    """Returns the reference as Markdown: for each section a table of its keys and an example, then hyperparameters."""
     known = sections()
     models = model_reference.chapter(lambda type_: _words(type_, []), lambda value: _code(_yaml(value)), _cell)
     return "\n".join([INTRODUCTION, *(_chapter(section, known) for section in known), models])
@@ -142,7 +141,7 @@ def _either(texts: list[str]) -> str:
 
 
 def _limits(rules: list[Any]) -> list[str]:
-    """Returns what the rules of a field ask for; patterns and validators are in the description's words."""
+    """Returns the limits that a field's rules set; descriptions explain patterns and validators."""
     limits = []
     for rule in rules:
         match rule:

@@ -1,4 +1,4 @@
-"""A run's configuration as a whole: all parts, and the rules between them."""
+"""A run's whole configuration: its parts, and the rules between them."""
 
 import pathlib
 
@@ -35,23 +35,23 @@ class RunConfig(LogSpec):
     model: Model
     """The model to train."""
     training: Training = Training()
-    """How it learns, and when it stops."""
+    """How the model learns, and when training stops."""
     evaluation: Evaluation = Evaluation()
-    """What the report shows besides the metrics of all test rows."""
+    """Slices and a baseline for the report."""
     statistics: Statistics = Statistics()
     """How the splits' statistics are computed."""
     monitoring: Monitoring = Monitoring()
-    """Logs that the training rows are compared with."""
+    """Logs that are compared with the training rows."""
     gates: Gates = Gates()
-    """What the model must reach to be pushed."""
+    """Conditions that the model must meet to be pushed."""
     serving: Serving = Serving()
     """What is pushed, and how it answers."""
     kubeflow: Kubeflow = Kubeflow()
-    """How the pipeline runs on Kubeflow Pipelines."""
+    """Settings of the pipeline on Kubeflow Pipelines."""
     workers: int | None = pydantic.Field(None, ge=1, examples=[4])
-    """Processes that read and transform, at most; null: as many as there are cores and as are worth their start."""
+    """The most processes that read and transform; null: one for each core, fewer for a small log."""
     beam_args: list[str] = pydantic.Field([], examples=[["--runner=FlinkRunner", "--job_endpoint=HOST:8099"]])
-    """Arguments for Beam: where there are any, Beam reads and transforms, on the runner that they name."""
+    """Arguments for Beam; where there are any, Beam reads and transforms, on the runner that they name."""
 
     @pydantic.model_validator(mode="after")
     def _slices_exist(self) -> "RunConfig":
@@ -98,10 +98,10 @@ class RunConfig(LogSpec):
         return self
 
     def workers_for(self, scratch: pathlib.Path | None = None) -> Workers:
-        """Returns what works on the parts of the log; `scratch` is a folder that Beam's workers see as well."""
+        """Returns the workers for the log's parts; `scratch` is a folder that Beam's workers can read and write."""
         return Workers(self.workers, tuple(self.beam_args), scratch)
 
     @property
     def log_spec(self) -> LogSpec:
-        """The parts that reader and transform need."""
+        """The description of the log alone, as the reader and the transform need it."""
         return LogSpec(data=self.data, features=self.features)

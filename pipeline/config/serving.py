@@ -8,7 +8,7 @@ from transforms.log.spec import Section
 
 
 class Serving(Section):
-    """What is pushed, and how it answers.
+    """Settings of the pushed model and of the signatures that it answers.
 
     Example:
         features: [{columns: [place], kind: categorical, role: position}]
@@ -19,14 +19,14 @@ class Serving(Section):
 
     model_name: str = pydantic.Field("ctr", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     """Name of the folder under models/, and of the model in requests: letters, digits, `_`, `.` and `-`."""
-    # Four records each, and two of candidates: TF Serving loads no model with over 1000.
+    # A row has four records, and candidates have two: TF Serving refuses a model with more than 1,000.
     warmup_requests: int = pydantic.Field(10, ge=1, le=249)
-    """Rows recorded with the model, which the server replays before a version takes requests."""
+    """Rows recorded as requests with the model, which the server replays before a version takes requests."""
     bulk_inferrer: bool = False
     """Adds TFX's BulkInferrer, which scores the test split, to the pipeline."""
     push_again: bool = False
-    """Pushes a model as a new version also where the newest version is the same model, file by file."""
+    """Whether a model is pushed as a new version even where the newest version has the same files."""
     position: dict[str, str | float] = pydantic.Field({}, examples=[{"place": "1"}])
-    """One value for every request, whatever it says, for columns of the role `position`."""
+    """A value by column of the role `position`, used for every request in place of its own."""
     encoder_precision: Literal["float32", "bfloat16", "int8", "int8_weights"] = "float32"
-    """Precision of a text's encoder as it is served, and as the gates judge it."""
+    """Precision of a text's encoder in the served model, which the gates judge."""

@@ -15,24 +15,24 @@ class Plateau(Section):
     """
 
     factor: float = pydantic.Field(0.1, gt=0, lt=1)
-    """What the learning rate is multiplied by."""
+    """Factor by which the learning rate is multiplied."""
     patience: int = pydantic.Field(1, ge=1)
     """Evaluations without an improvement after which the rate is lowered."""
     minimum: float = pydantic.Field(1e-6, gt=0)
-    """The rate is never lowered below this."""
+    """Lower limit of the learning rate."""
 
 
 class FirstStage(Section):
-    """Settings of a stage that trains before the model does; a key that is not given is as in `training`.
+    """Settings of a stage that trains before the model; keys that are not given are as in `training`.
 
     Example:
         training: {stages: {masked_language_model: {epochs: 3, mask_rate: 0.2}, text_only: {skip: true}}}
     """
 
     skip: bool = False
-    """Leave this stage out."""
+    """Whether this stage is left out."""
     epochs: int | None = pydantic.Field(None, ge=1, examples=[3])
-    """Passes over the training rows, at most."""
+    """The most passes over the training rows."""
     learning_rate: float | None = pydantic.Field(None, gt=0, examples=[0.0005])
     """Step size of the optimizer."""
     batch_size: int | None = pydantic.Field(None, ge=1, examples=[256])
@@ -42,7 +42,7 @@ class FirstStage(Section):
     patience: int | None = pydantic.Field(None, ge=1, examples=[3])
     """Evaluations without an improvement after which the stage ends."""
     warmup_steps: int | None = pydantic.Field(None, ge=0, examples=[1000])
-    """Steps in which the rate rises to `learning_rate`; 0: no schedule."""
+    """Steps in which the learning rate rises to `learning_rate`; 0: no schedule."""
     encoder_rate: float | None = pydantic.Field(None, ge=0, examples=[0.1])
     """Factor on the learning rate of the text's encoder and pooler."""
     mask_rate: float = pydantic.Field(0.15, gt=0, lt=1)
@@ -68,7 +68,7 @@ class Distillation(Section):
 
 
 class Training(Section):
-    """Optimisation: how the model learns from the training rows, on which devices, and when it stops.
+    """Settings of the training: its optimizer, its devices, and when it stops.
 
     Example:
         training: {batch_size: 4096, epochs: 5, learning_rate: 0.0005, monitor: auc, patience: 3, refit: true}
@@ -83,19 +83,19 @@ class Training(Section):
     """
 
     batch_size: int = pydantic.Field(1024, ge=1)
-    """Rows of one step, of all devices together: the model is the one that a single device would learn."""
+    """Rows of one step, on all devices together, so that several devices learn the model that one would."""
     epochs: int = pydantic.Field(10, ge=1)
-    """Passes over the training rows, at most; `patience` may end the training before."""
+    """The most passes over the training rows; `patience` may end the training before."""
     learning_rate: float = pydantic.Field(1e-3, gt=0)
     """Step size of the optimizer."""
     warmup_steps: int = pydantic.Field(0, ge=0)
-    """Steps of the Transformer's schedule: the rate rises to `learning_rate` in so many steps and falls with the
-    inverse square root of the step from there; 0: no schedule.
+    """Steps in which the learning rate rises to `learning_rate`, after which it falls with the inverse square root of
+    the step, as in the Transformer's paper; 0: no schedule.
     """
     encoder_rate: float = pydantic.Field(1.0, ge=0)
     """Factor on the learning rate of the text's encoder and pooler; 0 leaves their weights as they are.
 
-    What starts from a checkpoint needs smaller steps than what starts from random numbers.
+    Weights from a checkpoint need smaller steps than random ones.
     """
     task_weights: dict[str, Annotated[float, pydantic.Field(ge=0)]] = pydantic.Field({}, examples=[{"cvr": 0.5}])
     """Weight of each task's loss, by the task's name in `data.labels`; 1 where none is given."""
@@ -116,40 +116,41 @@ class Training(Section):
     distillation: Distillation | None = None
     """Mixes the labels with a trained model's predictions; null: the labels alone."""
     start_at_base_rate: bool = False
-    """Lets a model answer the training rows' base rate before it is trained, in place of 1/2.
+    """Whether the model predicts the training rows' base rate (the share of clicks) before it is trained, not 1/2.
 
-    Where clicks are rare, the first steps, also those of a checkpoint's weights, then have more to learn than that
-    rate.
+    Where clicks are rare, the first steps would otherwise learn little but that rate.
     """
     bucket_by_length: bool = False
-    """Puts texts of about the same length into a batch and cuts the padding that all of them have: the same model in
-    less time. TensorFlow only; without effect on `numbert`, whose numbers' places depend on the padding.
+    """Puts texts of about the same length into a batch and cuts the padding that all of them have, which saves time.
+    TensorFlow only; without effect on `numbert`, where the places of the numbers depend on the padding.
     """
     stages: dict[Literal["masked_language_model", "text_only", "features_only", "fm"], FirstStage] = pydantic.Field(
         {}, examples=[{"text_only": {"skip": True}}]
     )
-    """Settings of what trains first: the models that the model starts from (`text_only`, `features_only`, `fm`), which
-    train as it does but for what is said here, and `masked_language_model`, on the log's own texts, which trains only
-    where it is named.
+    """Settings of the stages that train first: the models whose weights the model starts from (`text_only`,
+    `features_only`, `fm`), and `masked_language_model`, on the log's own texts, which runs only where it is named here.
     """
     distribution: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = "auto"
-    """Over which devices a batch is divided.
+    """The devices among which a batch is divided.
 
-    `auto` takes all workers where the environment's TF_CONFIG names several (TensorFlow only), a TPU where TPU_NAME
-    names one, all accelerators where the host has several, else one device. `mirrored` takes all devices of the host,
-    also CPUs that JAX divides; `multi_worker` fails where TF_CONFIG does not name several workers.
+    `auto` uses all workers where the environment's TF_CONFIG names several (TensorFlow only), a TPU where TPU_NAME
+    names one, all accelerators where the host has several, else one device. `mirrored` uses all devices of the host,
+    including the devices into which JAX divides a CPU; `multi_worker` fails where TF_CONFIG does not name several
+    workers.
     """
     shard_tables: bool = False
-    """Gives each device a part of the embedding tables' rows and of their optimizer's state, in place of all of them.
+    """Whether each device holds a part of the embedding tables' rows and of their optimizer's state, not all of them.
 
     JAX only, with `distribution` `auto` or `mirrored`.
     """
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Precision of the layers while they train; weights, logits, loss and the served model are float32."""
     steps_per_execution: int = pydantic.Field(1, ge=1)
-    """Steps that run in one call, which spares a TPU, or a small model, the way back to Python (TensorFlow only)."""
+    """Steps that run in one call, without a return to Python, which costs time on a TPU or with a small model
+    (TensorFlow only).
+    """
     worker_timeout_seconds: float = pydantic.Field(600, gt=0)
-    """Seconds after which the training ends because a worker of TF_CONFIG has not joined."""
+    """Seconds to wait for all workers of TF_CONFIG to join, after which the training fails."""
 
     @pydantic.model_validator(mode="after")
     def _possible(self) -> "Training":

@@ -49,19 +49,20 @@ def read_log(
     workers: Workers,
     hashed: Sequence[ByteSum] = (),
 ) -> Log:
-    """Returns the statistics of a raw log.
+    """Reads a raw log, and returns its statistics and its numbers of good and malformed rows.
 
     Args:
         spec: The description of the log.
-        patterns: Its files and globs.
-        labels: Whether its rows must have labels; without, labels are not read.
-        max_rows: Above so many rows, the statistics are those of a uniform sample of about so many.
+        patterns: The log's files and globs.
+        labels: Whether labels are read, and rows without one are malformed.
+        max_rows: Of a log with more rows, the statistics are those of a uniform sample of about so many.
         seed: Seed of the sample.
-        workers: Where the files are read.
-        hashed: See transforms.log.ingest.
+        workers: The workers that read the files.
+        hashed: A hash of each file from before, which the file must still have (see transforms.log.ingest); none is
+            checked where it is empty.
 
     Raises:
-        InputError: a file cannot be read or is not what was hashed, or too many of its rows are malformed.
+        InputError: a file cannot be read or has changed since it was hashed, or too many of its rows are malformed.
     """
     files = find_files(patterns)
     with tempfile.TemporaryDirectory(prefix="ctrpipe-", dir=workers.scratch) as name:
