@@ -22,7 +22,7 @@ from serving.layout import versions
 from serving.text_proto import read_text_proto
 
 PREVIOUS = ".previous"
-BEGUN = ".begun"
+JOURNAL = ".begun"
 _POLL_SECONDS = 0.2
 _FORM = 'model_config_list { config { name: "ctr" base_path: "/models/ctr" model_platform: "tensorflow" } }'
 
@@ -53,7 +53,7 @@ class ServedLabels:
     ):
         self._file = file.resolve()
         self._previous = self._file.with_name(self._file.name + PREVIOUS)
-        self._begun = self._file.with_name(self._file.name + BEGUN)
+        self._journal = self._file.with_name(self._file.name + JOURNAL)
         self._model = model
         self._client = client
         self._reload = reload
@@ -66,9 +66,9 @@ class ServedLabels:
 
     def previous(self) -> ModelConfig | None:
         """Returns the model's entry before the last change, None where none is kept."""
-        begun = self._read_begun()
-        if begun and begun[0].name == self._model and _has_moved(begun[0], self.current()):
-            return begun[0]
+        journal = self._read_journal()
+        if journal and journal[0].name == self._model and _has_moved(journal[0], self.current()):
+            return journal[0]
         if not self._previous.exists():
             return None
         return next((one for one in _models(read_config(self._previous)) if one.name == self._model), None)
@@ -88,7 +88,7 @@ class ServedLabels:
             if not label or set(label) & set("/: ") or label in remove:
                 raise InputError(f"label '{label}': give it a name without '/', ':' and spaces, and one version")
         with _locked(self._file):
-            self._end_begun()
+            self._settle_journal()
             current = self.current()
             unknown = sorted(set(remove) - set(current.version_labels))
             if unknown:
@@ -104,7 +104,7 @@ class ServedLabels:
             InputError: no change is kept, or as `move`.
         """
         with _locked(self._file):
-            self._end_begun()
+            self._settle_journal()
             previous = self.previous()
             if previous is None:
                 raise InputError(f"{self._previous}: no change of model {self._model} is kept here to roll back")
@@ -120,13 +120,13 @@ class ServedLabels:
             if needed and self._client and not needed <= self._available():
                 before = self._client.status()
                 loading = _with_loaded(current, needed | self._loaded(current))
-                self._begin(current, loading)
+                self._write_journal(current, loading)
                 self._publish(loading)
                 self._await_versions(needed, before)
             else:
-                self._begin(current)
+                self._write_journal(current)
             self._publish(target)
-        self._end_begun()
+        self._settle_journal()
         self._await_labels(target)
         return target
 
@@ -160,28 +160,28 @@ class ServedLabels:
 
     # The steps of a change -------------------------------------------------------------------------------------------
 
-    def _begin(self, current: ModelConfig, *between: ModelConfig) -> None:
+    def _write_journal(self, current: ModelConfig, *between: ModelConfig) -> None:
         """Writes the journal: the model's entry before a change and, until the versions are loaded, within it.
 
         The config file and FILE.previous cannot be written at once. From the journal of a process that was killed
         between them, the next process completes the change or undoes it.
         """
-        _write(self._begun, _as_text([current, *between]), like=self._file)
+        _write(self._journal, _as_text([current, *between]), like=self._file)
 
-    def _read_begun(self) -> list[ModelConfig]:
-        return _models(read_config(self._begun)) if self._begun.exists() else []
+    def _read_journal(self) -> list[ModelConfig]:
+        return _models(read_config(self._journal)) if self._journal.exists() else []
 
-    def _end_begun(self) -> None:
+    def _settle_journal(self) -> None:
         """Completes the change of the journal, if any, where its labels have moved; else undoes it."""
-        begun = self._read_begun()
+        journal = self._read_journal()
         names = [one.name for one in _models(read_config(self._file))]
-        if begun and begun[0].name in names:
-            current = _find(read_config(self._file), begun[0].name, self._file)
-            if _has_moved(begun[0], current):  # a repeated command must not overwrite the previous state
-                self._keep(begun[0])
-            elif current in begun[1:]:
-                self._publish(begun[0])
-        self._begun.unlink(missing_ok=True)
+        if journal and journal[0].name in names:
+            current = _find(read_config(self._file), journal[0].name, self._file)
+            if _has_moved(journal[0], current):  # a repeated command must not overwrite the previous state
+                self._keep(journal[0])
+            elif current in journal[1:]:
+                self._publish(journal[0])
+        self._journal.unlink(missing_ok=True)
 
     def _publish(self, entry: ModelConfig) -> None:
         """Writes a model's entry in the file, and sends the file to the server."""
@@ -203,7 +203,7 @@ class ServedLabels:
                 if self._reload:
                     with contextlib.suppress(InputError):
                         self._reload(read_config(self._file))
-            self._begun.unlink(missing_ok=True)
+            self._journal.unlink(missing_ok=True)
             raise
 
     def _keep(self, entry: ModelConfig) -> None:
