@@ -156,7 +156,12 @@ def share(auc: float, start: float, best: float) -> float:
 
 
 def measure(
-    kind: str, names: Sequence[str], rows: int, seeds: int, tell: Callable[[str], None], training: Training = TRAINING
+    kind: str,
+    names: Sequence[str],
+    rows: int,
+    seeds: int,
+    progress: Callable[[str], None],
+    training: Training = TRAINING,
 ) -> dict[str, Any]:
     """Trains the models on a log, and returns their test AUCs and shares.
 
@@ -165,7 +170,7 @@ def measure(
         names: The models, lr first.
         rows: Training rows.
         seeds: Trainings of each model.
-        tell: Called with a line of text after each training.
+        progress: Called with a line of text after each training.
         training: The training's settings.
 
     Returns:
@@ -179,7 +184,7 @@ def measure(
             aucs_of[name] = []
             for seed in range(seeds):
                 aucs_of[name].append(trained_auc(name, log, seed, work / name / str(seed), training))
-                tell(f"{kind}: {name}, seed {seed}: test AUC {aucs_of[name][-1]:.4f} of {log.best_auc:.4f}")
+                progress(f"{kind}: {name}, seed {seed}: test AUC {aucs_of[name][-1]:.4f} of {log.best_auc:.4f}")
     start = statistics.mean(aucs_of["lr"])
     models = {
         name: {"auc": aucs, "share": [share(auc, 0.5 if name == "lr" else start, log.best_auc) for auc in aucs]}

@@ -107,8 +107,8 @@ def speed_ups(runs: dict[int, list[Run]]) -> list[dict[str, Any]]:
         return []
     one = marginal(*runs[1][-2:])
     values = []
-    for workers, of_them in sorted(runs.items()):
-        several = marginal(*of_them[-2:]) if workers > 1 and len(of_them) > 1 else None
+    for workers, worker_runs in sorted(runs.items()):
+        several = marginal(*worker_runs[-2:]) if workers > 1 and len(worker_runs) > 1 else None
         if one and several:
             target, speed_up = SPEED_UP_TARGETS.get(workers), several / one
             met = None if target is None else speed_up >= target
@@ -323,8 +323,8 @@ def stage_table(report: dict[str, Any]) -> Table:
 def claims(report: dict[str, Any]) -> Table:
     """Returns the table of claims: what was measured, its target, and whether it is met."""
     claim_table = Table(title="Claims")
-    for name in ("claim", "found", "target", ""):
-        claim_table.add_column(name, justify="right" if name in ("found", "target") else "left")
+    for name in ("claim", "measured", "target", ""):
+        claim_table.add_column(name, justify="right" if name in ("measured", "target") else "left")
 
     def add(claim: str, value: str, target: str, met: bool | None) -> None:
         claim_table.add_row(claim, value, target, "" if met is None else "met" if met else "missed")

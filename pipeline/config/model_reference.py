@@ -68,18 +68,18 @@ def chapter(words: Callable[[Any], str], value: Callable[[Any], str], cell: Call
 
 def options_of(model: ModelInfo) -> tuple[list[Option], list[str], dict[str, Any]]:
     """Returns a model's own options, links to the tables that it shares, and its defaults that differ from theirs."""
-    found = {name: _owner(model_class(model.name), name) for name in model.options}
+    owners = {name: _owner(model_class(model.name), name) for name in model.options}
     own = [
-        option._replace(default=model.options[name]) for name, (owner, option) in found.items() if owner not in SHARED
+        option._replace(default=model.options[name]) for name, (owner, option) in owners.items() if owner not in SHARED
     ]
-    bases = [base for base in SHARED if base in {owner for owner, _ in found.values()}]
+    bases = [base for base in SHARED if base in {owner for owner, _ in owners.values()}]
     links = [f"[{SHARED[base].lower()}](#{SHARED[base].lower().replace(' ', '-')})" for base in bases]
     # Several shared tables may have the same key, with different defaults.
     changed = {
         option.name: model.options[option.name]
         for base in bases
         for option in documented(base).values()
-        if found[option.name][0] in SHARED and option.default != model.options[option.name]
+        if owners[option.name][0] in SHARED and option.default != model.options[option.name]
     }
     return own, links, changed
 

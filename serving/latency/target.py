@@ -118,10 +118,10 @@ def started(command: Sequence[str], base_path: pathlib.Path, flags: Sequence[str
         f"--port={rpc}",
     ]
     target = ServerTarget(f"127.0.0.1:{rest}", f"/v1/models/{LOCAL_NAME}", LOCAL_NAME, f"127.0.0.1:{rpc}", tuple(flags))
-    with tempfile.TemporaryFile("w+") as said:
-        process = start_command([*command, *own, *flags], stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+    with tempfile.TemporaryFile("w+") as output:
+        process = start_command([*command, *own, *flags], stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:
-            _wait(target, process, said)
+            _wait(target, process, output)
             yield target
         finally:
             stop_command(process, STOP_SECONDS)
@@ -133,12 +133,12 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _wait(target: ServerTarget, process: subprocess.Popen[bytes], said: Any) -> None:
+def _wait(target: ServerTarget, process: subprocess.Popen[bytes], output: Any) -> None:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
         if process.poll() is not None:
-            said.seek(0)
-            last = (said.read().strip().splitlines() or ["nothing"])[-1]
+            output.seek(0)
+            last = (output.read().strip().splitlines() or ["nothing"])[-1]
             raise InputError(f"the server ended with exit code {process.returncode}; its last words: {last[:300]}")
         try:
             _, answer = request(target.address, "GET", target.path)

@@ -67,7 +67,7 @@ def tune(
     loads: list[ClientLoad],
     seconds: float,
     rounds: int,
-    say: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> list[Trial]:
     """Measures all settings, each in processes of its own; returns them best first.
 
@@ -77,7 +77,7 @@ def tune(
         loads: The loads to measure.
         seconds: Seconds of each load in each round.
         rounds: How often each setting is measured.
-        say: Called with a line of text after each measurement.
+        progress: Called with a line of text after each measurement.
 
     Raises:
         InputError: a load has no row or no client, or the version has recorded no request of the signature.
@@ -85,9 +85,9 @@ def tune(
     if not 1 <= min(min(load.rows, load.clients) for load in loads):
         raise InputError("--rows and --clients should be above 0")
     trials = [Trial(setting) for setting in thread_settings()]
-    _measure(trials, version, signature, loads, seconds, rounds, say)
+    _measure(trials, version, signature, loads, seconds, rounds, progress)
     more = [Trial(setting) for setting in batching_settings(ranked(trials, loads)[0].setting, loads)]
-    _measure(more, version, signature, loads, seconds, rounds, say)
+    _measure(more, version, signature, loads, seconds, rounds, progress)
     return ranked(trials + more, loads)
 
 
@@ -98,14 +98,14 @@ def _measure(
     loads: list[ClientLoad],
     seconds: float,
     rounds: int,
-    say: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> None:
     for number in range(rounds):
         for trial in (
             trials if number % 2 == 0 else trials[::-1]
         ):  # back and forth, so that a machine that slows down slows all alike
             trial.rounds.append(run_in_new_process(measure, trial.setting, str(version), signature, loads, seconds))
-            say(f"{describe(trial.setting)}: round {number + 1} of {rounds}")
+            progress(f"{describe(trial.setting)}: round {number + 1} of {rounds}")
 
 
 def ranked(trials: list[Trial], loads: list[ClientLoad]) -> list[Trial]:
