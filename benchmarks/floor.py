@@ -195,7 +195,7 @@ def main(
     malloc: tuple[pathlib.Path, ...],
     output: pathlib.Path,
 ) -> None:
-    """Median time of a call, way by way, beside the baseline's in the same rounds; both must give the same answers.
+    """Measure the median time of a call in each way, beside the baseline's in the same rounds; answers must be equal.
 
     VERSION is a version's folder that `ctrpipe run` or benchmarks.exports has written; by default a DCN-v2 is made.
     Each way has a process of its own. CPU is the processor time of a call over the baseline's. Prints a table, writes

@@ -239,7 +239,7 @@ def chosen_models(text: str | None) -> tuple[str, ...]:
 @output_option("learning")
 @click.pass_context
 def main(context: click.Context, models: str | None, seeds: int, rows: int, epochs: int, output: pathlib.Path) -> None:
-    """How far each model's test AUC goes from LR's to the best possible, on a log of pairs and on one of triples.
+    """Measure each model's share of the way from LR's test AUC to the best possible, on logs of pairs and of triples.
 
     Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a share misses its bound.
     """

@@ -69,7 +69,7 @@ def main(
     peer_python: pathlib.Path | None,
     output: pathlib.Path,
 ) -> None:
-    """Peak memory of training the CIN alone, ours and FuxiCTR's (`make peers`), on the CPU.
+    """Measure the peak memory of training the CIN alone, ours and FuxiCTR's (`make peers`), on the CPU.
 
     Each side builds the model and takes two steps of Adam in a new process. Counted is the largest resident memory
     less that of the process with its libraries loaded: weights, optimizer state, batches, and all that a step needs.

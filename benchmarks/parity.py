@@ -365,7 +365,7 @@ def _report_table(results: Sequence[dict[str, Any]]) -> Table:
 @output_option("parity")
 @click.pass_context
 def main(context: click.Context, models: str | None, output: pathlib.Path) -> None:
-    """Our logits beside the peers' (`make peers`), with the same weights and ids.
+    """Compare our logits with the peers' (`make peers`), on the same weights and ids.
 
     Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a difference is above 1e-4.
     """

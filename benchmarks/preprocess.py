@@ -407,7 +407,7 @@ def main(
     folder: pathlib.Path,
     output: pathlib.Path,
 ) -> None:
-    """Time from a raw log to packed training files, ours and that of stock TFX and FuxiCTR (`make peers`).
+    """Measure the time from a raw log to packed training files, ours, stock TFX's and FuxiCTR's (`make peers`).
 
     Each side is a process of its own, one after the other, its start and imports counted (from memory: a run of 1,000
     rows goes before, uncounted), on the same generated rows in Criteo's format. Ours is the pipeline up to Transform:

@@ -216,7 +216,7 @@ def prepare(folder: pathlib.Path, rows: int, fields: int, batch_size: int) -> tu
 @click.option("--rounds", type=click.IntRange(1), default=3, help="How often the readers alternate.")
 @output_option("reader")
 def main(rows: int, threads: int, batch: int, fields: int, rounds: int, output: pathlib.Path) -> None:
-    """Rows a second of the packed files, as numpy batches and as tf.data, beside gzip TFRecords of the same rows.
+    """Measure rows a second of packed files, as numpy batches and as tf.data, beside gzip TFRecords of the same rows.
 
     The ids of a field follow Zipf's law. The last lines are shuffled epochs of LR, the cheapest model: as fast from
     packed files as from memory where training does not wait for its rows. Prints a table, writes JSON, and

@@ -276,9 +276,10 @@ def chosen_tasks(models: str, seeds: int | None, data: pathlib.Path, encoder: pa
 def main(
     data: pathlib.Path, encoder: pathlib.Path, models: str, seeds: int | None, threads: int | None, output: pathlib.Path
 ) -> None:
-    """BERT4CTR beside its text alone, its features alone, and scikit-learn, on real reviews.
+    """Compare BERT4CTR with its text alone, its features alone, and scikit-learn, on real reviews.
 
-    Prints a table, writes OUTPUT/reviews.json, and prints it as the last line. Cut, the same command goes on.
+    Prints a table, writes OUTPUT/reviews.json, and prints it as the last line. After an interrupt the same command
+    resumes.
     """
     tasks = chosen_tasks(models, seeds, data, encoder)
     load_tensorflow()

@@ -144,8 +144,9 @@ def main(
     threads: int | None,
     output: pathlib.Path,
 ) -> None:
-    """Memory of each device and time of a step where JAX cuts a table's rows among devices, into which it divides the
-    CPU; and the table that devices of --gigabytes each would hold, by the bytes measured.
+    """Measure the memory of each device and the time of a step where JAX divides a table's rows among devices.
+
+    The devices are parts of the CPU. From the bytes measured follows the table that devices of --gigabytes would hold.
 
     The ids are uniform. The time says what the division costs on the same cores, not what more devices give. On a GPU
     JAX takes three quarters of the memory unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise. Prints a table, writes

@@ -170,7 +170,7 @@ def main(
     threads: int | None,
     output: pathlib.Path,
 ) -> None:
-    """Time of a training step with a large embedding table over that with a small one.
+    """Measure the time of a training step with a large embedding table over that with a small one.
 
     Both tables alternate, each in a process of its own, with gradients clipped by their norm and L2 on the embeddings.
     The ids of a field follow Zipf's law, the most frequent first as a vocabulary numbers them, and then are uniform:

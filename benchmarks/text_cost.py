@@ -119,7 +119,7 @@ def _table(measured: list[dict[str, Any]], caption: str) -> Table:
 @click.option("--repeats", type=click.IntRange(2), default=20)
 @output_option("text_cost")
 def main(features: str, layers: int, width: int, batch: int, repeats: int, output: pathlib.Path) -> None:
-    """What features cost a model with a text."""
+    """Measure what features add to the time of models with a text."""
     load_tensorflow()
     load = busy()
     measured = []

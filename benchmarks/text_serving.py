@@ -303,7 +303,7 @@ def main(
     test_rows: int | None,
     output: pathlib.Path,
 ) -> None:
-    """What many candidates for one text cost, and what an encoder in fewer bits costs and saves."""
+    """Measure requests of many candidates for one text, and the size, time and AUC of an encoder in fewer bits."""
     counts = positive_numbers("--candidates", candidates)
     if (reviews is None) != (encoder is None):
         raise InputError("--reviews and --encoder: give both or none")

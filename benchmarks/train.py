@@ -224,7 +224,7 @@ def main(
     peer_python: pathlib.Path | None,
     output: pathlib.Path,
 ) -> None:
-    """Training speed (forward, backward, update) of our models and of the fastest peer that has the model.
+    """Measure the training speed (forward, backward, update) of our models and of the fastest peer that has the model.
 
     Every peer that has the model (FuxiCTR, DeepCTR-Torch, RecBole: `make peers`) runs a short round; then ours and the
     fastest one alternate. Each runs in a process of its own, on the same cores, with the same sizes (MLP 400-400, CIN

@@ -21,7 +21,7 @@ LIKELY = 2  # this many of the fastest ways to call the model are measured on al
 
 @click.group()
 def main() -> None:
-    """Called by benchmarks.score."""
+    """Run one side of benchmarks.score, which calls this."""
 
 
 @main.command()
@@ -29,7 +29,7 @@ def main() -> None:
 @click.argument("log", type=PATH)
 @click.argument("output", type=PATH)
 def ours(version: pathlib.Path, log: pathlib.Path, output: pathlib.Path) -> None:
-    """Scores as `ctrpipe score` does."""
+    """Score as `ctrpipe score` does."""
     load_tensorflow()
     # Here and below a side imports what it needs and no more: its start is measured.
     from pipeline.monitoring.scored_drift import SAMPLE_ROWS, compare_with_training
@@ -45,7 +45,7 @@ def ours(version: pathlib.Path, log: pathlib.Path, output: pathlib.Path) -> None
 @click.argument("output", type=PATH)
 @click.option("--workers", type=int, required=True)
 def bulk_inferrer(version: pathlib.Path, examples: pathlib.Path, output: pathlib.Path, workers: int) -> None:
-    """Scores by the executor of TFX's component, without ML Metadata and what else a pipeline adds."""
+    """Score by the executor of TFX's component, without ML Metadata and the rest of a pipeline."""
     load_tensorflow()
     # This side's imports, 5.7 s of a core: see ours.
     import tensorflow as tf
@@ -82,7 +82,7 @@ def bulk_inferrer(version: pathlib.Path, examples: pathlib.Path, output: pathlib
 @click.argument("rows", type=int)
 @click.option("--rounds", type=int, default=2)
 def model(version: pathlib.Path, log: pathlib.Path, rows: int, rounds: int) -> None:
-    """Calls serving_packed by make_callable on batches in memory, at the fastest size, with one or many callers."""
+    """Call serving_packed on batches in memory, at the fastest batch size, with one caller or one for each core."""
     load_tensorflow()
     from serving.loader import Servable  # this side's imports: see ours
 

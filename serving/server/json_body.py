@@ -1,7 +1,7 @@
 """Request bodies, parsed as RapidJSON 1.1.0 does in TF Serving (contract J1-J6, J10-J13).
 
 Usual bodies are parsed by orjson. What it refuses, or would read otherwise, goes to the standard library's C scanner:
-numbers that are not finite or that RapidJSON rounds, members that are there twice, bytes after the value. What that
+numbers that are not finite or that RapidJSON rounds, repeated members, bytes after the value. What that
 refuses too goes to a parser that follows RapidJSON step by step, for its errors and their offsets, and for strings that
 are no UTF-8.
 """

@@ -14,7 +14,7 @@ _END = object()
 
 
 class Members(dict[str, Any]):
-    """An object in which a name is there twice.
+    """An object with a repeated name.
 
     Args:
         pairs: All members in their order. As a dict the object has the first value of each name.
@@ -26,13 +26,13 @@ class Members(dict[str, Any]):
 
 
 def new_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns a dict, a `Members` where a name is there twice."""
+    """Returns the object of these members: a dict, or a `Members` where a name is repeated."""
     value = dict(pairs)
     return value if len(value) == len(pairs) else Members(pairs)
 
 
 def members(value: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Returns an object's members in their order, also those whose name is there twice."""
+    """Returns an object's members in their order, those with a repeated name included."""
     return value.pairs if isinstance(value, Members) else list(value.items())
 
 
