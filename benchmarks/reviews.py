@@ -33,7 +33,8 @@ from common.files import write_json
 from common.libraries import load_tensorflow
 from common.progress import announce
 from models import metrics
-from pipeline.compare.significance import bootstrap, by_shard, delong, paired_t, shards
+from pipeline.compare.shards import shards
+from pipeline.compare.sides import compare_sides, side
 from pipeline.config import RunConfig
 from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
 from pipeline.fingerprints import fingerprint
@@ -190,7 +191,10 @@ def _regression(encoder: Any, rows: Any, labels: np.ndarray) -> np.ndarray:
 
 
 def compare(tasks: Sequence[Task], output: pathlib.Path, beside: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Returns each model's results over the seeds, and its difference to MAIN by the mean probability of all seeds."""
+    """Returns each model's results over the seeds, and how far MAIN is ahead of it over rows and seeds.
+
+    What stands beside is fitted without chance: as trained twice, with the same result.
+    """
     scored: dict[str, list[np.ndarray]] = {}
     runs: dict[str, list[dict[str, Any]]] = {}
     labels = np.empty(0)
@@ -200,31 +204,20 @@ def compare(tasks: Sequence[Task], output: pathlib.Path, beside: dict[str, np.nd
         scored.setdefault(task.model, []).append(probabilities)
         runs.setdefault(task.model, []).append(json.loads(_result(output, task).read_text()))
     scored |= {name: [probabilities] for name, probabilities in beside.items()}
+    shard = shards(len(labels))
+    sides = {name: side(labels, each * 2 if name in beside else each, shard) for name, each in scored.items()}
     models: dict[str, Any] = {}
     for name, each in scored.items():
         values = [metrics.summarise(labels, probabilities) for probabilities in each]
         models[name] = {"test": values, "runs": runs.get(name, [])}
         if MAIN in scored and name != MAIN:
-            models[name]["behind"] = _difference(labels, np.mean(each, axis=0), np.mean(scored[MAIN], axis=0))
+            models[name]["behind"] = compare_sides(sides[name], sides[MAIN], "auc").to_json()
     return models
-
-
-def _difference(labels: np.ndarray, first: np.ndarray, second: np.ndarray) -> dict[str, Any]:
-    shard = shards(len(labels))
-    count = int(shard.max()) + 1
-    of = [by_shard(metrics.auc, labels, values, shard, count) for values in (first, second)]
-    test = delong(labels, first, second)
-    return {
-        "auc": test.difference if test else None,
-        "delong_p": test.p if test else None,
-        "t": paired_t(*of).t,
-        "interval": bootstrap(labels, first, second, 1000),
-    }
 
 
 def _table(models: dict[str, Any]) -> Table:
     table = Table(title=f"{next(iter(models.values()))['test'][0]['examples']:,} test rows, mean (lowest .. highest)")
-    for heading in ("model", "seeds", "AUC", "RIG", "log loss", f"{MAIN} ahead", "t", "95%", "CPU s"):
+    for heading in ("model", "seeds", "AUC", "RIG", "log loss", f"{MAIN} ahead", "95%", "over", "CPU s"):
         table.add_column(heading, justify="left" if heading == "model" else "right")
     for name, results in models.items():
         aucs = [test["auc"] for test in results["test"]]
@@ -235,9 +228,8 @@ def _table(models: dict[str, Any]) -> Table:
         cells = ["", "", ""]
         if behind:
             low, high = behind["interval"]
-            # Too few rows for every shard to have both classes.
-            t = "-" if behind["t"] is None else f"{behind['t']:.1f}"
-            cells = [f"{behind['auc']:+.4f}", t, f"{low:+.4f} .. {high:+.4f}"]
+            over = "rows, one seed" if behind["seeds_error"] is None else "rows and seeds"
+            cells = [f"{behind['difference']:+.4f}", f"{low:+.4f} .. {high:+.4f}", over]
         cpu = f"{statistics.mean(run['cpu_seconds'] for run in results['runs']):,.0f}" if results["runs"] else ""
         table.add_row(name, str(len(aucs)), spread, *means, *cells, cpu)
     return table

@@ -90,17 +90,15 @@ class Comparison:
     task: str
     slices: tuple[dict[str, Any], ...]
 
-    HEADER = ("slice", "model", "auc", "log_loss", "auc difference", "p (DeLong)")
+    HEADER = ("slice", "model", "auc", "log_loss", "auc difference", "95%", "p")
 
     def _rows(self) -> list[list[Any]]:
         rows: list[list[Any]] = []
         for part in self.slices:
             for name, metrics in part["metrics"].items():
                 auc = part["differences"].get(name, {}).get("auc", {})
-                test = auc.get("delong") or {}
-                rows.append(
-                    [part["slice"], name, metrics["auc"], metrics["log_loss"], auc.get("difference"), test.get("p")]
-                )
+                known = [metrics["auc"], metrics["log_loss"], auc.get("difference")]
+                rows.append([part["slice"], name, *known, _interval(auc.get("interval")), auc.get("p")])
         return rows
 
     def __repr__(self) -> str:
@@ -108,6 +106,10 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         return as_html(self.HEADER, self._rows())
+
+
+def _interval(ends: tuple[float, float] | None) -> str | None:
+    return f"{ends[0]:+.4f} .. {ends[1]:+.4f}" if ends else None
 
 
 def run(
@@ -160,13 +162,13 @@ def score(model: PathLike, data: PathLike | Sequence[PathLike], output: PathLike
     return Scoring(result.output, result.rows, result.scored, result.rejected, result.model_version)
 
 
-def compare(*models: PathLike, task: str | None = None, resamples: int = 1000) -> Comparison:
-    """Compares finished runs on the same test rows, and tests whether they differ from the first by more than chance.
+def compare(*models: PathLike | Sequence[PathLike], task: str | None = None) -> Comparison:
+    """Compares finished runs on the same test rows: is the second better than the first by more than chance?
 
     Args:
-        models: Folders of two runs or more, or files that a sweep wrote into `results`.
-        task: The label by which they are compared; None: the first.
-        resamples: Bootstrap resamples of the test rows; 0: no confidence interval.
+        models: Two models or more: the folder of a run, those of several runs that differ by their seeds as a list, or
+            a sweep's folder, which stands for all its points.
+        task: The label to judge by; None takes the first.
 
     Raises:
         InputError: a folder holds no finished run, or the runs are not on the same test rows.
@@ -175,7 +177,8 @@ def compare(*models: PathLike, task: str | None = None, resamples: int = 1000) -
     from pipeline.compare.models import compare as compare_models
     from pipeline.compare.sources import read_sources
 
-    comparison = compare_models(read_sources([pathlib.Path(path) for path in models], None), task, resamples=resamples)
+    scored = read_sources([[pathlib.Path(path) for path in _texts(trainings)] for trainings in models], None)
+    comparison = compare_models(scored, task)
     return Comparison(tuple(comparison["models"]), comparison["task"], tuple(comparison["slices"]))
 
 

@@ -21,7 +21,7 @@ def main(folder: pathlib.Path) -> None:
     short = {"gates": {}, "training__epochs": 2, "evaluation__baseline": None}
     features = ctrpipe.run(config, log, folder / "features", model={"name": "features_only"}, **short)
     text = ctrpipe.run(config, log, folder / "text", **short)
-    print(ctrpipe.compare(features.output, text.output, resamples=0))
+    print(ctrpipe.compare(features.output, text.output))
     with log.open() as lines, ctrpipe.load(text.model) as model:
         rows = [dict(zip(COLUMNS, line.rstrip("\n").split("\t"), strict=True)) for line in itertools.islice(lines, 3)]
         print(model.predict([{**row, "age": float(row["age"] or "nan")} for row in rows]))

@@ -41,11 +41,14 @@ def auc_of_counts(clicks: np.ndarray, others: np.ndarray) -> float:
 
 def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
     """Returns the mean of -(y ln p + (1 - y) ln(1 - p)), in nats; p is kept 1e-7 away from 0 and 1."""
-    if not len(labels):
-        return None
+    return float(log_losses(labels, probabilities).mean()) if len(labels) else None
+
+
+def log_losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Returns -(y ln p + (1 - y) ln(1 - p)) of each row, float64 `[N]`, in nats; p is kept 1e-7 away from 0 and 1."""
     y = np.asarray(labels, np.float64)
     p = np.clip(np.asarray(probabilities, np.float64), EPSILON, 1 - EPSILON)
-    return float(-np.mean(y * np.log(p) + (1 - y) * np.log1p(-p)))
+    return -(y * np.log(p) + (1 - y) * np.log1p(-p))
 
 
 def rig(labels: np.ndarray, probabilities: np.ndarray) -> float | None:

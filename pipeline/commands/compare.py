@@ -9,14 +9,32 @@ from common.progress import throttled_announce
 from pipeline.commands.options import PATH
 
 
-@click.command()
+class _Compare(click.Command):
+    """Takes every path up to the next option as a value of `--against`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        spread, reference = [], False
+        for argument in args:
+            if argument.startswith("-"):
+                reference = argument == "--against"
+                spread += [] if reference else [argument]
+            else:
+                spread += ["--against", argument] if reference else [argument]
+        return super().parse_args(ctx, spread)
+
+
+@click.command(cls=_Compare)
 @click.argument("models", type=PATH, nargs=-1, metavar="A B [C ...]")
+@click.option(
+    "--against",
+    type=PATH,
+    multiple=True,
+    metavar="PATH ...",
+    help="Trainings of one model, differing by their seeds, that A B C, then trainings of another, are compared with.",
+)
 @click.option("--task", default=None, help="The label to judge by. Default: the first.")
 @click.option(
-    "--shards", type=click.IntRange(20), default=20, show_default=True, help="Of the test rows, for t values."
-)
-@click.option(
-    "--resamples", type=click.IntRange(0), default=1000, show_default=True, help="Of the rows; 0: no interval."
+    "--shards", type=click.IntRange(20), default=20, show_default=True, help="Of the test rows, for t values in JSON."
 )
 @click.option(
     "--config", type=PATH, default=None, help="The log's configuration: says which columns of a scored log are labels."
@@ -26,9 +44,9 @@ from pipeline.commands.options import PATH
 )
 def compare(
     models: tuple[pathlib.Path, ...],
+    against: tuple[pathlib.Path, ...],
     task: str | None,
     shards: int,
-    resamples: int,
     config: pathlib.Path | None,
     output: pathlib.Path | None,
 ) -> None:
@@ -36,25 +54,28 @@ def compare(
 
     \b
       ctrpipe compare runs/a runs/b                          finished runs
-      ctrpipe compare runs/sweep/results/fm-*.parquet        trainings of a sweep
+      ctrpipe compare b/seed1 b/seed2 --against a/seed1 a/seed2   a model's runs with another's, by seed
+      ctrpipe compare runs/sweep                             every point of a sweep with the first
       ctrpipe compare scores_a scores_b --config log.yaml    scorings of a labelled log
-    AUC and RIG on all rows, on the Tail slice and on the slices of the runs; the differences to the first, with paired
-    t values over shards of the test rows, DeLong's test and a bootstrap interval.
+    AUC and RIG on all rows, on the Tail slice and on the slices of the runs; the differences to the first model, or to
+    that of --against, with intervals over other test rows and other seeds. With one seed of a model they are over the
+    rows alone, and the verdict says so.
     """
     # numpy, pyarrow and rich: 0.2 s that `ctrpipe --help` does without.
     from pipeline.compare.models import compare as compare_models
     from pipeline.compare.show import print_comparison, write_comparison
     from pipeline.compare.sources import read_sources
 
-    if len(models) < 2:
-        raise InputError("give two models or more: ctrpipe compare runs/a runs/b")
     log = None
     if config:
         from pipeline.config import load_config  # 0.2 s, which comparing runs does without
 
         log = load_config(config)
-    scored = read_sources(models, log)
-    comparison = compare_models(scored, task, shards, resamples, throttled_announce())
+    sides = [against, models] if against else [(path,) for path in models]
+    scored = read_sources([side for side in sides if side], log)
+    if len(scored) < 2:
+        raise InputError("give two models or more: ctrpipe compare runs/a runs/b")
+    comparison = compare_models(scored, task, shards, throttled_announce())
     print_comparison(comparison)
     if output:
         picture = write_comparison(comparison, output)

@@ -1,7 +1,7 @@
 """Compares models on the same test rows, slice by slice: the metrics of each, and its difference to the first."""
 
-import dataclasses
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,58 +9,55 @@ import pyarrow as pa
 
 from common.errors import InputError
 from models import metrics
-from pipeline.compare.significance import LEVEL, SHARDS, bootstrap, by_shard, delong, paired_t, shards
+from pipeline.compare.rows_and_seeds import LEVEL
+from pipeline.compare.shards import SHARDS, shards
+from pipeline.compare.sides import TESTED, compare_sides, side
 from pipeline.evaluation.scored_rows import ScoredRows
 
 MAX_SLICE_VALUES = 20  # of one column
 ALL, TAIL = "ALL", "Tail"
-TESTED: dict[str, Callable[[np.ndarray, np.ndarray], float | None]] = {"auc": metrics.auc, "rig": metrics.rig}
 
 
 def compare(
-    scored: dict[str, ScoredRows],
+    scored: Mapping[str, Sequence[ScoredRows]],
     task: str | None = None,
     shard_count: int = SHARDS,
-    resamples: int = 1000,
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Returns the metrics of every model on ALL, on Tail, and on the values of columns that all models have.
 
-    Each model but the first has its differences to the first: of AUC and RIG with their paired t values over the
-    shards, of AUC also with DeLong's test and the interval of the bootstrap. A t value is None where a shard has one
-    class only.
+    A model's metrics are means over its trainings. Each model but the first has its differences to the first in AUC and
+    RIG with a verdict (see `sides.compare_sides`), over the rows alone where a side has one training.
 
     Args:
-        scored: By the model's name, its predictions; at least two.
+        scored: By the model's name, the predictions of its trainings, which differ by their seeds; at least two models.
         task: The label to judge by; None takes the first.
         shard_count: Number of shards, into which rows are divided by a hash of their number.
-        resamples: How often the bootstrap draws the rows; 0 gives no interval.
         progress: Called with the name of each slice before it is compared.
 
     Raises:
-        InputError: a model's predictions are of other rows than the first's, or it has no such task.
+        InputError: predictions are of other rows than the first's, or have no such task.
     """
     names = list(scored)
-    first = scored[names[0]]
+    first = scored[names[0]][0]
     task = task or next(iter(first.labels))
-    for name, each in scored.items():
-        _check_same(names[0], first, name, each, task)
+    for name, trainings in scored.items():
+        for each in trainings:
+            _check_same(names[0], first, name, each, task)
     labels = first.labels[task]
-    probabilities = {name: each.probabilities[task] for name, each in scored.items()}
+    probabilities = {name: [each.probabilities[task] for each in trainings] for name, trainings in scored.items()}
     shard = shards(len(labels), shard_count)
     slices_compared = []
-    for name, rows in _slices(list(scored.values())):
+    for name, rows in _slices([each for trainings in scored.values() for each in trainings]):
         progress(name)
-        parts = {model: values[rows] for model, values in probabilities.items()}
-        slices_compared.append(
-            {"slice": name, **_compare_slice(labels[rows], parts, shard[rows], shard_count, resamples)}
-        )
+        parts = {model: [values[rows] for values in trainings] for model, trainings in probabilities.items()}
+        slices_compared.append({"slice": name, **_compare_slice(labels[rows], parts, shard[rows], shard_count)})
     return {
         "models": names,
+        "trainings": {name: len(trainings) for name, trainings in scored.items()},
         "task": task,
         "rows": len(labels),
         "shards": shard_count,
-        "resamples": resamples,
         "level": LEVEL,
         "tail": first.tail_of,
         "slices": slices_compared,
@@ -106,25 +103,31 @@ def _by_value(column: str, values: pa.ChunkedArray) -> list[tuple[str, np.ndarra
 
 
 def _compare_slice(
-    labels: np.ndarray, probabilities: dict[str, np.ndarray], shard: np.ndarray, count: int, resamples: int
+    labels: np.ndarray, probabilities: dict[str, list[np.ndarray]], shard: np.ndarray, count: int
 ) -> dict[str, Any]:
     first, *others = probabilities
-    summaries = {name: metrics.summarise(labels, values) for name, values in probabilities.items()}
-    by_metric = {
-        name: {metric: by_shard(of, labels, values, shard, count) for metric, of in TESTED.items()}
-        for name, values in probabilities.items()
+    sides = {name: side(labels, trainings, shard, count) for name, trainings in probabilities.items()}
+    summaries = {
+        name: [metrics.summarise(labels, values) for values in trainings] for name, trainings in probabilities.items()
     }
-    differences = {}
-    for name in others:
-        compared: dict[str, Any] = {}
-        for metric in TESTED:
-            from_, to = summaries[first][metric], summaries[name][metric]
-            compared[metric] = {
-                "difference": None if from_ is None or to is None else to - from_,
-                **dataclasses.asdict(paired_t(by_metric[first][metric], by_metric[name][metric])),
-            }
-        test = delong(labels, probabilities[first], probabilities[name])
-        compared["auc"]["delong"] = dataclasses.asdict(test) if test else None
-        compared["auc"]["interval"] = bootstrap(labels, probabilities[first], probabilities[name], resamples)
-        differences[name] = compared
-    return {"rows": len(labels), "metrics": summaries, "differences": differences}
+    return {
+        "rows": len(labels),
+        "metrics": {name: _over_trainings(each, statistics.fmean) for name, each in summaries.items()},
+        "deviations": {name: _over_trainings(each, statistics.stdev) for name, each in summaries.items()},
+        "differences": {
+            name: {metric: compare_sides(sides[first], sides[name], metric).to_json() for metric in TESTED}
+            for name in others
+        },
+    }
+
+
+def _over_trainings(
+    summaries: list[dict[str, float | int | None]], statistic: Callable[[list[float]], float]
+) -> dict[str, float | None]:
+    """Returns a statistic of each metric over the trainings; None where one lacks it, or has none to deviate from."""
+    of: dict[str, float | None] = {}
+    for name in summaries[0]:
+        values = [float(value) for summary in summaries if (value := summary[name]) is not None]
+        enough = len(values) == len(summaries) and (statistic is statistics.fmean or len(values) > 1)
+        of[name] = statistic(values) if enough else None
+    return of

@@ -8,12 +8,13 @@ import rich.table
 
 from common.errors import InputError
 from common.files import atomic_path, write_json
+from pipeline.compare.sides import BETTER, UNDECIDED, WORSE
 
 TABLE_WIDTH = 160  # where the output is no terminal
 
 
 def print_comparison(comparison: dict[str, Any]) -> None:
-    """Prints a table of the models' metrics on every slice, each followed by its differences to the first model."""
+    """Prints a table of the models' metrics on every slice, their differences to the first, and the verdicts."""
     console = rich.console.Console()
     if not console.is_terminal:
         console = rich.console.Console(width=TABLE_WIDTH)
@@ -21,24 +22,44 @@ def print_comparison(comparison: dict[str, Any]) -> None:
     table = rich.table.Table(title=f"{comparison['task']}: {comparison['rows']:,} test rows; differences to {first}")
     table.add_column("slice", overflow="fold")
     table.add_column("model", overflow="fold")
-    titles = ("rows", "AUC", "RIG", "log loss", "calibration", "AUC difference", "t", "95%", "p (DeLong)")
-    for title in (*titles, "RIG difference", "t"):
+    differences = ("AUC difference", "95%", "p", "RIG difference", "95%", "p")
+    for title in ("rows", "AUC", "RIG", "log loss", "calibration", *differences):
         table.add_column(title, justify="right")
     for part in comparison["slices"]:
         for name, metrics in part["metrics"].items():
             cells = [part["slice"] if name == first else "", name, f"{part['rows']:,}" if name == first else ""]
-            cells += [_show(metrics[key]) for key in ("auc", "rig", "log_loss", "calibration")]
-            if name != first:
-                auc, rig = part["differences"][name]["auc"], part["differences"][name]["rig"]
-                cells += [_show(auc["difference"], sign="+"), _show(auc["t"], 2), _interval(auc["interval"])]
-                cells += [_small(auc["delong"]["p"] if auc["delong"] else None)]
-                cells += [_show(rig["difference"], sign="+"), _show(rig["t"], 2)]
+            deviations = part["deviations"][name]
+            cells += [_spread(metrics[key], deviations[key]) for key in ("auc", "rig", "log_loss", "calibration")]
+            for found in part["differences"].get(name, {}).values():
+                cells += [_show(found["difference"], sign="+"), _interval(found["interval"]), _small(found["p"])]
             table.add_row(*cells, end_section=name == comparison["models"][-1])
     console.print(table)
-    legend = f"t: paired, over {comparison['shards']} shards of the rows; above 3 a difference counts as significant."
-    if comparison["resamples"]:
-        legend += f" 95%: of {comparison['resamples']:,} paired resamples of the rows."
-    console.print(legend, highlight=False)
+    for name, found in comparison["slices"][0]["differences"].items():
+        console.print(verdict(f"{name}: AUC", found["auc"], first), highlight=False, soft_wrap=True)
+
+
+def verdict(subject: str, found: dict[str, Any], reference: str) -> str:
+    """Returns the line that says what a difference shows, and over what.
+
+    Args:
+        subject: The model and the metric.
+        found: A difference, as `Compared.to_json` returns it.
+        reference: The model that it is a difference to.
+    """
+    if found["difference"] is None:
+        return f"{subject} is not defined on these rows"
+    first, second = found["seeds"]
+    words = {BETTER: "better than that of", WORSE: "worse than that of", UNDECIDED: "shows no difference to that of"}
+    over = f"over rows and seeds ({second} and {first})"
+    if found["seeds_error"] is None:
+        over = f"over these trainings' rows alone: one seed on {'each' if first == second else 'a'} side, and another"
+        over += " seed may turn it round"
+    low_high = f"{found['difference']:+.4f}, 95% {_interval(found['interval'])}"
+    return f"{subject} {words[found['verdict']]} {reference} ({low_high}) {over}"
+
+
+def _spread(value: float | None, deviation: float | None) -> str:
+    return _show(value) if deviation is None else f"{_show(value)} ± {_show(deviation)}"
 
 
 def _show(value: float | None, digits: int = 4, sign: str = "") -> str:
@@ -70,7 +91,7 @@ def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> pathlib.
 
 
 def _plot(comparison: dict[str, Any], path: pathlib.Path) -> None:
-    """Draws a dot for each model's difference in AUC and RIG on each slice; AUC's bar is the bootstrap's interval."""
+    """Draws a dot for each model's difference in AUC and RIG on each slice, with its 95% interval."""
     # matplotlib takes 0.4 s to import, a comparison without a picture as much in all.
     from matplotlib.figure import Figure
 

@@ -1,5 +1,6 @@
-"""Reads predictions to compare: of a run's folder, of a file that a sweep left, of a scoring's folder."""
+"""Reads predictions to compare: of runs' folders, of a sweep's points, of scorings' folders."""
 
+import json
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,23 +12,55 @@ if TYPE_CHECKING:
     from pipeline.config import RunConfig
 
 SUMMARY = "_summary.json"
+SWEEP = "sweep.json"
 
 
-def read_sources(paths: Sequence[pathlib.Path], config: "RunConfig | None") -> dict[str, ScoredRows]:
-    """Returns the predictions at each path, by a name: the path's last part, or the whole path where two are alike.
+def read_sources(models: Sequence[Sequence[pathlib.Path]], config: "RunConfig | None") -> dict[str, list[ScoredRows]]:
+    """Returns the predictions of each model's trainings, by the model's name.
+
+    A training is named by its path's last part, or by the whole path where two are alike; a model of several trainings
+    by the folder that holds them all, or by its first. The folder of a sweep stands for all its points, one model each.
 
     Args:
-        paths: Folders of runs or of scorings, or files that a sweep left in `results`.
+        models: By model, the folders of its runs or scorings, or files that a sweep left in `results`.
         config: The log's configuration, which a scoring needs: it says which columns are labels, and by what to slice.
 
     Raises:
         InputError: a path holds no predictions or comes twice, or a scoring is given without a configuration.
     """
+    paths = [path for trainings in models for path in trainings]
     if len(set(paths)) < len(paths):
         raise InputError("the same folder is named twice; compare one run with another")
-    short = [path.stem if path.suffix == ".parquet" else path.resolve().name for path in paths]
-    names = short if len(set(short)) == len(short) else [str(path) for path in paths]
-    return {name: _read(path, config) for name, path in zip(names, paths, strict=True)}
+    sources: dict[str, list[pathlib.Path]] = {}
+    for trainings in models:
+        sources |= _points(trainings) or {_name(trainings, paths): list(trainings)}
+    return {name: [_read(path, config) for path in trainings] for name, trainings in sources.items()}
+
+
+def _points(trainings: Sequence[pathlib.Path]) -> dict[str, list[pathlib.Path]]:
+    """Returns the files of a sweep by point, where the path is a finished sweep's folder."""
+    [folder, *others] = trainings
+    if others or not (folder / SWEEP).is_file():
+        return {}
+    points = json.loads((folder / SWEEP).read_text())["points"]
+    return {
+        point["name"]: [folder / "results" / pathlib.Path(run["predictions"]).name for run in point["runs"]]
+        for point in points
+    }
+
+
+def _name(trainings: Sequence[pathlib.Path], paths: Sequence[pathlib.Path]) -> str:
+    if len(trainings) > 1 and len(parents := {path.resolve().parent for path in trainings}) == 1:
+        [parent] = parents
+        if all(path in trainings for path in paths if path.resolve().parent == parent):
+            return parent.name
+    short = [_last_part(path) for path in paths]
+    first = trainings[0]
+    return _last_part(first) if short.count(_last_part(first)) == 1 else str(first)
+
+
+def _last_part(path: pathlib.Path) -> str:
+    return path.stem if path.suffix == ".parquet" else path.resolve().name
 
 
 def _read(path: pathlib.Path, config: "RunConfig | None") -> ScoredRows:
@@ -42,6 +75,6 @@ def _read(path: pathlib.Path, config: "RunConfig | None") -> ScoredRows:
     kept = path / "report_data" / "predictions.parquet"
     if not kept.exists():
         raise InputError(
-            f"{path}: no finished run and no scoring here; give folders of `ctrpipe run` or `ctrpipe score`"
+            f"{path}: no finished run and no scoring here; give folders of `ctrpipe run`, `sweep` or `score`"
         )
     return read_scored(kept)

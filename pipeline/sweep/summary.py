@@ -6,13 +6,13 @@ import pathlib
 import statistics
 from typing import Any
 
-import numpy as np
 import rich.console
 import rich.table
 
 from common.files import write_json
-from models import metrics
-from pipeline.compare.significance import SHARDS, by_shard, paired_t, shards
+from pipeline.compare.shards import SHARDS, shards
+from pipeline.compare.show import verdict
+from pipeline.compare.sides import TESTED, Compared, Side, compare_sides, side
 from pipeline.evaluation.scored_rows import read_scored
 from pipeline.sweep.plan import Plan
 from pipeline.sweep.plots import plot_loss, plot_sweep
@@ -42,8 +42,8 @@ def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dic
 
     `best` is the point whose mean of the monitored metric is best on the validation rows. Each point is compared with
     the plan's reference, or else with the first point: `auc_difference`, `rig_difference`, `log_loss_ratio` and
-    `latency_ratio` are of the means on the test rows, and `t` holds the t values of the differences in AUC and RIG over
-    shards of the test rows.
+    `latency_ratio` are of the means on the test rows; `tested` has the differences in AUC and RIG over rows and seeds,
+    and `t` their t values over shards of the test rows.
 
     Args:
         plan: The points and seeds.
@@ -107,40 +107,50 @@ def _best(points: list[dict[str, Any]], monitor: str) -> str | None:
 
 def _compare(points: list[dict[str, Any]], reference: str) -> None:
     base = next(point for point in points if point["name"] == reference)
-    to, shards_of = base["metrics"], shard_metrics(base["runs"])
+    to, sides_of_base = base["metrics"], sides(base["runs"])
     for point in points:
         names = ("auc", "rig", "log_loss", "latency_ms")
         mean = {name: (point["metrics"][name]["mean"], to[name]["mean"]) for name in names}
         known = {name: pair for name, pair in mean.items() if None not in pair}
         point["auc_difference"] = known["auc"][0] - known["auc"][1] if "auc" in known else None
         point["rig_difference"] = known["rig"][0] - known["rig"][1] if "rig" in known else None
-        of = shard_metrics(point["runs"])
-        point["t"] = {name: paired_t(shards_of[name], of[name]).t if name in of else None for name in shards_of}
+        compared = _compared(sides_of_base, sides(point["runs"]))
+        point["tested"] = {name: found.to_json() for name, found in compared.items() if point is not base}
+        point["t"] = {name: found.t_over_shards for name, found in compared.items()}
         point["log_loss_ratio"] = known["log_loss"][0] / known["log_loss"][1] if "log_loss" in known else None
         point["latency_ratio"] = known["latency_ms"][0] / known["latency_ms"][1] if "latency_ms" in known else None
 
 
-def shard_metrics(runs: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Returns AUC and RIG of all rows and of the Tail slice on each shard, float64 `[SHARDS]`: means over the seeds.
+def _compared(first: dict[str, Side], second: dict[str, Side]) -> dict[str, Compared]:
+    """Returns the differences by metric; those of the Tail slice are named `tail_<metric>`."""
+    return {
+        prefix + metric: compare_sides(first[prefix], second[prefix], metric)
+        for prefix in first
+        if prefix in second
+        for metric in TESTED
+    }
+
+
+def sides(runs: list[dict[str, Any]]) -> dict[str, Side]:
+    """Returns a point's side of comparisons on all rows, under "", and on the Tail slice, under "tail_".
 
     Returns {} where a training's predictions were not kept.
 
     Args:
         runs: The results of a point's trainings.
     """
-    by_metric: dict[str, list[np.ndarray]] = {}
-    for run in runs:
-        if run["predictions"] is None:
-            return {}
-        scored = read_scored(pathlib.Path(run["predictions"]))
-        label, probability = next(iter(scored.labels.values())), next(iter(scored.probabilities.values()))
-        shard = shards(len(label))
-        for prefix, rows in (("", slice(None)), ("tail_", scored.tail)):
-            if rows is not None:
-                for name, metric in (("auc", metrics.auc), ("rig", metrics.rig)):
-                    values = by_shard(metric, label[rows], probability[rows], shard[rows], SHARDS)
-                    by_metric.setdefault(prefix + name, []).append(values)
-    return {name: np.mean(values, axis=0) for name, values in by_metric.items()}
+    if any(run["predictions"] is None for run in runs):
+        return {}
+    trainings = [read_scored(pathlib.Path(run["predictions"])) for run in runs]
+    labels = next(iter(trainings[0].labels.values()))
+    probabilities = [next(iter(each.probabilities.values())) for each in trainings]
+    shard = shards(len(labels))
+    rows_of = {"": slice(None), "tail_": trainings[0].tail}
+    return {
+        prefix: side(labels[rows], [values[rows] for values in probabilities], shard[rows])
+        for prefix, rows in rows_of.items()
+        if rows is not None
+    }
 
 
 def write_sweep(summary: dict[str, Any], output: pathlib.Path) -> None:
@@ -207,6 +217,10 @@ def print_sweep(summary: dict[str, Any]) -> None:
     console.print(table)
     over = f"paired, over {SHARDS} shards of the test rows"
     console.print(f"Differences, ratios and t values ({over}): to {summary['reference']}", highlight=False)
+    for point in summary["points"]:
+        if found := point["tested"].get("auc"):
+            line = verdict(f"{point['name']}: AUC", found, summary["reference"])
+            console.print(line, highlight=False, soft_wrap=True)
     others = [point["t"] for point in summary["points"] if point["name"] != summary["reference"]]
     without = [title for name, title in tested.items() if any(t.get(name) is None for t in others)]
     if without:

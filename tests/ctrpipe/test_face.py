@@ -112,7 +112,7 @@ def test_runs_are_compared(run, folder):
     other = folder / "other" / "report_data"
     other.mkdir(parents=True)
     (other / "predictions.parquet").write_bytes((run.output / "report_data" / "predictions.parquet").read_bytes())
-    comparison = ctrpipe.compare(run.output, folder / "other", resamples=0)
+    comparison = ctrpipe.compare(run.output, folder / "other")
     assert comparison.models == ("run", "other") and comparison.task == "ctr"
     [whole] = comparison.slices
     assert whole["metrics"]["run"]["auc"] == pytest.approx(run.metrics["auc"], abs=1e-6)

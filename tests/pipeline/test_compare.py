@@ -1,4 +1,4 @@
-"""Two models on the same rows: tests of significance against slow ones, slices, sources, the command."""
+"""Models on the same rows: t over shards, slices, sources, the command."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ import yaml
 from common.errors import InputError
 from models import metrics
 from pipeline.compare.models import compare
-from pipeline.compare.significance import SEED, bootstrap, by_shard, delong, paired_t, shards, two_sided_p
+from pipeline.compare.shards import by_shard, paired_t, shards
 from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
 from tests.e2e.small_run import ROOT, call, one_line
 
@@ -63,71 +63,24 @@ def test_a_metric_by_shard_is_that_of_its_rows():
 
 def test_t_is_the_mean_difference_in_its_standard_errors():
     first, second = np.array([0.7, 0.72, 0.69, 0.75]), np.array([0.71, 0.74, 0.69, 0.78])
-    differences = second - first
-    expected = differences.mean() / (differences.std(ddof=1) / np.sqrt(4))
-    found = paired_t(first, second)
-    assert found.t == pytest.approx(expected) and found.p == pytest.approx(2 * scipy.stats.t.sf(expected, 3))
-    assert paired_t(first, first).t is None and paired_t(first, np.array([0.7, np.nan, 0.7, 0.7])).t is None
-
-
-@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 19, 20, 999, 1000])
-@pytest.mark.parametrize("t", [0, 0.01, -0.5, 1, 2.5, -3, 5, 40])
-def test_the_p_of_t_is_scipys(t, freedom):
-    assert two_sided_p(t, freedom) == pytest.approx(2 * scipy.stats.t.sf(abs(t), freedom), abs=2e-14)
-
-
-def test_delong_is_that_of_all_pairs():
-    labels, first = answers(300, 0.3)
-    second = answers(300, 0.2, seed=2)[1]
-    clicks, others = labels > 0.5, labels < 0.5
-    won = []
-    for values in (first, second):
-        ahead = values[clicks][:, None] - values[others][None]
-        won.append((ahead > 0) + 0.5 * (ahead == 0))
-    difference = won[1] - won[0]
-    variance = difference.mean(1).var(ddof=1) / clicks.sum() + difference.mean(0).var(ddof=1) / others.sum()
-    found = delong(labels, first, second)
-    assert found.difference == pytest.approx(difference.mean())
-    assert found.standard_error == pytest.approx(np.sqrt(variance))
-    assert found.z == pytest.approx(difference.mean() / np.sqrt(variance))
-    assert found.p == pytest.approx(2 * scipy.stats.norm.cdf(-abs(found.z)))
-    assert delong(labels, first, first).p is None and delong(labels * 0, first, second) is None
-
-
-@pytest.mark.parametrize("digits", [1, 2, 9])
-def test_the_bootstrap_is_that_of_resampled_rows_and_agrees_with_delong(digits):
-    labels, first = answers(800, 0.3)
-    first, second = (
-        first.round(digits),
-        answers(800, 0.2, seed=2)[1].round(digits),
-    )  # with many ties, with few, with none
-    random, differences = np.random.default_rng(SEED), []
-    for _ in range(200):
-        rows = random.integers(800, size=800)
-        aucs = [sklearn.metrics.roc_auc_score(labels[rows], values[rows]) for values in (first, second)]
-        differences.append(aucs[1] - aucs[0])
-    low, high = bootstrap(labels, first, second, 200)
-    assert (low, high) == pytest.approx(tuple(np.quantile(differences, [0.025, 0.975])), abs=1e-9)
-    test = delong(labels, first, second)
-    low, high = bootstrap(labels, first, second, 2000)
-    assert (high - low) / 2 == pytest.approx(1.96 * test.standard_error, rel=0.1)
-    assert bootstrap(labels, first, second, 0) is None and bootstrap(labels * 0, first, second, 10) is None
+    assert paired_t(first, second) == pytest.approx(scipy.stats.ttest_rel(second, first).statistic)
+    assert paired_t(first, first) is None and paired_t(first, np.array([0.7, np.nan, 0.7, 0.7])) is None
 
 
 # Comparison -------------------------------------------------------------------------------------------------------
 
 
 def test_a_better_model_is_better_on_every_slice_by_more_than_chance():
-    found = compare({"blurred": scored(noise=0.4), "sharp": scored(noise=0.05, seed=2)}, resamples=100)
+    found = compare({"blurred": [scored(noise=0.4)], "sharp": [scored(noise=0.05, seed=2)]})
     assert [part["slice"] for part in found["slices"]] == ["ALL", "Tail", "site = a", "site = b"]
     for part in found["slices"]:
         for metric in ("auc", "rig"):
             difference = part["differences"]["sharp"][metric]
             values = part["metrics"]
             assert difference["difference"] == pytest.approx(values["sharp"][metric] - values["blurred"][metric])
-            assert difference["t"] > 3 and difference["p"] < 0.01
-        low, high = part["differences"]["sharp"]["auc"]["interval"]
-        assert 0 < low < part["differences"]["sharp"]["auc"]["difference"] < high
+            assert difference["t_over_shards"] > 3 and difference["p"] < 0.01 and difference["verdict"] == "better"
+            low, high = difference["interval"]
+            assert 0 < low < difference["difference"] < high
     labels, probabilities = answers(4000, 0.05, seed=2)
     rows = np.arange(4000) % 4 == 0
     tail = found["slices"][1]
@@ -135,22 +88,41 @@ def test_a_better_model_is_better_on_every_slice_by_more_than_chance():
 
 
 def test_equally_good_models_differ_by_chance():
-    ts = []
-    for seed in range(2, 12):
-        found = compare({"a": scored(noise=0.2), "b": scored(noise=0.2, seed=seed)}, resamples=0)
-        ts.append(found["slices"][0]["differences"]["b"]["auc"]["t"])
+    found = [
+        compare({"a": [scored(noise=0.2)], "b": [scored(noise=0.2, seed=seed)]})["slices"][0]["differences"]["b"]["auc"]
+        for seed in range(2, 12)
+    ]
+    ts = [difference["t_over_shards"] for difference in found]
     assert sum(abs(t) > 3 for t in ts) <= 1 and min(ts) < max(ts)
+    assert sum(difference["verdict"] == "no difference shown" for difference in found) >= 9
 
 
 def test_a_model_and_itself_do_not_differ():
-    part = compare({"a": scored(), "b": scored()}, resamples=20)["slices"][0]
+    part = compare({"a": [scored()], "b": [scored()]})["slices"][0]
     auc = part["differences"]["b"]["auc"]
-    assert (auc["difference"], auc["t"], auc["interval"], auc["delong"]["p"]) == (0.0, None, (0.0, 0.0), None)
+    assert (auc["difference"], auc["t_over_shards"], auc["interval"], auc["p"]) == (0.0, None, (0.0, 0.0), None)
+    assert auc["verdict"] == "no difference shown"
+
+
+def test_metrics_are_means_over_the_trainings_with_their_deviation():
+    trainings = [scored(noise=0.2, seed=seed) for seed in (1, 2, 3)]
+    part = compare({"a": trainings, "b": [scored(noise=0.1)]})["slices"][0]
+    aucs = [sklearn.metrics.roc_auc_score(each.labels["ctr"], each.probabilities["ctr"]) for each in trainings]
+    assert part["metrics"]["a"]["auc"] == pytest.approx(np.mean(aucs))
+    assert part["deviations"]["a"]["auc"] == pytest.approx(np.std(aucs, ddof=1))
+    assert part["deviations"]["b"]["auc"] is None
+    assert part["differences"]["b"]["auc"]["seeds"] == (3, 1)
+
+
+def test_rows_of_one_class_define_no_difference():
+    clicks = scored(labels={"ctr": np.ones(4000, np.float32)})
+    part = compare({"a": [clicks], "b": [clicks]})["slices"][0]
+    assert part["differences"]["b"]["auc"]["difference"] is None and part["differences"]["b"]["rig"]["verdict"] is None
 
 
 def test_a_slice_that_not_all_models_have_is_left_out():
     other = scored(seed=2, slices={}, tail_of={"max_count": 5})
-    assert [part["slice"] for part in compare({"a": scored(), "b": other}, resamples=0)["slices"]] == ["ALL"]
+    assert [part["slice"] for part in compare({"a": [scored()], "b": [other]})["slices"]] == ["ALL"]
 
 
 def other_labels() -> dict[str, np.ndarray]:
@@ -168,14 +140,14 @@ def other_labels() -> dict[str, np.ndarray]:
 )
 def test_other_rows_cannot_be_compared(changes, reason):
     with pytest.raises(InputError, match=f"^b: not the same test rows as a \\({reason}"):
-        compare({"a": scored(), "b": scored(**changes)})
+        compare({"a": [scored()], "b": [scored(), scored(**changes)]})
 
 
 def test_fewer_rows_and_another_task_cannot_be_compared():
     with pytest.raises(InputError, match="3,000 test rows, not 4,000"):
-        compare({"a": scored(), "b": scored(3000)})
+        compare({"a": [scored()], "b": [scored(3000)]})
     with pytest.raises(InputError, match="a: there is no task cvr; it has ctr"):
-        compare({"a": scored(), "b": scored()}, task="cvr")
+        compare({"a": [scored()], "b": [scored()]}, task="cvr")
 
 
 # Files and the command --------------------------------------------------------------------------------------------
@@ -204,12 +176,53 @@ def runs(tmp_path):
 
 def test_the_command_prints_a_table_and_writes_json_and_a_picture(runs):
     output = runs / "out" / "comparison.json"
-    code, printed = call("compare", runs / "a", runs / "b", "--resamples", 50, "--output", output)
+    code, printed = call("compare", runs / "a", runs / "b", "--output", output)
     assert code == 0, printed
     found = json.loads(output.read_text())
     assert found["models"] == ["a", "b"] and found["rows"] == 4000 and found["tail"] == {"max_count": 2}
     assert f"{found['slices'][0]['metrics']['b']['auc']:.4f}" in printed and "Tail" in printed
     assert (runs / "out" / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    verdict = next(line for line in printed.splitlines() if line.startswith("b: AUC"))
+    assert "better than that of a (+" in verdict and "one seed on each side" in verdict
+    assert "significant" not in printed
+
+
+def seeds_of(folder, noise, count):
+    """Folders as runs with different seeds leave them."""
+    for seed in range(count):
+        (folder / f"seed{seed}" / "report_data").mkdir(parents=True)
+        write_scored(folder / f"seed{seed}" / "report_data" / "predictions.parquet", scored(noise=noise, seed=seed))
+    return sorted(folder.iterdir())
+
+
+def test_the_runs_of_a_model_are_compared_with_those_of_another(tmp_path):
+    old, new = (seeds_of(tmp_path / name, noise, 3) for name, noise in (("old", 0.4), ("new", 0.05)))
+    output = tmp_path / "found.json"
+    code, printed = call("compare", *new, "--against", *old, "--task", "ctr", "--output", output)
+    assert code == 0, printed
+    found = json.loads(output.read_text())
+    assert found["models"] == ["old", "new"] and found["trainings"] == {"old": 3, "new": 3}
+    verdict = next(line for line in printed.splitlines() if line.startswith("new: AUC"))
+    assert "better than that of old (+" in verdict and "over rows and seeds (3 and 3)" in verdict
+    assert " ± " in printed
+    code, printed = call("compare", new[0], "--against", *old)
+    assert code == 0 and "one seed on a side" in next(line for line in printed.splitlines() if "AUC better" in line)
+
+
+def test_a_sweeps_folder_stands_for_its_points(tmp_path):
+    points = []
+    for name, noise in (("lr", 0.4), ("mlp", 0.05)):
+        runs = []
+        for seed in range(2):
+            file = tmp_path / "results" / f"{name}-{seed}.parquet"
+            file.parent.mkdir(exist_ok=True)
+            write_scored(file, scored(noise=noise, seed=seed))
+            runs.append({"predictions": f"elsewhere/results/{file.name}"})  # the folder was moved since
+        points.append({"name": name, "runs": runs})
+    (tmp_path / "sweep.json").write_text(json.dumps({"points": points}))
+    code, printed = call("compare", tmp_path)
+    assert code == 0, printed
+    assert "mlp: AUC better than that of lr" in printed and "over rows and seeds (2 and 2)" in printed
 
 
 def test_a_mistake_is_one_line(runs, tmp_path):
@@ -218,7 +231,7 @@ def test_a_mistake_is_one_line(runs, tmp_path):
     one_line(*call("compare", runs / "a", tmp_path / "absent"), "no finished run and no scoring here")
     (tmp_path / "old.parquet").write_bytes(b"")
     one_line(*call("compare", runs / "a", tmp_path / "old.parquet"), "no predictions that can be compared")
-    written = call("compare", runs / "a", runs / "b", "--resamples", 0, "--output", runs)
+    written = call("compare", runs / "a", runs / "b", "--output", runs)
     one_line(*written, "cannot be written (Is a directory)")
     write_scored(tmp_path / "other.parquet", dataclasses.replace(scored(), rows="another"))
     one_line(*call("compare", runs / "a", tmp_path / "other.parquet"), "other: not the same test rows as a")
@@ -264,7 +277,7 @@ def scorings(tmp_path):
 def test_scorings_are_compared_by_the_labels_of_the_log(scorings):
     both = [scorings / "first", scorings / "second"]
     output = scorings / "found.json"
-    end = ["--config", scorings / "log.yaml", "--resamples", 0, "--output", output]
+    end = ["--config", scorings / "log.yaml", "--output", output]
     code, printed = call("compare", *both, *end)
     assert code == 0, printed
     found = json.loads(output.read_text())

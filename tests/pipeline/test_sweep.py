@@ -14,7 +14,7 @@ import yaml
 
 from common.errors import InputError
 from models import metrics
-from pipeline.compare.significance import shards
+from pipeline.compare.shards import shards
 from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
 from pipeline.sweep import measure as sweep_measure
 from pipeline.sweep.costs import row_costs
@@ -339,7 +339,7 @@ def test_a_run_in_the_same_folder_shares_the_transform_and_has_the_same_metrics(
     assert f"Tail: {found['tail']['examples']} of 400 test rows, C9 x I2" in output
     # The run's rows are the sweep's: the same model, and others.
     other = json.loads((out / "sweep.json").read_text())["points"][0]["runs"][1]
-    code, output = call("compare", out, run["predictions"], other["predictions"], "--resamples", 20)
+    code, output = call("compare", out, run["predictions"], other["predictions"])
     assert code == 0 and "Tail" in output, output
 
 

@@ -1,0 +1,122 @@
+"""The difference of two models over rows and seeds: against slow references, and its rates of error by simulation."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+
+from benchmarks.seed_noise import rates
+from models import metrics
+from pipeline.compare.rows_and_seeds import Estimate, auc_estimate, difference, rig_estimate
+
+ROWS = 300
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(7)
+
+
+def log(random, rows=ROWS):
+    logits = random.normal(-1, 1, rows)
+    return logits, (random.random(rows) < 1 / (1 + np.exp(-logits))).astype(np.float32)
+
+
+def trainings(random, logits, count, noise=0.5):
+    """Predictions with many ties, one a training."""
+    return [(1 / (1 + np.exp(-logits - noise * random.normal(size=len(logits))))).round(2) for _ in range(count)]
+
+
+def won_pairs(labels, scores):
+    ahead = scores[labels > 0.5][:, None] - scores[labels < 0.5][None]
+    return (ahead > 0) + 0.5 * (ahead == 0)
+
+
+def test_the_covariance_of_two_aucs_is_delongs_of_all_pairs(random):
+    logits, labels = log(random)
+    both = trainings(random, logits, 2)
+    found = [auc_estimate(labels, scores) for scores in both]
+    won = [won_pairs(labels, scores) for scores in both]
+    for estimate, scores, pairs in zip(found, both, won, strict=True):
+        assert estimate.value == pytest.approx(sklearn.metrics.roc_auc_score(labels, scores))
+        assert estimate.value == pytest.approx(pairs.mean())
+    of_clicks, of_others = (np.cov([pairs.mean(axis=axis) for pairs in won]) for axis in (1, 0))
+    expected = of_clicks / (labels > 0.5).sum() + of_others / (labels < 0.5).sum()
+    components = np.stack([estimate.components for estimate in found])
+    np.testing.assert_allclose(components @ components.T, expected)
+
+
+def test_the_variance_of_the_information_gain_is_the_jackknifes(random):
+    logits, labels = log(random)
+    [scores] = trainings(random, logits, 1)
+    found = rig_estimate(labels, scores)
+    assert found.value == pytest.approx(metrics.rig(labels, scores))
+    without = [metrics.rig(np.delete(labels, row), np.delete(scores, row)) for row in range(ROWS)]
+    jackknife = (ROWS - 1) / ROWS * np.sum((np.array(without) - np.mean(without)) ** 2)
+    assert (found.components**2).sum() == pytest.approx(jackknife, rel=0.02)
+
+
+def test_one_training_on_each_side_is_delongs_test(random):
+    logits, labels = log(random)
+    first, second = trainings(random, logits, 2)
+    found = difference([auc_estimate(labels, first)], [auc_estimate(labels, second)])
+    apart = won_pairs(labels, second) - won_pairs(labels, first)
+    variance = apart.mean(1).var(ddof=1) / apart.shape[0] + apart.mean(0).var(ddof=1) / apart.shape[1]
+    assert found.difference == pytest.approx(apart.mean()) and found.standard_error == pytest.approx(variance**0.5)
+    z = apart.mean() / variance**0.5
+    assert found.t == pytest.approx(z) and found.p == pytest.approx(2 * scipy.stats.norm.sf(abs(z)))
+    assert found.interval == pytest.approx(tuple(scipy.stats.norm.interval(0.95, apart.mean(), variance**0.5)))
+    assert (found.seeds, found.seeds_error, found.freedom) == ((1, 1), None, None)
+
+
+def test_several_trainings_have_the_variance_of_nested_readers(random):
+    """Obuchowski and Rockette's estimate with Hillis's degrees of freedom, from the covariance matrix of the AUCs."""
+    logits, labels = log(random)
+    sides = [trainings(random, logits, count, noise) for count, noise in ((3, 0.5), (4, 1.0))]
+    first, second = ([auc_estimate(labels, scores) for scores in side] for side in sides)
+    found = difference(first, second)
+    values = [np.array([sklearn.metrics.roc_auc_score(labels, scores) for scores in side]) for side in sides]
+    pairs = [won_pairs(labels, scores) for side in sides for scores in side]
+    of_clicks, of_others = (np.cov([one.mean(axis=axis) for one in pairs]) for axis in (1, 0))
+    covariance = of_clicks / pairs[0].shape[0] + of_others / pairs[0].shape[1]
+    groups = [range(3), range(3, 7)]
+    within = [np.mean([covariance[i, j] for i in group for j in group if i != j]) for group in groups]
+    across = np.mean([covariance[i, j] for i in groups[0] for j in groups[1]])
+    of_seeds = [side.var(ddof=1) / len(side) for side in values]
+    variance = sum(of_seeds) + max(sum(within) - 2 * across, 0)
+    freedom = variance**2 / (of_seeds[0] ** 2 / 2 + of_seeds[1] ** 2 / 3)
+    assert found.difference == pytest.approx(values[1].mean() - values[0].mean())
+    assert found.standard_error == pytest.approx(variance**0.5) and found.freedom == pytest.approx(freedom)
+    assert found.seeds_error == pytest.approx(sum(of_seeds) ** 0.5)
+    assert found.p == pytest.approx(2 * scipy.stats.t.sf(abs(found.t), freedom))
+    expected = scipy.stats.t.interval(0.95, freedom, found.difference, variance**0.5)
+    assert found.interval == pytest.approx(tuple(expected))
+
+
+def test_what_is_trained_without_chance_may_stand_there_twice(random):
+    """Its variance over seeds is 0 and that over rows its own, as if it had been trained once, by no seed."""
+    logits, labels = log(random)
+    fixed, *others = (auc_estimate(labels, scores) for scores in trainings(random, logits, 4))
+    found = difference([fixed, fixed], others)
+    spread = np.var([one.value for one in others], ddof=1) / 3
+    assert found.seeds_error == pytest.approx(spread**0.5) and found.freedom >= 2
+
+
+def test_one_class_and_few_rows_have_no_estimate():
+    ones, scores = np.ones(5), np.linspace(0.1, 0.5, 5)
+    assert auc_estimate(ones, scores) is None and rig_estimate(ones, scores) is None
+    assert auc_estimate(np.array([1.0, 0, 0, 0, 0]), scores) is None
+
+
+def test_equal_models_differ_by_nothing():
+    same = Estimate(0.7, np.array([0.1, -0.1]))
+    found = difference([same], [same])
+    assert (found.difference, found.t, found.p, found.interval) == (0.0, None, None, (0.0, 0.0))
+
+
+@pytest.mark.slow
+def test_trainings_of_one_model_are_called_different_as_often_as_said_and_a_better_model_is_found():
+    """Small; `python -m benchmarks.seed_noise` has the sizes of real comparisons."""
+    rows_and_seeds, rows_alone, _ = rates(rows=3000, seeds=4, repeats=200, errors=(0.4, 0.4), seed=1)
+    assert rows_and_seeds <= 0.09 < 0.2 < rows_alone  # of 200, three standard errors above 5%
+    assert rates(rows=3000, seeds=4, repeats=40, errors=(0.4, 0.1), seed=2)[0] > 0.9
