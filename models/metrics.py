@@ -70,13 +70,32 @@ def calibration(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
 
 
 def ece(labels: np.ndarray, probabilities: np.ndarray, bins: int = ECE_BINS) -> float | None:
-    """Returns the expected calibration error: mean |mean predicted - mean observed| over `bins` bins of equal mass."""
+    """Returns the expected calibration error: mean |mean predicted - mean observed| over `bins` bins of equal mass.
+
+    Rows with equal predictions are in one bin, so that their order never matters: the base rate for every row has 0.
+    """
     if not len(labels):
         return None
-    order = np.argsort(probabilities, kind="stable")
-    parts = np.array_split(order, min(bins, len(order)))
     p, y = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)
-    return float(sum(len(part) * abs(p[part].mean() - y[part].mean()) for part in parts) / len(order))
+    return float(np.abs(np.bincount(_bins_of_equal_mass(p, bins), p - y)).sum() / len(p))
+
+
+def ece_if_calibrated(probabilities: np.ndarray, bins: int = ECE_BINS) -> float | None:
+    """Returns the mean of `ece` over labels that are drawn by the predictions themselves: what chance alone makes it.
+
+    An ECE near it says nothing against the model. It takes the error of a bin's mean as normal: its mean absolute
+    value is sqrt(2 / pi) times its standard deviation.
+    """
+    if not len(probabilities):
+        return None
+    p = np.asarray(probabilities, np.float64)
+    variances = np.bincount(_bins_of_equal_mass(p, bins), p * (1 - p))
+    return float(np.sqrt(2 / np.pi) * np.sqrt(variances).sum() / len(p))
+
+
+def _bins_of_equal_mass(values: np.ndarray, bins: int) -> np.ndarray:
+    """Returns the bin of each row by the middle of its value's ranks, int64 `[N]`: equal values share a bin."""
+    return ((ranks(values) - 0.5) * bins / len(values)).astype(np.int64)
 
 
 def summarise(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, float | int | None]:
@@ -87,5 +106,6 @@ def summarise(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, float 
         "rig": rig(labels, probabilities),
         "calibration": calibration(labels, probabilities),
         "ece": ece(labels, probabilities),
+        "ece_if_calibrated": ece_if_calibrated(probabilities),
         "examples": len(labels),
     }

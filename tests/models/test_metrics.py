@@ -36,6 +36,31 @@ def test_ece_of_a_shifted_score_is_the_shift():
     assert metrics.ece(y, np.full(1000, 0.5)) == pytest.approx(0)
 
 
+def test_ece_does_not_depend_on_the_order_of_equal_predictions(scored):
+    labels = np.sort(np.arange(1000) % 4 == 0)
+    assert metrics.ece(labels, np.full(1000, 0.25)) == pytest.approx(0, abs=1e-12)
+    y, p = scored
+    order = np.lexsort((y, p))
+    assert metrics.ece(y[order], p[order]) == pytest.approx(metrics.ece(y, p), abs=1e-12)
+
+
+def test_ece_is_that_of_bins_of_equal_mass_where_no_predictions_are_equal():
+    random = np.random.default_rng(3)
+    p = random.permutation(np.linspace(0.01, 0.6, 1000))
+    y = random.random(1000) < p**2
+    bins = np.array_split(np.argsort(p), 20)
+    expected = sum(len(rows) / 1000 * abs(p[rows].mean() - y[rows].mean()) for rows in bins)
+    assert metrics.ece(y, p) == pytest.approx(expected)
+
+
+def test_ece_if_calibrated_is_the_mean_over_labels_drawn_by_the_predictions():
+    random = np.random.default_rng(5)
+    p = random.beta(1, 5, 4000).round(3)
+    drawn = [metrics.ece(random.random(4000) < p, p) for _ in range(300)]
+    assert metrics.ece_if_calibrated(p) == pytest.approx(np.mean(drawn), rel=0.03)
+    assert metrics.ece_if_calibrated(p[:0]) is None
+
+
 def test_undefined_metrics_are_none():
     found = metrics.summarise(np.zeros(3), np.full(3, 0.1))
     assert found["auc"] is None and found["rig"] is None and found["calibration"] is None

@@ -20,7 +20,15 @@ from pipeline.report.report import write_report
 from tests.e2e.small_run import call, one_line
 
 HOSTILE = ["<script>alert(1)</script>", "{{ x }}", "{% raw %}", '"><img src=http://evil/>', "é ☃ \u202e", "a&b", "'"]
-SUMMARY = {"auc": 0.75, "log_loss": 0.5, "rig": 0.1, "calibration": 1.01, "ece": 0.02, "examples": 4000}
+SUMMARY = {
+    "auc": 0.75,
+    "log_loss": 0.5,
+    "rig": 0.1,
+    "calibration": 1.01,
+    "ece": 0.02,
+    "ece_if_calibrated": 0.01,
+    "examples": 4000,
+}
 NO_METRIC = {**dict.fromkeys(SUMMARY), "examples": 1}
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 
@@ -118,7 +126,7 @@ def test_values_and_metrics_that_there_are_not_are_a_dash(tmp_path):
     page = Page(write_report(run_left(tmp_path)).read_text(encoding="utf-8"))
     row = page.texts.index("none")
     cells = [text for text in page.texts[row : row + 10] if text.strip()]
-    assert cells[:7] == ["none", "-", "-", "-", "-", "-", "1"]
+    assert cells[:8] == ["none", "-", "-", "-", "-", "-", "-", "1"]
     row = page.texts.index("C9 (baseline)")
     assert page.texts[row : row + 7] == ["C9 (baseline)", "-", "0.5000", "-", "1.0100", "0.0200", "4,000"]
 
