@@ -1,13 +1,16 @@
 """Runs a SavedModel as TF Serving does: the TF1/C++ loader, one session, its Session::Run."""
 
 import dataclasses
+import itertools
 import math
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow.python.client import pywrap_tf_session
 
@@ -18,6 +21,10 @@ from serving.layout import graph_file
 
 # Subsets of outputs that clients may ask for; the session holds a graph for each.
 _MOST_CALLS = 100
+# Nothing stops a run in its caller's thread: only what is expected to take less may run there.
+_SHORT_SECONDS = 0.1
+_IN_CALLERS_THREAD = config_pb2.RunOptions(inter_op_thread_pool=-1)
+_LOOPS = {"While", "StatelessWhile", "For", "Enter", "RefEnter"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +103,10 @@ class Servable:
         self.path = path
         if config is None:
             config = config_pb2.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)
+        self._may_stay_in_thread = config.inter_op_parallelism_threads < 0
+        if self._may_stay_in_thread:
+            config = config_pb2.ConfigProto.FromString(config.SerializeToString())
+            config.inter_op_parallelism_threads = 0  # threads for the runs that have to end at their deadline
         load_text_operations()
         self.signatures: dict[str, meta_graph_pb2.SignatureDef]
         self._session, self.signatures = load_session(path, config, tags)
@@ -103,6 +114,8 @@ class Servable:
             signature: {name: tf.as_dtype(info.dtype) for name, info in definition.inputs.items()}
             for signature, definition in self.signatures.items()
         }
+        self._may_stay_in_thread &= not _has_loops(self._session.graph.as_graph_def())
+        self._short_sizes: dict[Hashable, int] = {}  # by call: the most input values of a run that was short
         self._calls: dict[tuple[str, ...], _Call] = {}
         self._joint_calls: set[tuple[tuple[str, ...], ...]] = set()
 
@@ -132,7 +145,7 @@ class Servable:
         if len(inputs) < len(call.inputs):
             inputs = self.with_defaults(signature, inputs)
         feeds = {tensor: inputs[name] for name, tensor in call.inputs.items()}
-        found = self._run(feeds, list(call.outputs.values()), timeout_seconds)
+        found = self._run(key, feeds, list(call.outputs.values()), timeout_seconds)
         values = dict(zip(call.outputs, found, strict=True))
         return {name: values[name] for name in outputs} if outputs else values
 
@@ -155,7 +168,8 @@ class Servable:
         _check_time(timeout_seconds)
         keys = {signature: self._key(signature, aliases) for signature, aliases in outputs.items()}
         calls = {signature: self._calls.get(key) or self._make_call(key) for signature, key in keys.items()}
-        if not self._may_join(tuple(sorted(keys.values()))):
+        key = tuple(sorted(keys.values()))
+        if not self._may_join(key):
             return {
                 signature: self.run(signature, dict.fromkeys(calls[signature].inputs, values), aliases, timeout_seconds)
                 for signature, aliases in outputs.items()
@@ -166,7 +180,7 @@ class Servable:
             definition = self.signatures[signature]
             feeds |= {definition.inputs[alias].name: tensor for alias, tensor in call.inputs.items()}
             fetches |= {definition.outputs[alias].name: tensor for alias, tensor in call.outputs.items()}
-        found = self._run(dict.fromkeys(feeds.values(), values), list(fetches.values()), timeout_seconds)
+        found = self._run(key, dict.fromkeys(feeds.values(), values), list(fetches.values()), timeout_seconds)
         by_name = dict(zip(fetches, found, strict=True))
         return {
             signature: {alias: by_name[self.signatures[signature].outputs[alias].name] for alias in aliases}
@@ -179,20 +193,37 @@ class Servable:
             self._joint_calls.add(key)
         return key in self._joint_calls
 
-    def _run(self, feeds: dict[Any, np.ndarray], fetches: list[Any], timeout_seconds: float | None) -> list[np.ndarray]:
-        """Calls C++'s Session::Run. The Python of tf.compat.v1.Session.run costs more than a small model."""
+    def _run(
+        self, key: Hashable, feeds: dict[Any, np.ndarray], fetches: list[Any], timeout_seconds: float | None
+    ) -> list[np.ndarray]:
+        """Runs the graph; `key` names the inputs and outputs. Notes whether the run was short."""
+        size, short_size = sum(array.size for array in feeds.values()), self._short_sizes.get(key, -1)
         options = None
-        if timeout_seconds is not None:
-            limits = config_pb2.RunOptions(timeout_in_ms=math.ceil(timeout_seconds * 1000))
-            options = pywrap_tf_session.TF_NewBufferFromString(limits.SerializeToString())
+        if self._may_stay_in_thread and size <= short_size:
+            options = _IN_CALLERS_THREAD
+        elif timeout_seconds is not None:
+            options = config_pb2.RunOptions(timeout_in_ms=math.ceil(timeout_seconds * 1000))
+        began = time.perf_counter()
+        found = self._session_run(feeds, fetches, options)
+        if time.perf_counter() - began >= _SHORT_SECONDS:
+            self._short_sizes[key] = min(short_size, size - 1)
+        elif size > short_size:
+            self._short_sizes[key] = size
+        return found
+
+    def _session_run(
+        self, feeds: dict[Any, np.ndarray], fetches: list[Any], options: config_pb2.RunOptions | None
+    ) -> list[np.ndarray]:
+        """Calls C++'s Session::Run. The Python of tf.compat.v1.Session.run costs more than a small model."""
+        buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString()) if options else None
         try:
             found: list[np.ndarray] = pywrap_tf_session.TF_SessionRun_wrapper(
-                self._session._session, options, feeds, fetches, [], None
+                self._session._session, buffer, feeds, fetches, [], None
             )
             return found
         finally:
-            if options:
-                pywrap_tf_session.TF_DeleteBuffer(options)
+            if buffer:
+                pywrap_tf_session.TF_DeleteBuffer(buffer)
 
     def _key(self, signature: str, outputs: Sequence[str]) -> tuple[str, ...]:
         """Returns the key of the call for these outputs in any order; beyond _MOST_CALLS, for all outputs."""
@@ -225,3 +256,9 @@ def _check_time(timeout_seconds: float | None) -> None:
     """Raises DeadlineExceededError where there is no time left."""
     if timeout_seconds is not None and timeout_seconds <= 0:
         raise tf.errors.DeadlineExceededError(None, None, "Timed out waiting for session run to begin.")
+
+
+def _has_loops(graph: graph_pb2.GraphDef) -> bool:
+    """Returns whether the graph's values may decide how long a run takes."""
+    nodes = itertools.chain(graph.node, *(function.node_def for function in graph.library.function))
+    return any(node.op in _LOOPS for node in nodes)

@@ -6,7 +6,8 @@ from serving.server.options import ServerOptions
 from serving.text_proto import read_text_proto
 
 # Operations run one after another in the request's own thread: handing them to other threads takes longer than a click
-# model's operations, and a server has as many threads as requests. An operation still uses all processors.
+# model's operations, and a server has as many threads as requests. An operation still uses all processors. A run that
+# is not known to be short gets other threads all the same: one that can be stopped at its deadline (serving/loader.py).
 _IN_THE_CALLERS_THREAD = -1
 
 

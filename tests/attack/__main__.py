@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import click
 
 from common.libraries import load_tensorflow
-from tests.fuzz.server import Broken, Server, external, started
+from tests.attack.target import Target, started_target
+from tests.fuzz.server import Broken, external
 
 
 @click.command()
@@ -29,7 +30,6 @@ def main(
     """
     load_tensorflow()
     from tests.attack.attacks import ATTACKS
-    from tests.attack.target import Target
 
     chosen = [attack for attack in ATTACKS if not names or attack.__name__.startswith(names)]
     if listed:
@@ -37,13 +37,12 @@ def main(
             click.echo(f"{attack.__name__:32} {(attack.__doc__ or '').splitlines()[0]}")
         return
     failed = []
-    with _server(url, grpc_address, flags) as server:
-        target = Target(server, not short)
+    with _target(url, grpc_address, flags, not short) as target:
         for attack in chosen:
             began = time.monotonic()
             try:
                 measures = attack(target)
-                server.check()
+                target.server.check()
             except (AssertionError, OSError) as error:
                 click.echo(f"{attack.__name__}: FAULT {error}")
                 failed.append(attack.__name__)
@@ -52,7 +51,9 @@ def main(
                 continue
             for measure in measures:
                 click.echo(f"{attack.__name__}: {measure}")
-            click.echo(f"{attack.__name__}: {time.monotonic() - began:.1f} s")
+            click.echo(
+                f"{attack.__name__}: {f'{time.monotonic() - began:.1f} s' if measures else 'not for this server'}"
+            )
             if not all(measure.met for measure in measures):
                 failed.append(attack.__name__)
     kept = f"{len(chosen) - len(failed)} of {len(chosen)} attacks kept their bounds"
@@ -61,16 +62,12 @@ def main(
 
 
 @contextlib.contextmanager
-def _server(url: str | None, grpc_address: str | None, flags: tuple[str, ...]) -> Iterator[Server]:
+def _target(url: str | None, grpc_address: str | None, flags: tuple[str, ...], long: bool) -> Iterator[Target]:
     if url:
-        yield external(url, grpc_address)
+        yield Target(external(url, grpc_address), long)
         return
-    from tests.fuzz.servable import NAME, record_warmup, save
-
-    with tempfile.TemporaryDirectory() as folder:
-        record_warmup(save(pathlib.Path(folder) / NAME / "1"))
-        with started(pathlib.Path(folder), flags) as server:
-            yield server
+    with tempfile.TemporaryDirectory() as folder, started_target(pathlib.Path(folder), long, flags) as target:
+        yield target
 
 
 if __name__ == "__main__":

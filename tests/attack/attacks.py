@@ -1,11 +1,13 @@
 """All attacks, in the order in which they run."""
 
-from tests.attack import body_attacks, grpc_attacks, http_attacks, load_attacks
+from tests.attack import body_attacks, grpc_attacks, http_attacks, load_attacks, metrics_attacks, server_attacks
 from tests.attack.target import Attack
 
 ATTACKS: tuple[Attack, ...] = (
     *http_attacks.ATTACKS,
     *grpc_attacks.ATTACKS,
+    *metrics_attacks.ATTACKS,
+    *server_attacks.ATTACKS,
     *body_attacks.ATTACKS,
     *load_attacks.ATTACKS,
 )

@@ -6,7 +6,7 @@ import time
 
 from serving.server.body_cost import check_cost
 from serving.server.errors import ServingError
-from tests.attack.target import Attack, Bystander, Measure, Target, costs
+from tests.attack.target import Attack, Bystander, Measure, Target, costs, until_idle
 from tests.fuzz.rest_requests import MODEL, request
 
 _MEBIBYTE = 1 << 20
@@ -32,7 +32,7 @@ def _attack(target: Target, body: bytes, packed: bool = False, method: str = "pr
     with Bystander(target) as other, costs(target) as cost, target.connect() as connection:
         connection.send(raw)
         answer = connection.response(time.monotonic() + TIMEOUT_SECONDS + 2 * LATE_SECONDS)
-        _until_idle(target)
+        until_idle(target)
     text = f"seconds of {len(body):,} bytes, answered {answer and answer[0]}"
     found = [
         Measure(text, cost.seconds, TIMEOUT_SECONDS + LATE_SECONDS, "s"),
@@ -42,13 +42,6 @@ def _attack(target: Target, body: bytes, packed: bool = False, method: str = "pr
         allowed = SPARE_BYTES + TIMES * len(body)
         found.insert(0, Measure("memory", cost.peak_bytes / _MEBIBYTE, allowed / _MEBIBYTE, "MiB"))
     return found
-
-
-def _until_idle(target: Target) -> None:
-    """Waits until the server computes nothing more; its answer is not the end of its work."""
-    process = target.server.process
-    while process and process.cpu_percent(0.3) > 60:
-        pass
 
 
 def deep_lists(target: Target) -> list[Measure]:

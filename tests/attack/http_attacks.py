@@ -4,11 +4,10 @@ import contextlib
 import socket
 import time
 
-from tests.attack.target import Bystander, Measure, Target
+from tests.attack.target import METADATA, Bystander, LoopWatch, Measure, Target
 from tests.fuzz.connection import Connection
 from tests.fuzz.rest_requests import MODEL
 
-_METADATA = f"GET {MODEL}/metadata HTTP/1.1\r\nHost: a\r\n\r\n".encode()
 _BODY = b'{"instances": [1.0]}'
 _POST = f"POST {MODEL}:predict HTTP/1.1\r\nHost: a\r\nConnection: close\r\n".encode()
 _CHUNKED = _POST + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -19,24 +18,24 @@ TAKEN_BYTES = 8 << 20  # of what does not end; nearly all lies in the buffers of
 
 def pipelined_client_gone(target: Target) -> list[Measure]:
     """235 KB of pipelined metadata requests, the client gone after 50 ms."""
-    with Bystander(target) as other:
+    with Bystander(target) as other, LoopWatch(target) as loop:
         for _ in range(target.take(20, 3)):
             with target.connect() as connection:
-                connection.send(_METADATA * (PIPELINED_BYTES // len(_METADATA)))
+                connection.send(METADATA * (PIPELINED_BYTES // len(METADATA)))
                 time.sleep(0.05)
         time.sleep(0.5)
-    return other.measures()
+    return [*loop.measures(), *other.measures()]
 
 
 def pipelined_without_reading(target: Target) -> list[Measure]:
     """The same from clients that stay and read nothing."""
-    with Bystander(target) as other, contextlib.ExitStack() as stack:
+    with Bystander(target) as other, LoopWatch(target) as loop, contextlib.ExitStack() as stack:
         for _ in range(target.take(20, 5)):
             connection = stack.enter_context(target.connect())
             with contextlib.suppress(OSError):
-                connection.send(_METADATA * (PIPELINED_BYTES // len(_METADATA)))
+                connection.send(METADATA * (PIPELINED_BYTES // len(METADATA)))
         time.sleep(target.take(10, 1))
-    return other.measures()
+    return [*loop.measures(), *other.measures()]
 
 
 def endless_trailer(target: Target) -> list[Measure]:

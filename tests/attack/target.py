@@ -6,16 +6,23 @@ import pathlib
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
 import psutil
 
-from tests.fuzz.connection import Connection
+from serving.server.metrics import METRICS_PATH
+from tests.fuzz.connection import LIMIT_SECONDS, Connection, Fault
 from tests.fuzz.rest import ask_good
-from tests.fuzz.server import Server
+from tests.fuzz.rest_requests import MODEL
+from tests.fuzz.server import NAME, Server, started
 
 ASK_SECONDS = 0.01  # between the requests of a bystander
+METADATA = f"GET {MODEL}/metadata HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+LOOP_MILLISECONDS = 20.0
+_PROBES = 300  # requests that show which thread is the event loop's
+_IDLE_WINDOW = 0.3
+_NEVER_IDLE_SECONDS = 120.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +50,12 @@ class Target:
     Attributes:
         server: Its addresses.
         long: Whether attacks have their full size, of minutes, or that of `make test`.
+        models: The folder of its models, for servers with other flags; None where the server is not ours.
     """
 
     server: Server
     long: bool
+    models: pathlib.Path | None = None
 
     @property
     def rest(self) -> tuple[str, int]:
@@ -58,6 +67,25 @@ class Target:
     def take(self, long: float, short: float) -> int:
         """Returns the size of an attack."""
         return int(long if self.long else short)
+
+    @contextlib.contextmanager
+    def another(self, *flags: str) -> Iterator["Target"]:
+        """Serves the same models with other flags until the block ends."""
+        assert self.models  # a server that is not ours has the flags that it has
+        with started(self.models, flags) as server:
+            yield Target(server, self.long, self.models)
+
+
+@contextlib.contextmanager
+def started_target(models: pathlib.Path, long: bool, flags: Sequence[str] = ()) -> Iterator[Target]:
+    """Writes tests.fuzz.servable to an empty folder, and serves it with its metrics until the block ends."""
+    from tests.fuzz.servable import record_warmup, save  # imports TensorFlow, which `--list` does without
+
+    record_warmup(save(models / NAME / "1"))
+    monitoring = models / "monitoring.config"
+    monitoring.write_text(f'prometheus_config {{ enable: true path: "{METRICS_PATH}" }}')
+    with started(models, [f"--monitoring_config_file={monitoring}", *flags]) as server:
+        yield Target(server, long, models)
 
 
 Attack = Callable[[Target], list[Measure]]
@@ -106,6 +134,102 @@ class Bystander:
             Measure("another client's median answer", 1e3 * statistics.median(self.seconds), 100, "ms"),
             Measure("another client's slowest answer", 1e3 * max(self.seconds), 1000, "ms"),
         ]
+
+
+class LoopWatch:
+    """Measures for how long the server's event loop looks at nothing else, from entering to leaving.
+
+    Another client asks for metadata, which the loop's own thread answers. What that thread computes between a request
+    and its answer is what the client waited for. It is the thread's own processor time, so that whatever else the
+    machine does has no part in it. A server that is not ours is not measured.
+
+    Raises:
+        Fault: when the block ends, if a request was not answered.
+    """
+
+    def __init__(self, target: Target):
+        self._target = target
+        self._stop = threading.Event()
+        self._knows_thread = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._longest: float | None = None
+        self._fault: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        if self._target.server.process:
+            self._thread.start()
+            self._knows_thread.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._target.server.process:
+            self._thread.join()
+        if self._fault:
+            raise self._fault
+
+    def _watch(self) -> None:
+        assert self._target.server.process
+        try:
+            with self._target.connect() as connection:
+                self._ask(connection, self._target.server.process)
+        except (AssertionError, OSError) as error:
+            self._fault = error
+        finally:
+            self._knows_thread.set()
+
+    def _ask(self, connection: Connection, process: psutil.Process) -> None:
+        before = _thread_times(process)
+        for _ in range(_PROBES):
+            _ask_metadata(connection)
+        after = _thread_times(process)
+        thread = max(before, key=lambda name: after.get(name, 0.0) - before[name])
+        self._knows_thread.set()
+        while True:
+            began = _thread_time(process, thread)
+            _ask_metadata(connection)
+            self._longest = max(self._longest or 0.0, _thread_time(process, thread) - began)
+            if self._stop.wait(ASK_SECONDS):
+                break
+
+    def measures(self) -> list[Measure]:
+        """Returns the longest time that the loop did not look at other clients."""
+        if self._longest is None:
+            return []
+        return [Measure("longest hold of the event loop", 1e3 * self._longest, LOOP_MILLISECONDS, "ms")]
+
+
+def _ask_metadata(connection: Connection) -> None:
+    connection.send(METADATA)
+    answer = connection.response(time.monotonic() + LIMIT_SECONDS)
+    if not answer or answer[0] != 200:
+        raise Fault(f"a request for metadata was answered {answer and answer[0]}")
+
+
+def _thread_times(process: psutil.Process) -> dict[str, float]:
+    threads = [path.name for path in pathlib.Path(f"/proc/{process.pid}/task").iterdir()]
+    return {thread: _thread_time(process, thread) for thread in threads}
+
+
+def _thread_time(process: psutil.Process, thread: str) -> float:
+    """Returns the processor seconds that a thread has taken."""
+    return int(pathlib.Path(f"/proc/{process.pid}/task/{thread}/schedstat").read_text().split()[0]) / 1e9
+
+
+def until_idle(target: Target, percent: float = 60.0) -> None:
+    """Waits until the server computes nothing more; its answer is not the end of its work.
+
+    Args:
+        target: Whose server is watched; one that is not ours is not.
+        percent: Of a processor that other clients' requests may take.
+
+    Raises:
+        Fault: it does not end.
+    """
+    process, end = target.server.process, time.monotonic() + _NEVER_IDLE_SECONDS
+    while process and process.cpu_percent(_IDLE_WINDOW) > percent:
+        if time.monotonic() > end:
+            raise Fault(f"the server computes on after {_NEVER_IDLE_SECONDS:.0f} s")
 
 
 @dataclasses.dataclass

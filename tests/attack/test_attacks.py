@@ -3,17 +3,13 @@
 import pytest
 
 from tests.attack.attacks import ATTACKS
-from tests.attack.target import Measure, Target
-from tests.fuzz.servable import NAME, record_warmup, save
-from tests.fuzz.server import started
+from tests.attack.target import Measure, started_target
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):
-    models = tmp_path_factory.mktemp("models")
-    record_warmup(save(models / NAME / "1"))
-    with started(models) as server:
-        yield Target(server, long=False)
+    with started_target(tmp_path_factory.mktemp("models"), long=False) as target:
+        yield target
 
 
 @pytest.mark.slow

@@ -5,10 +5,13 @@ import pathlib
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from serving.layout import Asset, asset_path
+from models.feature_map import FeatureMap
+from serving.layout import Asset, asset_path, make_assets_folder
 from tests.fuzz.server import NAME
 
 __all__ = ["NAME", "record_warmup", "save"]
+
+_FEATURE_MAP = FeatureMap.from_sizes([("c", "categorical", 99)])
 
 
 class _Model(tf.Module):
@@ -16,6 +19,7 @@ class _Model(tf.Module):
         super().__init__()
         # Added to every answer, so that no part of the graph can be dropped: a table of 1 MB a row.
         self.table = tf.Variable(tf.fill([max(megabytes, 1), 1 << 18 if megabytes else 1], bias))
+        self.weights = tf.Variable(tf.range(float(_FEATURE_MAP.total_ids)))
 
     @property
     def bias(self):
@@ -25,6 +29,18 @@ class _Model(tf.Module):
     def half(self, x):
         """x / 2 + bias."""
         return {"y": x / 2 + self.bias}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 1], tf.int32, name="ids")])
+    def serving_packed(self, ids):
+        """The id itself; fails where the feature map has none such."""
+        return {"weight": tf.gather(self.weights, ids)[:, 0]}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="seconds")])
+    def slow(self, seconds):
+        """Computes for as many seconds as the first row says; how many times it looked at the clock."""
+        end = tf.timestamp() + tf.cast(seconds[0], tf.float64)
+        looks = tf.while_loop(lambda _: tf.timestamp() < end, lambda count: [count + 1], [tf.constant(0.0)])
+        return {"looks": tf.fill(tf.shape(seconds), looks[0])}
 
     @tf.function(
         input_signature=[
@@ -56,7 +72,7 @@ class _Model(tf.Module):
 
 
 def save(version: pathlib.Path, bias: float = 2.0, megabytes: int = 0) -> pathlib.Path:
-    """Writes a version with the signatures serving_default, mixed, regress and classify; returns its folder.
+    """Writes a version with a signature for each method of the model, and its feature map; returns its folder.
 
     Args:
         version: The folder.
@@ -64,8 +80,10 @@ def save(version: pathlib.Path, bias: float = 2.0, megabytes: int = 0) -> pathli
         megabytes: Of its variables.
     """
     model = _Model(bias, megabytes)
-    signatures = {name: getattr(model, name) for name in ("mixed", "regress", "classify")}
+    signatures = {name: getattr(model, name) for name in ("mixed", "regress", "classify", "serving_packed", "slow")}
     tf.saved_model.save(model, str(version), {"serving_default": model.half, **signatures})
+    make_assets_folder(version)
+    _FEATURE_MAP.save(asset_path(version, Asset.FEATURE_MAP))
     return version
 
 

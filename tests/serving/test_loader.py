@@ -17,13 +17,15 @@ from serving.server.options import parse_flags
 from serving.server.session_options import session_config
 
 
-class Model(tf.Module):
+class Straight(tf.Module):
     @tf.function(
         input_signature=[tf.TensorSpec([None], tf.float32, name="x"), tf.TensorSpec([None], tf.float32, name="scale")]
     )
     def scaled(self, x, scale):
         return {"product": x * scale, "sum": x + scale}
 
+
+class Model(Straight):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def echo(self, text):
         return {"text": tf.identity(text), "bytes": tf.strings.length(text)}
@@ -124,8 +126,9 @@ def test_nothing_is_cast(servable):
         servable.run("scaled", {"x": np.array([1]), "scale": x(1)})
 
 
-def test_a_run_ends_soon_after_its_time_is_up(version):
-    servable = Servable(version)
+@pytest.mark.parametrize("flags", [[], ["--tensorflow_session_parallelism=2"]])
+def test_a_run_ends_soon_after_its_time_is_up(version, flags):
+    servable = Servable(version, config=session_config(parse_flags(flags)))
     began = time.monotonic()
     with pytest.raises(tf.errors.DeadlineExceededError, match="Timed out waiting for notification"):
         servable.run("endless", {"x": x(1)}, timeout_seconds=0.3)
@@ -133,6 +136,42 @@ def test_a_run_ends_soon_after_its_time_is_up(version):
     cpu = time.process_time()
     time.sleep(0.5)
     assert time.process_time() - cpu < 0.25  # and no thread goes on with it
+    servable.close()
+
+
+@pytest.fixture
+def straight(version, tmp_path):
+    """A graph without a loop."""
+    model = Straight()
+    tf.saved_model.save(model, str(tmp_path), {"scaled": model.scaled})
+    servable = Servable(tmp_path, config=session_config(parse_flags([])))
+    yield servable
+    servable.close()
+
+
+def test_only_what_was_short_before_runs_where_nothing_stops_it(straight, monkeypatch):
+    seen, run = [], Servable._session_run
+    monkeypatch.setattr(Servable, "_session_run", lambda self, *rest: seen.append(rest[-1]) or run(self, *rest))
+
+    def stays_in_thread(count):
+        ones = np.ones(count, np.float32)
+        assert straight.run("scaled", {"x": ones, "scale": ones}, timeout_seconds=9.5)["sum"].tolist() == [2.0] * count
+        assert (seen[-1].inter_op_thread_pool, seen[-1].timeout_in_ms) in ((-1, 0), (0, 9500))
+        return seen[-1].inter_op_thread_pool == -1
+
+    monkeypatch.setattr(loader, "_SHORT_SECONDS", np.inf)
+    assert [stays_in_thread(count) for count in (5, 5, 4, 6, 6)] == [False, True, True, False, True]
+    monkeypatch.setattr(loader, "_SHORT_SECONDS", 0.0)
+    assert [stays_in_thread(count) for count in (5, 5, 4, 3)] == [True, False, True, True]
+
+
+def test_a_graph_with_a_loop_never_runs_where_nothing_stops_it(version, monkeypatch):
+    seen, run = [], Servable._session_run
+    monkeypatch.setattr(Servable, "_session_run", lambda self, *rest: seen.append(rest[-1]) or run(self, *rest))
+    servable = Servable(version, config=session_config(parse_flags([])))
+    for _ in range(3):
+        servable.run("scaled", {"x": x(1), "scale": x(2)}, timeout_seconds=9.5)
+    assert [options.timeout_in_ms for options in seen] == [9500] * 3
     servable.close()
 
 
