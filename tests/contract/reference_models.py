@@ -92,6 +92,11 @@ class Examples(tf.Module):
             return {"outputs": tf.identity(_feature(inputs, "output")), "scores": _feature(inputs, "output")}
 
     @tf.function(input_signature=[_VECTOR])
+    def regress_fails(self, inputs):
+        with tf.control_dependencies([tf.debugging.assert_negative(tf.size(inputs), message="Run totally failed")]):
+            return {"outputs": tf.identity(_feature(inputs, "output"))}
+
+    @tf.function(input_signature=[_VECTOR])
     def regress(self, inputs):
         return {"outputs": _feature(inputs, "output")[:, 0]}
 

@@ -277,6 +277,7 @@ def test_C1_C4_C7_regressor(rpc, sent, signature, expected):
             id="UnexpectedOutputTensorSize",
         ),
         pytest.param("outputs_of_strings", "Expected output Tensor of DT_FLOAT", id="UnexpectedOutputTensorType"),
+        pytest.param("regress_fails", "Run totally failed", id="RunsFails"),
     ],
 )
 def test_C5_regressor_refuses(rpc, signature, message):
