@@ -23,6 +23,8 @@ from pipeline.training.row_optimizers import RowOptimizer, row_optimizer
 from pipeline.training.tensorflow_data import input_errors
 from pipeline.training.worker_group import WorkerGroup
 
+_MOST_PARTS = 64  # sums that a table's gradient is made of
+
 
 def make_strategy(distribution: str) -> tf.distribute.Strategy:
     """Returns the strategy of `training.distribution`; `auto` is a TPU where TPU_NAME is set, else all GPUs, else one
@@ -360,7 +362,9 @@ def _replica_rows(
 def _table_gradient(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
     """Returns the dense gradient of a table, (rows, width).
 
-    It is summed field by field, because the rows of one field fit a CPU's cache. Padding (id 0) gets no gradient.
+    It is summed field by field, because the rows of one field fit a CPU's cache; where there are more than _MOST_PARTS,
+    several fields together, because each sum takes TensorFlow time to trace and to optimise. Padding (id 0) gets no
+    gradient.
 
     Args:
         table: The embedding.
@@ -368,12 +372,15 @@ def _table_gradient(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor)
         gradients: Those of the gathered rows, (batch_size, slots, width).
     """
     fields = table.feature_map.fields
-    slots = [field.slots for field in fields]
+    together = -(-len(fields) // _MOST_PARTS)
+    groups = [fields[start : start + together] for start in range(0, len(fields), together)]
+    slots = [sum(field.slots for field in group) for group in groups]
     parts = [tf.zeros((1, table.dim), gradients.dtype)]
-    split = zip(fields, tf.split(ids, slots, axis=1), tf.split(gradients, slots, axis=1), strict=True)
-    for field, own, rows in split:
-        segments = tf.reshape(own, [-1]) - field.offset  # negative for padding, which the sum leaves out
-        parts.append(tf.math.unsorted_segment_sum(tf.reshape(rows, [-1, table.dim]), segments, field.size))
+    split = zip(groups, tf.split(ids, slots, axis=1), tf.split(gradients, slots, axis=1), strict=True)
+    for group, own, rows in split:
+        segments = tf.reshape(own, [-1]) - group[0].offset  # negative for padding, which the sum leaves out
+        size = sum(field.size for field in group)
+        parts.append(tf.math.unsorted_segment_sum(tf.reshape(rows, [-1, table.dim]), segments, size))
     return tf.concat(parts, axis=0)
 
 

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from models.feature_map import FeatureMap
+from models.layers.field_embedding import FieldEmbedding
 from pipeline.config import Model, Training
-from pipeline.training import loss_scale
+from pipeline.training import loss_scale, tensorflow_learner
 from pipeline.training.network import build_network
 from pipeline.training.tensorflow_learner import fill_batch, make_learner
 from pipeline.training.train import train
@@ -162,3 +164,22 @@ def test_the_loss_scale_doubles_after_enough_finite_steps():
     ]:
         found = loss_scale.next_scale(np.float32(scale), np.int32(steps), finite)
         assert tuple(map(float, found)) == expected
+
+
+@pytest.mark.parametrize("most", [1, 2, 64])
+def test_a_tables_gradient_is_the_sum_of_its_rows_however_many_fields_are_summed_together(most, monkeypatch):
+    monkeypatch.setattr(tensorflow_learner, "_MOST_PARTS", most)
+    fields = [("a", "categorical", 5), ("b", "multivalent", 3, 2), ("c", "categorical", 4), ("d", "numeric", 6)]
+    feature_map = FeatureMap.from_sizes(fields)
+    random = np.random.default_rng(4)
+    ids = np.concatenate(
+        [field.offset + random.integers(0, field.size, (50, field.slots), np.int32) for field in feature_map.fields],
+        axis=1,
+    )
+    ids[::3, 2] = 0  # padding
+    gradients = random.normal(size=(50, 5, 2)).astype(np.float32)
+    expected = np.zeros((feature_map.total_ids, 2))
+    np.add.at(expected, ids, gradients)
+    expected[0] = 0
+    found = tensorflow_learner._table_gradient(FieldEmbedding(feature_map, 2), tf.constant(ids), tf.constant(gradients))
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
