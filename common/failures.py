@@ -19,7 +19,10 @@ _FULL = re.compile(
     r"No space left on device|Disk quota exceeded|database or disk is full|\d+ requested and \d+ written", re.IGNORECASE
 )
 _TOO_LARGE = re.compile(r"File too large|errno 27\b", re.IGNORECASE)
-_NO_MEMORY = re.compile(r"Cannot allocate memory|OOM when allocating|bad_alloc|malloc of size|failed to allocate")
+_NO_MEMORY = re.compile(
+    r"Cannot allocate memory|OOM when allocating|bad_alloc|malloc of size|failed to allocate|failed to map segment"
+)
+_NO_THREAD = re.compile(r"can't start new thread|pthread_create failed")
 _LOCKED = re.compile(r"database is locked|database table is locked")
 _DAMAGED = re.compile(r"disk image is malformed|file is not a database|malformed database schema")
 # SQLite rolls a transaction back when it cannot write.
@@ -52,6 +55,8 @@ def _explain_one(error: BaseException) -> str:
         return f"{where}a file would be larger than the system allows; see ulimit -f, and run again"
     if isinstance(error, MemoryError) or matches(_NO_MEMORY, errno.ENOMEM):
         return f"{where}memory has run out; {_MORE_MEMORY}"
+    if matches(_NO_THREAD):
+        return f"the system starts no further thread; see ulimit -u and ulimit -v, or {_MORE_MEMORY}"
     if isinstance(error, concurrent.futures.process.BrokenProcessPool):
         return f"{KILLED}; {_MORE_MEMORY}"
     if matches(_LOCKED):

@@ -8,6 +8,8 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 
+from common.address_space import TENSORFLOW_GIB, require_address_space
+
 _ERRORS_ONLY = ("tensorflow", "ml_metadata")
 _SILENT = ("absl", "apache_beam")  # they log every error that they also raise
 # TensorFlow, Keras and NLTK import these where they are installed, for features that the project does not use; they
@@ -22,7 +24,12 @@ _CLOUD = (
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow and finds its devices, without the lines that it prints at any TF_CPP_MIN_LOG_LEVEL."""
+    """Imports TensorFlow and finds its devices, without the lines that it prints at any TF_CPP_MIN_LOG_LEVEL.
+
+    Raises:
+        InputError: the system allows this process too little address space.
+    """
+    require_address_space("TensorFlow", TENSORFLOW_GIB)
     import_tensorflow()
     import tensorflow as tf  # see import_tensorflow
 

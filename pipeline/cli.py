@@ -16,6 +16,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import click
 
+from common.address_space import COMMAND_GIB, require_address_space
 from common.errors import InputError, causes, without_secrets
 from common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
 from common.interrupt import interrupts_delivered
@@ -57,6 +58,7 @@ class CommandGroup(click.Group):
 
     def invoke(self, context: click.Context) -> Any:
         try:
+            require_address_space("ctrpipe", COMMAND_GIB)
             with interrupts_delivered():
                 return super().invoke(context)
         except InputError as error:

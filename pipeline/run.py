@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from common.address_space import RUN_GIB, require_address_space
 from common.errors import InputError, one_line
 from common.libraries import importing, load_tensorflow, tfx_does_without
 from common.processes import cores, preload
@@ -55,7 +56,11 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
 
     Does neither for a log of one part, on one core or with Beam. The log is read ahead only in a folder's first run: in
     a later one the cache may hold what is made of it.
+
+    Raises:
+        InputError: the system allows this process too little address space.
     """
+    require_address_space("a run", RUN_GIB)
     workers = config.workers_for()
     processes = min(workers.most or cores(), cores())
     if workers.beam_args or processes == 1 or sum(map(os.path.getsize, files)) <= RANGE_BYTES:

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import yaml
 
+from common import address_space
+from common.address_space import RUN_GIB, require_address_space
 from common.errors import InputError
 from common.exit_codes import FAILED, MISTAKE, NO_READER
 from common.failures import explain
@@ -37,19 +39,33 @@ def test_a_full_disk(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_that_may_write_no_file_so_large(tmp_path):
+def test_a_run_on_a_full_disk_pushes_nothing(tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(SHORT_CONFIG))
     assert call("generate", "--rows", 1000, "--output", tmp_path / "log.tsv")[0] == 0
-    arguments = ("run", "config.yaml", "--data", "log.tsv", "--output", "out")
+    (tmp_path / "disk").mkdir()
+    command = [sys.executable, "-c", MAIN, "run", "config.yaml", "--data", "log.tsv", "--output", "disk/out"]
+    # A disk of its own, which goes with the process; it lists the models before it does.
+    script = 'mount -t tmpfs -o size=600k tmpfs disk || exit 77; "$@"; code=$?; ls disk/out disk/out/models; exit $code'
     ended = subprocess.run(
-        [sys.executable, "-c", MAIN, *arguments],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000)),
+        ["unshare", "-rm", "sh", "-c", script, "sh", *command],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=200,
     )
+    if ended.returncode == 77 or "unshare failed" in ended.stderr:
+        pytest.skip(f"this machine mounts nothing here: {ended.stderr.strip()}")
+    one_line(ended.returncode, ended.stderr, "the disk is full; make room, or choose an output folder on another disk")
+    assert "tfx" in ended.stdout and "models" not in ended.stdout and "metrics.json" not in ended.stdout
+
+
+@pytest.mark.slow
+def test_a_run_that_may_write_no_file_so_large(tmp_path):
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(SHORT_CONFIG))
+    assert call("generate", "--rows", 1000, "--output", tmp_path / "log.tsv")[0] == 0
+    arguments = ["run", "config.yaml", "--data", "log.tsv", "--output", "out"]
+    ended = limited(arguments, resource.RLIMIT_FSIZE, 150_000, tmp_path)
     one_line(ended.returncode, ended.stderr, "tfx/metadata.sqlite in the output folder, cannot be written; has the")
     assert not (tmp_path / "out" / "models").exists()
 
@@ -59,6 +75,57 @@ def test_too_little_memory(monkeypatch):
         np.empty(1 << 60, np.uint8)
     code, output = raising(monkeypatch, caught.value)
     assert code == MISTAKE and output.startswith("ctrpipe: memory has run out; close other programs, or give it more")
+
+
+@pytest.mark.parametrize(
+    ("mib", "arguments", "needs"),
+    [
+        (300, ["models"], "ctrpipe needs 0.5 GiB of address space, and the system allows 0.29 GiB"),
+        (2000, ["serve", "--model_base_path=/absent", "--port=18500"], "TensorFlow needs "),
+        (3000, ["run", "config.yaml", "--data", "log.tsv", "--output", "out"], "a run needs "),
+    ],
+)
+def test_too_little_address_space_is_said_before_work_starts(tmp_path, mib, arguments, needs):
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(SHORT_CONFIG))
+    (tmp_path / "log.tsv").write_text("0\n")
+    ended = limited(arguments, resource.RLIMIT_AS, mib << 20, tmp_path)
+    one_line(ended.returncode, ended.stderr, needs)
+    assert "raise the limit with ulimit -v, and limit memory by a container instead" in ended.stderr
+    assert ended.stderr.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_address_space_is_needed_for_each_core(monkeypatch):
+    monkeypatch.setattr(address_space.resource, "getrlimit", lambda kind: (6 << 30, -1))
+    for cores in (1, 4):
+        monkeypatch.setattr(address_space, "cores", lambda: cores)  # noqa: B023
+        require_address_space("a run", RUN_GIB)
+    monkeypatch.setattr(address_space, "cores", lambda: 5)
+    with pytest.raises(InputError, match=r"^a run needs 6.25 GiB of address space, and the system allows 6 GiB; raise"):
+        require_address_space("a run", RUN_GIB)
+    monkeypatch.setattr(address_space.resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY, -1))
+    require_address_space("a run", RUN_GIB)
+
+
+def test_what_libraries_raise_where_memory_or_threads_run_out():
+    for text, said in (
+        ("libtensorflow_cc.so.2: failed to map segment from shared object", "memory has run out; close other"),
+        ("can't start new thread", "the system starts no further thread; see ulimit -u and ulimit -v, or close other"),
+    ):
+        found, code = explain(RuntimeError(text))
+        assert code == MISTAKE and found.startswith(said)
+
+
+def limited(arguments: list[str], kind: int, most: int, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a process with a limit of the system, `resource.RLIMIT_...`."""
+    return subprocess.run(
+        [sys.executable, "-c", MAIN, *arguments],
+        preexec_fn=lambda: resource.setrlimit(kind, (most, most)),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
 
 
 def die(number: int) -> None:
