@@ -1,6 +1,8 @@
 """`ctrpipe predict`: sends raw rows of a file to a server, and yields the probabilities that it answers."""
 
 import pathlib
+import random
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -18,6 +20,9 @@ from transforms.log.readers import LogBatch, LogReader, Reject, find_files
 from transforms.log.spec import LogSpec
 
 BATCH = 1000
+# Of a batch that joins several clients' requests only the first row is answered: the other clients ask again.
+_ASKS = 20
+_PAUSE_SECONDS = 0.1
 
 
 class PredictedRow(NamedTuple):
@@ -102,6 +107,17 @@ def _probabilities(client: ModelClient, outputs: dict[str, np.ndarray], spec: Lo
     return values
 
 
+def _described(client: ModelClient) -> dict[str, np.ndarray]:
+    """Returns the outputs of the signature log_spec; a server with --enable_batching may have to be asked again."""
+    for _ in range(_ASKS):
+        outputs = client.predict({"request": [""]}, signature_name="log_spec")
+        texts = np.ravel(outputs.get("log_spec", ()))
+        if not texts.size or any(texts):
+            break
+        time.sleep(random.uniform(0, _PAUSE_SECONDS))
+    return outputs
+
+
 def _spec(client: ModelClient, model: pathlib.Path | None, config: pathlib.Path | None) -> LogSpec:
     """Returns the log's description: from a configuration, a model's folder, or the served model itself."""
     if config:
@@ -110,7 +126,7 @@ def _spec(client: ModelClient, model: pathlib.Path | None, config: pathlib.Path 
         return read_log_spec(find_version(model))
     hint = "give --model or --config to say what the file looks like"
     try:
-        outputs = client.predict({"request": [""]}, signature_name="log_spec")
+        outputs = _described(client)
     except InputError as error:
         if "log_spec" in str(error):  # the model has no such signature
             raise InputError(f"{error}; {hint}") from error

@@ -32,9 +32,6 @@ TEXT_INPUTS = ("tokens", "segments")
 # AUC is good enough is for the gates to judge.
 TOLERANCES = {"float32": 1e-6, "bfloat16": 0.05, "int8": 0.1, "int8_weights": 0.05}
 Tensors = dict[str, tf.Tensor]
-# Rows that the signature log_spec answers with the description, the others with "": a description has kilobytes, so a
-# request with many short rows would take gigabytes. More than one, as a batch joins the rows of several clients.
-_DESCRIBED_ROWS = 32
 _ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -177,10 +174,9 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="request")])
     def log_spec(request: tf.Tensor) -> Tensors:
-        # Tells a client that knows only the URL how to read raw rows.
-        described = tf.minimum(tf.shape(request), _DESCRIBED_ROWS)
-        texts = tf.fill(described, description), tf.fill(tf.shape(request) - described, "")
-        return {"log_spec": tf.concat(texts, 0)}
+        # Tells a client that knows only the URL how to read raw rows. The first row alone has the description, others
+        # "": it has kilobytes, so a request with many short rows would take gigabytes.
+        return {"log_spec": tf.where(tf.range(tf.size(request)) == 0, description, "")}
 
     candidates: dict[str, Any] = {}
     if servable.shares_text:

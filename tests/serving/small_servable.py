@@ -34,7 +34,7 @@ def save(version: pathlib.Path, log: LogSpec) -> pathlib.Path:
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="request")])
     def log_spec(request):
-        return {"log_spec": tf.fill(tf.shape(request), description)}
+        return {"log_spec": tf.where(tf.range(tf.size(request)) == 0, description, "")}
 
     tf.saved_model.save(module, str(version), {"serving_raw": serving_raw, "log_spec": log_spec})
     (version / "assets.extra").mkdir()

@@ -1,5 +1,6 @@
 """`ctrpipe predict` against our server and against servers that answer something else."""
 
+import json
 import pathlib
 import socket
 
@@ -138,6 +139,22 @@ def test_a_bad_answer_is_one_line(model, log, status, body, message):
 def test_a_server_that_does_not_know_the_log_is_one_line(log, outputs):
     with rest_server((200, f'{{"outputs": {outputs}}}')) as (address, _):
         one_line(*predict(address, "--input", log), "give --model or --config")
+
+
+def test_a_client_whose_row_came_second_in_a_batch_asks_again(model, log):
+    description = json.dumps({"outputs": [(model / "7" / "assets.extra" / "log_spec.json").read_text()]})
+    answers = (200, '{"outputs": [""]}'), (200, '{"outputs": [""]}'), (200, description), (200, '{"outputs": [0.25]}')
+    with rest_server(*answers) as (address, posts):
+        code, output = predict(address, "--input", log, "--rows", 1)
+    assert code == 0 and printed(output) == [(1, 0.25)]
+    assert [post.body["signature_name"] for post in posts] == ["log_spec"] * 3 + ["serving_raw"]
+
+
+def test_a_server_that_says_nothing_of_the_log_is_one_line(log, monkeypatch):
+    monkeypatch.setattr("pipeline.predict_rows.time.sleep", lambda seconds: None)
+    with rest_server((200, '{"outputs": [""]}')) as (address, posts):
+        one_line(*predict(address, "--input", log), "give --model or --config")
+    assert len(posts) == 20
 
 
 def test_a_model_without_the_signature_gets_the_hint(log):
