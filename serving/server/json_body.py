@@ -29,6 +29,8 @@ _HEX = re.compile(rb"[0-9a-fA-F]{4}")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ESCAPES = {b'"': b'"', b"\\": b"\\", b"/": b"/", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _WORDS = {b"t": (b"true", True), b"f": (b"false", False), b"n": (b"null", None)}
+_ZEROS = re.compile("0*")
+_SIGN_AND_ZEROS = re.compile("[-+]?0*")
 _LONG_NUMBER = re.compile(rb"[0-9][0-9.]{15}|[0-9][eE]")
 _ZERO_TIMES_A_POWER = re.compile(rb"0[eE]\+?[0-9]{3,}[\s,\]}]")
 _INTEGERS = (-(2**63), 2**64 - 1)
@@ -148,8 +150,8 @@ def _read_double(text: str) -> float:
     value, digits = _read_whole(whole, _INTEGERS[1] if sign > 0 else -_INTEGERS[0])
     shift = 0
     if not value:  # zeros before the first digit
-        shift = len(fraction.lstrip("0")) - len(fraction)
-        fraction = fraction.lstrip("0")
+        shift = -_count_leading(_ZEROS, fraction)
+        fraction = fraction[-shift:]
     for digit in fraction:
         if value >= _EXACT_BELOW or isinstance(value, float):
             if digits >= 17:
@@ -158,13 +160,20 @@ def _read_double(text: str) -> float:
         value = value * 10 + int(digit)
         shift -= 1
         digits += value > 0
-    size = power.lstrip("+-0")
+    size = power[_count_leading(_SIGN_AND_ZEROS, power) :]
     exponent = int(size[:9] or 0) if len(size) < 10 else 10**9
     if power.startswith("-"):
         exponent = -exponent
     if exponent > 308 - shift:
         raise ValueError(text)
     return sign * _scaled(float(value), exponent + shift)
+
+
+def _count_leading(pattern: re.Pattern[str], text: str) -> int:
+    """Returns how many characters at the start match; str.lstrip keeps others waiting for 0.5 s of 60 million zeros."""
+    found = pattern.match(text)
+    assert found  # the patterns match an empty text too
+    return found.end()
 
 
 def _read_whole(digits: str, limit: int) -> tuple[int | float, int]:
