@@ -5,11 +5,10 @@ import os
 os.environ["TF_USE_LEGACY_KERAS"] = "0"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import ctypes
+import collections
 import gc
 import pathlib
 import signal
-import sys
 
 import pytest
 
@@ -35,8 +34,13 @@ _COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps what was collected, before markers choose from it, for the test of what they choose."""
+    """Keeps what was collected, before markers choose from it, for the test of what they choose.
+
+    Files with many slow tests come first: at the end of a run no worker is left alone with a long one.
+    """
     config.stash[_COLLECTED] = list(items)
+    slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 def pytest_collection_finish() -> None:
@@ -49,15 +53,3 @@ def pytest_collection_finish() -> None:
 def collected(request) -> list[pytest.Item]:
     """Every test that was collected, also those that this run's markers leave out."""
     return request.config.stash[_COLLECTED]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _memory_given_back():
-    """What a file's tests compiled and freed, as far as it can be had back; see worker_memory.py for the rest."""
-    yield
-    if "keras" in sys.modules:
-        sys.modules["keras"].utils.clear_session()
-    if "jax" in sys.modules:
-        sys.modules["jax"].clear_caches()
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)

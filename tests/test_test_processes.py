@@ -24,6 +24,18 @@ def test_alone():
         time.sleep(0.02)
     assert not any(map(holds_memory, others))
 """
+GARBAGE = """
+import gc, os, pathlib
+gc.disable()
+class Holder:
+    pass
+def test_leaves_garbage():
+    pathlib.Path({folder!r}, str(os.getpid())).touch()
+    holder = Holder()
+    holder.itself, holder.memory = holder, b"x" * 2**29
+def test_comes_after_it():
+    pass
+"""
 LEAVES = """
 import pathlib, subprocess, sys, tempfile
 def test_leaves(tmp_path):
@@ -80,6 +92,15 @@ def test_a_worker_that_has_grown_ends_before_another_takes_its_place(tmp_path):
     said = run(tmp_path, {**files, "conftest.py": small}, "-n", "1", "--dist", "loadfile")
     processes = len(list((tmp_path / "ids").iterdir()))
     assert processes > 1 and f"{processes} test processes" in said
+
+
+@pytest.mark.slow
+def test_a_worker_full_of_garbage_goes_on(tmp_path):
+    (tmp_path / "ids").mkdir()
+    small = PLUGINS + "import tests.worker_memory\ntests.worker_memory.REPLACED_ABOVE_MB = 512\n"
+    files = {f"test_{name}.py": GARBAGE.format(folder=str(tmp_path / "ids")) for name in "abc"}
+    said = run(tmp_path, {**files, "conftest.py": small}, "-n", "1", "--dist", "loadfile")
+    assert len(list((tmp_path / "ids").iterdir())) == 1 and "1 test processes" in said
 
 
 @pytest.mark.slow
