@@ -163,12 +163,12 @@ class FeatureMap:
             >>> [(field.name, field.offset, field.size, field.slots) for field in feature_map.fields]
             [('site', 1, 102, 1), ('tags', 103, 52, 3)]
         """
-        laid, offset = [], 1
+        placed, offset = [], 1
         for name, kind, vocabulary_size, *rest in fields:
             size = vocabulary_size + RESERVED_IDS
-            laid.append(Field(name, kind, size, offset, *rest))
+            placed.append(Field(name, kind, size, offset, *rest))
             offset += size
-        return cls(tuple(laid), tuple(dense), tuple(tasks), text)
+        return cls(tuple(placed), tuple(dense), tuple(tasks), text)
 
     @property
     def total_ids(self) -> int:

@@ -111,24 +111,24 @@ class CIN(keras.layers.Layer):
         x, pools, all_maps = x0, [], []
         for index, weight in enumerate(self.weights_of_layers):
             weight = [ops.cast(part, x0.dtype) for part in weight]
-            ending = self._ending(index)
-            summed_first = ending and self.rank is None and self.activation == "linear" and not return_maps
+            output_only = self._output_only(index)
+            summed_first = output_only and self.rank is None and self.activation == "linear" and not return_maps
             if summed_first:
-                pools.append(_pooled_products(x, x0, weight[0][:, :, :ending], dim))
-                weight = [weight[0][:, :, ending:]]
+                pools.append(_pooled_products(x, x0, weight[0][:, :, :output_only], dim))
+                weight = [weight[0][:, :, output_only:]]
             if not summed_first or weight[0].shape[2]:
                 maps = self._act(self._layer(index, weight, x, x0))
                 unpacked = ops.reshape(maps, (blocks * rows, dim, maps.shape[2]))
                 all_maps.append(unpacked)
                 if not summed_first:
-                    pools.append(ops.sum(unpacked[:, :, :ending] if ending else unpacked, axis=1))
-                x = maps if summed_first else maps[:, :, ending:]
+                    pools.append(ops.sum(unpacked[:, :, :output_only] if output_only else unpacked, axis=1))
+                x = maps if summed_first else maps[:, :, output_only:]
         outputs = ops.concatenate(pools, axis=1)[:batch]
         if not return_maps:
             return outputs
         return outputs, [ops.transpose(maps[:batch], (0, 2, 1)) for maps in all_maps]
 
-    def _ending(self, index: int) -> int:
+    def _output_only(self, index: int) -> int:
         """Returns how many of a layer's maps, its first ones, go into the output alone."""
         if index == len(self.maps) - 1:
             return self.maps[index]

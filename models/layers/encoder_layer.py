@@ -133,8 +133,8 @@ class EncoderLayer(keras.layers.Layer):
 
         With `return_attention` returns also the attention, float32 (batch_size, heads, queries or tokens, tokens).
         """
-        asking = inputs[:, -self.outputs :]
-        query = self._project("query", asking, inputs, self.outputs, self.key_dim)
+        queries = inputs[:, -self.outputs :]
+        query = self._project("query", queries, inputs, self.outputs, self.key_dim)
         key = self._project("key", inputs, inputs, self.tokens, self.key_dim)
         value = self._project("value", inputs, inputs, self.tokens, self.value_dim)
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
@@ -142,7 +142,7 @@ class EncoderLayer(keras.layers.Layer):
         mixed = ops.matmul(ops.cast(attention, value.dtype), value)
         mixed = ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (-1, self.outputs, self.heads * self.value_dim))
         attended = self.drop(self._per_token(mixed, self.output_kernel), training=training)
-        attended = self.norm_attention(asking + attended)
+        attended = self.norm_attention(queries + attended)
         hidden = ops.gelu(self._per_token(attended, self.ffn_in_kernel) + self.ffn_in_bias, approximate=False)
         hidden = self.drop(self._per_token(hidden, self.ffn_out_kernel) + self.ffn_out_bias, training=training)
         outputs = self.norm_ffn(attended + hidden)

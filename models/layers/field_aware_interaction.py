@@ -33,11 +33,11 @@ class FieldAwareInteraction(keras.layers.Layer):
         """
         fields = inputs.shape[1]
         vectors = ops.reshape(inputs, (-1, fields, fields, inputs.shape[2] // fields))
-        apart = ops.cast((1 - np.eye(fields)).reshape(1, fields, fields, 1), vectors.dtype)
+        off_diagonal = ops.cast((1 - np.eye(fields)).reshape(1, fields, fields, 1), vectors.dtype)
 
         @ops.custom_gradient
         def interact(vectors: Tensor) -> tuple[Tensor, Callable[..., Tensor]]:
-            partners = ops.transpose(vectors, (0, 2, 1, 3)) * apart
+            partners = ops.transpose(vectors, (0, 2, 1, 3)) * off_diagonal
 
             def gradient(*arguments: Tensor, upstream: Tensor = None) -> Tensor:
                 upstream = arguments[0] if upstream is None else upstream

@@ -49,7 +49,7 @@ class FieldEmbedding(keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         self.table = self.add_weight(
             name="table",
-            shape=(_even(self.feature_map.total_ids), self.dim),
+            shape=(_sharded_rows(self.feature_map.total_ids), self.dim),
             initializer=keras.initializers.RandomNormal(stddev=self.stddev) if self.stddev else "zeros",
         )
 
@@ -90,7 +90,7 @@ class FieldEmbedding(keras.layers.Layer):
         return cls(**{**config, "feature_map": FeatureMap.from_json(config["feature_map"])})
 
 
-def _even(rows: int) -> int:
+def _sharded_rows(rows: int) -> int:
     """Returns the rows of a table, a multiple of the devices where Keras's ModelParallel shards weights."""
     distribution = keras.distribution.distribution()
     if not isinstance(distribution, keras.distribution.ModelParallel):

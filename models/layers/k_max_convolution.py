@@ -69,8 +69,8 @@ class KMaxConvolution(keras.layers.Layer):
         maps = ops.reshape(ops.matmul(rows, banded), (-1, self.filters, fields)) + ops.expand_dims(self.bias, -1)
         keep = min(self.keep, fields)
         if keep < fields:
-            _, places = ops.top_k(maps, keep, sorted=False)
-            maps = ops.take_along_axis(maps, ops.sort(places, axis=-1), axis=-1)
+            _, indices = ops.top_k(maps, keep, sorted=False)
+            maps = ops.take_along_axis(maps, ops.sort(indices, axis=-1), axis=-1)
         maps = ops.reshape(ops.tanh(maps), (-1, dim, self.filters, keep))
         return ops.transpose(maps, (0, 3, 1, 2))
 

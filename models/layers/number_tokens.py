@@ -80,8 +80,13 @@ class NumberTokens(keras.layers.Layer):
         exponent = exponent + ops.cast(carried, "int32")
         mark = ops.full_like(number, self.exponent_mark)
         separator = ops.full_like(number, self.separator)
-        words = [ops.take(self.numbers, significand, axis=0), mark, ops.take(self.numbers, exponent, axis=0), separator]
-        return ops.reshape(ops.stack(words, axis=2), (-1, self.length))
+        tokens = [
+            ops.take(self.numbers, significand, axis=0),
+            mark,
+            ops.take(self.numbers, exponent, axis=0),
+            separator,
+        ]
+        return ops.reshape(ops.stack(tokens, axis=2), (-1, self.length))
 
     def compute_output_spec(self, ids: Tensor) -> Tensor:
         return keras.KerasTensor((ids.shape[0], self.length), "int32")

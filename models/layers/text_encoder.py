@@ -256,7 +256,9 @@ class TextEncoder(keras.layers.Layer):
         positions = ops.arange(length, dtype="int32") + self.first_position
         if self.first_position:
             positions = ops.where(self.mask(tokens), positions[None, :], self.first_position - 1)
-        rows = self.embed_words(tokens) + ops.cast(ops.take(self.position_table, positions, axis=0), self.compute_dtype)
+        rows = self.embed_tokens(tokens) + ops.cast(
+            ops.take(self.position_table, positions, axis=0), self.compute_dtype
+        )
         if segments is None:
             rows = rows + ops.cast(self.segment_table[0], self.compute_dtype)
         else:
@@ -264,7 +266,7 @@ class TextEncoder(keras.layers.Layer):
             rows = rows + ops.cast(ops.take(self.segment_table, chosen, axis=0), self.compute_dtype)
         return self.drop(self.norm(rows), training=training)
 
-    def embed_words(self, tokens: Tensor) -> Tensor:
+    def embed_tokens(self, tokens: Tensor) -> Tensor:
         """Returns the tokens' rows of the table alone, without position, segment and normalisation."""
         rows = ops.cast(ops.take(self.token_table, tokens, axis=0), self.compute_dtype)
         return rows if self.token_scale is None else rows / ops.take(self.token_scale, tokens, axis=0)
@@ -287,9 +289,9 @@ class TextEncoder(keras.layers.Layer):
 
         For a model that is not trained any more. `mode` and `config` are those of `quantize` of Keras's Dense.
         """
-        words, scale = keras.quantizers.abs_max_quantize(self.token_table, axis=-1, to_numpy=True)
+        rows, scale = keras.quantizers.abs_max_quantize(self.token_table, axis=-1, to_numpy=True)
         del self.token_table
-        shapes = {"token_table": (words, "int8"), "token_scale": (scale, self.variable_dtype)}
+        shapes = {"token_table": (rows, "int8"), "token_scale": (scale, self.variable_dtype)}
         for name, (values, dtype) in shapes.items():
             weight = self.add_weight(name=name, shape=values.shape, initializer="zeros", dtype=dtype, trainable=False)
             weight.assign(values)

@@ -82,10 +82,10 @@ class TreeEnsemble(keras.layers.Layer):
         )
         node = ops.zeros((ops.shape(values)[0], self.trees), "int32")
         for _ in range(self.depth):
-            at = node + first
-            compared = ops.take_along_axis(values, ops.take(feature, at, axis=0), axis=1)
-            goes_left = compared <= ops.take(threshold, at, axis=0)
-            node = ops.where(goes_left, ops.take(left, at, axis=0), ops.take(right, at, axis=0))
+            index = node + first
+            compared = ops.take_along_axis(values, ops.take(feature, index, axis=0), axis=1)
+            goes_left = compared <= ops.take(threshold, index, axis=0)
+            node = ops.where(goes_left, ops.take(left, index, axis=0), ops.take(right, index, axis=0))
         return ops.sum(ops.take(value, node + first, axis=0), axis=1, keepdims=True)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:

@@ -81,7 +81,7 @@ class BERT4CTR(TextModel):
         states = self.states(inputs, training)
         tokens = attend(self.uni_attention, tokens, states, self.encoder.mask(inputs["tokens"]), training)
         attended = ops.reshape(tokens, (-1, self.feature_tokens * self.token_dim))
-        parts = [attended, self.pooled_of_rows(states, inputs, training)]
+        parts = [attended, self.pooled_by_row(states, inputs, training)]
         return self.tower(ops.concatenate(parts, axis=1), training=training) + self.position_logits(rows)
 
 

@@ -42,11 +42,11 @@ class Cascading(CTRModel):
 
     def __init__(self, feature_map: FeatureMap, *, name: str | None = None, **options: Any) -> None:
         super().__init__(feature_map, embedding_dim=0, name=name)
-        of_text = {key: options.pop(key) for key in list(options) if key.startswith("encoder_")}
-        self.text = TextOnly(feature_map, name="text", **of_text)
+        encoder_options = {key: options.pop(key) for key in list(options) if key.startswith("encoder_")}
+        self.text = TextOnly(feature_map, name="text", **encoder_options)
         scores = tuple(f"text_score_{task}" for task in feature_map.tasks)
-        described = dataclasses.replace(feature_map, dense=feature_map.dense + scores, text=None)
-        self.downstream = self.downstream_class(described, name="downstream", **options)
+        downstream_map = dataclasses.replace(feature_map, dense=feature_map.dense + scores, text=None)
+        self.downstream = self.downstream_class(downstream_map, name="downstream", **options)
 
     def build(self, input_shape: Shape | None = None) -> None:
         # Not earlier: layers that are made when the text model is built are trainable.
@@ -55,8 +55,8 @@ class Cascading(CTRModel):
 
     @classmethod
     def options(cls) -> dict[str, Any]:
-        of_text = {key: value for key, value in TextOnly.options().items() if key.startswith("encoder_")}
-        return {**of_text, **cls.downstream_class.options()}
+        encoder_options = {key: value for key, value in TextOnly.options().items() if key.startswith("encoder_")}
+        return {**encoder_options, **cls.downstream_class.options()}
 
     def with_score(self, inputs: Inputs) -> Inputs:
         """Returns the packed tensors with the text's logits after the dense features."""

@@ -71,7 +71,7 @@ def padding_id(config: dict[str, Any]) -> int:
 
 
 def load_weights(
-    folder: pathlib.Path, encoder: TextEncoder, pooler: keras.layers.Dense | None = None, words: bool = True
+    folder: pathlib.Path, encoder: TextEncoder, pooler: keras.layers.Dense | None = None, token_table: bool = True
 ) -> None:
     """Assigns the checkpoint's weights to a built encoder, and to a built pooler where the checkpoint has one.
 
@@ -80,7 +80,7 @@ def load_weights(
         encoder: Its token table may have more rows than the checkpoint's: the rows after those keep their initial
             values.
         pooler: The dense layer on the first token, or None.
-        words: Whether the token table is the checkpoint's; False where the tokens are others.
+        token_table: Whether to load the token table; False where the text has another vocabulary.
 
     Raises:
         ValueError: a weight is absent or has another shape.
@@ -96,27 +96,27 @@ def load_weights(
                     return tensor(prefix + old)
             raise ValueError(f"{folder}: has no weight {prefix + name}")
 
-        _load_embeddings(folder, encoder, get, words)
+        _load_embeddings(folder, encoder, get, token_table)
         for index in range(encoder.layers):
             _load_layer(folder, encoder, index, get)
         if pooler is not None and f"{prefix}pooler.dense.weight" in names:
             _load_dense(folder, pooler, "pooler.dense", get)
 
 
-def _load_embeddings(folder: pathlib.Path, encoder: TextEncoder, get: Tensors, words: bool) -> None:
-    if words:
-        _load_words(folder, encoder, get)
+def _load_embeddings(folder: pathlib.Path, encoder: TextEncoder, get: Tensors, token_table: bool) -> None:
+    if token_table:
+        _load_token_table(folder, encoder, get)
     _assign(folder, encoder.position_table, "embeddings.position_embeddings.weight", get)
     _assign(folder, encoder.segment_table, "embeddings.token_type_embeddings.weight", get)
     _load_norm(folder, encoder.norm, "embeddings.LayerNorm", get)
 
 
-def _load_words(folder: pathlib.Path, encoder: TextEncoder, get: Tensors) -> None:
-    words = get("embeddings.word_embeddings.weight")
+def _load_token_table(folder: pathlib.Path, encoder: TextEncoder, get: Tensors) -> None:
+    rows = get("embeddings.word_embeddings.weight")
     table = np.array(encoder.token_table)
-    if words.shape[0] > table.shape[0] or words.shape[1:] != table.shape[1:]:
-        raise ValueError(f"{folder}: the token table is {words.shape}, not {table.shape}; is it another vocabulary?")
-    table[: len(words)] = words
+    if rows.shape[0] > table.shape[0] or rows.shape[1:] != table.shape[1:]:
+        raise ValueError(f"{folder}: the token table is {rows.shape}, not {table.shape}; is it another vocabulary?")
+    table[: len(rows)] = rows
     encoder.token_table.assign(table)
 
 

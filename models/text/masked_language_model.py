@@ -11,7 +11,7 @@ from models.feature_map import Text
 from models.layers.text_encoder import TextEncoder, activation_of
 from models.tensors import Shape, Tensor
 
-_HIDDEN, _REPLACED = 0.8, 0.1  # shares of the chosen tokens; the others stay as they are
+_MASKED, _REPLACED = 0.8, 0.1  # shares of the chosen tokens; the others stay as they are
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -62,7 +62,7 @@ class MaskedLanguageModel(keras.Model):
         return {**super().get_config(), "encoder": self.encoder.get_config()}
 
 
-def hide_tokens(
+def mask_tokens(
     tokens: np.ndarray, text: Text, rate: float, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Masks a share of every row's words, at least one: 80% become [MASK], 10% another word, 10% stay.
@@ -77,15 +77,15 @@ def hide_tokens(
         The tokens after masking, int32 (N, T); the chosen positions and the words that stood there, int32 (N, K), with
         K for a row full of words; and weights, float32 (N, K): 1, or 0 where a row has fewer words.
     """
-    words = ~np.isin(tokens, text.special_ids)
+    is_word = ~np.isin(tokens, text.special_ids)
     most = max(1, math.ceil(rate * tokens.shape[1]))
-    order = np.argsort(np.where(words, random.random(tokens.shape), 2.0), axis=1)[:, :most]
-    count = words.sum(axis=1, keepdims=True)
+    order = np.argsort(np.where(is_word, random.random(tokens.shape), 2.0), axis=1)[:, :most]
+    count = is_word.sum(axis=1, keepdims=True)
     chosen = np.minimum(np.maximum(np.round(rate * count), 1), count)
     weights = (np.arange(most) < chosen).astype(np.float32)
-    hidden, truth = tokens.copy(), np.take_along_axis(tokens, order, axis=1)
+    masked, targets = tokens.copy(), np.take_along_axis(tokens, order, axis=1)
     choice = random.random(order.shape)
     others = random.choice(np.setdiff1d(np.arange(text.vocabulary_size), text.special_ids), order.shape)
-    becomes = np.where(choice < _HIDDEN, text.mask_id, np.where(choice < _HIDDEN + _REPLACED, others, truth))
-    np.put_along_axis(hidden, order, np.where(weights > 0, becomes, truth).astype(tokens.dtype), axis=1)
-    return hidden, order.astype(np.int32), truth, weights
+    replaced = np.where(choice < _MASKED, text.mask_id, np.where(choice < _MASKED + _REPLACED, others, targets))
+    np.put_along_axis(masked, order, np.where(weights > 0, replaced, targets).astype(tokens.dtype), axis=1)
+    return masked, order.astype(np.int32), targets, weights

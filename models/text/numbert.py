@@ -138,9 +138,9 @@ class NumBERTUniAttention(TextModel):
         numbers = self.numbers(feature_ids(inputs["ids"], self.feature_map))
         states = self.states(inputs, training)
         mask = self.encoder.mask(inputs["tokens"])
-        tokens = attend(self.uni_attention, self.encoder.embed_words(numbers), states, mask, training)
+        tokens = attend(self.uni_attention, self.encoder.embed_tokens(numbers), states, mask, training)
         gathered = ops.reshape(self.project(tokens), (-1, self.numbers.length * self.token_dim))
-        parts = [gathered, self.pooled_of_rows(states, inputs, training)]
+        parts = [gathered, self.pooled_by_row(states, inputs, training)]
         return self.tower(ops.concatenate(parts, axis=1), training=training) + self.position_logits(rows)
 
 

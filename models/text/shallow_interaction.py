@@ -59,13 +59,13 @@ class ShallowInteraction1(TextModel):
         self.reduce = keras.layers.Dense(token_dim, activation="relu", name="reduce")
         self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
 
-    def deepen(self, features: Tensor, training: bool | None = None) -> Tensor:
+    def transform_features(self, features: Tensor, training: bool | None = None) -> Tensor:
         """Returns the features' vector as it meets the text, (batch_size, token_dim)."""
         return features
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
-        features = self.deepen(self.reduce(feature_rows(rows, inputs, self.feature_map)), training)
-        pooled = self.pooled_of_rows(self.states(inputs, training), inputs, training)
+        features = self.transform_features(self.reduce(feature_rows(rows, inputs, self.feature_map)), training)
+        pooled = self.pooled_by_row(self.states(inputs, training), inputs, training)
         logits = self.tower(ops.concatenate([features, pooled], axis=1), training=training)
         return logits + self.position_logits(rows)
 
@@ -102,12 +102,12 @@ class ShallowInteractionN(ShallowInteraction1):
     def __init__(self, feature_map: FeatureMap, *, token_ffn: int = 2048, **options: Any) -> None:
         super().__init__(feature_map, **options)
         encoder = self.encoder
-        self.layers_of_features = [
+        self.feature_layers = [
             FeedForward(token_ffn, encoder.activation, encoder.epsilon, encoder.dropout, name=f"features_{index}")
             for index in range(encoder.layers)
         ]
 
-    def deepen(self, features: Tensor, training: bool | None = None) -> Tensor:
-        for layer in self.layers_of_features:
+    def transform_features(self, features: Tensor, training: bool | None = None) -> Tensor:
+        for layer in self.feature_layers:
             features = layer(features, training=training)
         return features

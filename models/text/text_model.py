@@ -104,9 +104,9 @@ class TextModel(CTRModel):
         """Returns tanh(W h_[CLS] + b) of the last layer, (batch_size, width)."""
         return self.pooled_drop(self.pooler(states[-1][:, 0]), training=training)
 
-    def pooled_of_rows(self, states: Sequence[Tensor], inputs: Inputs, training: bool | None = None) -> Tensor:
+    def pooled_by_row(self, states: Sequence[Tensor], inputs: Inputs, training: bool | None = None) -> Tensor:
         """Returns the pooled text of every row, (batch_size, width), also where all rows share one text."""
-        return of_rows(self.pooled(states, training), inputs)
+        return repeat_for_rows(self.pooled(states, training), inputs)
 
     def position_logits(self, rows: Tensor) -> Tensor:
         """Returns the position's term of the logits; 0 where no field is a position."""
@@ -126,11 +126,11 @@ class TextModel(CTRModel):
             layer.attention.fold()
 
 
-def of_rows(of_text: Tensor, inputs: Inputs) -> Tensor:
-    """Returns (batch_size, width): `of_text`, or its one row repeated where all rows share one text, (1, width)."""
-    if of_text.shape[0] != 1:
-        return of_text
-    return ops.broadcast_to(of_text, (batch_size(inputs), of_text.shape[1]))
+def repeat_for_rows(values: Tensor, inputs: Inputs) -> Tensor:
+    """Returns (batch_size, width): `values`, or its one row repeated where all rows share one text, (1, width)."""
+    if values.shape[0] != 1:
+        return values
+    return ops.broadcast_to(values, (batch_size(inputs), values.shape[1]))
 
 
 def position_term(feature_map: FeatureMap, tasks: int) -> keras.layers.Layer | None:

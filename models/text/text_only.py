@@ -7,7 +7,7 @@ import keras
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
 from models.tensors import Inputs, Tensor
-from models.text.text_model import TextModel, of_rows
+from models.text.text_model import TextModel, repeat_for_rows
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -51,7 +51,7 @@ class TextOnly(TextModel):
 
     def score(self, inputs: Inputs, training: bool | None = None) -> Tensor:
         """Returns the text's logits, (batch_size, tasks), without the position's term."""
-        return of_rows(self.head(self.pooled(self.states(inputs, training), training)), inputs)
+        return repeat_for_rows(self.head(self.pooled(self.states(inputs, training), training)), inputs)
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.score(inputs, training) + self.position_logits(rows)

@@ -11,7 +11,7 @@ import numpy as np
 
 from models.feature_map import Text
 from models.layers.text_encoder import TextEncoder
-from models.text.masked_language_model import MaskedLanguageModel, hide_tokens
+from models.text.masked_language_model import MaskedLanguageModel, mask_tokens
 from pipeline.config import Training
 from pipeline.training.checkpoint import read_arrays, write_arrays
 from pipeline.training.learner import Batch
@@ -99,7 +99,7 @@ def _epoch(model: keras.Model, batches: TextBatches, rate: float, seed: int, epo
 def _mask(
     batch: Batch, text: Text, rate: float, random: np.random.Generator
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Returns the model's inputs, the true tokens and the weights of the masked positions; see hide_tokens."""
+    """Returns the model's inputs, the true tokens and the weights of the masked positions; see mask_tokens."""
     tokens, segments = (np.asarray(batch[0][name]) for name in ("tokens", "segments"))
-    hidden, positions, truth, weights = hide_tokens(tokens, text, rate, random)
+    hidden, positions, truth, weights = mask_tokens(tokens, text, rate, random)
     return {"tokens": hidden, "segments": segments, "positions": positions}, truth, weights

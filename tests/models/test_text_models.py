@@ -132,7 +132,7 @@ def test_features_only():
 def test_shallow_interaction(name):
     def logit(model, ids, tokens, segments):
         x = np.maximum(dense(model.reduce, features(model, ids)), 0)
-        for layer in getattr(model, "layers_of_features", ()):
+        for layer in getattr(model, "feature_layers", ()):
             x = feed_forward(layer, x)
         states = encode(model.encoder, tokens, segments)
         return tower(model.tower, np.concatenate([x, pooled(model, states)])) + position(model, ids)

@@ -54,7 +54,7 @@ def test_weights_are_rounded_to_127_steps_of_their_largest_value():
     widen = lower.feed_forward[0].widen
     found = np.asarray(widen._kernel, np.float64) / np.asarray(widen.kernel_scale)
     assert (np.abs(found - kernel) <= step / 2 * 1.01).all()
-    table, words = np.asarray(model.encoder.token_table), np.asarray(lower.embed_words(np.arange(130, dtype=np.int32)))
+    table, words = np.asarray(model.encoder.token_table), np.asarray(lower.embed_tokens(np.arange(130, dtype=np.int32)))
     step = np.abs(table).max(axis=1, keepdims=True) / 127
     assert (np.abs(words - table) <= step / 2 * 1.01).all()
 

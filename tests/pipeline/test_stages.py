@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from models.metrics import auc
-from models.text.masked_language_model import hide_tokens
+from models.text.masked_language_model import mask_tokens
 from pipeline.config import FirstStage, Model, Training
 from pipeline.training import masked_language_model, tensorflow_data
 from pipeline.training.checkpoint import read_arrays, write_arrays
@@ -148,13 +148,13 @@ def test_a_language_is_learned_on_texts_without_the_padding_behind_them(tmp_path
     monkeypatch.setattr(tensorflow_data, "TEXT_STEP", 4)
     short, long = [write(tmp_path / name, 256, seed, words) for name, seed, words in (("a", 1, 2), ("b", 2, 6))]
     lengths = set()
-    hide = masked_language_model.hide_tokens
+    hide = masked_language_model.mask_tokens
 
     def seen(tokens, *rest):
         lengths.add(tokens.shape[1])
         return hide(tokens, *rest)
 
-    monkeypatch.setattr(masked_language_model, "hide_tokens", seen)
+    monkeypatch.setattr(masked_language_model, "mask_tokens", seen)
     stages = {"masked_language_model": FirstStage(epochs=1)}
     training = TRAINING.model_copy(update={"stages": stages, "bucket_by_length": by_length, "epochs": 1})
     train(Model(name="text_only", **OPTIONS), training, MAP, [short, long], [long], 1, tmp_path / "work")
@@ -224,7 +224,7 @@ def test_hidden_words_are_a_share_of_the_words_and_mostly_masks():
     random = np.random.default_rng(3)
     tokens = random.integers(5, TEXT.vocabulary_size, (2000, 8)).astype(np.int32)
     tokens[:, 0], tokens[:, 6], tokens[:, 7] = TEXT.classify_id, TEXT.separator_id, TEXT.padding_id
-    hidden, positions, truth, weights = hide_tokens(tokens, TEXT, 0.4, random)
+    hidden, positions, truth, weights = mask_tokens(tokens, TEXT, 0.4, random)
     assert positions.shape == truth.shape == weights.shape == (2000, 4)
     assert (weights.sum(axis=1) == 2).all()  # 40% of five words
     chosen = np.zeros(tokens.shape, bool)
@@ -241,6 +241,6 @@ def test_hidden_words_are_a_share_of_the_words_and_mostly_masks():
 
 def test_a_row_without_words_hides_nothing():
     tokens = np.array([[TEXT.classify_id, TEXT.separator_id, 0, 0, 0, 0, 0, 0]], np.int32)
-    hidden, _, _, weights = hide_tokens(tokens, TEXT, 0.15, np.random.default_rng(0))
+    hidden, _, _, weights = mask_tokens(tokens, TEXT, 0.15, np.random.default_rng(0))
     np.testing.assert_array_equal(hidden, tokens)
     assert not weights.any()
