@@ -1,4 +1,4 @@
-"""Keras 3 models on packed tensors, on TensorFlow or JAX. Imports Keras only when a name that needs it is used."""
+"""Keras 3 models on packed tensors, on TensorFlow or JAX; importing the package does not import Keras."""
 
 import importlib
 from typing import Any

@@ -59,5 +59,5 @@ class AFM(CTRModel):
         return self.projection(self.pooling(rows, training=training))
 
     def attention_map(self, inputs: Inputs) -> Tensor:
-        """Returns the weights of the pairs (see layers.pairs), float32 (batch_size, pairs)."""
+        """Returns the attention weights of the pairs (see layers.pairs), float32 (batch_size, pairs)."""
         return self.pooling(self.rows(inputs), return_attention=True)[1]

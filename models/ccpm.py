@@ -22,8 +22,8 @@ class CCPM(CTRModel):
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors; needs at least one field.
-        filters: sequence of int. Channels of each convolution. Defaults to (4, 4).
-        widths: sequence of int. Fields under the filter of each convolution. Defaults to (6, 5).
+        filters: sequence of int. Output channels of each convolution. Defaults to (4, 4).
+        widths: sequence of int. Width of each convolution's filter, in fields. Defaults to (6, 5).
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
         activation: str. Activation of the hidden layers. Defaults to "relu".
         dropout: float. Rate after each hidden layer. Defaults to 0.
@@ -38,7 +38,7 @@ class CCPM(CTRModel):
         (2, 1)
 
     Raises:
-        ValueError: the data has no field, or `filters` and `widths` are not of one length.
+        ValueError: the data has no field, or `filters` and `widths` are empty or differ in length.
 
     References:
         Liu et al., "A Convolutional Click Prediction Model", 2015.

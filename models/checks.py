@@ -2,7 +2,7 @@
 
 
 def require_positive(**sizes: int | None) -> None:
-    """Raises ValueError where one of the named sizes is below one. None is allowed."""
+    """Raises ValueError for the first named size that is below 1; None passes."""
     for name, size in sizes.items():
         if size is not None and size < 1:
             raise ValueError(f"`{name}` should be positive. Received: {name}={size}")

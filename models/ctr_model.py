@@ -17,7 +17,7 @@ from models.tensors import Inputs, Tensor
 
 
 class TextReader(Protocol):
-    """What reads the text in a model: its encoder, and the layer that pools the encoder's output."""
+    """A model with a text encoder and a layer that pools the encoder's output."""
 
     encoder: TextEncoder
     pooler: keras.layers.Layer
@@ -27,20 +27,20 @@ class CTRModel(keras.Model):
     """Base class: embeds the ids of all fields, lets a subclass combine them, and returns logits.
 
     `logits = interact(rows(inputs), inputs) + linear part`. A subclass defines `interact` and gives its last layer one
-    of the names `logit`, `tower` and `head`; its constructor has an argument for each of its own hyperparameters, and
-    passes `**options` on to this one. docs/how-to/add-a-model.md leads through it.
+    of the names `logit`, `tower` and `head`; its constructor has an argument for each of its own hyperparameters and
+    passes `**options` on to this one. See docs/how-to/add-a-model.md.
 
     Args:
         feature_map: FeatureMap. The fields, dense features, tasks and text that the packed tensors hold.
         embedding_dim: int. Width d of an embedding; 0 for a model without embeddings. Defaults to 16.
         embedding_stddev: float. Standard deviation of the initial embeddings. Defaults to 0.001.
-        embedding_l2: float. λ of the penalty on the embeddings that a row touches (see FieldEmbedding). Defaults to 0.
+        embedding_l2: float. λ of the penalty on the embeddings of a batch (see FieldEmbedding). Defaults to 0.
         embedding_dropout: float. Rate of dropout on the embeddings, before the interaction. Defaults to 0.
         use_linear: bool. Adds a weight per id and per dense feature (a logistic regression) to the logits. Defaults to
             False.
-        linear_l2: float. λ of the penalty on the linear part's weights that a row touches. Defaults to 0.
+        linear_l2: float. λ of the penalty on the linear part's weights of a batch's ids. Defaults to 0.
         linear_rate: float. Factor on the linear part. Its weights start from zero, so with Adam the factor multiplies
-            their learning rate: a wide part needs larger steps than a deep one, which is why Wide & Deep trains it with
+            their learning rate. A wide part needs larger steps than a deep one, which is why Wide & Deep trains it with
             an optimizer of its own. Defaults to 1.
         name: str. Name of the Keras model.
 
@@ -59,7 +59,7 @@ class CTRModel(keras.Model):
     embeds_dense: bool = False
     # Whether the data must have a text.
     needs_text: bool = False
-    # Whether the model accepts one text, tokens (1, T), for all rows of a batch.
+    # Whether the model accepts one text for all rows of a batch, as tokens (1, T).
     shares_text: bool = False
     # Whether padding after a text changes the logits.
     counts_padding: bool = False
@@ -68,12 +68,12 @@ class CTRModel(keras.Model):
     # Registry names of the models that are trained first, and whose weights this one then takes (see `take_weights`).
     pretraining: tuple[str, ...] = ()
 
-    # The last layer, whose bias is added to every row's logits: a subclass assigns one of the three. `logit` is a Dense
-    # layer, `tower` and `head` are a Tower.
+    # The last layer, whose bias is added to every row's logits. A subclass assigns one of the three: `logit` is a Dense
+    # layer, `tower` and `head` are Towers.
     logit: Any = None
     tower: Any = None
     head: Any = None
-    # Boosted trees that are learned after the network, from what `boost` returns; None for a model without trees.
+    # Boosted trees that are trained after the network, on what `boost` returns; None for a model without trees.
     trees: TreeEnsemble | None = None
 
     def __new__(cls, *args: Any, **hyperparameters: Any) -> Self:
@@ -114,7 +114,7 @@ class CTRModel(keras.Model):
     def rows(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor | None:
         """Returns the embeddings, (batch_size, fields, embedding_dim); None for a model without embeddings.
 
-        Where the model embeds dense features, their rows follow those of the fields.
+        The embeddings of dense features, if the model has them (`embeds_dense`), follow those of the fields.
 
         Args:
             inputs, training, gathered: See `call`.
@@ -144,8 +144,8 @@ class CTRModel(keras.Model):
                 where the data has any; `tokens` and `segments` int32 (batch_size, T), or (1, T) for one text of all
                 rows where `shares_text`.
             training: Whether dropout is on.
-            gathered: Embedding rows that the caller has looked up already, (batch_size, slots, width), by the name of
-                the embedding layer: see FieldEmbedding.
+            gathered: Embedding rows that the caller has already looked up, (batch_size, slots, width), by the name of
+                the embedding layer (see FieldEmbedding).
         """
         rows = self.rows(inputs, training, gathered)
         logits = ops.cast(self.interact(rows, inputs, training=training), "float32")
@@ -163,26 +163,26 @@ class CTRModel(keras.Model):
         return self.linear_rate * logits
 
     def tables(self) -> list[FieldEmbedding]:
-        """Returns the embedding layers: their weights grow with the vocabulary."""
+        """Returns the embedding layers, whose weights grow with the vocabulary."""
         return [table for table in (self.table, self.linear) if table is not None]
 
     def text_model(self) -> TextReader | None:
-        """Returns the model whose `encoder` and `pooler` read the text, itself or one inside it, or None."""
+        """Returns the model with the text encoder: this one or one inside it; None for a model without a text."""
         return None
 
     def encoder_weights(self) -> list[keras.Variable]:
-        """Returns the trainable weights that come from a text's checkpoint."""
+        """Returns the trainable weights that a checkpoint of a language model sets."""
         return []
 
     def flatten(self, rows: Tensor | None, inputs: Inputs) -> Tensor:
-        """Returns embeddings and dense features side by side, (batch_size, width)."""
+        """Returns the concatenated embeddings and dense features, (batch_size, width)."""
         parts = [] if rows is None else [ops.reshape(rows, (-1, rows.shape[1] * rows.shape[2]))]
         if "dense" in inputs and not self.embeds_dense:
             parts.append(ops.cast(inputs["dense"], parts[0].dtype if parts else "float32"))
         return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
     def output_biases(self) -> list[keras.Variable]:
-        """Returns the biases that are added to every row's logits; one behind the other they are (tasks,).
+        """Returns the biases that are added to every row's logits; concatenated they have the shape (tasks,).
 
         The model must be built. A subclass whose last layer is none of `logit`, `tower` and `head` overrides this.
 
@@ -196,10 +196,10 @@ class CTRModel(keras.Model):
         raise ValueError(f"{type(self).__name__} has no bias of its own without `use_linear=True`")
 
     def start_at(self, rates: np.ndarray) -> None:
-        """Sets the output's biases to the log-odds of the base rates, so that learning starts from there.
+        """Sets the output biases to the log-odds of the base rates, so that an untrained model predicts the base rates.
 
         Args:
-            rates: Mean label of each task, (tasks,).
+            rates: Mean label of each task, (tasks,); clipped to [1e-6, 1 - 1e-6].
 
         Raises:
             ValueError: the model has no such bias.
@@ -213,11 +213,11 @@ class CTRModel(keras.Model):
             bias.assign(values)
 
     def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
-        """Returns the layers that `take_weights` copies from and to, by a name that both models give them."""
+        """Returns the layers whose weights `take_weights` copies, by a name that both models give them."""
         return {"embedding": self.table, "linear": self.linear, "dense_embedding": self.dense_table}
 
     def take_weights(self, pretrained: "CTRModel") -> None:
-        """Copies the weights of the layers that both models share, to start from a trained model of `pretraining`."""
+        """Copies the weights of the layers that both models share from a trained model of `pretraining`."""
         shared = pretrained.shared_layers()
         for name, layer in self.shared_layers().items():
             trained = shared.get(name)
@@ -226,20 +226,20 @@ class CTRModel(keras.Model):
                     weight.assign(value)
 
     def boost(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        """Returns what `trees` are learned from: values float32 (batch_size, features) and logits (batch_size, 1).
+        """Returns what `trees` are trained on: values float32 (batch_size, features) and logits (batch_size, 1).
 
-        The trees split on the values and start from the logits. Only a model with `trees` defines it.
+        The trees split on the values and start from the logits. Only a model with `trees` defines this method.
         """
         raise NotImplementedError
 
     def fold(self) -> None:
-        """Precomputes what depends on weights alone. Called on a model that is exported and not trained any more."""
+        """Precomputes what depends on weights alone; for a model that is exported and trained no further."""
 
     def get_config(self) -> dict[str, Any]:
         return {"feature_map": self.feature_map.to_json(), **self._hyperparameters}
 
     def build_from_config(self, config: dict[str, Any]) -> None:
-        # From shapes alone Keras would try ids of type float, fail, and load a .keras file without its weights.
+        # By default Keras would call the model with float ids, fail, and load a .keras file without its weights.
         self(empty_row(self.feature_map))
 
     @classmethod
@@ -248,7 +248,7 @@ class CTRModel(keras.Model):
 
     @classmethod
     def options(cls) -> dict[str, Any]:
-        """Returns the hyperparameters and their defaults: those of the constructor and of those it passes on to."""
+        """Returns all hyperparameters with their defaults, those of the base classes that get `**options` included."""
         defaults: dict[str, Any] = {}
         for owner in cls.__mro__:
             parameters = inspect.signature(vars(owner).get("__init__", object.__init__)).parameters.values()
@@ -266,7 +266,7 @@ def batch_size(inputs: Inputs) -> Tensor:
 
 
 def empty_row(feature_map: FeatureMap) -> dict[str, np.ndarray]:
-    """Returns one row of packed tensors, all zero. A model that is called with it is built."""
+    """Returns one row of packed tensors, all zero, to build a model with."""
     inputs: dict[str, np.ndarray] = {}
     if feature_map.fields:
         inputs["ids"] = np.zeros((1, feature_map.total_slots), np.int32)
@@ -278,7 +278,7 @@ def empty_row(feature_map: FeatureMap) -> dict[str, np.ndarray]:
 
 
 def attention_of(layers: Iterable[keras.layers.Layer], rows: Tensor) -> list[Tensor]:
-    """Returns the attention of each of consecutive layers, (batch_size, heads, queries, tokens)."""
+    """Returns the attention of each layer of a stack, (batch_size, heads, queries, tokens) each."""
     maps = []
     for layer in layers:
         rows, attention = layer(rows, return_attention=True)
@@ -287,13 +287,13 @@ def attention_of(layers: Iterable[keras.layers.Layer], rows: Tensor) -> list[Ten
 
 
 def require_fields(model: str, feature_map: FeatureMap) -> None:
-    """Raises ValueError where the data has no field, only dense features."""
+    """Raises ValueError where the data has dense features only."""
     if not feature_map.fields:
         raise ValueError(f"{model} needs at least one field; all features are dense")
 
 
 def require_one_task(model: str, feature_map: FeatureMap) -> None:
-    """Raises ValueError where the data has several labels: the model's interaction is one number."""
+    """Raises ValueError where the data has several tasks, for a model whose interaction is one number."""
     if len(feature_map.tasks) > 1:
         tasks = ", ".join(feature_map.tasks)
         raise ValueError(f"{model} predicts one task; give one label or another model. Received: {tasks}")

@@ -16,7 +16,7 @@ from models.tensors import Inputs, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class DCNv2(CTRModel):
-    """Deep & Cross network, second version: a cross network with matrices, beside or below an MLP.
+    """Deep & Cross network, second version: a cross network with matrices, in parallel to an MLP or before it.
 
     `x_{l+1} = x_0 ∘ (W_l x_l + b_l) + x_l`, the FeatureCross of keras-rs.
 

@@ -1,12 +1,12 @@
-"""The description of a model's data: the fields, the ids they own, and what else arrives.
+"""The description of a model's data: its fields and their ids, dense features, text and labels.
 
 Only the standard library is imported, so that a Beam worker that reads a feature map does not load Keras.
 
 The packed tensors that a feature map describes:
 
-- ``ids`` int32 ``[N, S]``: S slots, in field order. All ids share one space: 0 is padding; a field owns
-  ``[offset, offset + size)``, where ``offset`` means unknown, ``offset + 1`` means missing, and its vocabulary
-  follows, then further unknown ids where it has several.
+- ``ids`` int32 ``[N, S]``: S slots, in the order of the fields. All fields share one id space, in which 0 is padding. A
+  field has the ids ``[offset, offset + size)``: ``offset`` for an unknown value, ``offset + 1`` for a missing one, then
+  its vocabulary, then any further ids for unknown values.
 - ``dense`` float32 ``[N, D]``: normalised numbers, in the order of ``dense``.
 - ``tokens``, ``segments`` int32 ``[N, T]``: text.
 - ``label`` float32 ``[N, tasks]``.
@@ -28,18 +28,18 @@ NUMBER_TOKENS = 100  # the numbers 0 to 99, each a token of its own
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A field: ``slots`` columns of ``ids``, whose values lie in ``[offset, offset + size)`` or are padding.
+    """A field: ``slots`` columns of ``ids``, whose values are in ``[offset, offset + size)`` or padding.
 
     Args:
         name: The field's name, a column of the log.
         kind: One of KINDS.
-        size: Ids that the field owns, the reserved ones included.
-        offset: The first of them.
-        slots: Columns of ``ids``; several for a multivalent field.
+        size: Number of the field's ids, the reserved ones included.
+        offset: The field's first id.
+        slots: Number of the field's columns in ``ids``; above 1 for a multivalent field.
         role: "feature", or "position" for where an ad was shown.
 
     Raises:
-        ValueError: an unknown kind or role, or an impossible size.
+        ValueError: `kind` or `role` is unknown, `size` leaves no id for the vocabulary, or `slots` is not positive.
     """
 
     name: str
@@ -70,17 +70,18 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """The text of a row: ``length`` tokens of a vocabulary, padded at the end.
+    """The description of a text: ``length`` tokens of a vocabulary, padded at the end.
 
     Args:
         length: T, the number of tokens.
         vocabulary_size: Tokens are in [0, vocabulary_size).
         padding_id, unknown_id, classify_id, separator_id, mask_id: The special tokens [PAD], [UNK], [CLS], [SEP],
             [MASK].
-        number_ids: The tokens of the numbers 0 to 99; () where the vocabulary does not have them all.
+        number_ids: The tokens of the numbers 0 to 99; () where the vocabulary lacks any of them.
 
     Raises:
-        ValueError: the length is not positive, or a token is outside the vocabulary.
+        ValueError: `length` is not positive, `number_ids` are neither 100 nor none, or a token is outside the
+            vocabulary.
     """
 
     length: int
@@ -109,16 +110,16 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureMap:
-    """The description of a model's data. `FeatureMap.from_sizes` makes one and lays the offsets.
+    """The description of a model's data. `FeatureMap.from_sizes` computes the offsets.
 
     Args:
         fields: The fields, in the order of their ids.
         dense: Names of the dense features.
         tasks: Names of the labels; the first is the primary one.
-        text: The text, or None.
+        text: The text; None for data without a text.
 
     Raises:
-        ValueError: offsets with gaps, more ids than int32 has, repeated names, or no task.
+        ValueError: there are gaps between the fields' ids, more ids than int32 has, repeated names, or no task.
     """
 
     fields: tuple[Field, ...]
@@ -149,14 +150,14 @@ class FeatureMap:
         tasks: tuple[str, ...] = ("ctr",),
         text: Text | None = None,
     ) -> "FeatureMap":
-        """Returns the feature map of these fields, their ids one behind the other.
+        """Returns a feature map in which each field's ids follow those of the field before it.
 
         Args:
             fields: ``(name, kind, vocabulary size without the reserved ids, slots, role)`` in slot order; slots (1) and
                 role (``"feature"``) may be left out.
             dense: Names of the dense features.
             tasks: Names of the labels; the first is the primary one.
-            text: The text part, if there is one.
+            text: The text; None for data without a text.
 
         Example:
             >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("tags", "multivalent", 50, 3)])
@@ -172,7 +173,7 @@ class FeatureMap:
 
     @property
     def total_ids(self) -> int:
-        """The rows that an embedding table needs, the padding row included."""
+        """The number of rows of an embedding table for all fields, the padding row included."""
         return 1 + sum(field.size for field in self.fields)
 
     @property
@@ -185,7 +186,7 @@ class FeatureMap:
 
     @classmethod
     def from_json(cls, text: str) -> "FeatureMap":
-        """Returns the feature map that `to_json` wrote. Raises ValueError when the text is not a feature map."""
+        """Returns the feature map that `to_json` wrote. Raises ValueError if the text is no feature map."""
         value = json.loads(text)
         try:
             return cls(

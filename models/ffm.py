@@ -14,8 +14,8 @@ from models.tensors import Inputs, Tensor
 class FFM(CTRModel):
     """Field-aware factorisation machine: every field keeps a vector for every other field.
 
-    `logit = linear part + Σ_{i<j} <v_i^(j), v_j^(i)> x_i x_j`. A row of the table holds an id's vectors for all fields,
-    so that the table is as many times as wide as an FM's as there are fields.
+    `logit = linear part + Σ_{i<j} <v_i^(j), v_j^(i)> x_i x_j`. A row of the table holds an id's vectors for all fields:
+    with F fields the table is F times as wide as an FM's.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors; one task.

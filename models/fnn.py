@@ -17,8 +17,8 @@ from models.tensors import Inputs, Tensor
 class FNN(CTRModel):
     """Factorisation-machine supported neural network: an MLP that starts from the weights of a trained FM.
 
-    `logit = MLP(concat of (w_i, v_i) of all features)`. Training has two stages: an FM with the same width and
-    optimizer, then this model from the FM's vectors v and weights w.
+    `logit = MLP(concat of (w_i, v_i) of all features)`. Training has two stages: first an FM with the same
+    width and optimizer, then this model, starting from the FM's vectors v and weights w.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors; one task.

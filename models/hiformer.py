@@ -12,9 +12,9 @@ from models.token_transformer import TokenTransformer
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class Hiformer(TokenTransformer):
-    """Hiformer: a Transformer whose projections are of all features together, with low rank.
+    """Hiformer: a Transformer with low-rank projections of all features together.
 
-    `[Q_1 ... Q_L] = concat(e_1 ... e_L) L (R)ᵀ`, and so K and V (equations 5 to 7).
+    `[Q_1 ... Q_L] = concat(e_1 ... e_L) L Rᵀ`, and K and V alike (equations 5 to 7).
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors.

@@ -11,13 +11,13 @@ from models.tensors import Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class BinaryCrossEntropy(keras.losses.Loss):
-    """Cross-entropy of binary labels and logits, averaged over rows and tasks.
+    """Cross-entropy of binary labels and logits, averaged over rows and tasks, in nats.
 
     `loss = log(1 + e^z) - y z`, for logits z and labels y, (batch_size, tasks) each.
 
     Args:
-        task_weights: sequence of float. Weight of each task in the mean over tasks; None for equal ones. Defaults to
-            None.
+        task_weights: sequence of float. Weight of each task in the mean over tasks; None for equal weights. Defaults
+            to None.
         name: str. Name of the loss.
 
     Example:

@@ -1,4 +1,4 @@
-"""The vanilla MLP on concatenated embeddings."""
+"""Multilayer perceptron."""
 
 from collections.abc import Sequence
 from typing import Any

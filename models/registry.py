@@ -1,4 +1,4 @@
-"""Models by name: those of this package, and a user's own as `package.module:Class`."""
+"""Finds and creates models by name: this package's, and a user's own as `package.module:Class`."""
 
 import dataclasses
 import difflib
@@ -59,11 +59,11 @@ _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
 
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
-    """A model of the registry, for listings.
+    """A description of a model of the registry.
 
     Args:
         name: The name that a configuration gives as `model.name`.
-        paper: Where the model comes from.
+        paper: The paper that the model comes from.
         description: The first line of its docstring.
         options: Its hyperparameters and their defaults.
         needs_text: Whether the data must have a text.
@@ -77,7 +77,7 @@ class ModelInfo:
 
 
 def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRModel":
-    """Returns a new model for the data that `feature_map` describes.
+    """Creates a model for the data that `feature_map` describes.
 
     Args:
         name: A name of the registry, or `package.module:Class`.
@@ -90,14 +90,14 @@ def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRMo
         'DeepFM'
 
     Raises:
-        ValueError: no such model, no such hyperparameter, or an impossible value.
+        ValueError: there is no such model or hyperparameter, or the model rejects a value.
     """
     check_hyperparameters(name, **hyperparameters)
     return model_class(name)(feature_map, **hyperparameters)
 
 
 def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
-    """Raises ValueError where the model or one of the hyperparameters does not exist, or a value has the wrong type."""
+    """Raises ValueError if the model or a hyperparameter does not exist, or a value has the wrong type."""
     options = model_class(name).options()
     for key, value in hyperparameters.items():
         if key not in options:
@@ -118,7 +118,7 @@ def _fits(value: Any, default: Any) -> bool:
     if isinstance(default, list | tuple):
         item_default = default[0] if default else 1
         return isinstance(value, list | tuple) and all(_fits(item, item_default) for item in value)
-    return True  # None as a default does not tell the type
+    return True  # the default None does not tell the type
 
 
 def available() -> tuple[ModelInfo, ...]:
@@ -135,11 +135,11 @@ def model_class(name: str) -> type["CTRModel"]:
     """Returns the class of a model.
 
     Args:
-        name: A name of the registry; or `package.module:Class`, where the module is installed or lies in the working
+        name: A name of the registry; or `package.module:Class`, with a module that is installed or in the working
             directory.
 
     Raises:
-        ValueError: no such model, or what the name leads to is no CTRModel.
+        ValueError: there is no such model, or the class is no CTRModel.
     """
     if ":" in name:
         return _own_class(name)
@@ -160,11 +160,11 @@ def source_of(name: str) -> str:
 
 
 def _own_class(name: str) -> type["CTRModel"]:
-    from models.ctr_model import CTRModel  # imports Keras, 5 s that `ctrpipe models` and `--help` do without
+    from models.ctr_model import CTRModel  # imports Keras: 5 s that `ctrpipe --help` is spared
 
     module_name, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # last, so that a user's file hides no library
+        sys.path.append(os.getcwd())  # last: a user's file must not hide a library
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # the user's module may raise anything

@@ -1,8 +1,8 @@
-"""Names for the types of tensors and shapes. Keras has no types: a tensor may be TensorFlow's, JAX's or symbolic."""
+"""Type aliases for tensors and shapes: a tensor may be TensorFlow's, JAX's or symbolic, for which Keras has no type."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 Tensor: TypeAlias = Any
 Inputs: TypeAlias = Mapping[str, Tensor]  # packed tensors by name: see models.feature_map
-Shape: TypeAlias = tuple[Any, ...]  # sizes; None for a size that is not known
+Shape: TypeAlias = tuple[Any, ...]  # sizes; None for an unknown size

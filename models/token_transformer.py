@@ -15,7 +15,7 @@ from models.tensors import Inputs, Shape, Tensor
 
 
 class TokenTransformer(CTRModel):
-    """Base class of the Transformers over features: tokens in, a logit of every task token out.
+    """Base class of the Transformers over features, which return a logit for every task token.
 
     `tokens = [fields; dense tokens; task tokens]`, then EncoderLayers, then `logit_t = Tower_t(token of task t)`. A
     subclass sets `projection` (see EncoderLayer); the docstring of Transformer has an example.
@@ -28,10 +28,11 @@ class TokenTransformer(CTRModel):
         key_dim: int. Width d_k of a head's queries and keys. Defaults to 16, as in the paper.
         value_dim: int. Width d_v of a head's values. Defaults to 64, as in the paper.
         ffn_dim: int. Width d_f of the feed-forward networks' hidden layer. Defaults to 512, as in the paper.
-        dense_tokens: int. Number n_D of tokens that an MLP makes of all dense features. Defaults to 2.
+        dense_tokens: int. Number n_D of tokens that an MLP computes from all dense features. Defaults to 2.
         dense_units: sequence of int. Widths of that MLP's hidden layers. Defaults to (128,).
         hidden_units: sequence of int. Widths of the towers' hidden layers. Defaults to (128,).
-        prune: bool. In the last layer only the task tokens are queries, which changes no output. Defaults to True.
+        prune: bool. Whether the last layer computes only the task tokens, which does not change the logits. Defaults to
+            True.
         dropout: float. Rate in the encoder layers and the towers. Defaults to 0.
         l2: float. λ of the penalty λ/2·‖W‖² on the kernels of the MLPs. Defaults to 0.
         **options: Options of CTRModel.
@@ -84,7 +85,7 @@ class TokenTransformer(CTRModel):
         self.towers = [Tower(hidden_units, 1, "relu", dropout, l2, name=f"tower_{task}") for task in feature_map.tasks]
 
     def ranks(self) -> dict[str, int | None]:
-        """Returns the options of the encoder layers that are their ranks, where they have any."""
+        """Returns the ranks of the encoder layers' projections, as arguments of EncoderLayer."""
         return {}
 
     def build(self, input_shape: Shape | None = None) -> None:

@@ -10,7 +10,7 @@ from models.transformer import Transformer
 class TransformerPE(Transformer):
     """The Transformer with a learned encoding per feature.
 
-    `token_f = e_f + p_f`. Task tokens are such vectors already.
+    `token_f = e_f + p_f`. Task tokens have no encoding: they are learned vectors themselves.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors.

@@ -12,8 +12,8 @@ from models.mlp import MLP
 class WideDeep(MLP):
     """Wide & Deep: a linear part and an MLP, trained together.
 
-    `logit = linear part + MLP(concat(E, dense))`. The wide part has the raw features; crossed columns are features of
-    the log, not of the model.
+    `logit = linear part + MLP(concat(E, dense))`. The linear part has no crossed columns unless the log has
+    them.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors.

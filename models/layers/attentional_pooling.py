@@ -18,7 +18,7 @@ class AttentionalPooling(keras.layers.Layer):
 
     Args:
         units: int. Width t of the attention network. Defaults to 16.
-        dropout: float. Rate on the output. Defaults to 0.
+        dropout: float. Dropout rate of the output. Defaults to 0.
         l2: float. λ of the penalty λ/2·‖W‖². Defaults to 0.
 
     Example:
@@ -52,7 +52,7 @@ class AttentionalPooling(keras.layers.Layer):
     def call(self, inputs: Tensor, training: bool | None = None, return_attention: bool = False) -> Tensor:
         """Maps (batch_size, fields, dim) to (batch_size, dim).
 
-        With `return_attention` returns also the weights of the pairs, float32 (batch_size, pairs), ordered as in
+        With `return_attention`, also returns the weights of the pairs, float32 (batch_size, pairs), in the order of
         layers.pairs.
         """
         first, second = pair_indices(inputs.shape[1])

@@ -12,18 +12,18 @@ from models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class CIN(keras.layers.Layer):
-    """Compresses the products of every field with every map of the layer before to new maps, and pools all maps.
+    """A compressed interaction network: each layer weighs the products of the previous layer's maps and the fields.
 
-    `X^k_h = act(Σ_ij W^{k,h}_ij (X^{k-1}_i ∘ X^0_j))`; the output is each map summed over the width, of all layers.
+    `X^k_h = act(Σ_ij W^{k,h}_ij (X^{k-1}_i ∘ X^0_j))`; the output is the maps of all layers, summed over the width.
 
     The weight of layer k has the shape (H_{k-1}, m, H_k) for m fields, whatever the width of an embedding. The products
-    of the first layer are symmetric in i and j: it adds W_ij and W_ji and computes each pair once. Where the activation
-    is the identity, maps that nothing but the output reads are summed over the width before they are weighed.
+    of the first layer are symmetric in i and j: it adds W_ij and W_ji and computes each pair once. With a linear
+    activation, maps that only the output reads are summed over the width before they are multiplied with the weights.
 
     Args:
         maps: sequence of int. H_k, the number of feature maps of each layer. Defaults to (200, 200, 200).
-        split_half: bool. Pools only the first half of each layer's maps except the last layer's, and passes only the
-            second half on, as the authors' code does. False: all maps do both, as in the paper. Defaults to False.
+        split_half: bool. Whether each layer but the last pools the first half of its maps and passes on the second, as
+            the authors' code does; False to pool and pass on all maps, as in the paper. Defaults to False.
         activation: str. Activation of the maps. Defaults to "linear", which the paper finds best.
         rank: int. L of `W^{k,h} = U Vᵀ` with U (H_{k-1}, L) and V (m, L), equation 9; None for full weights. Defaults
             to None.
@@ -35,7 +35,7 @@ class CIN(keras.layers.Layer):
         (2, 11)
 
     Raises:
-        ValueError: `maps` is empty, not positive, or odd before the last layer with `split_half`; `rank` is not
+        ValueError: `maps` is empty, not positive, or, with `split_half`, odd before the last layer; `rank` is not
             positive.
 
     References:
@@ -67,7 +67,7 @@ class CIN(keras.layers.Layer):
 
     @property
     def output_maps(self) -> int:
-        """The width of the output."""
+        """The width of the output, the number of pooled maps."""
         return sum(self.maps) if not self.split_half else sum(count // 2 for count in self.maps[:-1]) + self.maps[-1]
 
     def build(self, input_shape: Shape) -> None:
@@ -77,7 +77,7 @@ class CIN(keras.layers.Layer):
         self.weights_of_layers = []
         for index, count in enumerate(self.maps):
             if self.rank is None:
-                # Glorot's limit for products and maps; Keras would count two axes as a receptive field.
+                # Glorot's limit for products and maps; Keras would treat two axes as a convolution's receptive field.
                 scale = (2 / (before * fields + count)) ** 0.5
                 shapes: dict[str, Shape] = {"kernel": (before, fields, count)}
             else:
@@ -99,10 +99,10 @@ class CIN(keras.layers.Layer):
     def call(self, inputs: Tensor, return_maps: bool = False) -> Tensor:
         """Maps (batch_size, fields, dim) to (batch_size, output_maps).
 
-        With `return_maps` returns also the maps of every layer, a list of (batch_size, H_k, dim).
+        With `return_maps`, also returns the maps of every layer, a list of (batch_size, H_k, dim).
         """
         fields, dim = inputs.shape[1], inputs.shape[2]
-        # Blocks of a few rows, so that their products stay in a cache. Matrix products run along batch and width.
+        # Blocks of a few rows, whose products stay in a cache. One matrix product handles a block's rows and width.
         batch = ops.shape(inputs)[0]
         blocks = batch // self._block_rows + 1
         rows = (batch + blocks - 1) // blocks
@@ -129,7 +129,7 @@ class CIN(keras.layers.Layer):
         return outputs, [ops.transpose(maps[:batch], (0, 2, 1)) for maps in all_maps]
 
     def _output_only(self, index: int) -> int:
-        """Returns how many of a layer's maps, its first ones, go into the output alone."""
+        """Returns how many of a layer's maps, counted from the first, are pooled and not passed on."""
         if index == len(self.maps) - 1:
             return self.maps[index]
         return self.maps[index] // 2 if self.split_half else 0
@@ -152,13 +152,13 @@ class CIN(keras.layers.Layer):
 
 
 def _block_bytes() -> int:
-    """Returns how many bytes the products of a block may take: a share of a CPU's cache, or an accelerator's fill."""
+    """Returns how many bytes the products of a block may take: they fit a CPU's cache, or keep an accelerator busy."""
     on_cpu = all(device.startswith("cpu") for device in keras.distribution.list_devices())
     return (4 if on_cpu else 512) * 2**20
 
 
 def _pooled_products(x: Tensor, x0: Tensor, kernel: Tensor, dim: int) -> Tensor:
-    """Returns _compress(x, x0, kernel) summed over the width, (batch, maps), for `dim` times fewer multiplications."""
+    """Returns _compress(x, x0, kernel) summed over the width, (batch, maps), with `dim` times fewer multiplications."""
     before, fields, maps = kernel.shape
     x = ops.reshape(x, (-1, dim, before))
     x0 = ops.reshape(x0, (-1, dim, fields))
@@ -167,19 +167,19 @@ def _pooled_products(x: Tensor, x0: Tensor, kernel: Tensor, dim: int) -> Tensor:
 
 
 def _each_block(function: Callable[[Tensor], Any], blocks: Tensor) -> Any:
-    """Returns `function(number)` for the number of each block, stacked. Mapping over the blocks would copy them."""
+    """Returns `function(index)` of each block, stacked. Mapping over the blocks themselves would copy them."""
     return ops.map(function, ops.arange(ops.shape(blocks)[0]))
 
 
 def _compress(x: Tensor, x0: Tensor, kernel: Tensor) -> Tensor:
-    """Returns the maps of a layer, (blocks, n, maps), by one matrix product a block.
+    """Returns the maps of a layer, (blocks, n, maps), with one matrix product per block.
 
-    The products of x and x0, by far the largest tensor of the model, exist for one block at a time, and are computed
-    again in the backward pass instead of kept. Matrix products with a vector build and reduce them, because
-    broadcasting and adding up costs TensorFlow a multiple of that on a CPU.
+    The products of x and x0, by far the model's largest tensor, exist for one block at a time; the backward pass
+    computes them again. Matrix products with vectors compute and reduce them: on a CPU, TensorFlow takes several times
+    as long to broadcast and sum.
 
     Args:
-        x: (blocks, n, h), the maps of the layer before; n is rows times width.
+        x: (blocks, n, h), the maps of the previous layer; n is rows times width.
         x0: (blocks, n, m), the fields.
         kernel: (h, m, maps).
     """
@@ -215,7 +215,7 @@ def _compress(x: Tensor, x0: Tensor, kernel: Tensor) -> Tensor:
 
 
 def _symmetric(x0: Tensor, kernel: Tensor) -> Tensor:
-    """Returns _compress(x0, x0, kernel), with every pair of fields computed once."""
+    """Returns _compress(x0, x0, kernel), computing every pair of fields once."""
     fields, maps = kernel.shape[0], kernel.shape[2]
     first, second = (index.astype(np.int32) for index in np.triu_indices(fields))
     pairs = first * fields + second
@@ -229,7 +229,7 @@ def _symmetric(x0: Tensor, kernel: Tensor) -> Tensor:
 
     @ops.custom_gradient
     def compress(x0: Tensor, folded: Tensor) -> tuple[Tensor, Callable[..., Any]]:
-        """Returns the maps and their gradient; `folded` has each pair's weight, half of it for i = j, (pairs, maps)."""
+        """Returns the maps and their gradient; `folded` holds W_ij + W_ji, or W_ii, of each pair, (pairs, maps)."""
 
         def gradient(*arguments: Tensor, upstream: Tensor = None) -> tuple[Tensor, ...]:
             upstream = arguments[0] if upstream is None else upstream

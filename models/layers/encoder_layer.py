@@ -17,8 +17,8 @@ class EncoderLayer(keras.layers.Layer):
 
     `o = softmax(Q Kᵀ / sqrt(d_k)) V O`, `u = LayerNorm(e + o)`, `output = LayerNorm(u + GELU(u W1 + b1) W2 + b2)`.
 
-    A weight per token has the token as its first axis. With ranks, `*_left` (L·d, H·r) and `*_right` (H, r, L·d_k) are
-    L^h and (R^h)ᵀ of all heads.
+    A weight with a value for every token has the tokens on its first axis. With ranks, the weights `*_left`
+    (L·d, H·r) and `*_right` (H, r, L·d_k) hold L^h and (R^h)ᵀ of all heads.
 
     Args:
         projection: str. "shared": Q, K, V, O and the feed-forward network are the same for all tokens (Transformer).
@@ -31,8 +31,8 @@ class EncoderLayer(keras.layers.Layer):
         ffn_dim: int. d_f, the width of the feed-forward network. Defaults to 512.
         qk_rank, v_rank: int. Ranks of the composite projections `K̂^h = L^h (R^h)ᵀ`, equation 7; None for full
             matrices. Default to None.
-        queries: int. Only the last `queries` tokens are queries and are returned (section 3.5.2); None for all.
-            Defaults to None.
+        queries: int. Number of tokens, counted from the last, that are queries and are returned (section 3.5.2); None
+            for all. Defaults to None.
         dropout: float. Rate after the attention and after the feed-forward network. Defaults to 0.
 
     Example:
@@ -42,7 +42,7 @@ class EncoderLayer(keras.layers.Layer):
         (2, 1, 8)
 
     Raises:
-        ValueError: an unknown projection, a size that is not positive, or ranks of projections that are not composite.
+        ValueError: `projection` is unknown, a size is not positive, or there are ranks without composite projections.
 
     References:
         Gui et al., "Hiformer: Heterogeneous Feature Interactions Learning with Transformers for Recommender Systems",
@@ -124,14 +124,14 @@ class EncoderLayer(keras.layers.Layer):
             setattr(self, f"{name}_{kind}", weight)
 
     def _weight(self, name: str, shape: Shape, fan_in: int, fan_out: int) -> keras.Variable:
-        """Adds a weight with Glorot's limit for one matrix: Keras would count tokens and heads as a receptive field."""
+        """Adds a weight with Glorot's limit for one matrix; Keras would treat tokens and heads as a receptive field."""
         limit = (6 / (fan_in + fan_out)) ** 0.5
         return self.add_weight(name=name, shape=shape, initializer=keras.initializers.RandomUniform(-limit, limit))
 
     def call(self, inputs: Tensor, training: bool | None = None, return_attention: bool = False) -> Tensor:
         """Maps (batch_size, tokens, dim) to (batch_size, queries or tokens, dim).
 
-        With `return_attention` returns also the attention, float32 (batch_size, heads, queries or tokens, tokens).
+        With `return_attention`, also returns the attention, float32 (batch_size, heads, queries or tokens, tokens).
         """
         queries = inputs[:, -self.outputs :]
         query = self._project("query", queries, inputs, self.outputs, self.key_dim)

@@ -23,7 +23,7 @@ class FactorizationMachine(keras.layers.Layer):
 
     def call(self, inputs: Tensor) -> Tensor:
         """Maps (batch_size, fields, dim) to float32 (batch_size, 1)."""
-        inputs = ops.cast(inputs, "float32")  # for a difference of two large numbers
+        inputs = ops.cast(inputs, "float32")  # the difference of two large numbers loses digits
         square_of_sum = ops.square(ops.sum(inputs, axis=1))
         sum_of_squares = ops.sum(ops.square(inputs), axis=1)
         return 0.5 * ops.sum(square_of_sum - sum_of_squares, axis=1, keepdims=True)

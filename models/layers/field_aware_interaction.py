@@ -11,10 +11,10 @@ from models.tensors import Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FieldAwareInteraction(keras.layers.Layer):
-    """Sums the inner products of all pairs of fields, each field with the vector that it keeps for the other one.
+    """Sums the inner products of all pairs of fields, each with its vector for the other field.
 
-    `output = Σ_{i<j} <e_i^(j), e_j^(i)>`, where `e_i^(j)` is the vector of field i for field j. The sum over all (i, j)
-    off the diagonal counts every pair twice; the output is half of it.
+    `output = Σ_{i<j} <e_i^(j), e_j^(i)>`, where `e_i^(j)` is the vector of field i for field j. It is computed as
+    half the sum over all i ≠ j, which counts every pair twice.
 
     Example:
         >>> rows = keras.random.normal((2, 4, 4 * 3))  # (batch_size, fields, fields * dim)
@@ -29,7 +29,7 @@ class FieldAwareInteraction(keras.layers.Layer):
         """Maps (batch_size, fields, fields * dim) to float32 (batch_size, 1).
 
         Args:
-            inputs: `e_i^(j)` lies at [:, i, j * dim:(j + 1) * dim].
+            inputs: Its part [:, i, j * dim:(j + 1) * dim] is e_i^(j).
         """
         fields = inputs.shape[1]
         vectors = ops.reshape(inputs, (-1, fields, fields, inputs.shape[2] // fields))

@@ -12,7 +12,7 @@ from models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FieldEmbedding(keras.layers.Layer):
-    """Embeds packed ids: one table for all fields; the slots of a multivalent field are summed.
+    """Embeds packed ids with one table for all fields, and sums the slots of a multivalent field.
 
     `output_f = Σ_{s in slots of f} table[ids_s]`, where id 0 (padding) counts as zero.
 
@@ -21,8 +21,8 @@ class FieldEmbedding(keras.layers.Layer):
         dim: int. Width of an embedding.
         stddev: float. Standard deviation of the initial values; 0 starts from zero. Defaults to 0.001, as in the
             Attention-Net paper.
-        l2: float. λ of the penalty λ/2·Σ‖row‖², mean over the batch, on the looked-up rows only, so that the cost of a
-            step does not grow with the table. Defaults to 0.
+        l2: float. λ of the penalty λ/2·Σ‖row‖², averaged over the batch. Only rows that are looked up count, so that
+            the cost of a step does not grow with the table. Defaults to 0.
 
     Example:
         >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("tags", "multivalent", 50, 2)])
@@ -58,14 +58,14 @@ class FieldEmbedding(keras.layers.Layer):
 
         Args:
             ids: Packed ids.
-            gathered: The ids' rows of the table, (batch_size, slots, dim), where the caller has looked them up already:
-                a trainer that updates only the rows that a batch touches differentiates with respect to them.
+            gathered: The ids' rows of the table, (batch_size, slots, dim), where the caller has already looked them up.
+                A trainer that updates only a batch's rows differentiates with respect to them.
         """
         rows = ops.take(self.table, ids, axis=0) if gathered is None else gathered
         rows = ops.cast(rows, self.compute_dtype)
         fields = self.feature_map.fields
         if any(field.slots > 1 for field in fields):
-            # Only multivalent fields are padded, so only they pay for the mask.
+            # Only multivalent fields have padding to mask.
             rows = rows * ops.cast(ops.expand_dims(ids > 0, -1), rows.dtype)
             parts, start = [], 0
             for field in fields:
@@ -91,7 +91,7 @@ class FieldEmbedding(keras.layers.Layer):
 
 
 def _sharded_rows(rows: int) -> int:
-    """Returns the rows of a table, a multiple of the devices where Keras's ModelParallel shards weights."""
+    """Returns the number of rows, rounded up to a multiple of the devices if Keras's ModelParallel shards the table."""
     distribution = keras.distribution.distribution()
     if not isinstance(distribution, keras.distribution.ModelParallel):
         return rows

@@ -15,10 +15,10 @@ class InteractingLayer(keras.layers.Layer):
     `output_i = relu(concat_h(softmax_j(<W_q e_i, W_k e_j>) W_v e_j) + W_res e_i)`.
 
     Args:
-        dim: int. Width of all heads together; every head has dim / heads.
+        dim: int. Width of all heads together; a head has the width dim / heads.
         heads: int. Number of heads. Defaults to 2.
         use_residual: bool. Whether to add W_res e_i. Defaults to True.
-        scaled: bool. Divides the scores by sqrt(dim / heads), which the paper does not. Defaults to False.
+        scaled: bool. Whether to divide the scores by sqrt(dim / heads), which the paper does not do. Defaults to False.
 
     Example:
         >>> rows = keras.random.normal((2, 4, 8))  # (batch_size, fields, dim)
@@ -52,12 +52,12 @@ class InteractingLayer(keras.layers.Layer):
     def call(self, inputs: Tensor, return_attention: bool = False) -> Tensor:
         """Maps (batch_size, fields, width) to (batch_size, fields, dim).
 
-        With `return_attention` returns also the attention, float32 (batch_size, heads, fields, fields).
+        With `return_attention`, also returns the attention, float32 (batch_size, heads, fields, fields).
         """
         fields, width = inputs.shape[1], self.dim // self.heads
         weights = [self.query, self.key, self.value] + ([self.residual] if self.use_residual else [])
         projected = ops.matmul(inputs, ops.concatenate([ops.convert_to_tensor(w) for w in weights], axis=1))
-        parts = ops.split(projected, len(weights), axis=-1)  # the gradient of slices costs several times more
+        parts = ops.split(projected, len(weights), axis=-1)  # the gradient of slices takes several times as long
         query, key, value = (
             ops.transpose(ops.reshape(part, (-1, fields, self.heads, width)), (0, 2, 1, 3)) for part in parts[:3]
         )

@@ -12,17 +12,17 @@ from models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class KMaxConvolution(keras.layers.Layer):
-    """Convolves along the fields, each embedding dimension on its own, and keeps the k largest values in their order.
+    """Convolves along the fields, for each embedding dimension, and keeps the k largest values in their order.
 
     `output = tanh(k-max(W * E + b))`.
 
-    The convolution has "same" borders. It is one product with the convolution's banded matrix: with few fields and
-    channels that is several times faster than a convolution.
+    The convolution has "same" padding. It is computed as a product with its banded matrix, which with few fields and
+    channels is several times faster than a convolution.
 
     Args:
         filters: int. Number of output channels.
-        width: int. Number of fields under the filter.
-        keep: int. k.
+        width: int. Width of the filter, in fields.
+        keep: int. k, the number of values to keep.
 
     Example:
         >>> maps = keras.random.normal((2, 6, 8, 1))  # (batch_size, fields, dim, channels)
@@ -55,7 +55,7 @@ class KMaxConvolution(keras.layers.Layer):
         before = (self.width - 1) // 2
         offset = np.arange(fields)[:, None] - np.arange(fields)[None, :] + before  # input field, output field
         inside = (offset >= 0) & (offset < self.width)
-        # Which part of the kernel joins each pair of fields; the part after the last one is zero.
+        # The index into the kernel of each pair of fields; the index after the last one stands for zero.
         self._part = np.where(inside, offset, self.width).astype(np.int32)
 
     def call(self, inputs: Tensor) -> Tensor:

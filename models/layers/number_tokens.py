@@ -1,4 +1,4 @@
-"""Features written as numbers into a text, as NumBERT reads them."""
+"""Features written as numbers, which NumBERT reads with the text."""
 
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ _SIGNIFICANT = 100  # a significand has two digits, so that it is one token
 
 
 def new_tokens(text: Text) -> int:
-    """Returns how many tokens follow the text's vocabulary: [EXP], and the numbers 0 to 99 where the text has none."""
+    """Returns how many tokens the vocabulary needs in addition: [EXP], and the numbers 0 to 99 unless it has them."""
     return 1 if text.number_ids else 1 + NUMBER_TOKENS
 
 
@@ -22,13 +22,13 @@ def new_tokens(text: Text) -> int:
 class NumberTokens(keras.layers.Layer):
     """Writes each feature as the four tokens `significand [EXP] exponent [SEP]`.
 
-    35 is "35 [EXP] 1" and 1234 is "12 [EXP] 3": the significand is rounded to two digits. Features are the fields
-    except the positions. A field's number is its ordinal: 0 for unknown and missing, then 1, 2 and so on in the order
+    35 is "35 [EXP] 1" and 1234 is "12 [EXP] 3": the significand is rounded to two digits. Features are all fields
+    but the positions. A field's number is its ordinal: 0 for unknown and missing, then 1, 2 and so on in the order
     of its buckets or of its vocabulary.
 
     Args:
-        feature_map: FeatureMap. Fields of one slot, and the text's tokens of the numbers 0 to 99. Where the vocabulary
-            has none, they are new tokens after it, as [EXP] is.
+        feature_map: FeatureMap. The fields, of one slot each, and the text. [EXP] is a new token after the vocabulary;
+            so are the numbers 0 to 99 where the vocabulary lacks them.
 
     Example:
         >>> text = Text(length=8, vocabulary_size=130, number_ids=tuple(range(30, 130)))
@@ -63,13 +63,13 @@ class NumberTokens(keras.layers.Layer):
 
     @property
     def length(self) -> int:
-        """The number of tokens that the features of a row become."""
+        """The number of tokens for the features of a row."""
         return TOKENS_PER_FEATURE * len(self.offsets)
 
     def call(self, ids: Tensor) -> Tensor:
         """Maps the features' ids, int32 (batch_size, features), to tokens, int32 (batch_size, 4 * features)."""
         number = ops.cast(ops.maximum(ids - self.offsets - 1, 0), "int32")
-        # Integer thresholds: a logarithm of floats would be off by one at some powers of ten.
+        # Compared with integers, because a float's logarithm is off by one at some powers of ten.
         exponent = sum(ops.cast(number >= 10**power, "int32") for power in range(1, 10))
         divisor = ops.take(np.array([1, 1, *(10**power for power in range(1, 9))], np.int32), exponent, axis=0)
         significand = number // divisor + ops.cast(2 * (number % divisor) >= divisor, "int32") * ops.cast(

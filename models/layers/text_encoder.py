@@ -1,4 +1,4 @@
-"""The encoder of BERT and RoBERTa, with the states of every layer as its output."""
+"""The encoder of BERT and RoBERTa, which returns the states of every layer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from keras import ops
 from models.checks import require_positive
 from models.tensors import Shape, Tensor
 
-# By HuggingFace's names of `hidden_act`, where "gelu" is the exact one.
+# By HuggingFace's names for `hidden_act`; its "gelu" is exact, without approximation.
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": lambda x: ops.gelu(x, approximate=False),
     "gelu_new": lambda x: ops.gelu(x, approximate=True),
@@ -21,7 +21,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def activation_of(name: str) -> Callable[[Tensor], Tensor]:
-    """Returns the function that HuggingFace calls `name`. Raises ValueError for an unknown name."""
+    """Returns the activation that HuggingFace calls `name`. Raises ValueError for an unknown name."""
     if name not in _ACTIVATIONS:
         raise ValueError(f"`activation` should be one of {sorted(_ACTIVATIONS)}. Received: activation={name!r}")
     return _ACTIVATIONS[name]
@@ -38,7 +38,7 @@ class FeedForward(keras.layers.Layer):
         activation: str. HuggingFace's name: "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu" or "swish".
             Defaults to "gelu".
         epsilon: float. Epsilon of the normalisation. Defaults to 1e-12.
-        dropout: float. Rate on the output of W2. Defaults to 0.
+        dropout: float. Dropout rate of the output of W2. Defaults to 0.
 
     Example:
         >>> states = keras.random.normal((2, 5, 8))  # (batch_size, tokens, width)
@@ -85,13 +85,13 @@ class FeedForward(keras.layers.Layer):
 class SelfAttention(keras.layers.Layer):
     """BERT's self-attention, with biases, a residual and layer normalisation.
 
-    `output = LayerNorm(x + O softmax(Q Kᵀ / sqrt(width / heads)) V)`, where masked tokens are no keys. The weight `qkv`
-    holds the projections of queries, keys and values side by side, (width, 3 width).
+    `output = LayerNorm(x + O softmax(Q Kᵀ / sqrt(width / heads)) V)`, where padding tokens are no keys. The weight
+    `qkv` concatenates the projections of queries, keys and values, (width, 3 width).
 
     Args:
         heads: int. Number of heads; must divide the width.
         epsilon: float. Epsilon of the normalisation. Defaults to 1e-12.
-        dropout: float. Rate on the attention and on the output. Defaults to 0.
+        dropout: float. Dropout rate of the attention and of the output. Defaults to 0.
 
     Example:
         >>> states = keras.random.normal((2, 5, 8))  # (batch_size, tokens, width)
@@ -162,9 +162,9 @@ class TextEncoder(keras.layers.Layer):
         heads: int. Attention heads, a divisor of the width. Defaults to 12.
         ffn_dim: int. Width of the feed-forward networks. Defaults to 3072.
         positions: int. Rows of the position table. Defaults to 512.
-        segments: int. Rows of the segment table; segments after the last row take the last (RoBERTa has one row).
-            Defaults to 2.
-        padding_id: int. The token that is masked. Defaults to 0.
+        segments: int. Rows of the segment table; larger segment ids use its last row (RoBERTa has one row). Defaults
+            to 2.
+        padding_id: int. The padding token, which is masked. Defaults to 0.
         first_position: int. The position of the first token: 0, or RoBERTa's padding_id + 1. Defaults to 0.
         activation: str. HuggingFace's `hidden_act`. Defaults to "gelu".
         epsilon: float. Epsilon of every normalisation. Defaults to 1e-12.
@@ -216,7 +216,7 @@ class TextEncoder(keras.layers.Layer):
         self.dropout = dropout
 
     def build(self, input_shape: Shape | None = None) -> None:
-        # Sublayers are made here, not in the constructor, so that the precision can be changed before.
+        # Sublayers are made here, not in the constructor, so that the precision can be changed in between.
         policy, rate = self.dtype_policy, self.dropout
         self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=policy, name="embedding_norm")
         self.drop = keras.layers.Dropout(rate, dtype=policy)
@@ -242,7 +242,7 @@ class TextEncoder(keras.layers.Layer):
         return ops.not_equal(tokens, self.padding_id)
 
     def embed(self, tokens: Tensor, segments: Tensor | None = None, training: bool | None = None) -> Tensor:
-        """Returns the states before the first layer, (batch_size, tokens, width).
+        """Returns the embeddings of the tokens, the states before the first layer, (batch_size, tokens, width).
 
         Args:
             tokens: int32 (batch_size, tokens).
@@ -267,7 +267,7 @@ class TextEncoder(keras.layers.Layer):
         return self.drop(self.norm(rows), training=training)
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
-        """Returns the tokens' rows of the table alone, without position, segment and normalisation."""
+        """Returns the tokens' rows of the token table, without position, segment and normalisation."""
         rows = ops.cast(ops.take(self.token_table, tokens, axis=0), self.compute_dtype)
         return rows if self.token_scale is None else rows / ops.take(self.token_scale, tokens, axis=0)
 
@@ -285,9 +285,9 @@ class TextEncoder(keras.layers.Layer):
         return states
 
     def quantize(self, mode: str, type_check: bool = True, config: Any = None) -> None:
-        """Makes the token table and the kernels int8, with a scale for every token and every output.
+        """Quantizes the token table and the kernels to int8, with a scale for every token and every output.
 
-        For a model that is not trained any more. `mode` and `config` are those of `quantize` of Keras's Dense.
+        For a model that is trained no further. `mode` and `config` are those of keras.layers.Dense.quantize.
         """
         rows, scale = keras.quantizers.abs_max_quantize(self.token_table, axis=-1, to_numpy=True)
         del self.token_table

@@ -1,4 +1,4 @@
-"""Attention-Net's self-attention over fields, with at most k partners per field."""
+"""Attention-Net's self-attention over fields."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TopKSelfAttention(keras.layers.Layer):
-    """Self-attention over the fields in which every field attends to its k best partners, then a feed-forward network.
+    """Self-attention in which every field attends to the k fields of the highest scores, then a feed-forward network.
 
     `Q, K, V = relu(E W_q), relu(E W_k), relu(E W_v)` in h heads; `A = Q Kᵀ / sqrt(d / h)`;
     `Ṽ = concat_h(softmax(TopK(A, k)) V) + E`; `output = relu(Ṽ W_1) W_2 + Ṽ`.
 
-    Every row of A keeps the scores that are at least its k-th largest: more than k only where scores equal the k-th
-    exactly, so that the order of the fields never matters.
+    Every row of A keeps the scores that are at least its k-th largest. Scores equal to the k-th are all kept, so that
+    the order of the fields never matters.
 
     Args:
         heads: int. h; must divide the width d of the input. Defaults to 4.
@@ -54,13 +54,15 @@ class TopKSelfAttention(keras.layers.Layer):
     def call(self, inputs: Tensor, return_attention: bool = False) -> Tensor:
         """Maps (batch_size, fields, dim) to the same shape.
 
-        With `return_attention` returns also the attention, float32 (batch_size, heads, fields, fields).
+        With `return_attention`, also returns the attention, float32 (batch_size, heads, fields, fields).
         """
-        # One projection for Q, K and V: three small products cost more than one.
+        # One matrix product for Q, K and V takes less time than three small ones.
         qkv = ops.concatenate([self.query, self.key, self.value], axis=1)
         qkv = ops.relu(ops.matmul(inputs, ops.cast(qkv, inputs.dtype)))
         qkv = ops.reshape(qkv, (-1, self.fields, 3, self.heads, self.dim // self.heads))
-        query, key, value = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)  # cheaper gradients than slices have
+        query, key, value = ops.unstack(
+            ops.transpose(qkv, (2, 0, 3, 1, 4)), 3
+        )  # its gradient is cheaper than that of slices
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
         scores = ops.cast(scores, "float32") / (self.dim / self.heads) ** 0.5
         attention = ops.softmax(self._top_k(scores), axis=-1)

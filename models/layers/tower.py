@@ -27,7 +27,7 @@ class Tower(keras.layers.Layer):
         (2, 1)
 
     Raises:
-        ValueError: neither hidden layers nor outputs.
+        ValueError: there are neither hidden layers nor outputs.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Tower(keras.layers.Layer):
             self.logits.build((None, width))
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        """Maps (batch_size, width) to (batch_size, outputs), or to the last hidden width without outputs."""
+        """Maps (batch_size, width) to (batch_size, outputs); without `outputs`, to the last hidden layer's width."""
         for layer in self.hidden:
             inputs = layer(inputs)
             if self.drop:

@@ -1,4 +1,4 @@
-"""Boosted decision trees, learned by another library."""
+"""Boosted decision trees that another library has trained."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class TreeEnsemble(keras.layers.Layer):
-    """Sums the leaves that a row falls into, one per tree; 0 until `assign` has set the trees.
+    """Sums the values of the leaves that a row falls into, one per tree; 0 until `assign` has set the trees.
 
     `output = Σ_t value_t[leaf_t(x)]`, where a node goes left if `x[feature] <= threshold`. A leaf is its own child.
 
     Args:
         trees: int. Number of trees. Defaults to 100.
-        leaves: int. Largest number of leaves of a tree, which has at most 2 leaves - 1 nodes. Defaults to 31.
+        leaves: int. Largest number of leaves of a tree, which has at most 2 · leaves - 1 nodes. Defaults to 31.
         depth: int. Longest path from a root to a leaf. Defaults to 6.
 
     Example:
@@ -57,7 +57,7 @@ class TreeEnsemble(keras.layers.Layer):
 
         Args:
             feature: Index of the feature that a node compares, (trees, nodes).
-            threshold: What it is compared with, (trees, nodes).
+            threshold: The number that it is compared with, (trees, nodes).
             left, right: Indices of a node's children, (trees, nodes).
             value: Values of the leaves, (trees, nodes).
         """

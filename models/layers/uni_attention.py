@@ -16,9 +16,10 @@ class UniAttention(keras.layers.Layer):
 
     `U = V softmax(v_aᵀ tanh(W_a [Q; K]))` with `Q = W_q x + b_q`, `K = W_k Y + b_k`, `V = W_v Y + b_v`.
 
-    Two exact changes of order make it cheap: W_a's two halves are multiplied with W_q and W_k first, so that no state
-    is projected to its full width; and because a query's weights sum to one, the states are pooled first and W_v is
-    applied once. The b_i of Algorithm 1 is left out: it shifts all scores of a query alike, which the softmax removes.
+    Computed in another order than the paper's, with the same result: the two halves of W_a are first multiplied with
+    W_q and W_k, so that no state is projected to its full width; and because a query's weights sum to one, the states
+    are pooled before W_v is applied. The b_i of Algorithm 1 is left out: it shifts all scores of a query alike, which
+    the softmax cancels.
 
     Args:
         attention_dim: int. d_a. Defaults to 64, as in the paper.
@@ -58,7 +59,7 @@ class UniAttention(keras.layers.Layer):
         self.folded: list[Tensor] | None = None
 
     def fold(self) -> None:
-        """Multiplies W_q and W_k with W_a once. For a model whose weights do not change any more."""
+        """Precomputes the products of W_q and W_k with W_a; for a model whose weights no longer change."""
         self.folded = [ops.convert_to_tensor(value) for value in self._fold()]
 
     def _fold(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -76,7 +77,7 @@ class UniAttention(keras.layers.Layer):
             queries: (batch_size, queries, d_X).
             states: (batch_size, tokens, d_Y).
             mask: bool (batch_size, tokens), False for padding.
-            return_attention: Whether to return also the weights, float32 (batch_size, queries, tokens).
+            return_attention: Whether to also return the weights, float32 (batch_size, queries, tokens).
         """
         query, key, bias = (ops.cast(value, self.compute_dtype) for value in self.folded or self._fold())
         hidden = ops.matmul(queries, query)[:, :, None, :] + (ops.matmul(states, key) + bias)[:, None, :, :]
@@ -99,7 +100,7 @@ def _score_initializer() -> keras.initializers.Initializer:
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class UniAttentionLayer(keras.layers.Layer):
-    """The side of the features in one encoder layer: uni-attention and a feed-forward network.
+    """The features' counterpart of an encoder layer: uni-attention and a feed-forward network.
 
     `u = LayerNorm(x + UniAttention(x, Y))`, `output = FeedForward(u)`.
 
@@ -108,7 +109,7 @@ class UniAttentionLayer(keras.layers.Layer):
         ffn_dim: int. Width of the feed-forward network. Defaults to 2048.
         activation: str. HuggingFace's name, as in the encoder. Defaults to "gelu".
         epsilon: float. Epsilon of the normalisations. Defaults to 1e-12.
-        dropout: float. Rate on both outputs. Defaults to 0.
+        dropout: float. Dropout rate of both outputs. Defaults to 0.
 
     Example:
         >>> queries = keras.random.normal((2, 1, 6))  # (batch_size, queries, d_X)
@@ -116,6 +117,9 @@ class UniAttentionLayer(keras.layers.Layer):
         >>> mask = keras.ops.ones((2, 5), "bool")  # (batch_size, tokens)
         >>> keras.ops.shape(UniAttentionLayer(attention_dim=4, ffn_dim=16)(queries, states, mask))
         (2, 1, 6)
+
+    Raises:
+        ValueError: `attention_dim` is not positive, or an unknown activation.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.3.
@@ -148,7 +152,7 @@ class UniAttentionLayer(keras.layers.Layer):
         self.feed_forward.build(queries_shape)
 
     def call(self, queries: Tensor, states: Tensor, mask: Tensor, training: bool | None = None) -> Tensor:
-        """Returns (batch_size, queries, d_X).
+        """Returns the features' next states, (batch_size, queries, d_X).
 
         Args:
             queries, states, mask: See UniAttention.

@@ -10,7 +10,7 @@ from models.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class VectorCross(keras.layers.Layer):
-    """Crosses the input of a network with the output of its last cross layer.
+    """A cross layer: scales the network's input by a projection of the previous layer's output, and adds that output.
 
     `x_{l+1} = x_0 (x_lᵀ w) + b + x_l`. Without b, a stack of them returns a scalar multiple of x_0.
 
@@ -41,7 +41,7 @@ class VectorCross(keras.layers.Layer):
 
         Args:
             x0: The input of the network.
-            x: The output of the layer before; None for the first layer, where it is x0.
+            x: The output of the previous layer; None for the first layer, which takes x0.
         """
         x = x0 if x is None else x
         crossed = x0 * ops.matmul(x, self.kernel) + x

@@ -20,14 +20,14 @@ class BERT4CTR(TextModel):
     """BERT4CTR: the reduced features attend to the text's states in every layer of the encoder.
 
     `logit = MLP([u_L ; pooled text]) + position term` with `u_0 = relu(W concat(features) + b)` and `u_l =
-    UniAttentionLayer(u_{l-1}, h_l)`. The features' tokens have no position, and the text never attends to them, so that
-    its states are the same whatever the features are. Training has two steps: text and features each alone, then
-    everything from their weights.
+    UniAttentionLayer(u_{l-1}, h_l)`. The features' tokens have no position. The text never attends to them, so that its
+    states do not depend on the features. Training has two steps: a model of the text and one of the features, then this
+    model from their weights.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.
         token_dim: int. Width K of a features' token. Defaults to 512, as in the paper.
-        feature_tokens: int. How many tokens all features are reduced to. Defaults to 1, as in the paper.
+        feature_tokens: int. Number of tokens that all features are reduced to. Defaults to 1, as in the paper.
         token_ffn: int. Width of the feed-forward networks after the uni-attention. Defaults to 2048.
         attention_dim: int. Width d_a of the uni-attention's queries and keys. Defaults to 64, as in the paper.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
@@ -89,7 +89,7 @@ class BERT4CTR(TextModel):
 class NumBERTUniAttentionReduced(BERT4CTR):
     """BERT4CTR without the two-step training.
 
-    As BERT4CTR, starting from the language model's weights and from random ones.
+    `logit` as BERT4CTR's. The text encoder starts from the language model's weights, the rest from random ones.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.
@@ -114,7 +114,7 @@ class NumBERTUniAttentionReduced(BERT4CTR):
 
 
 def uni_attention_layers(encoder: TextEncoder, attention_dim: int, ffn_dim: int) -> list[UniAttentionLayer]:
-    """Returns one layer for each layer of the encoder, with its activation and normalisation."""
+    """Returns one layer for each layer of the encoder, with the encoder's activation, epsilon and dropout."""
     return [
         UniAttentionLayer(
             attention_dim, ffn_dim, encoder.activation, encoder.epsilon, encoder.dropout, name=f"uni_attention_{index}"
@@ -132,7 +132,8 @@ def attend(
 ) -> Tensor:
     """Returns the features' tokens after all layers, (batch_size, tokens, width).
 
-    Where all rows share one text, (1, T, width), the tokens of all rows are queries side by side: no state is copied.
+    If all rows share one text, (1, T, width), the tokens of all rows become queries of one sequence, so that the text's
+    states need not be copied.
 
     Args:
         layers: One for each layer of the encoder.

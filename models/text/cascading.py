@@ -21,8 +21,8 @@ from models.wide_deep import WideDeep
 class Cascading(CTRModel):
     """Base class: a trained text_only scores the text, and another model takes the score as one more dense feature.
 
-    `logit = downstream(features, score)`, where the weights of the score do not change in training. A subclass names
-    the other model as `downstream_class`; the docstring of CascadingWideDeep has an example.
+    `logit = downstream(features, score)`, where text_only's weights are not trained further. A subclass sets
+    `downstream_class`, the other model; the docstring of CascadingWideDeep has an example.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.
@@ -49,7 +49,7 @@ class Cascading(CTRModel):
         self.downstream = self.downstream_class(downstream_map, name="downstream", **options)
 
     def build(self, input_shape: Shape | None = None) -> None:
-        # Not earlier: layers that are made when the text model is built are trainable.
+        # Set after the model is built: layers that building adds are trainable.
         self.text(empty_row(self.feature_map))
         self.text.trainable = False
 
@@ -77,7 +77,7 @@ class Cascading(CTRModel):
         return self.text
 
     def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
-        # Not the text model's embedding, which is of the position: here the position is a feature of the other model.
+        # Without the text model's embedding, that of the position: here the downstream model has the position.
         return {"encoder": self.text.encoder, "pooler": self.text.pooler, "head": self.text.head}
 
 
@@ -147,12 +147,12 @@ class CascadingDeepFM(Cascading):
 class CascadingNNGBDT(Cascading):
     """The score of a language model as a feature of an MLP, and of boosted trees that start from the MLP's logit.
 
-    `logit = MLP(features, score) + trees(features, score)`. The trees are learned after the network, from what `boost`
-    returns, and split on the score, the dense features and the ordinals of the fields.
+    `logit = MLP(features, score) + trees(features, score)`. The trees are trained after the network, on what `boost`
+    returns, and split on the score, the dense features and the fields' ordinals.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text; one task, fields of one slot.
-        trees: int. Largest number of trees; the logit is the MLP's alone until they are learned. Defaults to 100.
+        trees: int. Largest number of trees; the logit is the MLP's alone until they are trained. Defaults to 100.
         leaves: int. Largest number of leaves of a tree. Defaults to 31.
         depth: int. Largest depth of a tree. Defaults to 6.
         **options: Options of Cascading and MLP.

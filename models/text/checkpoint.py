@@ -1,4 +1,4 @@
-"""HuggingFace checkpoints of BERT and RoBERTa: the options and the weights of a text model."""
+"""Reads HuggingFace checkpoints of BERT and RoBERTa: the options and the weights of a text model."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ def read_options(folder: pathlib.Path) -> dict[str, Any]:
     """Returns the `encoder_...` options of a text model, from a checkpoint's config.json.
 
     Raises:
-        ValueError: the folder has no configuration, or it is not of a BERT or RoBERTa that can be read.
+        ValueError: the folder has no configuration, or not that of a supported BERT or RoBERTa.
     """
     config = read_config(folder)
     options: dict[str, Any] = {}
@@ -48,7 +48,7 @@ def read_options(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def read_config(folder: pathlib.Path) -> dict[str, Any]:
-    """Returns a checkpoint's config.json. Raises ValueError where it is absent, damaged or of another architecture."""
+    """Returns a checkpoint's config.json. Raises ValueError if it is absent, damaged or of another architecture."""
     path = folder / CONFIG
     try:
         config: dict[str, Any] = json.loads(path.read_bytes())
@@ -77,8 +77,7 @@ def load_weights(
 
     Args:
         folder: The checkpoint.
-        encoder: Its token table may have more rows than the checkpoint's: the rows after those keep their initial
-            values.
+        encoder: The encoder. Its token table may have more rows than the checkpoint's, which keep their initial values.
         pooler: The dense layer on the first token, or None.
         token_table: Whether to load the token table; False where the text has another vocabulary.
 
@@ -157,7 +156,7 @@ def _set(folder: pathlib.Path, weight: Any, value: np.ndarray, name: str) -> Non
 
 @contextlib.contextmanager
 def _open(folder: pathlib.Path) -> Iterator[tuple[set[str], Tensors]]:
-    """Yields the names of a checkpoint's weights, in one file or several, and a function that reads one as float32."""
+    """Yields the names of a checkpoint's weights, and a function that reads the weight of a name as float32."""
     with contextlib.ExitStack() as stack:
         owner: dict[str, Any] = {}
         for path in weight_files(folder):
@@ -170,7 +169,7 @@ def _open(folder: pathlib.Path) -> Iterator[tuple[set[str], Tensors]]:
 
 
 def weight_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the files of a checkpoint's weights. Raises ValueError where there are none."""
+    """Returns the files of a checkpoint's weights, one or several. Raises ValueError if there are none."""
     if (folder / _INDEX).exists():
         names = json.loads((folder / _INDEX).read_bytes())["weight_map"].values()
         return [folder / name for name in sorted(set(names))]

@@ -14,7 +14,7 @@ from models.text.text_model import feature_rows, position_rows, position_term
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FeaturesOnly(CTRModel):
-    """The features of BERT4CTR alone, which it is pretrained with.
+    """The features of BERT4CTR alone, for its pretraining.
 
     `logit = MLP(relu(W concat(features) + b)) + position term`.
 

@@ -1,4 +1,4 @@
-"""Pretraining of a text encoder: words are masked and predicted."""
+"""Pretraining of a text encoder with masked tokens."""
 
 import math
 from typing import Any
@@ -65,17 +65,17 @@ class MaskedLanguageModel(keras.Model):
 def mask_tokens(
     tokens: np.ndarray, text: Text, rate: float, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Masks a share of every row's words, at least one: 80% become [MASK], 10% another word, 10% stay.
+    """Masks a share of every row's tokens, at least one: 80% become [MASK], 10% another token, 10% stay.
 
     Args:
         tokens: int32 (N, T).
         text: The description of the tokens; special ones are never chosen.
-        rate: The share of a row's words.
+        rate: The share of a row's tokens, special ones not counted.
         random: The source of random numbers.
 
     Returns:
-        The tokens after masking, int32 (N, T); the chosen positions and the words that stood there, int32 (N, K), with
-        K for a row full of words; and weights, float32 (N, K): 1, or 0 where a row has fewer words.
+        The tokens after masking, int32 (N, T); the chosen positions and their former tokens, int32 (N, K), where K =
+        max(1, ceil(rate T)); and weights, float32 (N, K): 1, or 0 where fewer than K tokens of a row are chosen.
     """
     is_word = ~np.isin(tokens, text.special_ids)
     most = max(1, math.ceil(rate * tokens.shape[1]))

@@ -1,4 +1,4 @@
-"""Models that read features as numbers written into the text."""
+"""Models that read features as numbers, written as tokens."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from models.text.text_model import TextModel
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class NumBERT(TextModel):
-    """NumBERT: the features are written as numbers behind the text, and read by the encoder.
+    """NumBERT: the encoder reads the features as numbers after the text.
 
     `logit = w · pooled([text ; 35 [EXP] 1 [SEP] ; ...]) + b + position term`.
 
@@ -44,7 +44,7 @@ class NumBERT(TextModel):
         Wang et al., "BERT4CTR", 2023, section 3.2.1; Zhang et al., "Do Language Embeddings Capture Scales?", 2020.
     """
 
-    counts_padding = True  # the numbers come after it, so that it moves their positions
+    counts_padding = True  # it shifts the positions of the numbers after it
     shares_text = False
 
     def __init__(self, feature_map: FeatureMap, *, embedding_dim: int = 1, **options: Any) -> None:
@@ -76,13 +76,13 @@ class NumBERTUniAttention(TextModel):
     """NumBERT's tokens with uni-attention: the numbers attend to the text instead of joining it.
 
     `logit = MLP([P u_L ; pooled text]) + position term` with u_0 the embeddings of the numbers' tokens and `u_l =
-    UniAttentionLayer(u_{l-1}, h_l)`. P projects every token to `token_dim`, so that the hidden layer that all tokens
-    make together stays small.
+    UniAttentionLayer(u_{l-1}, h_l)`. P projects every token to `token_dim`, which keeps the MLP's first layer
+    small.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text; every feature is a field of one
             slot.
-        token_dim: int. Width to which a token's output is projected. Defaults to 8.
+        token_dim: int. Width of a token's projected output. Defaults to 8.
         token_ffn: int. Width of the feed-forward networks after the uni-attention. Defaults to 3072.
         attention_dim: int. Width d_a of the uni-attention's queries and keys. Defaults to 64.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).

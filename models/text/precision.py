@@ -1,4 +1,4 @@
-"""Lower precision for a trained model's text encoder, for serving."""
+"""Lower precision of a trained model's text encoder, for serving."""
 
 from keras.quantizers import Int8QuantizationConfig
 
@@ -11,14 +11,14 @@ def in_precision(model: CTRModel, precision: str) -> CTRModel:
     """Returns a copy of the model whose text encoder has another precision; all other layers stay float32.
 
     Args:
-        model: A trained model, built. A model without a text is returned itself.
-        precision: "float32": the model itself. "bfloat16": the encoder's weights and arithmetic. "int8_weights": its
-            token table and kernels are int8, with a scale for every token and every output; what they are multiplied
-            with is float32. "int8": that is int8 as well, with a scale for every token that is computed on the fly
-            (dynamic quantisation).
+        model: A trained model, built. A model without a text is returned as it is.
+        precision: "float32" returns the model as it is. "bfloat16" is for the encoder's weights and arithmetic. With
+            "int8_weights" its token table and kernels are int8, with a scale for every token and every output, and
+            activations float32. With "int8" the kernels' inputs are int8 too, with a scale for every token that is
+            computed at run time (dynamic quantisation).
 
     Raises:
-        ValueError: an unknown precision.
+        ValueError: `precision` is unknown.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"`precision` should be one of {PRECISIONS}. Received: precision={precision!r}")

@@ -1,4 +1,4 @@
-"""Models whose text and features meet in the last layer."""
+"""Models that combine text and features in the last layer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from models.text.text_model import TextModel, feature_rows
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class ShallowInteraction1(TextModel):
-    """Text and features that meet in the last layer: one layer on the features.
+    """Text and features combined in the last layer, with one layer on the features.
 
     `logit = MLP([relu(W concat(features) + b) ; pooled text]) + position term`.
 
@@ -60,7 +60,7 @@ class ShallowInteraction1(TextModel):
         self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
 
     def transform_features(self, features: Tensor, training: bool | None = None) -> Tensor:
-        """Returns the features' vector as it meets the text, (batch_size, token_dim)."""
+        """Returns the features' vector to concatenate with the pooled text, (batch_size, token_dim)."""
         return features
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
@@ -72,9 +72,9 @@ class ShallowInteraction1(TextModel):
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class ShallowInteractionN(ShallowInteraction1):
-    """Text and features that meet in the last layer: as many layers on the features as the encoder has.
+    """Text and features combined in the last layer, with as many layers on the features as the encoder has.
 
-    As ShallowInteraction1, with a FeedForward on the features' vector for each layer of the encoder.
+    `logit` as ShallowInteraction1's, with a FeedForward on the features' vector for each layer of the encoder.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.

@@ -14,16 +14,16 @@ from models.tensors import Inputs, Tensor
 
 
 class TextModel(CTRModel):
-    """Base class: the text goes through the encoder of BERT or RoBERTa, the features through an embedding table.
+    """Base class of models with a text encoder (BERT or RoBERTa) for the text and an embedding table for the features.
 
-    `logit = f(states of the text, features) + position term`. The position at which an ad was shown (a field of the
-    role "position") is no feature: it has a term of its own in the logit, so that serving can fix it. The docstring of
-    TextOnly has an example.
+    `logit = f(states of the text, features) + position term`. The position at which an ad was shown (a field with the
+    role "position") is no feature: it has a term of its own in the logit, so that serving can set it to one value. The
+    docstring of TextOnly has an example.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.
-        encoder_layers: int. Number of the encoder's layers. This and the other `encoder_` options are those of BERT's
-            base model by default, and those of the checkpoint where the model has one. Defaults to 12.
+        encoder_layers: int. Number of the encoder's layers. The defaults of the `encoder_` options are those of BERT's
+            base model; a checkpoint has its own. Defaults to 12.
         encoder_width: int. Width of the encoder's states. Defaults to 768.
         encoder_heads: int. Number of attention heads; must divide the width. Defaults to 12.
         encoder_ffn: int. Width of the feed-forward networks' hidden layer. Defaults to 3072.
@@ -46,9 +46,9 @@ class TextModel(CTRModel):
 
     needs_text = True
     shares_text = True
-    # The features' first layer, a Dense layer that models of BERT4CTR's family share; None where there is none.
+    # The features' first layer, a Dense layer whose weights models share in pretraining; None for a model without it.
     reduce: Any = None
-    # One layer for each layer of the encoder; empty for a model whose features do not attend to the text.
+    # One layer for each encoder layer; empty for a model whose features do not attend to the text.
     uni_attention: Sequence[UniAttentionLayer] = ()
 
     def __init__(
@@ -92,7 +92,7 @@ class TextModel(CTRModel):
 
     @classmethod
     def extra_tokens(cls, feature_map: FeatureMap) -> int:
-        """Returns how many rows the token table has beyond the text's vocabulary."""
+        """Returns how many rows the token table has after the text's vocabulary."""
         return 0
 
     def states(self, inputs: Inputs, training: bool | None = None) -> list[Tensor]:
@@ -105,11 +105,11 @@ class TextModel(CTRModel):
         return self.pooled_drop(self.pooler(states[-1][:, 0]), training=training)
 
     def pooled_by_row(self, states: Sequence[Tensor], inputs: Inputs, training: bool | None = None) -> Tensor:
-        """Returns the pooled text of every row, (batch_size, width), also where all rows share one text."""
+        """Returns the pooled text of every row, (batch_size, width), even if all rows share one text."""
         return repeat_for_rows(self.pooled(states, training), inputs)
 
     def position_logits(self, rows: Tensor) -> Tensor:
-        """Returns the position's term of the logits; 0 where no field is a position."""
+        """Returns the position's term of the logits, (batch_size, tasks); 0 where no field is a position."""
         return 0.0 if self.position is None else self.position(position_rows(rows, self.feature_map))
 
     def text_model(self) -> "TextModel":
@@ -127,26 +127,26 @@ class TextModel(CTRModel):
 
 
 def repeat_for_rows(values: Tensor, inputs: Inputs) -> Tensor:
-    """Returns (batch_size, width): `values`, or its one row repeated where all rows share one text, (1, width)."""
+    """Returns values of shape (batch_size, width); repeats the row of (1, width), for one text of all rows."""
     if values.shape[0] != 1:
         return values
     return ops.broadcast_to(values, (batch_size(inputs), values.shape[1]))
 
 
 def position_term(feature_map: FeatureMap, tasks: int) -> keras.layers.Layer | None:
-    """Returns the layer of the position's term, which starts from zero; None where no field is a position."""
+    """Returns a layer for the position's term, which is 0 before training; None where no field is a position."""
     if all(field.role != "position" for field in feature_map.fields):
         return None
     return keras.layers.Dense(tasks, use_bias=False, kernel_initializer="zeros", name="position")
 
 
 def position_rows(rows: Tensor, feature_map: FeatureMap) -> Tensor:
-    """Returns the positions' embeddings side by side, (batch_size, positions * embedding_dim)."""
-    return _side_by_side([rows[:, i] for i, field in enumerate(feature_map.fields) if field.role == "position"])
+    """Returns the concatenated embeddings of the positions, (batch_size, positions * embedding_dim)."""
+    return _concatenate([rows[:, i] for i, field in enumerate(feature_map.fields) if field.role == "position"])
 
 
 def feature_rows(rows: Tensor, inputs: Inputs, feature_map: FeatureMap) -> Tensor:
-    """Returns the features' embeddings, without positions, and the dense features side by side, (batch_size, width).
+    """Returns the concatenated embeddings of the features, without positions, and dense features, (batch_size, width).
 
     Raises:
         ValueError: there is neither a feature nor a dense feature.
@@ -156,8 +156,8 @@ def feature_rows(rows: Tensor, inputs: Inputs, feature_map: FeatureMap) -> Tenso
         parts.append(ops.cast(inputs["dense"], parts[0].dtype if parts else "float32"))
     if not parts:
         raise ValueError("There is no feature beside the text and the position")
-    return _side_by_side(parts)
+    return _concatenate(parts)
 
 
-def _side_by_side(parts: list[Tensor]) -> Tensor:
+def _concatenate(parts: list[Tensor]) -> Tensor:
     return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]

@@ -17,8 +17,8 @@ class TextOnly(TextModel):
     `logit = w · pooled + b + position term`.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors, with a text; of the features only the position
-            is used.
+        feature_map: FeatureMap. The description of the packed tensors, with a text; the position is the only other
+            field that is used.
         embedding_dim: int. Width of the position's vector. Defaults to 1.
         **options: Options of TextModel.
 
@@ -43,14 +43,14 @@ class TextOnly(TextModel):
     def __init__(self, feature_map: FeatureMap, *, embedding_dim: int = 1, **options: Any) -> None:
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
         if self.position is None:
-            self.table = None  # there is nothing to look up
+            self.table = None  # no field is looked up
         self.head = Tower((), self.tasks, name="head")
 
     def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
         return {**super().shared_layers(), "head": self.head}
 
     def score(self, inputs: Inputs, training: bool | None = None) -> Tensor:
-        """Returns the text's logits, (batch_size, tasks), without the position's term."""
+        """Returns the logits without the position's term, (batch_size, tasks)."""
         return repeat_for_rows(self.head(self.pooled(self.states(inputs, training), training)), inputs)
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
