@@ -56,7 +56,7 @@ class Cascading(CTRModel):
     @classmethod
     def options(cls) -> dict[str, Any]:
         encoder_options = {key: value for key, value in TextOnly.options().items() if key.startswith("encoder_")}
-        return {**encoder_options, **cls.downstream_class.options()}
+        return {**super().options(), **encoder_options, **cls.downstream_class.options()}
 
     def with_score(self, inputs: Inputs) -> Inputs:
         """Returns the packed tensors with the text's logits after the dense features."""
@@ -188,10 +188,6 @@ class CascadingNNGBDT(Cascading):
             raise ValueError(f"A tree cannot split a feature with several values. Received: {multivalent}")
         super().__init__(feature_map, **options)
         self.trees = TreeEnsemble(trees, leaves, depth, dtype="float32", name="trees")
-
-    @classmethod
-    def options(cls) -> dict[str, Any]:
-        return {**super().options(), "trees": 100, "leaves": 31, "depth": 6}
 
     def boost(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         scored = self.with_score(inputs)

@@ -14,8 +14,44 @@ from models.text.bert4ctr import attend, uni_attention_layers
 from models.text.text_model import TextModel
 
 
+class NumberTextModel(TextModel):
+    """Base class of the models that read features as numbers, in tokens of the text's vocabulary.
+
+    The docstring of NumBERT has an example.
+
+    Args:
+        feature_map: FeatureMap. The description of the packed tensors, with a text; every feature is a field of one
+            slot.
+        embedding_dim: int. Width of the position's vector. Defaults to 1.
+        **options: Options of TextModel.
+
+    Raises:
+        ValueError: the data has no text, or a feature has several values.
+
+    References:
+        Wang et al., "BERT4CTR", 2023, section 3.2.1.
+    """
+
+    def __init__(self, feature_map: FeatureMap, *, embedding_dim: int = 1, **options: Any) -> None:
+        super().__init__(feature_map, embedding_dim=embedding_dim, **options)
+        if self.position is None:
+            self.table = None  # features are read as numbers
+        self.numbers = NumberTokens(feature_map, name="numbers")
+
+    @classmethod
+    def extra_tokens(cls, feature_map: FeatureMap) -> int:
+        assert feature_map.text is not None  # TextModel has checked it
+        return new_tokens(feature_map.text)
+
+    def number_tokens(self, inputs: Inputs) -> Tensor:
+        """Returns the tokens of the features, int32 (batch_size, 4 * features)."""
+        ids = inputs["ids"]
+        features = [ids[:, i] for i, field in enumerate(self.feature_map.fields) if field.role == "feature"]
+        return self.numbers(ops.stack(features, axis=1))
+
+
 @keras.saving.register_keras_serializable(package="ctrpipe")
-class NumBERT(TextModel):
+class NumBERT(NumberTextModel):
     """NumBERT: the encoder reads the features as numbers after the text.
 
     `logit = w · pooled([text ; 35 [EXP] 1 [SEP] ; ...]) + b + position term`.
@@ -23,8 +59,7 @@ class NumBERT(TextModel):
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text; every feature is a field of one
             slot.
-        embedding_dim: int. Width of the position's vector. Defaults to 1.
-        **options: Options of TextModel; the encoder needs positions for the text and 4 tokens per feature.
+        **options: Options of NumberTextModel; the encoder needs positions for the text and 4 tokens per feature.
 
     Example:
         >>> from models.feature_map import Text
@@ -47,20 +82,12 @@ class NumBERT(TextModel):
     counts_padding = True  # it shifts the positions of the numbers after it
     shares_text = False
 
-    def __init__(self, feature_map: FeatureMap, *, embedding_dim: int = 1, **options: Any) -> None:
-        super().__init__(feature_map, embedding_dim=embedding_dim, **options)
-        if self.position is None:
-            self.table = None  # features are read as numbers
-        self.numbers = NumberTokens(feature_map, name="numbers")
+    def __init__(self, feature_map: FeatureMap, **options: Any) -> None:
+        super().__init__(feature_map, **options)
         self.head = Tower((), self.tasks, name="head")
 
-    @classmethod
-    def extra_tokens(cls, feature_map: FeatureMap) -> int:
-        assert feature_map.text is not None  # TextModel has checked it
-        return new_tokens(feature_map.text)
-
     def states(self, inputs: Inputs, training: bool | None = None) -> list[Tensor]:
-        numbers = self.numbers(feature_ids(inputs["ids"], self.feature_map))
+        numbers = self.number_tokens(inputs)
         tokens = ops.concatenate([inputs["tokens"], numbers], axis=1)
         segments = ops.concatenate([inputs["segments"], ops.ones_like(numbers)], axis=1)
         states: list[Tensor] = self.encoder(tokens, segments, training=training)
@@ -72,7 +99,7 @@ class NumBERT(TextModel):
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
-class NumBERTUniAttention(TextModel):
+class NumBERTUniAttention(NumberTextModel):
     """NumBERT's tokens with uni-attention: the numbers attend to the text instead of joining it.
 
     `logit = MLP([P u_L ; pooled text]) + position term` with u_0 the embeddings of the numbers' tokens and `u_l =
@@ -87,8 +114,7 @@ class NumBERTUniAttention(TextModel):
         attention_dim: int. Width d_a of the uni-attention's queries and keys. Defaults to 64.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
         dropout: float. Rate after each hidden layer. Defaults to 0.
-        embedding_dim: int. Width of the position's vector. Defaults to 1.
-        **options: Options of TextModel.
+        **options: Options of NumberTextModel.
 
     Example:
         >>> from models.feature_map import Text
@@ -117,33 +143,20 @@ class NumBERTUniAttention(TextModel):
         attention_dim: int = 64,
         hidden_units: Sequence[int] = (256,),
         dropout: float = 0.0,
-        embedding_dim: int = 1,
         **options: Any,
     ) -> None:
-        super().__init__(feature_map, embedding_dim=embedding_dim, **options)
-        if self.position is None:
-            self.table = None  # features are read as numbers
+        super().__init__(feature_map, **options)
         self.token_dim = token_dim
-        self.numbers = NumberTokens(feature_map, name="numbers")
         self.uni_attention = uni_attention_layers(self.encoder, attention_dim, token_ffn)
         self.project = keras.layers.Dense(token_dim, name="project")
         self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
 
-    @classmethod
-    def extra_tokens(cls, feature_map: FeatureMap) -> int:
-        assert feature_map.text is not None  # TextModel has checked it
-        return new_tokens(feature_map.text)
-
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
-        numbers = self.numbers(feature_ids(inputs["ids"], self.feature_map))
         states = self.states(inputs, training)
         mask = self.encoder.mask(inputs["tokens"])
-        tokens = attend(self.uni_attention, self.encoder.embed_tokens(numbers), states, mask, training)
+        tokens = attend(
+            self.uni_attention, self.encoder.embed_tokens(self.number_tokens(inputs)), states, mask, training
+        )
         gathered = ops.reshape(self.project(tokens), (-1, self.numbers.length * self.token_dim))
         parts = [gathered, self.pooled_by_row(states, inputs, training)]
         return self.tower(ops.concatenate(parts, axis=1), training=training) + self.position_logits(rows)
-
-
-def feature_ids(ids: Tensor, feature_map: FeatureMap) -> Tensor:
-    """Returns the ids of the fields that are features, not positions, (batch_size, features)."""
-    return ops.stack([ids[:, i] for i, field in enumerate(feature_map.fields) if field.role == "feature"], axis=1)

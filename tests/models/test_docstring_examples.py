@@ -14,7 +14,12 @@ import models
 ROOT = pathlib.Path(models.__file__).parent
 MODULES = sorted(info.name for info in pkgutil.walk_packages([str(ROOT)], "models.") if not info.ispkg)
 # Base classes of models: the docstring names the subclass that has an example.
-BASES = {"Cascading": "CascadingWideDeep", "TextModel": "TextOnly", "TokenTransformer": "Transformer"}
+BASES = {
+    "Cascading": "CascadingWideDeep",
+    "NumberTextModel": "NumBERT",
+    "TextModel": "TextOnly",
+    "TokenTransformer": "Transformer",
+}
 
 
 def public_classes(module) -> list[type]:
