@@ -19,7 +19,16 @@ from transforms.generate import generate_kddcup2012
 from transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
 from transforms.kddcup2012.layout import COLUMNS, HISTORY, IDS, NUMBERS, TOKEN_TABLES
 from transforms.kddcup2012.lines import _draws
-from transforms.kddcup2012.tables import Lookup, bits_for, bucket_of, by_key, mixed, paired, sums_by_key, write_table
+from transforms.kddcup2012.tables import (
+    Lookup,
+    bits_for,
+    bucket_of,
+    id_keys,
+    pair_keys,
+    sort_by_key,
+    sums_by_key,
+    write_table,
+)
 from transforms.log import readers
 
 steps = importlib.import_module("transforms.kddcup2012.prepare")  # the package has a function of that name
@@ -278,17 +287,17 @@ def test_an_interrupted_run_goes_on(folder, log, tmp_path, monkeypatch, moment):
 
 
 def test_a_run_that_ends_while_it_moves_the_log_goes_on(folder, log, tmp_path, monkeypatch):
-    place = steps.place
+    move_parts = steps.move_parts
 
     def move_one(parts: list[pathlib.Path], target: pathlib.Path) -> None:
-        place(parts[:1], target)
+        move_parts(parts[:1], target)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(readers, "RANGE_BYTES", 20_000)
-    monkeypatch.setattr(steps, "place", move_one)
+    monkeypatch.setattr(steps, "move_parts", move_one)
     with pytest.raises(KeyboardInterrupt):
         prepare(folder, tmp_path, OPTIONS)
-    monkeypatch.setattr(steps, "place", place)
+    monkeypatch.setattr(steps, "move_parts", move_parts)
     pd.testing.assert_frame_equal(read_log(prepare(folder, tmp_path, OPTIONS)), log)
 
 
@@ -489,9 +498,9 @@ def can_be_split(folder: pathlib.Path, output: pathlib.Path, options: Options) -
 
 def test_no_two_ids_share_a_key_and_pairs_are_ordered():
     ids = np.arange(100_000, dtype=np.uint64)
-    assert len(np.unique(mixed(ids))) == len(ids)
-    assert len(np.unique(paired(ids % np.uint64(300), ids // np.uint64(300)))) == len(ids)
-    assert (paired(ids, ids[::-1]) != paired(ids[::-1], ids)).all()
+    assert len(np.unique(id_keys(ids))) == len(ids)
+    assert len(np.unique(pair_keys(ids % np.uint64(300), ids // np.uint64(300)))) == len(ids)
+    assert (pair_keys(ids, ids[::-1]) != pair_keys(ids[::-1], ids)).all()
 
 
 def test_sums_by_key():
@@ -503,19 +512,19 @@ def test_sums_by_key():
 
 @pytest.mark.parametrize("bits", [0, 1, 4])
 def test_a_lookup_finds_what_is_there(tmp_path, bits):
-    keys = mixed(np.arange(1000, dtype=np.uint64))
+    keys = id_keys(np.arange(1000, dtype=np.uint64))
     for number, part in enumerate(np.array_split(np.arange(1000), 3)):
         values = pa.array([f"v{index}" for index in part], pa.large_string())
-        write_table(tmp_path / f"part{number}", by_key(pa.table({"key": keys[part], "value": values})))
+        write_table(tmp_path / f"part{number}", sort_by_key(pa.table({"key": keys[part], "value": values})))
     for bucket in range(1 << bits):
         rows = bucket_of(sorted(tmp_path.glob("part*")), bucket, bits)
-        write_table(tmp_path / f"{bucket:05d}.arrow", by_key(rows))
+        write_table(tmp_path / f"{bucket:05d}.arrow", sort_by_key(rows))
     wanted = np.array([5, 1005, 999, 5, 0], np.uint64)
     present = np.array([True, True, True, True, False])
     lookup = Lookup(tmp_path, bits)
-    assert lookup(mixed(wanted), present)["value"].to_pylist() == ["v5", None, "v999", "v5", None]
-    assert lookup(mixed(wanted))["value"].to_pylist() == ["v5", None, "v999", "v5", "v0"]
-    assert lookup(mixed(wanted[:0]))["value"].to_pylist() == []
+    assert lookup(id_keys(wanted), present)["value"].to_pylist() == ["v5", None, "v999", "v5", None]
+    assert lookup(id_keys(wanted))["value"].to_pylist() == ["v5", None, "v999", "v5", "v0"]
+    assert lookup(id_keys(wanted[:0]))["value"].to_pylist() == []
 
 
 @pytest.mark.parametrize(("size", "bits"), [(1, 0), (100, 0), (101, 1), (200, 1), (3000, 5)])

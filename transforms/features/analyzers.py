@@ -21,9 +21,9 @@ from transforms.log.spec import LogSpec, Text
 # The largest error of a quantile's rank, as a share of the rows; measured errors are 40 times smaller.
 QUANTILE_ERROR = 1e-3
 # The sketch's error holds up to so many rows.
-_MOST_ROWS = 1 << 36
+_MAX_ROWS = 1 << 36
 # So many values of a column wait before they are merged with those counted; more where more are counted.
-_WAITING = 1 << 18
+_BUFFERED_VALUES = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,11 +117,11 @@ class LogSummary:
         if feature.rank_by == "tf_idf":
             documents = [self.documents[column] for column in feature.columns]
             with_token = _exact_sum([each.counts for each in documents])
-            place = pc.index_in(total.values, with_token.values).fill_null(len(with_token.counts)).to_numpy()
+            index = pc.index_in(total.values, with_token.values).fill_null(len(with_token.counts)).to_numpy()
             # A token that is not listed was too rare to be counted exactly.
-            frequency = np.append(with_token.counts, max(with_token.bound, 1))[place]
+            frequency = np.append(with_token.counts, max(with_token.bound, 1))[index]
             scores *= np.log(sum(each.rows for each in documents) / frequency)
-        kept = (total.counts >= feature.min_count) & _fit_a_line(total.values)
+        kept = (total.counts >= feature.min_count) & _fit_in_a_line(total.values)
         table = pa.table({"value": total.values.filter(pa.array(kept)), "score": scores[kept]})
         order = pc.sort_indices(table, [("score", "descending"), ("value", "descending")])[: feature.top_k]
         return table["value"].take(order).combine_chunks()
@@ -132,7 +132,7 @@ class LogSummary:
         return size if top_k is None else min(size, top_k)
 
     def _candidates(self, column: str, min_count: int) -> np.ndarray:
-        kept: np.ndarray = (self.values[column].counts >= min_count) & _fit_a_line(self.values[column].values)
+        kept: np.ndarray = (self.values[column].counts >= min_count) & _fit_in_a_line(self.values[column].values)
         return kept
 
     def bounds(self) -> dict[str, int]:
@@ -148,7 +148,7 @@ class Documents:
     rows: int
 
 
-def _fit_a_line(values: pa.Array) -> np.ndarray:
+def _fit_in_a_line(values: pa.Array) -> np.ndarray:
     broken = pc.or_(pc.match_substring(values, "\n"), pc.match_substring(values, "\r"))
     fits: np.ndarray = ~broken.to_numpy(zero_copy_only=False)
     return fits
@@ -296,13 +296,13 @@ class _ValueCounter:
         self._values = pa.array([], pa.large_binary())
         self._counts = np.zeros(0, np.int64)
         self._bound = 0
-        self._waiting: list[ValueCounts] = []
-        self._rows_waiting = 0
+        self._buffered: list[ValueCounts] = []
+        self._buffered_values = 0
 
     def add(self, part: ValueCounts) -> None:
-        self._waiting.append(part)
-        self._rows_waiting += len(part.counts)
-        if self._rows_waiting > max(_WAITING, len(self._counts)):
+        self._buffered.append(part)
+        self._buffered_values += len(part.counts)
+        if self._buffered_values > max(_BUFFERED_VALUES, len(self._counts)):
             self._merge()
             # Counts are lost at twice the capacity: less often, and fewer.
             self._prune(2 * self._capacity)
@@ -313,18 +313,18 @@ class _ValueCounter:
         return ValueCounts(self._values, self._counts, self._bound)
 
     def _merge(self) -> None:
-        if not self._waiting:
+        if not self._buffered:
             return
-        values = pa.concat_arrays([self._values, *(part.values for part in self._waiting)]).dictionary_encode()
-        counts = np.concatenate([self._counts, *(part.counts for part in self._waiting)])
-        self._bound += sum(part.bound for part in self._waiting)
-        self._waiting, self._rows_waiting = [], 0
+        values = pa.concat_arrays([self._values, *(part.values for part in self._buffered)]).dictionary_encode()
+        counts = np.concatenate([self._counts, *(part.counts for part in self._buffered)])
+        self._bound += sum(part.bound for part in self._buffered)
+        self._buffered, self._buffered_values = [], 0
         self._values = values.dictionary
         # Sums in float64, exact up to 2^53.
         self._counts = np.bincount(values.indices, counts, len(self._values)).astype(np.int64)
 
-    def _prune(self, most: int) -> None:
-        if len(self._counts) <= most:
+    def _prune(self, limit: int) -> None:
+        if len(self._counts) <= limit:
             return
         next_count = np.partition(self._counts, -self._capacity - 1)[-self._capacity - 1]
         kept = self._counts > next_count
@@ -336,33 +336,33 @@ class _ValueCounter:
 def _count(values: pa.Array, separator: str | None) -> ValueCounts:
     """Counts the values of a batch, or with a separator the tokens in them."""
     encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
-    different = encoded.dictionary.cast(pa.large_binary())
-    counts = np.bincount(encoded.indices.drop_null(), minlength=len(different))
+    distinct = encoded.dictionary.cast(pa.large_binary())
+    counts = np.bincount(encoded.indices.drop_null(), minlength=len(distinct))
     if separator is not None:
-        tokens = pc.split_pattern(different, separator)
+        tokens = pc.split_pattern(distinct, separator)
         counts = np.repeat(counts, pc.list_value_length(tokens))
-        different = tokens.values
-    kept = pc.not_equal(different, b"").to_numpy(zero_copy_only=False) & (counts > 0)
+        distinct = tokens.values
+    kept = pc.not_equal(distinct, b"").to_numpy(zero_copy_only=False) & (counts > 0)
     if not kept.all():
-        different, counts = different.filter(pa.array(kept)), counts[kept]
-    return ValueCounts(different, counts)
+        distinct, counts = distinct.filter(pa.array(kept)), counts[kept]
+    return ValueCounts(distinct, counts)
 
 
 def _count_documents(values: pa.Array, separator: str) -> Documents:
     """Counts in how many values of a batch each token occurs."""
     encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
-    different = encoded.dictionary.cast(pa.large_binary())
-    counts = np.bincount(encoded.indices.drop_null(), minlength=len(different))
-    split = pc.split_pattern(different, separator)
+    distinct = encoded.dictionary.cast(pa.large_binary())
+    counts = np.bincount(encoded.indices.drop_null(), minlength=len(distinct))
+    split = pc.split_pattern(distinct, separator)
     parents = pc.list_parent_indices(split).to_numpy()
     tokens = split.flatten().dictionary_encode()
     pairs = np.unique(parents * len(tokens.dictionary) + tokens.indices.to_numpy())
     parents, token = np.divmod(pairs, max(len(tokens.dictionary), 1))
     frequency = np.bincount(token, counts[parents], len(tokens.dictionary)).astype(np.int64)
-    named = pc.not_equal(tokens.dictionary, b"").to_numpy(zero_copy_only=False) & (frequency > 0)
-    filled = pc.not_equal(different, b"").to_numpy(zero_copy_only=False)
+    is_token = pc.not_equal(tokens.dictionary, b"").to_numpy(zero_copy_only=False) & (frequency > 0)
+    is_value = pc.not_equal(distinct, b"").to_numpy(zero_copy_only=False)
     return Documents(
-        ValueCounts(tokens.dictionary.filter(pa.array(named)), frequency[named]), int(counts[filled].sum())
+        ValueCounts(tokens.dictionary.filter(pa.array(is_token)), frequency[is_token]), int(counts[is_value].sum())
     )
 
 
@@ -371,7 +371,7 @@ class _NumberCounter:
 
     def __init__(self, with_sketch: bool):
         self._moments = Numbers()
-        self._sketch = sketches.QuantilesSketch(QUANTILE_ERROR, _MOST_ROWS, 1) if with_sketch else None
+        self._sketch = sketches.QuantilesSketch(QUANTILE_ERROR, _MAX_ROWS, 1) if with_sketch else None
 
     def add(self, values: pa.Array) -> None:
         numbers = values.drop_null().to_numpy(zero_copy_only=False).astype(np.float64)
@@ -380,14 +380,14 @@ class _NumberCounter:
             return
         mean = float(numbers.mean())
         m2 = float(((numbers - mean) ** 2).sum())
-        self._moments = _together(
+        self._moments = _combine(
             self._moments, Numbers(len(numbers), mean, m2, float(numbers.min()), float(numbers.max()))
         )
         if self._sketch is not None:
             self._sketch.AddValues(pa.array(numbers))
 
     def merge(self, other: Numbers) -> None:
-        self._moments = _together(self._moments, other)
+        self._moments = _combine(self._moments, other)
         if self._sketch is not None:
             self._sketch.Merge(other.sketch)
 
@@ -397,7 +397,7 @@ class _NumberCounter:
         return dataclasses.replace(self._moments, sketch=self._sketch)
 
 
-def _together(first: Numbers, second: Numbers) -> Numbers:
+def _combine(first: Numbers, second: Numbers) -> Numbers:
     """Returns mean and deviations of both without their rows (Chan, Golub and LeVeque, 1983)."""
     count = first.count + second.count
     share = second.count / count if count else 0.0

@@ -18,12 +18,12 @@ def drop_values(rows: pa.RecordBatch, spec: LogSpec, random: np.random.Generator
     for column, feature in spec.feature_by_column.items():
         if isinstance(feature, Categorical) and feature.missing_rate:
             kept = pa.array(random.random(rows.num_rows) >= feature.missing_rate)
-            rows = rows.set_column(rows.schema.get_field_index(column), column, _only(rows[column], kept))
+            rows = rows.set_column(rows.schema.get_field_index(column), column, _null_unless(rows[column], kept))
     return rows
 
 
-def _only(values: pa.Array, kept: pa.Array) -> pa.Array:
+def _null_unless(values: pa.Array, kept: pa.Array) -> pa.Array:
     if isinstance(values, pa.DictionaryArray):
-        return pa.DictionaryArray.from_arrays(_only(values.indices, kept), values.dictionary)
+        return pa.DictionaryArray.from_arrays(_null_unless(values.indices, kept), values.dictionary)
     # Not by if_else, which spoils slices of binary arrays (apache/arrow#49410).
     return pc.replace_with_mask(values, pc.invert(kept), pa.scalar(None, values.type))

@@ -36,22 +36,22 @@ class PackedValues:
     """
 
     def __init__(self, rows: pa.Table, spec: LogSpec, graph: Graph):
-        self._places = _places(spec)
+        self._slices = _slices(spec)
         values: dict[str, Array] = {}
         self._indices: dict[str, Array] = {}
         for name in spec.feature_columns:
-            values[name], self._indices[name] = _different_values(rows.column(name))
+            values[name], self._indices[name] = _distinct_values(rows.column(name))
         if spec.text:
             _join(list(spec.text.columns), values, self._indices)
         self._tables = self._transformed(values, graph)
 
     def rows(self, start: int, stop: int) -> Rows:
         """Returns the rows from `start` to before `stop`, [stop - start, width] by tensor."""
-        widths = {place.tensor: place.stop for place in self._places}
+        widths = {target.tensor: target.stop for target in self._slices}
         packed = {name: np.empty((stop - start, width), INPUTS[name]) for name, width in widths.items()}
-        for place, table in zip(self._places, self._tables, strict=True):
-            taken = np.take(table, self._indices[place.column][start:stop], axis=0)
-            packed[place.tensor][:, place.position] = taken
+        for target, table in zip(self._slices, self._tables, strict=True):
+            taken = np.take(table, self._indices[target.column][start:stop], axis=0)
+            packed[target.tensor][:, target.index] = taken
         return packed
 
     def _transformed(self, values: dict[str, Array], graph: Graph) -> list[Array]:
@@ -60,12 +60,12 @@ class PackedValues:
         parts: list[Mapping[str, Array]] = []
         for start in range(0, longest, GRAPH_ROWS):
             count = min(GRAPH_ROWS, longest - start)
-            chunk = {name: _filled(column[start : start + count], count) for name, column in values.items()}
+            chunk = {name: _padded(column[start : start + count], count) for name, column in values.items()}
             parts.append(graph(chunk))
         tables = []
-        for place in self._places:
-            table = np.concatenate([part[place.tensor][:, place.position] for part in parts])
-            tables.append(table[: len(values[place.column])])
+        for target in self._slices:
+            table = np.concatenate([part[target.tensor][:, target.index] for part in parts])
+            tables.append(table[: len(values[target.column])])
         return tables
 
 
@@ -87,7 +87,7 @@ def pack_rows(rows: pa.RecordBatch, spec: LogSpec, graph: Graph) -> Rows:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
+class _TensorSlice:
     """Where a column's ids, or its dense feature, lie in a packed tensor: from place `first` to before `stop`."""
 
     column: str
@@ -96,17 +96,17 @@ class _Place:
     stop: int
 
     @property
-    def position(self) -> int | slice:
+    def index(self) -> int | slice:
         """The second index; of a lone place a number, as numpy takes single values faster than rows of one."""
         return self.first if self.stop == self.first + 1 else slice(self.first, self.stop)
 
 
-def _places(spec: LogSpec) -> list[_Place]:
+def _slices(spec: LogSpec) -> list[_TensorSlice]:
     """Returns them in the order in which transforms.features.preprocessing lays the columns out."""
-    places: list[_Place] = []
+    targets: list[_TensorSlice] = []
     ends = {"ids": 0, "dense": 0}
     if spec.text:
-        places += [_Place(spec.text.columns[0], name, 0, spec.text.length) for name in ("tokens", "segments")]
+        targets += [_TensorSlice(spec.text.columns[0], name, 0, spec.text.length) for name in ("tokens", "segments")]
     for column, feature in spec.feature_by_column.items():
         if isinstance(feature, Text):
             continue
@@ -115,12 +115,12 @@ def _places(spec: LogSpec) -> list[_Place]:
             width = feature.max_length
         else:
             width = TIME_PARTS if isinstance(feature, Time) else 1
-        places.append(_Place(column, tensor, ends[tensor], ends[tensor] + width))
+        targets.append(_TensorSlice(column, tensor, ends[tensor], ends[tensor] + width))
         ends[tensor] += width
-    return places
+    return targets
 
 
-def _different_values(column: pa.ChunkedArray) -> tuple[Array, Array]:
+def _distinct_values(column: pa.ChunkedArray) -> tuple[Array, Array]:
     """Returns the different values, as the graph takes them and a missing one last, and which of them each row has."""
     if pa.types.is_dictionary(column.type):
         encoded = column.unify_dictionaries()
@@ -145,10 +145,10 @@ def _join(columns: list[str], values: dict[str, Array], indices: dict[str, Array
         values[name], indices[name] = values[name][indices[name][first]], index
 
 
-def _filled(values: Array, count: int) -> Array:
+def _padded(values: Array, count: int) -> Array:
     """Returns `count` values, missing ones at the end."""
     if len(values) == count:
         return values
-    filled = np.full(count, b"" if values.dtype == object else np.nan, values.dtype)
-    filled[: len(values)] = values
-    return filled
+    padded = np.full(count, b"" if values.dtype == object else np.nan, values.dtype)
+    padded[: len(values)] = values
+    return padded

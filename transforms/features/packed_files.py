@@ -39,7 +39,7 @@ BLOCK_ROWS = 1 << 13
 SHUFFLE_ROWS = 200_000
 READ_ROWS = 1 << 16  # a window where nothing is shuffled
 BUCKET_BATCHES = 50
-AHEAD = 2  # windows that are read ahead
+WINDOWS_AHEAD = 2  # windows that are read ahead
 THREAD = "packed-reader"
 
 INPUTS = {"ids": np.dtype("<i4"), "dense": np.dtype("<f4"), "tokens": np.dtype("<i4"), "segments": np.dtype("<i4")}
@@ -60,8 +60,8 @@ class PackedWriter(contextlib.AbstractContextManager["PackedWriter"]):
         self._path = path
         self._file = contextlib.ExitStack()
         self._writer: pa.parquet.ParquetWriter | None = None
-        self._waiting: list[pa.RecordBatch] = []
-        self._rows_waiting = 0
+        self._buffered: list[pa.RecordBatch] = []
+        self._buffered_rows = 0
 
     def write(self, rows: Mapping[str, np.ndarray]) -> None:
         """Adds rows, [n, width] arrays by the names of DTYPES, which must not change afterwards.
@@ -72,13 +72,13 @@ class PackedWriter(contextlib.AbstractContextManager["PackedWriter"]):
         batch = _as_batch(rows)
         if not batch.num_rows:
             return
-        self._waiting.append(batch)
-        self._rows_waiting += batch.num_rows
-        if self._rows_waiting >= BLOCK_ROWS:
-            self._write_blocks(self._rows_waiting // BLOCK_ROWS * BLOCK_ROWS)
+        self._buffered.append(batch)
+        self._buffered_rows += batch.num_rows
+        if self._buffered_rows >= BLOCK_ROWS:
+            self._write_blocks(self._buffered_rows // BLOCK_ROWS * BLOCK_ROWS)
 
     def _write_blocks(self, rows: int) -> None:
-        table = pa.Table.from_batches(self._waiting)
+        table = pa.Table.from_batches(self._buffered)
         if self._writer is None:
             settings = {"compression": "lz4", "use_dictionary": False, "write_statistics": False}
             unfinished = self._file.enter_context(atomic_path(self._path))
@@ -86,8 +86,8 @@ class PackedWriter(contextlib.AbstractContextManager["PackedWriter"]):
                 pa.parquet.ParquetWriter(unfinished, table.schema, write_page_checksum=True, **settings)
             )
         self._writer.write_table(table.slice(0, rows), row_group_size=BLOCK_ROWS)
-        self._waiting = table.slice(rows).to_batches()
-        self._rows_waiting -= rows
+        self._buffered = table.slice(rows).to_batches()
+        self._buffered_rows -= rows
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -96,8 +96,8 @@ class PackedWriter(contextlib.AbstractContextManager["PackedWriter"]):
             self._file.__exit__(kind, error, trace)
             return
         with self._file:
-            if self._rows_waiting:
-                self._write_blocks(self._rows_waiting)
+            if self._buffered_rows:
+                self._write_blocks(self._buffered_rows)
 
 
 def _as_batch(rows: Mapping[str, np.ndarray]) -> pa.RecordBatch:
@@ -138,7 +138,7 @@ def label_means(files: Sequence[pathlib.Path]) -> np.ndarray:
     """
     rows, total = 0, np.zeros(1)
     for file in files:
-        with _damage_named(file):
+        with _damage_as_input_error(file):
             labels = pa.parquet.read_table(file, columns=["label"], page_checksum_verification=True)["label"]
         for chunk in labels.chunks:
             rows += len(chunk)
@@ -211,7 +211,7 @@ class PackedReader:
     def windows(self) -> Generator[Rows, None, None]:
         """Yields the rows in the order of the batches, as they are read: some ten thousand at a time."""
         with contextlib.closing(self._read_windows()) as windows, ThreadPoolExecutor(1, THREAD) as thread:
-            waiting = collections.deque(thread.submit(next, windows, None) for _ in range(AHEAD))
+            waiting = collections.deque(thread.submit(next, windows, None) for _ in range(WINDOWS_AHEAD))
             try:
                 while (rows := waiting.popleft().result()) is not None:
                     waiting.append(thread.submit(next, windows, None))
@@ -248,10 +248,10 @@ class PackedReader:
         ]
         rows = READ_ROWS if self._seed is None else SHUFFLE_ROWS
         windows = max(-(-sum(block.rows for block in blocks) // rows), 1)
-        places = np.arange(len(blocks))
+        order = np.arange(len(blocks))
         if self._seed is not None:
-            places = np.random.default_rng(self._seed).permutation(places)
-        return [[blocks[place] for place in np.sort(part)] for part in np.array_split(places, windows)]
+            order = np.random.default_rng(self._seed).permutation(order)
+        return [[blocks[index] for index in np.sort(part)] for part in np.array_split(order, windows)]
 
     def _read(self, blocks: list[_Block]) -> Rows:
         groups: dict[int, list[int]] = {}
@@ -260,7 +260,7 @@ class PackedReader:
         tables = []
         for file, wanted in groups.items():
             with (
-                _damage_named(self.files[file]),
+                _damage_as_input_error(self.files[file]),
                 pa.parquet.ParquetFile(
                     self.files[file], metadata=self._metadata[file], page_checksum_verification=True
                 ) as opened,
@@ -286,7 +286,7 @@ def bucketed(order: np.ndarray, length: np.ndarray, size: int, random: np.random
         parts += np.split(by_length, range(size, len(some), size))
     if not parts:
         return order
-    return np.concatenate([*(parts[place] for place in random.permutation(len(parts) - 1)), parts[-1]])
+    return np.concatenate([*(parts[index] for index in random.permutation(len(parts) - 1)), parts[-1]])
 
 
 def _as_numpy(values: pa.FixedSizeBinaryArray, name: str) -> np.ndarray:
@@ -297,7 +297,7 @@ def _as_numpy(values: pa.FixedSizeBinaryArray, name: str) -> np.ndarray:
 
 
 def _metadata(file: pathlib.Path) -> pa.parquet.FileMetaData:
-    with _damage_named(file):
+    with _damage_as_input_error(file):
         metadata = pa.parquet.read_metadata(file)
         # The end of a file has no checksum, but it counts the rows twice.
         if sum(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)) != metadata.num_rows:
@@ -309,7 +309,7 @@ def _widths(files: list[pathlib.Path], metadata: list[pa.parquet.FileMetaData]) 
     """Returns by name how many numbers a row has."""
     schemas = []
     for file, each in zip(files, metadata, strict=True):
-        with _damage_named(file):
+        with _damage_as_input_error(file):
             schema = each.schema.to_arrow_schema()
         schemas.append(schema)
         if "label" not in schema.names or not all(map(_is_packed, schema)):
@@ -324,7 +324,7 @@ def _is_packed(field: pa.Field) -> bool:
 
 
 @contextlib.contextmanager
-def _damage_named(file: pathlib.Path) -> Iterator[None]:
+def _damage_as_input_error(file: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: also for a name that is not UTF-8

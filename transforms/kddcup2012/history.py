@@ -13,11 +13,11 @@ from transforms.kddcup2012.tables import (
     Lookup,
     bucket_name,
     bucket_of,
+    id_keys,
+    is_present,
     map_arrow,
-    mixed,
     numbers,
-    paired,
-    present_in,
+    pair_keys,
     sums_by_key,
     write_table,
 )
@@ -42,11 +42,11 @@ def key_of(lines: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns the keys of lines in a table of TABLES, uint64 [N], and where a line has one, bool [N]."""
     if name.endswith(_FOLD):
         keys, present = key_of(lines, name.removesuffix(_FOLD))
-        return paired(keys, numbers(lines["fold"]).astype(np.uint64)), present
+        return pair_keys(keys, numbers(lines["fold"]).astype(np.uint64)), present
     columns = [lines[column] for column in HISTORY[name]]
-    present = np.logical_and.reduce([present_in(column) for column in columns])
+    present = np.logical_and.reduce([is_present(column) for column in columns])
     ids = [numbers(column) for column in columns]
-    return mixed(ids[0]) if len(ids) == 1 else paired(*ids), present
+    return id_keys(ids[0]) if len(ids) == 1 else pair_keys(*ids), present
 
 
 @dataclasses.dataclass(frozen=True)

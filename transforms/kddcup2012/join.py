@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from common.files import make_unique_folder
 from transforms.kddcup2012.history import History, Total
 from transforms.kddcup2012.layout import IDS, NUMBERS, PARTS, PUBLIC_TEST, TEXTS, TOKEN_TABLES, WEIGHTS
-from transforms.kddcup2012.tables import Lookup, bucket_name, map_arrow, mixed, numbers, present_in
+from transforms.kddcup2012.tables import Lookup, bucket_name, id_keys, is_present, map_arrow, numbers
 from transforms.kddcup2012.tokens import shared_tokens
 from transforms.log.payload import PayloadWriter
 
@@ -68,9 +68,9 @@ class Join:
         rows = 0
         with PayloadWriter(folder, f"{self.stem}-{number:05d}", SCHEMA) as writer:
             for start in range(0, len(lines), _LINES):
-                some = lines.slice(start, _LINES).combine_chunks()
-                joined = _join(some, history, tokens, absent)
-                for batch in _samples(joined, numbers(some["click"]), numbers(some["impressions"])):
+                chunk = lines.slice(start, _LINES).combine_chunks()
+                joined = _join(chunk, history, tokens, absent)
+                for batch in _samples(joined, numbers(chunk["click"]), numbers(chunk["impressions"])):
                     writer.write(batch.cast(SCHEMA))
                     rows += batch.num_rows
         return Joined(writer.parts, rows, absent)
@@ -85,13 +85,13 @@ def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: 
     columns |= history.columns(lines)
     lists = {}
     for name in TOKEN_TABLES:
-        present = present_in(lines[name])
-        matched = tokens[name](mixed(numbers(lines[name])), present)
+        present = is_present(lines[name])
+        matched = tokens[name](id_keys(numbers(lines[name])), present)
         lists[name] = matched["tokens"].combine_chunks()
-        absent[name] += int((present & ~present_in(matched["tokens"])).sum())
+        absent[name] += int((present & ~is_present(matched["tokens"])).sum())
         for number in ("length", *WEIGHTS):
             columns[f"{name}_{number}"] = matched[number].combine_chunks()
-    absent["user"] += int((present_in(lines["user"]) & ~present_in(lines["gender"])).sum())
+    absent["user"] += int((is_present(lines["user"]) & ~is_present(lines["gender"])).sum())
     columns["shared_tokens"] = shared_tokens(lists["query"], lists["title"])
     columns["query_tokens"] = lists["query"]
     # An address is one token, which no token of a title equals. Not by null_handling, which loses rows of nulls.
@@ -105,15 +105,15 @@ def _samples(joined: pa.Table, clicks: np.ndarray, impressions: np.ndarray) -> I
     """Yields the rows that lines become, one an impression, in their order, those with a click first."""
     counts = np.stack([clicks, impressions - clicks], axis=1).ravel()  # rows with a click and without, line by line
     labels = np.tile(np.array([1, 0], np.int8), len(clicks))
-    places = np.repeat(np.arange(len(clicks)), 2)
+    line_indices = np.repeat(np.arange(len(clicks)), 2)
     ends = np.cumsum(counts)
     for start in range(0, int(ends[-1]) if len(ends) else 0, _ROWS):
-        halves = np.searchsorted(ends, np.arange(start, min(start + _ROWS, ends[-1])), side="right")
-        rows = joined.take(pa.array(places[halves])).append_column("click", pa.array(labels[halves]))
+        indices = np.searchsorted(ends, np.arange(start, min(start + _ROWS, ends[-1])), side="right")
+        rows = joined.take(pa.array(line_indices[indices])).append_column("click", pa.array(labels[indices]))
         yield rows.select(SCHEMA.names).combine_chunks().to_batches()[0]
 
 
-def place(parts: list[pathlib.Path], folder: pathlib.Path) -> None:
+def move_parts(parts: list[pathlib.Path], folder: pathlib.Path) -> None:
     """Moves the files of all ranges to the folder of the log."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in parts:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from common.hashing import splitmix64
 from transforms.kddcup2012.layout import COLUMNS, USER_COLUMNS
 from transforms.kddcup2012.read import Rows, TablePart, Tally, read_part
-from transforms.kddcup2012.tables import Lookup, bucket_name, map_arrow, mixed, numbers, present_in, write_arrow
+from transforms.kddcup2012.tables import Lookup, bucket_name, id_keys, is_present, map_arrow, numbers, write_arrow
 
 TRAIN, VALIDATION, TEST, PUBLIC = range(4)
 _KINDS = {**dict.fromkeys([*COLUMNS, *USER_COLUMNS[1:]], pa.uint64()), "click": pa.int64(), "impressions": pa.int64()}
@@ -65,15 +65,15 @@ class ReadLines:
         return _count(map_arrow(path), tally, letters, self.folds)
 
     def _with_users(self, rows: Rows, users: Lookup, public: bool) -> pa.Table:
-        known = users(mixed(numbers(rows.columns["user"])), present_in(rows.columns["user"]))
-        place = np.full(len(rows.lines), PUBLIC)
+        known = users(id_keys(numbers(rows.columns["user"])), is_present(rows.columns["user"]))
+        part = np.full(len(rows.lines), PUBLIC)
         fold = (_draws(self.seed, "fold", rows.lines) * self.folds).astype(np.int64)
         if not public:
             held_out = _draws(self.seed, "validation", rows.lines) < self.validation
-            place = np.where(held_out, VALIDATION, TRAIN)
-            place[_draws(self.seed, "test", rows.lines) < self.test] = TEST
+            part = np.where(held_out, VALIDATION, TRAIN)
+            part[_draws(self.seed, "test", rows.lines) < self.test] = TEST
         columns = {name: rows.columns[name] for name in COLUMNS} | {name: known[name] for name in USER_COLUMNS[1:]}
-        arrays = {"line": rows.lines, "part": place, "fold": fold, **columns}
+        arrays = {"line": rows.lines, "part": part, "fold": fold, **columns}
         return pa.table({name: pa.chunked_array([_array(values)]) for name, values in arrays.items()}).cast(SCHEMA)
 
 
@@ -81,12 +81,12 @@ def _array(values: np.ndarray | pa.ChunkedArray) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else pa.array(values)
 
 
-def _first(rows: Rows, most: int | None) -> Rows:
+def _first(rows: Rows, limit: int | None) -> Rows:
     """Returns the rows of the first `most` lines."""
-    if most is None:
+    if limit is None:
         return rows
-    kept = int(np.searchsorted(rows.lines, most, side="right"))
-    rejects = [reject for reject in rows.rejects if reject.line <= most]
+    kept = int(np.searchsorted(rows.lines, limit, side="right"))
+    rejects = [reject for reject in rows.rejects if reject.line <= limit]
     return Rows(rows.columns.slice(0, kept), rows.lines[:kept], rejects)
 
 
@@ -98,20 +98,20 @@ def _draws(seed: int, purpose: str, lines: np.ndarray) -> np.ndarray:
 
 
 def _count(table: pa.Table, tally: Tally, letters: list[str], folds: int) -> Counted:
-    place, fold, clicks, impressions = (numbers(table[name]) for name in ("part", "fold", "click", "impressions"))
-    train = place == TRAIN
+    part, fold, clicks, impressions = (numbers(table[name]) for name in ("part", "fold", "click", "impressions"))
+    train = part == TRAIN
     return Counted(
         tally,
         letters,
-        np.bincount(place, minlength=4),
-        _sums(place, clicks, 4),
-        _sums(place, impressions, 4),
+        np.bincount(part, minlength=4),
+        _sums(part, clicks, 4),
+        _sums(part, impressions, 4),
         _sums(fold[train], clicks[train], folds),
         _sums(fold[train], impressions[train], folds),
     )
 
 
-def _sums(places: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
+def _sums(indices: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
     sums = np.zeros(size, np.int64)
-    np.add.at(sums, places, values)
+    np.add.at(sums, indices, values)
     return sums

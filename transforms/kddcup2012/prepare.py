@@ -20,7 +20,7 @@ from common.files import write_json, write_text
 from common.processes import Workers
 from common.results import result_from_json, result_to_json
 from transforms.kddcup2012.history import TABLES, CountLines, MergeCounts, Total, parts_of
-from transforms.kddcup2012.join import Join, Joined, place
+from transforms.kddcup2012.join import Join, Joined, move_parts
 from transforms.kddcup2012.layout import PARTS, PUBLIC_TEST, TOKEN_TABLES, Files, Table, find_tables
 from transforms.kddcup2012.lines import PUBLIC, TRAIN, Counted, ReadLines
 from transforms.kddcup2012.read import TablePart, Tally, ranges_of
@@ -54,7 +54,7 @@ _BUCKET_BYTES = 128 << 20  # of text
 _GZIP_FACTOR = 4  # bytes of text in one of gzip, about
 _PUBLISHING = "publishing"
 _LAST_STEPS = ("join", "join-public")
-_HERE = Workers(processes=1)
+_ONE_PROCESS = Workers(processes=1)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -122,7 +122,7 @@ def prepare(
     folder: pathlib.Path,
     output: pathlib.Path,
     options: Options = Options(),  # noqa: B008
-    workers: Workers = _HERE,
+    workers: Workers = _ONE_PROCESS,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Prepared:
     """Joins the files of a folder; the log is the same whoever works on it.
@@ -201,7 +201,7 @@ class _Steps:
             progress=lambda done: self._progress(f"{what}: {done:,} of {len(items):,} parts"),
         )
 
-    def _reads(self, table: Table, first: int = 0) -> list[TablePart]:
+    def _parts(self, table: Table, first: int = 0) -> list[TablePart]:
         return ranges_of(table, self._workers, first)
 
     def _folder(self, *names: str) -> pathlib.Path:
@@ -217,8 +217,8 @@ class _Steps:
 
     def _add(self, table: Table, results: Sequence[tuple[Tally, list[str]]], is_whole: bool = True) -> None:
         tally = self.tallies.setdefault(table.path.name, Tally())
-        for one, letters in results:
-            tally.add(one)
+        for result, letters in results:
+            tally.add(result)
             self.letters += letters[: DEAD_LETTERS_KEPT - len(self.letters)]
         if is_whole:
             self.write_dead_letters()
@@ -233,19 +233,19 @@ class _Steps:
 
     def _tables(self) -> None:
         tables = [self.files.user, *self.files.tokens.values()]
-        parts = [part for table in tables for part in self._reads(table)]
+        parts = [part for table in tables for part in self._parts(table)]
         for name in ("user", *TOKEN_TABLES):
             make_folders(self.scratch / name)
         results = self._map("tables", "Tables read", ReadTable(self.scratch), parts)
-        for part, one in zip(parts, results, strict=True):
-            self._add(part.table, [one], is_whole=False)
+        for part, result in zip(parts, results, strict=True):
+            self._add(part.table, [result], is_whole=False)
         users = self.files.user
         merge = MergeUsers(self.scratch / "user", str(users.path), self._bits(users))
         self._add(users, self._map("users", "Users sorted", merge, range(1 << self._bits(users))))
 
     def _lines(self) -> list[Counted]:
         options, training, public = self.options, self.files.training, self.files.public_test
-        parts = [part for part in self._reads(training) if part.range.line <= (options.most_lines or 1 << 62)]
+        parts = [part for part in self._parts(training) if part.range.line <= (options.most_lines or 1 << 62)]
         users = self.scratch / "user", self._bits(self.files.user)
         shares = options.seed, options.test, options.validation, options.folds
         read = ReadLines(self._folder("lines"), users, *shares, options.most_lines)
@@ -253,7 +253,7 @@ class _Steps:
         self._add(training, [(counted.tally, counted.letters) for counted in results])
         self._training_parts = len(parts)
         if public:
-            more = self._map("public", "Public test lines read", read, self._reads(public, len(parts)))
+            more = self._map("public", "Public test lines read", read, self._parts(public, len(parts)))
             self._add(public, [(counted.tally, counted.letters) for counted in more])
             results += more
         return results
@@ -272,14 +272,14 @@ class _Steps:
         buckets = []
         for name, table in self.files.tokens.items():
             bits, history = self._bits(table), (self.scratch / "history" / name, self._bits(self.files.training))
-            place = self.scratch / name, str(table.path)
-            buckets += [Bucket(*place, number, bits, history) for number in range(1 << bits)]
+            location = self.scratch / name, str(table.path)
+            buckets += [Bucket(*location, number, bits, history) for number in range(1 << bits)]
         merged = self._map("tokens", "Token lists sorted", merge_tokens, buckets)
         documents: Counter[pathlib.Path] = Counter()
-        for bucket, one in zip(buckets, merged, strict=True):
-            documents[bucket.folder] += one.documents
+        for bucket, result in zip(buckets, merged, strict=True):
+            documents[bucket.folder] += result.documents
             table = self.files.tokens[bucket.folder.name]
-            self._add(table, [(one.tally, one.letters)], is_whole=bucket.number + 1 == 1 << bucket.bits)
+            self._add(table, [(result.tally, result.letters)], is_whole=bucket.number + 1 == 1 << bucket.bits)
         for folder in documents:
             merge_token_counts(folder)
         items = [(bucket, documents[bucket.folder]) for bucket in buckets]
@@ -288,8 +288,8 @@ class _Steps:
     def _joined(self) -> list[Joined]:
         options, bits = self.options, self._bits(self.files.training)
         tokens = {name: (self.scratch / name, self._bits(self.files.tokens[name])) for name in TOKEN_TABLES}
-        places = self.scratch / "lines", (self.scratch / "history", bits), tokens, self._folder("joined")
-        log = Join(*places, self.total, options.prior_impressions, "part")
+        folders = self.scratch / "lines", (self.scratch / "history", bits), tokens, self._folder("joined")
+        log = Join(*folders, self.total, options.prior_impressions, "part")
         joined = self._map(_LAST_STEPS[0], "Lines joined", log, range(self._training_parts))
         if self.files.public_test:
             public = dataclasses.replace(log, stem="public")
@@ -334,16 +334,16 @@ def _total(counted: Sequence[Counted]) -> Total:
     Raises:
         InputError: a part has no lines.
     """
-    lines = np.sum([one.lines for one in counted], axis=0)
+    lines = np.sum([result.lines for result in counted], axis=0)
     empty = [name.split("_")[1] for name, count in zip(PARTS, lines, strict=False) if not count]
     if empty:
         raise InputError(
             f"the {' and the '.join(empty)} part of the log would be empty ({lines[:PUBLIC].sum():,} good lines); "
             "give more lines, or larger shares (--test, --validation)"
         )
-    clicks = int(sum(one.clicks[TRAIN] for one in counted))
-    impressions = int(sum(one.impressions[TRAIN] for one in counted))
-    by_fold = [np.sum([getattr(one, name) for one in counted], 0) for name in ("fold_clicks", "fold_impressions")]
+    clicks = int(sum(result.clicks[TRAIN] for result in counted))
+    impressions = int(sum(result.impressions[TRAIN] for result in counted))
+    by_fold = [np.sum([getattr(result, name) for result in counted], 0) for name in ("fold_clicks", "fold_impressions")]
     fold_clicks, fold_impressions = (tuple(values.tolist()) for values in by_fold)
     return Total(clicks, impressions, fold_clicks, fold_impressions)
 
@@ -354,10 +354,10 @@ def _publish(steps: _Steps) -> Prepared:
     (output / SUMMARY).unlink(missing_ok=True)
     (steps.scratch / _PUBLISHING).touch()
     shutil.rmtree(output / LOG, ignore_errors=True)
-    place([path for joined in steps.joined for path in joined.files], output / LOG)
+    move_parts([path for joined in steps.joined for path in joined.files], output / LOG)
     names = [*PARTS, PUBLIC_TEST][: None if steps.files.public_test else PUBLIC]
     by_part = {
-        field: dict(zip(names, np.sum([getattr(one, field) for one in steps.counted], 0).tolist(), strict=False))
+        field: dict(zip(names, np.sum([getattr(result, field) for result in steps.counted], 0).tolist(), strict=False))
         for field in ("lines", "clicks", "impressions")
     }
     rows = sum(joined.rows for joined in steps.joined)

@@ -17,8 +17,8 @@ from transforms.log.ingest import DEAD_LETTERS_KEPT
 from transforms.log.readers import LogReader, Range, Reject, plan
 from transforms.log.spec import LogSpec
 
-MOST_IMPRESSIONS = 1_000_000  # of one line; more is a damaged one
-_LARGEST = str(2**64 - 1)
+MAX_IMPRESSIONS = 1_000_000  # of one line; more is a damaged one
+_MAX_UINT64 = str(2**64 - 1)
 _TOKENS = "tokens"
 _NO_LABEL = "none"  # a log must name one; these files are read without
 
@@ -73,12 +73,12 @@ class Tally:
         letters = ({"file": path, "line": r.line, "reason": r.reason, "text": r.text} for r in kept)
         return [json.dumps(letter) + "\n" for letter in letters]
 
-    def check(self, path: pathlib.Path, most: float, dead_letter: pathlib.Path) -> None:
+    def check(self, path: pathlib.Path, max_rate: float, dead_letter: pathlib.Path) -> None:
         """Raises InputError where more than this share of the lines is malformed, or none is left."""
-        if self.rejected > most * self.lines or self.rejected == self.lines:
+        if self.rejected > max_rate * self.lines or self.rejected == self.lines:
             raise InputError(
                 f"{self.first}; {self.rejected:,} of {self.lines:,} lines of {path} are malformed, above "
-                f"{most:.2%}; they are in {dead_letter}; is this a file of KDD Cup 2012 track 2?"
+                f"{max_rate:.2%}; they are in {dead_letter}; is this a file of KDD Cup 2012 track 2?"
             )
 
 
@@ -116,9 +116,9 @@ def read_part(part: TablePart) -> Iterator[Rows]:
             _check_key(columns[table.columns[0]], table.columns[0], faults)
         bad = sorted(faults)
         text = ("\t".join((batch.rows[name][row].as_py() or b"").decode() for name in names) for row in bad)
-        mine = [Reject(int(batch.lines[row]), faults[row], line) for row, line in zip(bad, text, strict=True)]
+        value_rejects = [Reject(int(batch.lines[row]), faults[row], line) for row, line in zip(bad, text, strict=True)]
         keep = np.delete(np.arange(batch.rows.num_rows), bad)
-        rejects = sorted([*batch.rejects, *mine], key=lambda reject: reject.line)
+        rejects = sorted([*batch.rejects, *value_rejects], key=lambda reject: reject.line)
         yield Rows(pa.table(columns).take(pa.array(keep)), batch.lines[keep], rejects)
 
 
@@ -135,7 +135,7 @@ def _values(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
         _note(values, pc.match_substring_regex(values, r"^[0-9]+(\|[0-9]+)*$").fill_null(False), name, faults)
         return values
     digits = pc.match_substring_regex(values, "^[0-9]{1,20}$")
-    small = pc.or_(pc.less(pc.binary_length(values), 20), pc.less_equal(values, _LARGEST))
+    small = pc.or_(pc.less(pc.binary_length(values), 20), pc.less_equal(values, _MAX_UINT64))
     good = pc.and_(digits, small).fill_null(True)
     _note(values, good, name, faults)
     return pc.if_else(good, values, pa.scalar(None, values.type)).cast(pa.uint64())
@@ -158,10 +158,10 @@ def _check_counts(clicks: pa.Array, impressions: pa.Array, faults: dict[int, str
     missing = pc.or_(clicks.is_null(), impressions.is_null()).to_numpy(zero_copy_only=False)
     clicked = clicks.fill_null(0).to_numpy()
     shown = impressions.fill_null(0).to_numpy()
-    for row in np.flatnonzero(missing | (shown < 1) | (shown > MOST_IMPRESSIONS) | (clicked > shown)).tolist():
+    for row in np.flatnonzero(missing | (shown < 1) | (shown > MAX_IMPRESSIONS) | (clicked > shown)).tolist():
         if missing[row]:
             faults.setdefault(row, "click and impressions: expected numbers, found nothing")
-        elif not 1 <= shown[row] <= MOST_IMPRESSIONS:
-            faults.setdefault(row, f"impressions: expected 1 to {MOST_IMPRESSIONS:,}, found {shown[row]}")
+        elif not 1 <= shown[row] <= MAX_IMPRESSIONS:
+            faults.setdefault(row, f"impressions: expected 1 to {MAX_IMPRESSIONS:,}, found {shown[row]}")
         else:
             faults.setdefault(row, f"click: more clicks than impressions, found {clicked[row]} of {shown[row]}")

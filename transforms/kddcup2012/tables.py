@@ -17,12 +17,12 @@ from common.hashing import splitmix64
 KEY = "key"
 
 
-def mixed(ids: np.ndarray) -> np.ndarray:
+def id_keys(ids: np.ndarray) -> np.ndarray:
     """Returns keys of ids, uint64 [N] -> uint64 [N], evenly spread; no two ids share one."""
     return splitmix64(ids)
 
 
-def paired(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def pair_keys(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Returns keys of pairs, uint64 [N]; two of 100 million different ones share one with probability 0.0003."""
     with np.errstate(over="ignore"):
         return splitmix64(splitmix64(first) + second)
@@ -50,7 +50,7 @@ def map_arrow(path: pathlib.Path) -> pa.Table:
     return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
-def by_key(table: pa.Table) -> pa.Table:
+def sort_by_key(table: pa.Table) -> pa.Table:
     """Sorts a table by its key; rows with the same key stay in order."""
     return table.take(pa.array(np.argsort(table[KEY].to_numpy(), kind="stable")))
 
@@ -106,23 +106,23 @@ class Lookup:
             keys: uint64 [N].
             present: bool [N], which keys to look up; None: all. The others give null.
         """
-        different, inverse = np.unique(keys, return_inverse=True)
+        distinct, inverse = np.unique(keys, return_inverse=True)
         parts = []
         for bucket, table in enumerate(self._buckets):
-            low, high = _bounds(different, bucket, self._bits)
-            parts.append(_rows_of(table, different[low:high]))
-        places = pa.array(inverse, mask=None if present is None else ~present)
-        return pa.concat_tables(parts).combine_chunks().take(places).combine_chunks()
+            low, high = _bounds(distinct, bucket, self._bits)
+            parts.append(_rows_of(table, distinct[low:high]))
+        indices = pa.array(inverse, mask=None if present is None else ~present)
+        return pa.concat_tables(parts).combine_chunks().take(indices).combine_chunks()
 
 
 def _rows_of(table: pa.Table, wanted: np.ndarray) -> pa.Table:
     keys = table[KEY].to_numpy()
-    places = np.searchsorted(keys, wanted)
-    absent = places == len(keys)
+    indices = np.searchsorted(keys, wanted)
+    absent = indices == len(keys)
     if len(keys):
-        places[absent] = 0
-        absent |= keys[places] != wanted
-    return table.drop_columns([KEY]).take(pa.array(places, mask=absent))
+        indices[absent] = 0
+        absent |= keys[indices] != wanted
+    return table.drop_columns([KEY]).take(pa.array(indices, mask=absent))
 
 
 def bucket_name(bucket: int) -> str:
@@ -136,7 +136,7 @@ def numbers(column: pa.ChunkedArray, missing: float = 0) -> np.ndarray:
     return values
 
 
-def present_in(column: pa.ChunkedArray) -> np.ndarray:
+def is_present(column: pa.ChunkedArray) -> np.ndarray:
     """Returns where there is a value, bool [N]."""
     present: np.ndarray = column.is_valid().combine_chunks().to_numpy(zero_copy_only=False)
     return present

@@ -14,10 +14,10 @@ from transforms.kddcup2012.tables import (
     Lookup,
     bucket_name,
     bucket_of,
-    by_key,
+    id_keys,
     map_arrow,
-    mixed,
     numbers,
+    sort_by_key,
     write_table,
 )
 from transforms.log.readers import Reject
@@ -37,19 +37,19 @@ class ReadTable:
 
     def __call__(self, part: TablePart) -> tuple[Tally, list[str]]:
         tally, letters, tables = Tally(), [], []
-        place = self.folder / part.table.columns[0] / _PARTS
+        folder = self.folder / part.table.columns[0] / _PARTS
         for rows in read_part(part):
             tally.lines += len(rows.lines) + len(rows.rejects)
             letters += tally.reject(part.range.path, rows.rejects)
-            keys = mixed(numbers(rows.columns[part.table.columns[0]]))
+            keys = id_keys(numbers(rows.columns[part.table.columns[0]]))
             tables.append(rows.columns.append_column(KEY, pa.array(keys)).append_column("line", pa.array(rows.lines)))
-        write_table(place / bucket_name(part.number), by_key(pa.concat_tables(tables).combine_chunks()))
+        write_table(folder / bucket_name(part.number), sort_by_key(pa.concat_tables(tables).combine_chunks()))
         return tally, letters
 
 
-def _single(folder: pathlib.Path, path: str, bucket: int, bits: int) -> tuple[pa.Table, Tally, list[str]]:
+def _without_repeats(folder: pathlib.Path, path: str, bucket: int, bits: int) -> tuple[pa.Table, Tally, list[str]]:
     """Returns the rows of a bucket, sorted by key; of those with the same id the first one."""
-    rows = by_key(bucket_of(sorted((folder / _PARTS).glob("*.arrow")), bucket, bits))
+    rows = sort_by_key(bucket_of(sorted((folder / _PARTS).glob("*.arrow")), bucket, bits))
     keys = rows[KEY].to_numpy()
     is_first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
     firsts = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
@@ -81,7 +81,7 @@ class MergeUsers:
     bits: int
 
     def __call__(self, bucket: int) -> tuple[Tally, list[str]]:
-        rows, tally, letters = _single(self.folder, self.path, bucket, self.bits)
+        rows, tally, letters = _without_repeats(self.folder, self.path, bucket, self.bits)
         write_table(self.folder / bucket_name(bucket), rows)
         return tally, letters
 
@@ -117,7 +117,7 @@ def merge_tokens(bucket: Bucket) -> Merged:
     """Writes a bucket's lists, `<folder>/single/<bucket>.arrow`, and its tokens' document counts,
     `<folder>/tokens/<bucket>.arrow`; a document is a list that training lines name."""
     folder, name = bucket.folder, bucket_name(bucket.number)
-    rows, tally, letters = _single(folder, bucket.path, bucket.number, bucket.bits)
+    rows, tally, letters = _without_repeats(folder, bucket.path, bucket.number, bucket.bits)
     write_table(folder / _SINGLE / name, rows)
     seen = Lookup(*bucket.history)(rows[KEY].to_numpy())["impressions"].is_valid()
     documents = rows["tokens"].filter(seen)
@@ -145,10 +145,10 @@ def weigh_tokens(item: tuple[Bucket, int]) -> None:
     rows = map_arrow(bucket.folder / _SINGLE / bucket_name(bucket.number))
     counts = map_arrow(bucket.folder / _ALL_COUNTS)
     codes = _Codes(rows["tokens"])
-    place = pc.index_in(codes.tokens, value_set=counts["token"].combine_chunks())
-    idf = np.log((1 + documents) / (1 + numbers(counts["lists"].take(place)))) + 1
-    row, token, often = codes.pairs()
-    weights = often * idf[token]
+    index = pc.index_in(codes.tokens, value_set=counts["token"].combine_chunks())
+    idf = np.log((1 + documents) / (1 + numbers(counts["lists"].take(index)))) + 1
+    row, token, counts_in_list = codes.pairs()
+    weights = counts_in_list * idf[token]
     lengths = np.bincount(codes.rows, minlength=len(rows))
     sums = np.bincount(row, weights, len(rows))
     largest = np.zeros(len(rows))
@@ -177,8 +177,8 @@ class _Codes:
     def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the different pairs of row and token, sorted, and how often each is there."""
         size = max(len(self.tokens), 1)
-        pairs, often = np.unique(self.rows * size + self.codes, return_counts=True)
-        return pairs // size, pairs % size, often
+        pairs, counts_in_list = np.unique(self.rows * size + self.codes, return_counts=True)
+        return pairs // size, pairs % size, counts_in_list
 
 
 def shared_tokens(first: pa.Array, second: pa.Array) -> pa.Array:

@@ -101,14 +101,14 @@ def ingest(
             check_unchanged(files, hashed, sums_of_files(ranges, [result.read for result in results]))
         rejected, reasons = _write_dead_letters(spec, ranges, results, dead_letter)
         if partial.placed is None:
-            place(spec, results, split_folders)
+            move_to_splits(spec, results, split_folders)
         else:
             _move(partial.placed, split_folders)
         result = _count(spec, split_folders, rejected, reasons)
         lines = sum(each.lines for each in results)
         if sum(result.rows.values()) + rejected != lines:
             raise RuntimeError(f"{result.rows} rows and {rejected} malformed ones of {lines} lines")
-        _check_splits(result, _present(spec, split_folders["train"]), spec.label_columns[0])
+        _check_splits(result, _count_values(spec, split_folders["train"]), spec.label_columns[0])
     except BaseException:
         _clear(scratch, split_folders)
         raise
@@ -153,7 +153,7 @@ class IngestedRange:
     rejected: int
     reasons: Counter[str]
     first: Reject | None
-    letters: pathlib.Path
+    dead_letters: pathlib.Path
     parts: dict[str, list[pathlib.Path]]
     read: ByteSum
 
@@ -198,17 +198,19 @@ class _IngestRange:
         first: Reject | None = None
         read = ByteSum()
         with contextlib.ExitStack() as stack:
-            letters = stack.enter_context(open(folder / "rejects.jsonl", "w"))
+            dead_letters = stack.enter_context(open(folder / "rejects.jsonl", "w"))
             writers: dict[str, PayloadWriter] = {}
             for name in [_UNSPLIT] if split.by == "order" else SPLITS:
                 (folder / name).mkdir()
                 writers[name] = stack.enter_context(PayloadWriter(folder / name, f"{item.number:06d}", schema))
             for batch in LogReader(self.spec).read_range(item.part, read):
-                for name, rows in _divided(split, batch, item.file, self.seed):
+                for name, rows in _by_split(split, batch, item.file, self.seed):
                     writers[name].write(rows)
                 first = first or next(iter(batch.rejects), None)
                 reasons.update(_kind(reject) for reject in batch.rejects)
-                letters.writelines(_letter(batch.path, r) for r in batch.rejects[: DEAD_LETTERS_KEPT - rejected])
+                dead_letters.writelines(
+                    _dead_letter(batch.path, r) for r in batch.rejects[: DEAD_LETTERS_KEPT - rejected]
+                )
                 rejected += len(batch.rejects)
                 lines += len(batch.lines) + len(batch.rejects)
         parts = {name: writer.parts for name, writer in writers.items()}
@@ -219,12 +221,12 @@ def _kind(reject: Reject) -> str:
     return _SHOWN_VALUE.sub(" ", reject.reason).split(", found")[0]
 
 
-def _letter(path: str, reject: Reject) -> str:
-    letter = {"file": path, "line": reject.line, "reason": reject.reason, "text": reject.text}
-    return json.dumps(letter) + "\n"
+def _dead_letter(path: str, reject: Reject) -> str:
+    fields = {"file": path, "line": reject.line, "reason": reject.reason, "text": reject.text}
+    return json.dumps(fields) + "\n"
 
 
-def _divided(split: Split, batch: LogBatch, file: int, seed: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+def _by_split(split: Split, batch: LogBatch, file: int, seed: int) -> Iterator[tuple[str, pa.RecordBatch]]:
     if split.by == "order":
         yield _UNSPLIT, batch.rows
         return
@@ -232,13 +234,13 @@ def _divided(split: Split, batch: LogBatch, file: int, seed: int) -> Iterator[tu
         values = batch.rows[str(split.column)].cast(pa.string())
         late = pc.fill_null(pc.greater_equal(values, str(split.validation_from)), False).cast(pa.int8())
         last = pc.fill_null(pc.greater_equal(values, str(split.test_from)), False).cast(pa.int8())
-        places = late.to_numpy(zero_copy_only=False) + last.to_numpy(zero_copy_only=False)
+        split_indices = late.to_numpy(zero_copy_only=False) + last.to_numpy(zero_copy_only=False)
     else:
         test_from = 1 - split.test
         draws = _uniform(seed, file, batch.lines - 1)
-        places = np.searchsorted([test_from - split.validation, test_from], draws, side="right")
+        split_indices = np.searchsorted([test_from - split.validation, test_from], draws, side="right")
     for index, name in enumerate(SPLITS):
-        yield name, batch.rows.filter(pa.array(places == index))
+        yield name, batch.rows.filter(pa.array(split_indices == index))
 
 
 def _uniform(seed: int, file: int, lines: np.ndarray) -> np.ndarray:
@@ -263,9 +265,9 @@ def _write_dead_letters(
         InputError: there are too many.
     """
     dead_letter.mkdir(parents=True, exist_ok=True)
-    with open(dead_letter / "rejects.jsonl", "w") as letters:
-        kept = itertools.chain.from_iterable(_lines(result.letters) for result in results if result.rejected)
-        letters.writelines(itertools.islice(kept, DEAD_LETTERS_KEPT))
+    with open(dead_letter / "rejects.jsonl", "w") as dead_letters:
+        kept = itertools.chain.from_iterable(_lines(result.dead_letters) for result in results if result.rejected)
+        dead_letters.writelines(itertools.islice(kept, DEAD_LETTERS_KEPT))
     rejected, lines = sum(result.rejected for result in results), sum(result.lines for result in results)
     reasons = sum((result.reasons for result in results), Counter[str]())
     max_rate = spec.data.max_bad_row_rate
@@ -305,7 +307,7 @@ def _move(placed: Mapping[str, pathlib.Path], split_folders: Mapping[str, pathli
             part.replace(split_folders[name] / part.name)
 
 
-def place(spec: LogSpec, results: Sequence[IngestedRange], split_folders: Mapping[str, pathlib.Path]) -> None:
+def move_to_splits(spec: LogSpec, results: Sequence[IngestedRange], split_folders: Mapping[str, pathlib.Path]) -> None:
     """Moves the parts of all ranges to their splits; one that belongs to several is divided."""
     for name, folder in split_folders.items():
         for part in (part for result in results for part in result.parts.get(name, [])):
@@ -349,7 +351,7 @@ def _count(
     return result
 
 
-def _present(spec: LogSpec, folder: pathlib.Path) -> dict[str, int]:
+def _count_values(spec: LogSpec, folder: pathlib.Path) -> dict[str, int]:
     """Returns by feature how many rows of a split have a value."""
     present = dict.fromkeys(spec.feature_columns, 0)
     for file in payload_files(folder):

@@ -86,7 +86,7 @@ class Lines:
         if b"\r" not in self.text:
             return np.empty(0, np.int64)
         returns = np.flatnonzero(self._bytes == ord("\r"))
-        return self._of(returns[self._bytes[returns + 1] != ord("\n")])
+        return self._lines_at(returns[self._bytes[returns + 1] != ord("\n")])
 
     def _with_odd_quotes(self) -> np.ndarray:
         """Returns lines with an odd number of quotes, or with one inside a value that does not begin with one.
@@ -101,9 +101,9 @@ class Lines:
         opening = quotes[(np.arange(len(quotes)) - np.repeat(first, counts)) % 2 == 0]
         before = self._bytes[opening - 1]  # before the first byte: index -1, the last line's end
         inside = opening[(before != ord(",")) & (before != ord("\n")) & (before != ord('"'))]
-        return np.concatenate([np.flatnonzero(counts % 2), self._of(inside)])
+        return np.concatenate([np.flatnonzero(counts % 2), self._lines_at(inside)])
 
-    def _of(self, positions: np.ndarray) -> np.ndarray:
+    def _lines_at(self, positions: np.ndarray) -> np.ndarray:
         return np.searchsorted(self._ends, positions)
 
 
@@ -137,9 +137,9 @@ def _is_utf8_text(text: bytes) -> bool:
 def whole_lines(file: IO[bytes], length: int | None = None) -> Iterator[bytes]:
     """Yields what follows in a file, at most `length` bytes, in chunks of whole lines; the last may lack its end."""
     pieces: list[bytes] = []
-    left = length
-    while block := file.read(CHUNK_BYTES if left is None else min(CHUNK_BYTES, left)):
-        left = None if left is None else left - len(block)
+    bytes_left = length
+    while block := file.read(CHUNK_BYTES if bytes_left is None else min(CHUNK_BYTES, bytes_left)):
+        bytes_left = None if bytes_left is None else bytes_left - len(block)
         if end := block.rfind(b"\n") + 1:
             yield b"".join([*pieces, block[:end]])
             pieces = [block[end:]] if end < len(block) else []

@@ -32,8 +32,8 @@ class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
         self._folder = folder
         self._stem = stem
         self._schema = schema
-        self._waiting: list[pa.RecordBatch] = []
-        self._rows_waiting = 0
+        self._buffered: list[pa.RecordBatch] = []
+        self._buffered_rows = 0
         self._writer: pa.parquet.ParquetWriter | None = None
         self._part = contextlib.ExitStack()  # the file that is written
         self._rows_in_part = 0
@@ -43,13 +43,13 @@ class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
         """Adds a batch that has at least the schema's columns."""
         if not rows.num_rows:
             return
-        self._waiting.append(rows.select(self._schema.names))
-        self._rows_waiting += rows.num_rows
-        while self._rows_waiting >= ROW_GROUP_ROWS:
-            table = pa.Table.from_batches(self._waiting, self._schema)
+        self._buffered.append(rows.select(self._schema.names))
+        self._buffered_rows += rows.num_rows
+        while self._buffered_rows >= ROW_GROUP_ROWS:
+            table = pa.Table.from_batches(self._buffered, self._schema)
             self._write_group(table.slice(0, ROW_GROUP_ROWS))
-            self._waiting = table.slice(ROW_GROUP_ROWS).to_batches()
-            self._rows_waiting -= ROW_GROUP_ROWS
+            self._buffered = table.slice(ROW_GROUP_ROWS).to_batches()
+            self._buffered_rows -= ROW_GROUP_ROWS
 
     def _write_group(self, rows: pa.Table) -> None:
         if self._writer is None:
@@ -76,8 +76,8 @@ class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
             self._part.__exit__(kind, error, trace)
             return
         with self._part:
-            if self._rows_waiting:
-                self._write_group(pa.Table.from_batches(self._waiting, self._schema))
+            if self._buffered_rows:
+                self._write_group(pa.Table.from_batches(self._buffered, self._schema))
 
 
 def payload_files(folder: pathlib.Path) -> list[pathlib.Path]:

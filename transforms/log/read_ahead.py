@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 
 from common.processes import end_pool, forked_pool
-from transforms.log.ingest import SPLITS, IngestedRange, PartialIngest, place, range_work
+from transforms.log.ingest import SPLITS, IngestedRange, PartialIngest, move_to_splits, range_work
 from transforms.log.readers import Range, plan
 from transforms.log.spec import LogSpec
 
@@ -93,7 +93,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         folders = {name: self._folder / name for name in SPLITS}
         for folder in folders.values():
             folder.mkdir()
-        self._pool.submit(place, self._spec, results, folders).result()
+        self._pool.submit(move_to_splits, self._spec, results, folders).result()
         return folders
 
     def take(self) -> PartialIngest | None:

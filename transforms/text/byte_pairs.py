@@ -46,7 +46,7 @@ class BytePairs:
         self.vocabulary = files.vocabulary
         self._add_space = bool(files.options.get("add_prefix_space", False))
         self.special = files.special(_SPECIAL)
-        self._bytes = np.array([files.id_of(sign) for sign in signs()], np.int32)
+        self._bytes = np.array([files.id_of(character) for character in byte_characters()], np.int32)
         self._keys, self._ranks, self._merged = _merges(files)
         self._size = len(files.vocabulary)
 
@@ -71,8 +71,8 @@ class BytePairs:
     def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the tokens of texts, string [N] -> int32 [N, (tokens)], without special tokens."""
         words = self.words(texts)
-        different, places = tf.unique(words.flat_values)
-        tokens = tf.gather(self._merge(different), places)
+        distinct, indices = tf.unique(words.flat_values)
+        tokens = tf.gather(self._merge(distinct), indices)
         return _flat(tokens, words)
 
     def _merge(self, words: tf.Tensor) -> tf.RaggedTensor:
@@ -81,9 +81,9 @@ class BytePairs:
         characters = tf.cast(tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8), tf.int32)
         word = tf.repeat(tf.range(tf.size(words)), lengths)
         start = tf.repeat(tf.cumsum(lengths, exclusive=True), lengths)
-        place = (tf.range(tf.size(word)) - start) // LONGEST_WORD
+        index = (tf.range(tf.size(word)) - start) // LONGEST_WORD
         # A number for each piece that is merged by itself: a word, or a part of one that is too long.
-        _, piece = tf.unique(tf.cast(word, tf.int64) * (1 << 32) + tf.cast(place, tf.int64))
+        _, piece = tf.unique(tf.cast(word, tf.int64) * (1 << 32) + tf.cast(index, tf.int64))
         tokens = tf.gather(tf.constant(self._bytes), characters)
         state = (tf.constant(True), tokens, piece, word)
         shapes = (tf.TensorShape([]), *[tf.TensorShape([None])] * 3)
@@ -94,18 +94,18 @@ class BytePairs:
         """Merges all occurrences of the pair of the lowest rank in every piece; returns first whether there was one."""
         keys, ranks, merged = tf.constant(self._keys), tf.constant(self._ranks), tf.constant(self._merged)
         key = tf.cast(tokens, tf.int64) * self._size + tf.cast(tf.roll(tokens, -1, 0), tf.int64)
-        place = tf.minimum(tf.searchsorted(keys, key), len(self._keys) - 1)
-        is_pair = tf.equal(tf.gather(keys, place), key) & tf.equal(piece, tf.concat([piece[1:], [-1]], 0))
-        rank = tf.where(is_pair, tf.gather(ranks, place), _NEVER)
+        index = tf.minimum(tf.searchsorted(keys, key), len(self._keys) - 1)
+        is_pair = tf.equal(tf.gather(keys, index), key) & tf.equal(piece, tf.concat([piece[1:], [-1]], 0))
+        rank = tf.where(is_pair, tf.gather(ranks, index), _NEVER)
         lowest = is_pair & tf.equal(rank, tf.gather(tf.math.segment_min(rank, piece), piece))
-        taken = lowest & tf.equal(_place_in_run(lowest) % 2, 1)  # of a a a the first two
-        tokens = tf.where(taken, tf.gather(merged, place), tokens)
+        taken = lowest & tf.equal(_index_in_run(lowest) % 2, 1)  # of a a a the first two
+        tokens = tf.where(taken, tf.gather(merged, index), tokens)
         kept = ~tf.roll(taken & is_pair, 1, 0)
         state = [tf.boolean_mask(values, kept) for values in (tokens, piece, word)]
         return tf.reduce_any(taken), *state
 
 
-def _place_in_run(flags: tf.Tensor) -> tf.Tensor:
+def _index_in_run(flags: tf.Tensor) -> tf.Tensor:
     """Returns 1, 2, 3 and so on for the flags that are set in a row."""
     before = tf.concat([[-1], tf.cast(tf.where(~flags)[:, 0], tf.int32)], 0)
     return tf.range(tf.size(flags)) - tf.gather(before, tf.cumsum(tf.cast(~flags, tf.int32)))
@@ -118,7 +118,7 @@ def _flat(inner: tf.RaggedTensor, outer: tf.RaggedTensor) -> tf.RaggedTensor:
     )
 
 
-def signs() -> list[str]:
+def byte_characters() -> list[str]:
     """GPT-2's sign for each byte: itself where it is printable, else a letter from U+0100 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]

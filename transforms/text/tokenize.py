@@ -17,7 +17,7 @@ from transforms.text.word_piece import WordPiece, join_segments
 
 SPECIAL = ("padding", "unknown", "classify", "separator", "mask")
 # A token table may be padded to a size that suits the hardware; more rows mean another tokenizer.
-_MOST_PADDING = 1024
+_MAX_PADDING = 1024
 
 
 class Tokenizer(Protocol):
@@ -97,8 +97,8 @@ def text_map(feature: Text, vocabulary_size: int | None = None) -> TextMap:
     if feature.tokens == "vocabulary":
         return _map(feature, len(SPECIAL) + (vocabulary_size or 0), TokenLists.special, ())
     tokenizer, size = read_tokenizer(feature.encoder)
-    place = {token: index for index, token in enumerate(tokenizer.vocabulary)}
-    numbers = tuple(place.get(str(number), -1) for number in range(NUMBER_TOKENS))
+    ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
+    numbers = tuple(ids.get(str(number), -1) for number in range(NUMBER_TOKENS))
     return _map(feature, size, tokenizer.special, () if -1 in numbers else numbers)
 
 
@@ -122,7 +122,7 @@ def read_tokenizer(encoder: str) -> tuple[WordPiece | BytePairs, int]:
         raise InputError(str(error)) from error
     tokenizer = (WordPiece if config["model_type"] == "bert" else BytePairs)(folder)
     size, tokens = config.get("vocab_size"), len(tokenizer.vocabulary)
-    if not isinstance(size, int) or not tokens <= size <= tokens + _MOST_PADDING:
+    if not isinstance(size, int) or not tokens <= size <= tokens + _MAX_PADDING:
         raise InputError(
             f"{folder / CONFIG}: vocab_size is {size}, but the tokenizer has {tokens} tokens; "
             "take both from the same checkpoint"

@@ -73,9 +73,9 @@ class TokenizerFiles:
         Raises:
             InputError: the vocabulary lacks one.
         """
-        said = {name: self.options.get(f"{key}_token", usual) for name, (key, usual) in defaults.items()}
+        tokens = {name: self.options.get(f"{key}_token", usual) for name, (key, usual) in defaults.items()}
         return {
-            name: self.id_of(token["content"] if isinstance(token, dict) else token) for name, token in said.items()
+            name: self.id_of(token["content"] if isinstance(token, dict) else token) for name, token in tokens.items()
         }
 
 
@@ -99,8 +99,8 @@ def read_word_piece(folder: pathlib.Path) -> TokenizerFiles:
     }
     whole = _read_whole(path, types, _WORD_PIECE)
     options = {name: whole["normalizer"].get(key) for name, key in _WORD_PIECE_OPTIONS.items()}
-    said = {name: value for name, value in options.items() if value is not None}
-    return TokenizerFiles(path, _by_id(path, _all_ids(path, whole)), [], {**said, **config})
+    given = {name: value for name, value in options.items() if value is not None}
+    return TokenizerFiles(path, _by_id(path, _all_ids(path, whole)), [], {**given, **config})
 
 
 def read_byte_pairs(folder: pathlib.Path) -> TokenizerFiles:
