@@ -1,6 +1,6 @@
 """Summarises the training rows for the transforms: counts and moments, part by part, on Arrow arrays.
 
-Imports neither TensorFlow nor Beam: a process that counts starts at once.
+Imports neither TensorFlow nor Beam, so that processes that count start quickly.
 """
 
 import concurrent.futures
@@ -18,11 +18,11 @@ from tfx_bsl import sketches
 from transforms.log.payload import read_payload
 from transforms.log.spec import LogSpec, Text
 
-# The largest error of a quantile's rank, as a share of the rows; measured errors are 40 times smaller.
+# Bound on the error of a quantile's rank, as a share of the rows; measured errors are 40 times smaller.
 QUANTILE_ERROR = 1e-3
-# The sketch's error holds up to so many rows.
+# The largest number of rows for which the sketch keeps that bound.
 _MAX_ROWS = 1 << 36
-# So many values of a column wait before they are merged with those counted; more where more are counted.
+# A column's values are buffered up to this number, or that of the counted values, before they are merged with those.
 _BUFFERED_VALUES = 1 << 18
 
 
@@ -31,9 +31,9 @@ class ValueCounts:
     """How often each value of a column occurs.
 
     Attributes:
-        values: The different values, in the order in which they appeared.
+        values: The distinct values, in the order of their first occurrence.
         counts: int64 [values]; a value's true count is in [count, count + bound].
-        bound: At most so often occurs a value that is not listed; 0 where counting was exact.
+        bound: The largest true count of a value that is not listed; 0 if counting was exact.
     """
 
     values: pa.LargeBinaryArray
@@ -43,7 +43,7 @@ class ValueCounts:
 
 @dataclasses.dataclass(frozen=True)
 class Numbers:
-    """Count, mean, sum of squared deviations (m2), range and perhaps a quantile sketch of a column's finite numbers."""
+    """Count, mean, sum of squared deviations (m2), range and optional quantile sketch of a column's finite numbers."""
 
     count: int = 0
     mean: float = 0.0
@@ -61,26 +61,26 @@ class Numbers:
         """Returns the numbers at 0, 1/steps, ..., 1 of the sorted rows, float64 [steps + 1]; zeros without rows.
 
         Raises:
-            ValueError: no sketch was made for the column.
+            ValueError: the column has no sketch.
         """
         if not self.count:
             return np.zeros(steps + 1)
         if self.sketch is None:
             raise ValueError("No quantile sketch was made for this column")
-        final = pickle.loads(pickle.dumps(self.sketch))  # a sketch takes no values after GetQuantiles
+        final = pickle.loads(pickle.dumps(self.sketch))  # a copy: after GetQuantiles a sketch takes no more values
         quantiles: np.ndarray = final.GetQuantiles(steps).values.to_numpy()
         return quantiles
 
 
 @dataclasses.dataclass(frozen=True)
 class LogSummary:
-    """What the transforms need to know of some rows. Can be pickled.
+    """What the transforms need to know about rows. Can be pickled.
 
     Attributes:
         values: Value counts of the columns with a vocabulary.
-        numbers: Numbers of the columns whose transform needs them.
-        capacity: So many different values of a column were counted exactly.
-        documents: Of texts whose tokens are ranked by TF x IDF, in how many values each token occurs.
+        numbers: Moments and quantiles of the columns whose transform needs them.
+        capacity: Number of distinct values of a column up to which counting is exact.
+        documents: Document counts of the columns whose tokens are ranked by TF x IDF.
     """
 
     values: dict[str, ValueCounts]
@@ -89,28 +89,27 @@ class LogSummary:
     documents: dict[str, "Documents"] = dataclasses.field(default_factory=dict)
 
     def vocabulary(self, column: str, top_k: int | None = None, min_count: int = 1) -> pa.LargeBinaryArray:
-        """Returns the column's values, most frequent first; of equals the greater bytes first, as in TFT.
+        """Returns the column's values in descending order of their counts, then of their bytes, as in TFT.
 
-        Values with a line break are left out: a vocabulary is a text file.
+        Values with a line break are left out, because a vocabulary is a text file.
 
         Args:
             column: A column with a vocabulary.
-            top_k: At most so many; None: all.
-            min_count: Only values that occur at least so often.
+            top_k: Largest number of values; None for all.
+            min_count: Smallest count of a value.
         """
         values, counts = self.values[column].values, self.values[column].counts
         kept = self._candidates(column, min_count)
         if top_k is not None and np.count_nonzero(kept) > top_k:
-            # Leaves fewer to sort.
             kept &= counts >= np.partition(counts[kept], -top_k)[-top_k]
         table = pa.table({"value": values.filter(pa.array(kept)), "count": counts[kept]})
         order = pc.sort_indices(table, [("count", "descending"), ("value", "descending")])[:top_k]
         return table["value"].take(order).combine_chunks()
 
     def tokens(self, feature: Text) -> pa.LargeBinaryArray:
-        """Returns the tokens of a text's columns: the highest count or TF x IDF first, then the greater bytes.
+        """Returns the tokens of a text's columns in descending order of count or TF x IDF, then of their bytes.
 
-        TF is a token's count in all values, IDF is ln(values / values with the token); missing values do not count.
+        TF is a token's count in all values, IDF is ln(values / values with the token), without missing values.
         """
         total = _exact_sum([self.values[column] for column in feature.columns])
         scores = total.counts.astype(np.float64)
@@ -118,7 +117,7 @@ class LogSummary:
             documents = [self.documents[column] for column in feature.columns]
             with_token = _exact_sum([each.counts for each in documents])
             index = pc.index_in(total.values, with_token.values).fill_null(len(with_token.counts)).to_numpy()
-            # A token that is not listed was too rare to be counted exactly.
+            # A token that is not listed occurs in at most `bound` values.
             frequency = np.append(with_token.counts, max(with_token.bound, 1))[index]
             scores *= np.log(sum(each.rows for each in documents) / frequency)
         kept = (total.counts >= feature.min_count) & _fit_in_a_line(total.values)
@@ -127,7 +126,7 @@ class LogSummary:
         return table["value"].take(order).combine_chunks()
 
     def vocabulary_size(self, column: str, top_k: int | None = None, min_count: int = 1) -> int:
-        """Returns the length of `vocabulary` without making it."""
+        """Returns the length of `vocabulary`, without sorting the values."""
         size = int(np.count_nonzero(self._candidates(column, min_count)))
         return size if top_k is None else min(size, top_k)
 
@@ -136,13 +135,13 @@ class LogSummary:
         return kept
 
     def bounds(self) -> dict[str, int]:
-        """Returns the columns whose counting was not exact, with the bound of the error."""
+        """Returns the bounds on the counts' errors of columns that were not counted exactly."""
         return {column: counted.bound for column, counted in self.values.items() if counted.bound}
 
 
 @dataclasses.dataclass(frozen=True)
 class Documents:
-    """Document counts for IDF: in how many of a column's values each token occurs, and how many values there are."""
+    """Document counts for IDF: in how many values of a column each token occurs, and the number of values."""
 
     counts: ValueCounts
     rows: int
@@ -159,7 +158,7 @@ def _exact_sum(parts: Sequence[ValueCounts]) -> ValueCounts:
 
 
 def _sum(parts: Sequence[ValueCounts], capacity: int) -> ValueCounts:
-    """Adds up the counts of several columns or parts."""
+    """Returns the summed counts of several columns or parts."""
     counter = _ValueCounter(capacity)
     for part in parts:
         counter.add(part)
@@ -167,12 +166,13 @@ def _sum(parts: Sequence[ValueCounts], capacity: int) -> ValueCounts:
 
 
 def summarize(files: Sequence[pathlib.Path], spec: LogSpec, capacity: int | None = None) -> LogSummary:
-    """Counts and measures the rows of some parts of the payload.
+    """Returns the summary of the rows in parts of the payload.
 
     Args:
         files: The parts.
         spec: The description of the log.
-        capacity: So many different values of a column are counted exactly; None: as the description says.
+        capacity: Number of distinct values of a column up to which counting is exact; None for
+            `data.max_distinct_values`.
     """
     counter = LogCounter.of_log(spec, capacity)
     if counter.columns:
@@ -182,11 +182,11 @@ def summarize(files: Sequence[pathlib.Path], spec: LogSpec, capacity: int | None
 
 
 def merge(summaries: Sequence[LogSummary], threads: int = 1) -> LogSummary:
-    """Returns the summary of all rows, from the summaries of their parts.
+    """Returns the summary of all rows from the summaries of their parts.
 
     Args:
-        summaries: Those of its parts.
-        threads: How many columns are added up at a time.
+        summaries: The summaries of the parts.
+        threads: Number of columns whose counts are summed in parallel.
 
     Raises:
         ValueError: there is no summary.
@@ -211,10 +211,10 @@ class LogCounter:
     """Summarises rows batch by batch. Can be pickled.
 
     Args:
-        separators: By column with a vocabulary, the separator of its tokens, or None.
-        sketched: By column to measure, whether its quantiles are needed.
-        capacity: So many different values of a column are counted exactly.
-        documents: Columns whose tokens need document counts.
+        separators: The columns with a vocabulary, and the separator of their tokens; None for columns without tokens.
+        sketched: The columns whose moments are needed, and whether their quantiles are needed too.
+        capacity: Number of distinct values of a column up to which counting is exact.
+        documents: The columns whose tokens need document counts.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class LogCounter:
 
     @classmethod
     def of_log(cls, spec: LogSpec, capacity: int | None = None) -> "LogCounter":
-        """Returns a counter of what the log's transforms need."""
+        """Returns a counter for what the log's transforms need."""
         vocabularies, features = spec.vocabulary_columns, spec.feature_by_column
         return cls(
             {name: getattr(features[name], "separator", None) for name in vocabularies},
@@ -244,13 +244,13 @@ class LogCounter:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are looked at."""
+        """The columns that are counted or measured."""
         return [*self._values, *self._numbers]
 
     def add(self, rows: Mapping[str, pa.Array]) -> None:
-        """Adds rows, [N] arrays by column: binary or dictionaries of it for vocabularies, floats for numbers.
+        """Adds rows, [N] arrays by column: binary or dictionary arrays for vocabularies, floats for numbers.
 
-        Null, the empty value and a number that is not finite are missing.
+        Null, the empty value and numbers that are not finite count as missing.
         """
         for column, counter in self._values.items():
             counter.add(_count(rows[column], self._separators[column]))
@@ -262,7 +262,7 @@ class LogCounter:
             numbers.add(rows[column])
 
     def include(self, summary: LogSummary) -> None:
-        """Adds rows that are summarised already."""
+        """Adds rows that are already summarised."""
         for column, counter in self._values.items():
             counter.add(summary.values[column])
         for column, documents in self._documents.items():
@@ -272,7 +272,7 @@ class LogCounter:
             numbers.merge(summary.numbers[column])
 
     def summary(self) -> LogSummary:
-        """Returns the summary of the rows that were added."""
+        """Returns the summary of all added rows."""
         return LogSummary(
             {column: counter.counts() for column, counter in self._values.items()},
             {column: counter.numbers() for column, counter in self._numbers.items()},
@@ -285,10 +285,10 @@ class LogCounter:
 
 
 class _ValueCounter:
-    """Adds up counts of one column's values: exact up to `capacity` values, then as Misra and Gries.
+    """Sums counts of a column's values: exact up to `capacity` distinct values, then a Misra-Gries summary.
 
-    Beyond it the `capacity` largest counts stay, less the next one's ("Mergeable summaries", Agarwal et al. 2012): what
-    is subtracted in all is at most rows / (capacity + 1), however the rows lie in batches and parts.
+    Beyond that the `capacity` largest counts are kept, less the next largest one (Agarwal et al., "Mergeable
+    Summaries", 2012). The subtracted counts sum to at most rows / (capacity + 1), whatever the batches and parts.
     """
 
     def __init__(self, capacity: int):
@@ -304,7 +304,7 @@ class _ValueCounter:
         self._buffered_values += len(part.counts)
         if self._buffered_values > max(_BUFFERED_VALUES, len(self._counts)):
             self._merge()
-            # Counts are lost at twice the capacity: less often, and fewer.
+            # At twice the capacity, so that counts are pruned less often and lose less.
             self._prune(2 * self._capacity)
 
     def counts(self) -> ValueCounts:
@@ -320,7 +320,7 @@ class _ValueCounter:
         self._bound += sum(part.bound for part in self._buffered)
         self._buffered, self._buffered_values = [], 0
         self._values = values.dictionary
-        # Sums in float64, exact up to 2^53.
+        # np.bincount sums in float64, which is exact up to 2^53.
         self._counts = np.bincount(values.indices, counts, len(self._values)).astype(np.int64)
 
     def _prune(self, limit: int) -> None:
@@ -334,7 +334,7 @@ class _ValueCounter:
 
 
 def _count(values: pa.Array, separator: str | None) -> ValueCounts:
-    """Counts the values of a batch, or with a separator the tokens in them."""
+    """Returns the counts of a batch's values, or, with a separator, of the tokens in them."""
     encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
     distinct = encoded.dictionary.cast(pa.large_binary())
     counts = np.bincount(encoded.indices.drop_null(), minlength=len(distinct))
@@ -349,7 +349,7 @@ def _count(values: pa.Array, separator: str | None) -> ValueCounts:
 
 
 def _count_documents(values: pa.Array, separator: str) -> Documents:
-    """Counts in how many values of a batch each token occurs."""
+    """Returns in how many values of a batch each token occurs."""
     encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
     distinct = encoded.dictionary.cast(pa.large_binary())
     counts = np.bincount(encoded.indices.drop_null(), minlength=len(distinct))
@@ -367,7 +367,7 @@ def _count_documents(values: pa.Array, separator: str) -> Documents:
 
 
 class _NumberCounter:
-    """Measures one column's numbers."""
+    """Computes moments and a quantile sketch of one column's numbers."""
 
     def __init__(self, with_sketch: bool):
         self._moments = Numbers()
@@ -398,7 +398,7 @@ class _NumberCounter:
 
 
 def _combine(first: Numbers, second: Numbers) -> Numbers:
-    """Returns mean and deviations of both without their rows (Chan, Golub and LeVeque, 1983)."""
+    """Returns the moments of both sets of rows together (Chan, Golub and LeVeque, 1983)."""
     count = first.count + second.count
     share = second.count / count if count else 0.0
     step = second.mean - first.mean

@@ -1,4 +1,4 @@
-"""Makes values of training rows missing, so that a model learns to answer without them."""
+"""Makes values of training rows missing, so that a model learns to predict without them."""
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +11,9 @@ def drop_values(rows: pa.RecordBatch, spec: LogSpec, random: np.random.Generator
     """Makes values missing at the `missing_rate` of their column (BERT4CTR, appendix A.2). For training rows only.
 
     Args:
-        rows: Columns as the payload has them; binary ones may be dictionary arrays.
+        rows: Columns as in the payload; binary ones may be dictionary arrays.
         spec: The description of the log.
-        random: Draws one number a row for each column that has a rate, in the order of the description.
+        random: The source of random numbers: one per row for each column with a rate, in the order of `spec`.
     """
     for column, feature in spec.feature_by_column.items():
         if isinstance(feature, Categorical) and feature.missing_rate:
@@ -25,5 +25,5 @@ def drop_values(rows: pa.RecordBatch, spec: LogSpec, random: np.random.Generator
 def _null_unless(values: pa.Array, kept: pa.Array) -> pa.Array:
     if isinstance(values, pa.DictionaryArray):
         return pa.DictionaryArray.from_arrays(_null_unless(values.indices, kept), values.dictionary)
-    # Not by if_else, which spoils slices of binary arrays (apache/arrow#49410).
+    # Not if_else, which corrupts slices of binary arrays (apache/arrow#49410).
     return pc.replace_with_mask(values, pc.invert(kept), pa.scalar(None, values.type))

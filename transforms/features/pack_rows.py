@@ -1,8 +1,8 @@
-"""Raw rows -> packed rows, by a transform graph that sees each different value of a column once.
+"""Packs raw rows with a transform graph that transforms each distinct value of a column once.
 
-That gives what packing row by row gives, because an id, or a dense feature, depends on one column of its own row and on
-nothing else; of a text's columns the different rows are transformed together. Criteo's rows have one different value
-where they have nine, so that nine strings less are made and looked up.
+The result equals that of transforming row by row, because an id or a dense feature depends on one column of its row
+only; of a text's columns the distinct rows are transformed together. Criteo's log has nine values to a distinct one, so
+that a ninth of the strings are made and looked up.
 """
 
 import dataclasses
@@ -18,21 +18,21 @@ from transforms.features.packed_files import INPUTS, Rows
 from transforms.log.raw_arrays import number_array
 from transforms.log.spec import LogSpec, Multivalent, Numeric, Text, Time
 
-GRAPH_ROWS = 1 << 14  # values that the graph is asked for at once
+GRAPH_ROWS = 1 << 14  # of one call of the graph
 TIME_PARTS = 3  # hour, weekday, is_weekend
 
 Array = npt.NDArray[Any]
-# Columns [n] to packed tensors [n, width].
+# Maps columns [n] to packed tensors [n, width].
 Graph = Callable[[dict[str, Array]], Mapping[str, Array]]
 
 
 class PackedValues:
-    """What the graph makes of each different value of some rows' columns, from which any of the rows are laid out.
+    """The transformed distinct values of rows' columns, from which packed rows are assembled.
 
     Args:
-        rows: Columns as the reader or the payload has them, null where a value is missing; at least one row.
+        rows: Columns as in the reader's batches or the payload, null where a value is missing; at least one row.
         spec: The description of the log.
-        graph: The transform graph; it takes float32, NaN where a value is missing, and bytes objects, b"" there.
+        graph: The transform graph. It takes float32 and bytes objects; a missing value is NaN or b"".
     """
 
     def __init__(self, rows: pa.Table, spec: LogSpec, graph: Graph):
@@ -46,7 +46,7 @@ class PackedValues:
         self._tables = self._transformed(values, graph)
 
     def rows(self, start: int, stop: int) -> Rows:
-        """Returns the rows from `start` to before `stop`, [stop - start, width] by tensor."""
+        """Returns the packed rows `start` to `stop - 1`, [stop - start, width] by tensor."""
         widths = {target.tensor: target.stop for target in self._slices}
         packed = {name: np.empty((stop - start, width), INPUTS[name]) for name, width in widths.items()}
         for target, table in zip(self._slices, self._tables, strict=True):
@@ -55,7 +55,7 @@ class PackedValues:
         return packed
 
     def _transformed(self, values: dict[str, Array], graph: Graph) -> list[Array]:
-        """Returns by place what its column's values become: [values], or [values, width] where that is above 1."""
+        """Returns the transformed values of each tensor slice, [values], or [values, width] for a width above 1."""
         longest = max(map(len, values.values()))
         parts: list[Mapping[str, Array]] = []
         for start in range(0, longest, GRAPH_ROWS):
@@ -70,12 +70,12 @@ class PackedValues:
 
 
 def pack_rows(rows: pa.RecordBatch, spec: LogSpec, graph: Graph) -> Rows:
-    """Returns the packed rows of the payload, labels included.
+    """Returns packed rows of the payload, labels included.
 
     Args:
-        rows: Columns as the payload has them; binary ones may be dictionary arrays, which is faster.
+        rows: Columns as in the payload; binary ones may be dictionary arrays, which is faster.
         spec: The description of the log.
-        graph: The transform graph, see `load_graph`; it takes labels as well.
+        graph: The transform graph (see `load_graph`), which takes labels as well.
     """
 
     def with_labels(columns: dict[str, Array]) -> Mapping[str, Array]:
@@ -88,7 +88,7 @@ def pack_rows(rows: pa.RecordBatch, spec: LogSpec, graph: Graph) -> Rows:
 
 @dataclasses.dataclass(frozen=True)
 class _TensorSlice:
-    """Where a column's ids, or its dense feature, lie in a packed tensor: from place `first` to before `stop`."""
+    """The columns `first` to `stop - 1` of a packed tensor, which hold a raw column's ids or its dense feature."""
 
     column: str
     tensor: str
@@ -97,12 +97,12 @@ class _TensorSlice:
 
     @property
     def index(self) -> int | slice:
-        """The second index; of a lone place a number, as numpy takes single values faster than rows of one."""
+        """The second index into the tensor: a number for a single column, which is faster than a slice."""
         return self.first if self.stop == self.first + 1 else slice(self.first, self.stop)
 
 
 def _slices(spec: LogSpec) -> list[_TensorSlice]:
-    """Returns them in the order in which transforms.features.preprocessing lays the columns out."""
+    """Returns the tensor slices of all columns, laid out as in transforms.features.preprocessing."""
     targets: list[_TensorSlice] = []
     ends = {"ids": 0, "dense": 0}
     if spec.text:
@@ -121,7 +121,7 @@ def _slices(spec: LogSpec) -> list[_TensorSlice]:
 
 
 def _distinct_values(column: pa.ChunkedArray) -> tuple[Array, Array]:
-    """Returns the different values, as the graph takes them and a missing one last, and which of them each row has."""
+    """Returns a column's distinct values for the graph, the missing one last, and each row's index into them."""
     if pa.types.is_dictionary(column.type):
         encoded = column.unify_dictionaries()
     else:
@@ -136,7 +136,7 @@ def _distinct_values(column: pa.ChunkedArray) -> tuple[Array, Array]:
 
 
 def _join(columns: list[str], values: dict[str, Array], indices: dict[str, Array]) -> None:
-    """Leaves the different rows of the columns, which are transformed together, in place of each column's values."""
+    """Replaces the columns' distinct values by the values of their distinct rows, which are transformed together."""
     key = np.zeros(len(indices[columns[0]]), np.int64)
     for name in columns:
         key = key * len(values[name]) + indices[name]
@@ -146,7 +146,7 @@ def _join(columns: list[str], values: dict[str, Array], indices: dict[str, Array
 
 
 def _padded(values: Array, count: int) -> Array:
-    """Returns `count` values, missing ones at the end."""
+    """Returns the values, padded with missing ones to `count`."""
     if len(values) == count:
         return values
     padded = np.full(count, b"" if values.dtype == object else np.nan, values.dtype)

@@ -1,11 +1,11 @@
-"""Packed files: transformed rows on disk, which training reads as numpy batches, in the log's order or shuffled.
+"""Packed files: transformed rows on disk, which training reads as numpy batches in the log's order or shuffled.
 
 A file is Parquet: `ids` int32 [N, S], `dense` float32 [N, D], `tokens` and `segments` int32 [N, T], `label` float32
-[N, tasks], each row of each of them one fixed-size binary value, little endian; a log without fields, without dense
-features or without a text has no such column.
+[N, tasks]. Each column stores a row as one fixed-size binary value, little endian. A log without fields, dense features
+or text lacks the column.
 
-Why this format: 60,000 rows of Criteo (39 ids, 2 dense features, 1 label) eight times over, in blocks of 8192, on one
-core (AMD EPYC), in rows per CPU second:
+Why this format, in rows per CPU second of one core (AMD EPYC), measured with 60,000 rows of Criteo (39 ids, 2 dense
+features, 1 label) repeated eight times, in blocks of 8192:
 
     format                                   bytes a row    rows/s read    rows/s written
     Arrow IPC, lz4                                  84.5           21.1            2.5 million
@@ -15,8 +15,9 @@ core (AMD EPYC), in rows per CPU second:
     Parquet, fixed-size binary, lz4, CRC            84.6           11.0            2.2
     Parquet, fixed-size binary, zstd, CRC           56.6            4.5            1.7
 
-Uncompressed a row has 168 bytes. IPC has no checksum, and an id that a bad disk changed would be trained on in silence.
-Lists cost Parquet a level for every number. zstd would save a third of the disk at twice the reading time.
+Uncompressed, a row has 168 bytes. IPC has no checksums, so that training would not notice an id that a bad disk
+changed. Parquet stores a level for every number of a list. zstd saves a third of the disk and takes twice the time to
+read.
 """
 
 import collections
@@ -34,10 +35,10 @@ import pyarrow.parquet
 from common.errors import InputError
 from common.files import atomic_path
 
-# A block is one read; a window of blocks is in memory at a time, and its rows are mixed.
+# A block is read at once. A window of blocks is in memory at a time; its rows are shuffled together.
 BLOCK_ROWS = 1 << 13
 SHUFFLE_ROWS = 200_000
-READ_ROWS = 1 << 16  # a window where nothing is shuffled
+READ_ROWS = 1 << 16  # of a window that is not shuffled
 BUCKET_BATCHES = 50
 WINDOWS_AHEAD = 2  # windows that are read ahead
 THREAD = "packed-reader"
@@ -46,11 +47,11 @@ INPUTS = {"ids": np.dtype("<i4"), "dense": np.dtype("<f4"), "tokens": np.dtype("
 DTYPES = {**INPUTS, "label": np.dtype("<f4")}
 
 Rows = dict[str, np.ndarray]  # by the names of DTYPES, [N, width] each
-Batch = tuple[Rows, np.ndarray]  # the model's inputs, label
+Batch = tuple[Rows, np.ndarray]  # the model's inputs and the label
 
 
 class PackedWriter(contextlib.AbstractContextManager["PackedWriter"]):
-    """Writes rows, in their order, to one file, whole or not at all. Without rows no file is written.
+    """Writes rows, in their order, to one file that appears whole or not at all. Without rows, no file is written.
 
     Args:
         path: The file, in an existing folder.
@@ -64,10 +65,10 @@ class PackedWriter(contextlib.AbstractContextManager["PackedWriter"]):
         self._buffered_rows = 0
 
     def write(self, rows: Mapping[str, np.ndarray]) -> None:
-        """Adds rows, [n, width] arrays by the names of DTYPES, which must not change afterwards.
+        """Adds rows: arrays [n, width] by the names of DTYPES, which must not change afterwards.
 
         Raises:
-            ValueError: another name or type, or not [n, width].
+            ValueError: an array has another name, type or rank.
         """
         batch = _as_batch(rows)
         if not batch.num_rows:
@@ -122,7 +123,7 @@ def packed_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def packed_rows(files: Sequence[pathlib.Path]) -> int:
-    """Returns how many rows there are, from the files' metadata alone.
+    """Returns how many rows the files have, from their metadata.
 
     Raises:
         InputError: a file is damaged.
@@ -131,7 +132,7 @@ def packed_rows(files: Sequence[pathlib.Path]) -> int:
 
 
 def label_means(files: Sequence[pathlib.Path]) -> np.ndarray:
-    """Returns the mean of each label over all rows, float64 [tasks]; reads no other column.
+    """Returns the mean of each label over all rows, float64 [tasks].
 
     Raises:
         InputError: a file is damaged.
@@ -149,27 +150,28 @@ def label_means(files: Sequence[pathlib.Path]) -> np.ndarray:
 @dataclasses.dataclass(frozen=True)
 class _Block:
     file: int
-    group: int  # of the file's row groups
+    group: int  # the row group in the file
     rows: int
 
 
 class PackedReader:
-    """Batches of exactly `batch_size` rows, over file borders; the last one is smaller. Iterates as often as asked.
+    """Reads packed files as batches of `batch_size` rows; the last batch may be smaller. Can be iterated repeatedly.
 
-    Shuffled, the blocks of all files come in an order drawn from the seed, and the rows of each window of about
-    SHUFFLE_ROWS of them are mixed: fewer rows than that are shuffled as a whole. A thread reads ahead; it ends with the
-    iterator.
+    To shuffle, it draws the order of all files' blocks from the seed, and shuffles the rows of each window of about
+    SHUFFLE_ROWS rows; a smaller log is shuffled as a whole. A thread reads ahead until the iterator ends.
 
     Args:
-        files: What PackedWriter wrote; in the order of their paths, whatever order they are given in.
+        files: Files of PackedWriter, which are read in the order of their paths.
         batch_size: Rows of a batch.
-        shuffle_seed: Not negative. The same seed gives the same order; None: that of the log.
-        skip: So many batches are left out at the start, most of them without being read.
-        take: At most so many batches after them; None: all.
-        length: Returns each row's length, [N], where shuffled rows of about the same length are to share a batch.
+        shuffle_seed: A non-negative seed for the order of the rows; None for the order of the log.
+        skip: Number of batches to leave out at the start, most of them without reading them.
+        take: Largest number of batches after those; None for all.
+        length: Returns each row's length, [N], to put shuffled rows of similar length into one batch; None for any
+            rows.
 
     Raises:
-        InputError: no file, a file that is damaged, or files of different logs; the damage of a block when it is read.
+        InputError: there is no file, a file is damaged, or the files are of different logs; a damaged block raises it
+            when it is read.
     """
 
     def __init__(
@@ -209,7 +211,7 @@ class PackedReader:
                 yield rows, label
 
     def windows(self) -> Generator[Rows, None, None]:
-        """Yields the rows in the order of the batches, as they are read: some ten thousand at a time."""
+        """Yields the rows in the order of the batches, a window at a time."""
         with contextlib.closing(self._read_windows()) as windows, ThreadPoolExecutor(1, THREAD) as thread:
             waiting = collections.deque(thread.submit(next, windows, None) for _ in range(WINDOWS_AHEAD))
             try:
@@ -240,7 +242,7 @@ class PackedReader:
                 yield {name: np.take(values, order, axis=0) for name, values in rows.items()}
 
     def _order(self) -> list[list[_Block]]:
-        """Returns the blocks of each window in the order of the files, which is the fastest to read."""
+        """Returns the blocks of each window, sorted by file and position, which is the fastest order to read."""
         blocks = [
             _Block(file, group, metadata.row_group(group).num_rows)
             for file, metadata in enumerate(self._metadata)
@@ -274,10 +276,10 @@ class PackedReader:
 
 
 def bucketed(order: np.ndarray, length: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
-    """Reorders rows so that those of about the same length share a batch.
+    """Reorders rows so that those of similar length share a batch.
 
-    The rows of every BUCKET_BATCHES batches are sorted by length; then the batches are shuffled, all but the last,
-    which may be smaller.
+    Sorts the rows of every BUCKET_BATCHES batches by length, then shuffles all batches but the last, which may be
+    smaller.
     """
     parts: list[np.ndarray] = []
     for start in range(0, len(order), size * BUCKET_BATCHES):
@@ -290,7 +292,7 @@ def bucketed(order: np.ndarray, length: np.ndarray, size: int, random: np.random
 
 
 def _as_numpy(values: pa.FixedSizeBinaryArray, name: str) -> np.ndarray:
-    """Returns a view of the rows, [N, width]."""
+    """Returns the rows as an array [N, width], without a copy."""
     size = values.type.byte_width
     flat = np.frombuffer(values.buffers()[1], DTYPES[name], len(values) * size // 4, values.offset * size)
     return flat.reshape(len(values), -1)
@@ -299,14 +301,14 @@ def _as_numpy(values: pa.FixedSizeBinaryArray, name: str) -> np.ndarray:
 def _metadata(file: pathlib.Path) -> pa.parquet.FileMetaData:
     with _damage_as_input_error(file):
         metadata = pa.parquet.read_metadata(file)
-        # The end of a file has no checksum, but it counts the rows twice.
+        # A file's footer has no checksum, but it holds the number of rows twice.
         if sum(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)) != metadata.num_rows:
             raise ValueError("its counts of rows disagree")
         return metadata
 
 
 def _widths(files: list[pathlib.Path], metadata: list[pa.parquet.FileMetaData]) -> dict[str, int]:
-    """Returns by name how many numbers a row has."""
+    """Returns the width of each tensor, by name."""
     schemas = []
     for file, each in zip(files, metadata, strict=True):
         with _damage_as_input_error(file):
@@ -327,13 +329,13 @@ def _is_packed(field: pa.Field) -> bool:
 def _damage_as_input_error(file: pathlib.Path) -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: also for a name that is not UTF-8
+    except (pa.ArrowException, OSError, ValueError) as error:  # pyarrow raises ValueError for names that are not UTF-8
         reason = str(error).splitlines()[0]
         raise InputError(f"{file}: cannot be read ({reason}); delete the run's output folder and run again") from error
 
 
 def _rebatched(chunks: Generator[Rows, None, None], size: int) -> Generator[Rows, None, None]:
-    """Yields the same rows, exactly `size` at a time; the last ones may be fewer."""
+    """Yields the rows in batches of `size`; the last batch may be smaller."""
     left: list[Rows] = []
     missing = size
     with contextlib.closing(chunks):

@@ -1,4 +1,4 @@
-"""Makes a TensorFlow Transform graph from the payload's training rows, and packed files of all rows with it."""
+"""Writes a TensorFlow Transform graph from the payload's training rows, and packs all rows with it."""
 
 import dataclasses
 import functools
@@ -20,12 +20,12 @@ from transforms.log.payload import payload_files, payload_rows, read_payload
 from transforms.log.schema import raw_schema
 from transforms.log.spec import LogSpec
 
-GRAPH, METADATA = "transform_fn", "transformed_metadata"  # as TFT names them
-# What a row takes in one process, measured on Criteo's 39 columns: to count its values, to transform it.
+GRAPH, METADATA = "transform_fn", "transformed_metadata"  # TFT's names
+# Time to count and to transform a row in one process, measured on Criteo's 39 columns.
 COUNT_SECONDS, TRANSFORM_SECONDS = 1e-6, 2.5e-6
-# At most so many summaries, of some 10 MB each for a log like Criteo's, are merged one by one.
+# Largest number of summaries to merge; each has some 10 MB for a log like Criteo's.
 SUMMARIES = 16
-# What a new process takes to load TensorFlow.
+# Time for a new process to load TensorFlow.
 TENSORFLOW_SECONDS = 6.0
 
 
@@ -36,14 +36,14 @@ def analyze(
     workers: Workers,
     progress: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Counts and measures the training rows, and writes the transform graph that follows from them.
+    """Summarises the training rows and writes the transform graph.
 
     Args:
         spec: The description of the log.
         files: The payload's training parts.
-        folder: Where `transform_fn/`, `transformed_metadata/` go, as TFT writes them.
-        workers: Who counts.
-        progress: Called with a line for each column with more different values than are counted exactly.
+        folder: The folder to write TFT's `transform_fn/` and `transformed_metadata/` to.
+        workers: Run the counting.
+        progress: Called with a line for each column with more distinct values than are counted exactly.
     """
     folder.mkdir(parents=True, exist_ok=True)
     size = -(-len(files) // SUMMARIES)
@@ -67,9 +67,9 @@ class _Summarize:
 
 
 def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Path) -> None:
-    """Writes the transform graph: TFT traces the preprocessing function, and needs no analyzer for it."""
+    """Writes the transform graph: TFT traces the preprocessing function, which has no analyzers."""
     # Here and below, because TensorFlow takes 4.5 s of a core to import, and this module 0.35 s: processes that only
-    # count values import it as well.
+    # count values are spared the difference.
     import tensorflow as tf
     from tensorflow_transform.impl_helper import analyze_in_place
     from tensorflow_transform.tf_metadata.schema_utils import schema_as_feature_spec
@@ -89,13 +89,13 @@ def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Pa
 
 @functools.cache
 def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
-    """Returns the graph as a function: from the arrays of `raw_arrays`, labels included, to packed rows.
+    """Returns the graph as a function from the arrays of `raw_arrays`, labels included, to packed rows.
 
-    Loaded once in a process, which must have the text operations where the graph has some.
+    A process loads a graph once. For a graph with a text, load_text_operations must be called before.
     """
     import tensorflow as tf  # see write_graph
 
-    # A GPU's memory is the training's.
+    # Leaves a GPU's memory to training.
     session, signatures = load_session(folder / GRAPH, tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
     signature = signatures["serving_default"]
     feeds = [signature.inputs[name].name for name in _arguments(folder / GRAPH)]
@@ -110,7 +110,7 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
 
 
 def _arguments(saved_model: pathlib.Path) -> list[str]:
-    """Returns TensorFlow's names of the columns in the graph's signature, in the order of the columns' own names."""
+    """Returns the names of the signature's inputs for the columns, in the order of the columns' names."""
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel  # see write_graph
 
     objects = SavedModel.FromString((saved_model / "saved_model.pb").read_bytes()).meta_graphs[0].object_graph_def
@@ -120,7 +120,7 @@ def _arguments(saved_model: pathlib.Path) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class _PartToPack:
-    """A part of the payload, where its packed rows go, and the seed of their order (None: that of the log)."""
+    """A part of the payload, the file for its packed rows, and the seed of their order; None for the log's order."""
 
     source: pathlib.Path
     target: pathlib.Path
@@ -141,10 +141,10 @@ def transform(
         spec: The description of the log.
         graph: The folder that `analyze` wrote.
         splits: By name, the folder of the payload and the folder of the packed files. The rows of `train` are shuffled
-            within their part, and lose values as `missing_rate` says; the others keep the order of the log.
+            within their part, and lose values at their column's `missing_rate`; other splits keep the log's order.
         seed: Seed of the order and of the missing values of `train`.
-        workers: Who transforms.
-        progress: Called with a line now and then.
+        workers: Run the work.
+        progress: Called with a line for each part that is transformed.
 
     Returns:
         The number of rows by split.

@@ -1,4 +1,4 @@
-"""Draws rows in blocks, so that a log's first rows do not depend on its length."""
+"""Draws rows in blocks of a fixed size, so that a log's first rows do not depend on its length."""
 
 import dataclasses
 
@@ -13,13 +13,14 @@ BLOCK_ROWS = 1 << 15
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Consecutive rows, `start` being the number of the first one.
+    """Consecutive rows.
 
     Attributes:
-        values: per column int64 `[N]`: ranks of categoricals, numbers of integers; undefined where missing.
-        present: per column bool `[N]`; no entry where the column is never empty.
-        codes: per column `[N]`, what the click model sees.
-        uniform: float64 `[N]` in [0, 1), what the labels are drawn with.
+        start: The number of the first row, from 0.
+        values: By column, int64 `[N]`: ranks of categoricals, numbers of integers; undefined where missing.
+        present: By column, bool `[N]`; without the columns that have no missing values.
+        codes: By column, int64 `[N]`, the inputs of the click model.
+        uniform: float64 `[N]` in [0, 1), from which the labels are drawn.
     """
 
     start: int
@@ -35,15 +36,15 @@ class Block:
 
 
 def _draw_uint16(bits: np.random.PCG64, keys: list[str], rows: int) -> dict[str, np.ndarray]:
-    # Raw bits: unlike Generator's methods, their stream is fixed for ever. Whole blocks, cut afterwards: else the
-    # draws of the second column would depend on how many rows are wanted.
+    # Raw bits, because their stream is the same in all numpy versions, unlike that of Generator's methods. Draws are
+    # made for whole blocks: else those of the second column would depend on the number of rows.
     words = bits.random_raw(len(keys) * BLOCK_ROWS // 4).astype("<u8", copy=False)
     draws = words.view("<u2").reshape(len(keys), BLOCK_ROWS)
     return {key: draws[i, :rows] for i, key in enumerate(keys)}
 
 
 def draw_block(spec: LogLayout, seed: np.random.SeedSequence, start: int, rows: int) -> Block:
-    """Draws the first `rows` rows of the block that `seed` describes; `rows` is at most `BLOCK_ROWS`."""
+    """Draws the first `rows` rows, at most BLOCK_ROWS, of the block of a seed."""
     bits = np.random.PCG64(seed)
     uniform = (bits.random_raw(BLOCK_ROWS)[:rows] >> np.uint64(11)) * 2.0**-53
     keys = list(dict.fromkeys(column.draw_key for column in spec.columns))
@@ -68,6 +69,6 @@ def _codes(column: Column, values: np.ndarray, present: np.ndarray | None) -> np
 
 
 def draw_labels(block: Block, hidden: HiddenModel, bias: float) -> tuple[np.ndarray, np.ndarray]:
-    """Draws labels int8 `[N]`; returns them and the probabilities float64 `[N]` that they were drawn with."""
+    """Draws labels; returns them, int8 `[N]`, and their probabilities, float64 `[N]`."""
     probabilities = sigmoid(hidden.logits(block.codes) + bias)
     return (block.uniform < probabilities).astype(np.int8), probabilities

@@ -16,7 +16,7 @@ Interactions = Literal["both", "pairs", "triples", "none"]
 
 @dataclasses.dataclass(frozen=True)
 class ClickModel:
-    """What decides the clicks of a sample log.
+    """The parameters of the model that draws the clicks of a sample log.
 
     `logit = bias + sum main_c[x_c] + sum w2 s_a[x_a] s_b[x_b] + sum w3 s_a[x_a] s_b[x_b] s_c[x_c]`, where every column
     of a term splits its values into two halves of equal mass, s = -1 and s = +1. A product of such signs averages to
@@ -24,15 +24,18 @@ class ClickModel:
     single column, and triples in every single column and every pair of columns.
 
     Args:
-        interactions: the orders to plant.
-        main_strength: standard deviation of the sum of the main effects, in logits (about; columns that follow
-            another add up a little more).
-        pair_strength: standard deviation of the sum of the pair terms, in logits.
-        triple_strength: standard deviation of the sum of the triple terms, in logits.
-        base_rate: expected click-through rate. Default: the format's.
-        pairs, triples: the columns of each term. Default: the format's.
-        world: another number gives other effects for the same columns. Logs that differ only in their row seed have
-            the same effects, so that a model trained on one can be judged on the other.
+        interactions: The orders of the terms to plant.
+        main_strength: Approximate standard deviation of the sum of the main effects, in logits; columns that follow
+            another column make it a little larger.
+        pair_strength: Standard deviation of the sum of the pair terms, in logits.
+        triple_strength: Standard deviation of the sum of the triple terms, in logits.
+        base_rate: Expected click-through rate; None for the format's.
+        pairs, triples: The columns of each term; None for the format's.
+        world: Seed of the effects. Logs that differ only in their row seed have the same effects, so that a model
+            trained on one can be evaluated on the other.
+
+    Raises:
+        InputError: a value is out of range.
     """
 
     interactions: Interactions = "both"
@@ -63,9 +66,9 @@ class Term:
 
 
 def balanced_signs(shares: np.ndarray) -> np.ndarray:
-    """Returns signs -1 and +1 `[V]` of values with these shares `[V]`, so that both halves hold about as many rows.
+    """Returns signs -1 and +1 `[V]` of values with the shares `[V]`, such that both halves have about as many rows.
 
-    Largest share first, each to the lighter half (the greedy rule for number partitioning).
+    Assigns each value, the largest share first, to the lighter half (greedy number partitioning).
     """
     signs = np.ones(len(shares))
     balance = 0.0
@@ -76,11 +79,11 @@ def balanced_signs(shares: np.ndarray) -> np.ndarray:
 
 
 def _main_effects(column: Column, key: str) -> np.ndarray:
-    """Returns effects `[codes + 1]` with mean 0 and variance 1 over the rows; rare values have none of their own."""
+    """Returns effects `[codes + 1]` with mean 0 and variance 1 over the rows; rare values share one."""
     shares = code_shares(column)
     effects = hash_values(key, np.arange(len(shares))) / 2.0**63 - 1.0
     if isinstance(column, Integer):
-        # Counts act mostly through their size: a trend over the log buckets, which numeric features can follow too.
+        # A trend over the log buckets: a count acts mostly by its size, which numeric features can model too.
         effects[:-1] += np.sign(effects[0]) * np.arange(len(shares) - 1)
     if column.rare_code is not None:
         effects[column.rare_code] = 0.0
@@ -89,10 +92,10 @@ def _main_effects(column: Column, key: str) -> np.ndarray:
 
 
 class HiddenModel:
-    """A `ClickModel` fixed to one log format: tables per column, ready to give logits without the bias.
+    """A ClickModel for one log format, with tables of effects and signs by column.
 
     Raises:
-        InputError: a term names a column that the format does not have.
+        InputError: a term names a column that the format lacks.
     """
 
     def __init__(self, spec: LogLayout, model: ClickModel) -> None:
@@ -141,7 +144,7 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 
 def solve_bias(logits: np.ndarray, base_rate: float) -> float:
-    """Returns the bias with which `logits` `[N]` have `base_rate` as their mean probability (bisection)."""
+    """Returns the bias with which `logits` `[N]` have the mean probability `base_rate`, by bisection."""
     low, high = -40.0, 40.0
     for _ in range(50):
         middle = (low + high) / 2

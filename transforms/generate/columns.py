@@ -1,7 +1,7 @@
 """The columns of a sample log, and how their values are drawn.
 
-Every column is a table of 2^16 equally likely quantiles. A draw is then a table look-up, and the share of every value
-is known exactly, which is what allows a click model without unwanted marginal effects.
+Every column is a table of 2^16 equally likely quantiles. So a draw is a table look-up, and the share of every value is
+known exactly, which a click model without marginal effects needs.
 """
 
 import dataclasses
@@ -11,11 +11,11 @@ import statistics
 import numpy as np
 
 QUANTILES = 1 << 16
-# The values that a click model tells apart. Nobody can learn the effect of a value seen in a handful of rows, so the
-# rarer ones share a code, and the best possible AUC stays within reach.
+# The most frequent values, which have codes of their own. Rarer ones share a code: no model can learn the effect of a
+# value from a handful of rows, and the best possible AUC should be attainable.
 HEAD_VALUES = 48
 LOW_VOCABULARY = 100
-# floor(ln v) buckets, a coarsening of both floor(ln v) and floor((ln v)^2), the recipes in use for the real log.
+# Buckets by floor(ln v), no finer than those of the transforms for the real log, floor(ln v) and floor((ln v)^2).
 _LOG_EDGES = np.exp(np.arange(1, 13))
 _ZERO_BUCKET = 1
 INTEGER_CODES = _ZERO_BUCKET + 2 + len(_LOG_EDGES)
@@ -23,18 +23,18 @@ INTEGER_CODES = _ZERO_BUCKET + 2 + len(_LOG_EDGES)
 
 @dataclasses.dataclass(frozen=True)
 class QuantileTable:
-    """Equally likely intervals `[low, low + width)` of values, both int64 `[2^16]`; inside one, values are uniform."""
+    """Equally likely intervals `[low, low + width)`, both int64 `[2^16]`, with uniformly distributed values."""
 
     low: np.ndarray
     width: np.ndarray
 
     @functools.cached_property
     def spread(self) -> bool:
-        """Whether an interval holds several values."""
+        """Whether an interval has several values."""
         return bool((self.width > 1).any())
 
     def values(self, quantile: np.ndarray, within: np.ndarray) -> np.ndarray:
-        """Returns values int64 `[N]` of two uniform uint16 draws `[N]`: which interval, and where in it."""
+        """Returns values int64 `[N]` from uniform uint16 draws `[N]` of the interval and of the position within it."""
         values: np.ndarray = self.low[quantile]
         if self.spread:
             values += (self.width[quantile] * within) >> 16
@@ -44,34 +44,34 @@ class QuantileTable:
 @dataclasses.dataclass(frozen=True)
 class _Column:
     name: str
-    # Share of empty values, and the columns (same group, same share) that are empty in the same rows.
+    # Share of missing values, and a name for columns of equal share whose values are missing in the same rows.
     missing: float = 0.0
     missing_group: str = ""
-    # Takes its draws from that column: the two rise and fall together, as a site and its category do.
+    # The column whose draws this one uses, so that they are correlated, as a site and its category are.
     follows: str = ""
 
     @property
     def draw_key(self) -> str:
-        """The name of the draws that give the values."""
+        """The name of the draws of the values."""
         return self.follows or self.name
 
     @property
     def missing_key(self) -> str:
-        """The name of the draws that say which rows are empty."""
+        """The name of the draws of the missing values."""
         return self.missing_group or self.name
 
     @functools.cached_property
     def missing_below(self) -> int:
-        """A row is empty where its uint16 draw is below this."""
+        """The threshold below which a uint16 draw makes a value missing."""
         return round(self.missing * QUANTILES)
 
 
 @dataclasses.dataclass(frozen=True)
 class Categorical(_Column):
-    """A power-law vocabulary. A value is a rank, 0 for the most frequent.
+    """A column with a power-law vocabulary. A value is a rank, 0 for the most frequent.
 
-    The `top` shares are given; the rest of the mass falls as `rank ** -exponent`. Written as 8 hex digits, as numbers
-    where `numbers` gives the first few and `number_range` where the others are spread, or as one of as many `words`.
+    The first ranks have the shares `top`; the others' fall as `rank ** -exponent`. Values are written as 8 hex digits;
+    as numbers, the first of them `numbers` and the others from `number_range`; or as `words`, one for each rank.
     """
 
     vocabulary: int = 1
@@ -85,7 +85,7 @@ class Categorical(_Column):
     def main_weight(self) -> float:
         """Weight of the column's main effect relative to the others'.
 
-        Low for large vocabularies: their effects are the ones that tens of thousands of rows teach badly.
+        Low for large vocabularies, whose effects cannot be learned well from tens of thousands of rows.
         """
         return 1.0 if self.vocabulary <= LOW_VOCABULARY else 0.3
 
@@ -113,7 +113,7 @@ class Categorical(_Column):
 
     @property
     def rare_code(self) -> int | None:
-        """The code that rare values share, where there are any."""
+        """The code that rare values share; None without rare values."""
         return HEAD_VALUES if self.vocabulary > HEAD_VALUES else None
 
     def code_of(self, values: np.ndarray) -> np.ndarray:
@@ -123,9 +123,9 @@ class Categorical(_Column):
 
     @functools.cached_property
     def number_of_rank(self) -> np.ndarray:
-        """The number int64 `[vocabulary]` written for each rank; no two are equal."""
+        """The numbers written for the ranks, distinct int64 `[vocabulary]`."""
         start, stop = self.number_range
-        # Steps by a number without a common divisor with the range visit every place in it once.
+        # Steps that are coprime to the size of the range reach each of its numbers once.
         step = next(s for s in range(int(0.618 * (stop - start)) | 1, 1 << 31) if np.gcd(s, max(stop - start, 1)) == 1)
         spread = start + np.arange(self.vocabulary, dtype=np.int64) * step % max(stop - start, 1)
         fresh = spread[~np.isin(spread, self.numbers)][: self.vocabulary - len(self.numbers)]
@@ -134,7 +134,7 @@ class Categorical(_Column):
 
 @dataclasses.dataclass(frozen=True)
 class Integer(_Column):
-    """Counts: a share of -1, a share of 0, and a rounded-down log-normal from 1 to `maximum`."""
+    """A column of counts: a share of -1, a share of 0, and a rounded-down log-normal from 1 to `maximum`."""
 
     zero: float = 0.0
     negative: float = 0.0
@@ -167,7 +167,7 @@ class Integer(_Column):
 
     @property
     def rare_code(self) -> int | None:
-        """The code that rare values share, where there are any."""
+        """None: no values share a code."""
         return None
 
     def code_of(self, values: np.ndarray) -> np.ndarray:

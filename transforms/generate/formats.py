@@ -1,4 +1,4 @@
-"""The layouts of generated logs and their columns. Shares and rates follow the public logs' own marginals."""
+"""The layouts of generated logs and their columns, with shares and rates like those of the public logs."""
 
 import dataclasses
 
@@ -7,10 +7,10 @@ from transforms.generate.columns import Categorical, Column, Integer
 
 @dataclasses.dataclass(frozen=True)
 class LogLayout:
-    """A log's layout: its columns in file order (without label, id and time) and where the click model plants effects.
+    """A log's layout: its columns in file order, without label, id and time, and the click model's interactions.
 
-    The pair and triple columns can be split into two halves of equal mass (no value holds more than half the rows)
-    and are drawn independently of each other: a third-order effect then shows in no single column and in no pair.
+    The columns of pairs and triples can be split into halves of equal mass (no value has more than half the rows) and
+    are drawn independently of each other, so that a triple has no effect on any single column or pair.
     """
 
     name: str
@@ -20,10 +20,10 @@ class LogLayout:
     triples: tuple[tuple[str, str, str], ...]
     delimiter: str
     header: str
-    # Avazu's rows carry an id and a time; rows of one hour, so that a log of any length has a clock that advances.
+    # Avazu's rows have an id and a time, the hour, which advances every `rows_per_hour` rows.
     with_id_and_hour: bool = False
     rows_per_hour: int = 2000
-    # A text and the columns, one behind the other, that its words are; they are no columns of the file.
+    # Texts and the columns whose values are their words, in order; those are no columns of the file.
     texts: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
@@ -130,7 +130,7 @@ def _words(name: str, words: str, missing: float = 0.0) -> Categorical:
     return Categorical(name, missing, vocabulary=len(values), exponent=0.5, words=values)
 
 
-# Planted: main effects of words, pairs of a title's word and the category, and of a query's word and a title's.
+# Beside main effects, pairs of a title's word and the category, and of a query's word and a title's.
 TEXT = LogLayout(
     name="text",
     columns=(

@@ -17,25 +17,26 @@ from transforms.generate.click_model import ClickModel, HiddenModel, solve_bias
 from transforms.generate.formats import FORMATS, LogLayout
 from transforms.generate.writer import block_table, open_log, write_options
 
-# Up to this many rows `best_auc` is exact; of a longer log it is that of the first rows (standard error about 0.0003).
+# The number of rows, from the first, that `best_auc` is computed on (standard error about 0.0003).
 AUC_ROWS = 4_000_000
 TRUTH_SCHEMA = pa.schema([("line", pa.int64()), ("probability", pa.float64())])
-# Blocks whose rows fix the bias. No log has blocks of these numbers, so the bias is the same for all seeds.
+# Numbers of the blocks that determine the bias; no log has them, so that the bias is the same for all seeds.
 _CALIBRATION = range((1 << 32) - 4, 1 << 32)
 
 
 @dataclasses.dataclass(frozen=True)
 class GenerateResult:
-    """What `generate` has written.
+    """The result of `generate`.
 
     Attributes:
-        rows: rows of the log, without the header.
-        positives: rows with label 1.
-        best_auc: AUC of the true probabilities against the drawn labels, the most that any model can be expected to
-            reach; over the first `AUC_ROWS` rows; NaN where these hold one class only.
-        log_loss: mean log loss of the true probabilities, in nats.
-        path: the log.
-        truth_path: Parquet with `line` int64, the row's line in the log, and `probability` float64, in row order.
+        rows: Rows of the log, without the header.
+        positives: Rows with label 1.
+        best_auc: AUC of the true probabilities and the drawn labels, the highest that a model can be expected to
+            reach, on the first AUC_ROWS rows; NaN if these have one class only.
+        log_loss: Mean log loss of the true probabilities, in nats.
+        path: The log.
+        truth_path: A Parquet file with `line` int64, the row's line in the log, and `probability` float64, in the order
+            of the rows.
     """
 
     rows: int
@@ -54,21 +55,22 @@ def generate(
     progress: Callable[[int], None] | None = None,
     click_model: ClickModel | None = None,
 ) -> GenerateResult:
-    """Writes `rows` rows to `output`, gzipped where it ends in `.gz`, and `<output>.truth.parquet` beside it.
+    """Writes a log to `output`, with gzip if it ends in `.gz`, and its true probabilities to `<output>.truth.parquet`.
 
     The same arguments give the same bytes, and the first N rows of a longer log are the log of N rows. Memory does not
-    grow with `rows` past `AUC_ROWS`.
+    grow with `rows` beyond AUC_ROWS.
 
     Args:
-        log_format: "criteo" (TSV without header: label, I1..I13, C1..C26) or "avazu" (CSV with header).
-        rows: at least 1.
-        seed: non-negative; seeds the rows. The effects behind the clicks depend on `click_model` alone.
-        output: the file to write; replaced if it exists. Its folder must exist.
-        progress: called with the number of rows done after every block.
-        click_model: what decides the clicks. Default: `ClickModel()`.
+        log_format: A name of FORMATS: "criteo" (TSV without header: label, I1..I13, C1..C26), "avazu" (CSV with header)
+            or "text" (TSV without header).
+        rows: Number of rows, at least 1.
+        seed: Non-negative seed of the rows. The effects on clicks depend on `click_model` alone.
+        output: The file to write, replaced if it exists, in an existing folder.
+        progress: Called with the number of rows done after every block.
+        click_model: The parameters of the click model; None for the defaults.
 
     Raises:
-        InputError: a bad argument; nothing was written.
+        InputError: an argument is invalid, or the file cannot be written.
     """
     spec = _check(log_format, rows, seed, output)
     model = click_model or ClickModel()
@@ -77,7 +79,7 @@ def generate(
     truth_path = output.with_name(output.name + ".truth.parquet")
     score = Score()
     try:
-        # The log is renamed last: where there is a log, its truth is complete.
+        # The log is renamed last, so that a log always has its probabilities.
         with atomic_path(output) as log_part, atomic_path(truth_path) as truth_part:
             _write(spec, hidden, bias, rows, seed, log_part, output.suffix == ".gz", truth_part, score, progress)
     except OSError as error:
@@ -97,7 +99,7 @@ def _check(log_format: str, rows: int, seed: int, output: pathlib.Path) -> LogLa
 
 
 def check_whole(**numbers: tuple[int, int]) -> None:
-    """Raises InputError where a number is not whole, or below the least one given with it."""
+    """Raises InputError if a number is not whole, or below the minimum that is given with it."""
     for name, (value, least) in numbers.items():
         try:
             too_small = operator.index(value) < least
@@ -108,7 +110,7 @@ def check_whole(**numbers: tuple[int, int]) -> None:
 
 
 def intercept(spec: LogLayout, hidden: HiddenModel, model: ClickModel) -> float:
-    """Returns the bias with which the expected click-through rate is the model's, the same for all seeds."""
+    """Returns the bias that gives the click model's base rate, the same for all seeds."""
     sequences = (np.random.SeedSequence(0, spawn_key=(number,)) for number in _CALIBRATION)
     logits = [hidden.logits(draw_block(spec, sequence, 0, BLOCK_ROWS).codes) for sequence in sequences]
     return solve_bias(np.concatenate(logits), spec.base_rate if model.base_rate is None else model.base_rate)
@@ -145,7 +147,7 @@ def _write(
 
 
 class Score:
-    """Log loss and AUC of the true probabilities, added up block by block; AUC of the first `AUC_ROWS` rows."""
+    """Computes log loss and AUC of the true probabilities block by block, AUC on the first AUC_ROWS rows."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -156,7 +158,7 @@ class Score:
         self._skipped: list[np.ndarray] = []
 
     def add(self, labels: np.ndarray, probabilities: np.ndarray) -> None:
-        """Adds rows: labels 0 or 1, and probabilities, [N] each."""
+        """Adds rows: labels, 0 or 1, and probabilities, [N] each."""
         clicked = labels == 1
         self.rows += len(labels)
         self.positives += int(clicked.sum())
@@ -167,7 +169,7 @@ class Score:
         self._skipped.append(probabilities[:keep][~clicked[:keep]])
 
     def auc(self) -> float:
-        """Returns the share of (click, no click) pairs in the right order, ties counted half; NaN without both."""
+        """Returns the AUC; NaN if the rows have one class only."""
         clicked, skipped = np.sort(np.concatenate(self._clicked)), np.sort(np.concatenate(self._skipped))
         if not len(clicked) or not len(skipped):
             return float("nan")

@@ -1,4 +1,4 @@
-"""Writes a sample log as the seven files of KDD Cup 2012 track 2; clicks depend on texts, features and position."""
+"""Writes a sample log as the files of KDD Cup 2012 track 2; clicks depend on texts, features and position."""
 
 import dataclasses
 import pathlib
@@ -20,7 +20,7 @@ from transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, Score, c
 
 _TOPICS = 16
 _QUERY_LENGTH, _TITLE_LENGTH, _DESCRIPTION_LENGTH, _KEYWORD_LENGTH = (1, 5), (5, 12), (12, 24), (1, 3)
-_TITLES, _DESCRIPTIONS, _ADDRESSES = 3, 2, 2  # titles and descriptions an ad, addresses an advertiser
+_TITLES, _DESCRIPTIONS, _ADDRESSES = 3, 2, 2  # titles and descriptions of an ad, URLs of an advertiser
 _AGES, _GENDERS = 6, 3
 _AD_IDS, _AD_STEP = 3_000_000, 17
 _FIRST_POSITIONS = (0.35, 0.75)  # shares of the lines with depth 1, and with depth 1 or 2
@@ -28,21 +28,25 @@ _ON_TOPIC = 0.8
 _UNKNOWN_USER = 0.02
 _MOST_IMPRESSIONS = 1000
 _OPTIONS = pyarrow.csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none", batch_size=4096)
-# Blocks whose lines fix the bias. No log has blocks of these numbers, so the bias is the same for all seeds.
+# Numbers of the blocks that determine the bias; no log has them, so that the bias is the same for all seeds.
 _CALIBRATION = range((1 << 32) - 4, 1 << 32)
 
 
 @dataclasses.dataclass(frozen=True)
 class TextClickModel:
-    """What decides the clicks of a line.
+    """The parameters of the model that draws the clicks of a line.
 
-    logit = bias + text (m + a + t) + features (q + u + c) + position (position - 1). Of the texts: m, the share of the
-    query's tokens that are in the title; a, how well the topics of both go together; t, the appeal of the title's
-    tokens. Of the features: q, the ad; u, the user; c, how the user's gender and age go with the ad's topic.
+    logit = bias + text (m + a + t) + features (q + u + c) + position (position - 1). The terms of the texts are m, the
+    share of the query's tokens that are in the title; a, an effect of the pair of topics; and t, an effect of the
+    title's tokens. The terms of the features are effects of the ad (q), of the user (u), and of the user's gender and
+    age with the ad's topic (c).
 
     Args:
-        text, features, position: The strengths of the three, in logits.
-        base_rate: The expected click-through rate.
+        text, features, position: The strengths of the three parts, in logits.
+        base_rate: Expected click-through rate.
+
+    Raises:
+        InputError: a value is out of range.
     """
 
     text: float = 1.0
@@ -67,22 +71,22 @@ def generate_kddcup2012(
 ) -> GenerateResult:
     """Writes training.txt, query.txt, title.txt, description.txt, keyword.txt, user.txt and truth.parquet.
 
-    The same arguments give the same bytes. Of two logs of equal length the ids have the same texts and effects,
-    whatever the seeds, so that a model trained on one can be judged on the other. Memory grows with the number of
-    different queries, a sixth of `rows`: about 30 bytes for each.
+    The same arguments give the same bytes. In logs of equal length an id has the same text and effect, whatever the
+    seed, so that a model trained on one can be evaluated on the other. Memory grows with the number of distinct
+    queries, a sixth of `rows`, by about 30 bytes for each.
 
     Args:
-        rows: Lines of training.txt, at least 1; each stands for one impression or more.
-        seed: Non-negative; of the lines.
-        output: The folder to write; made if it does not exist.
+        rows: Number of lines of training.txt, at least 1; a line has one impression or more.
+        seed: Non-negative seed of the lines.
+        output: The folder to write to, made if it does not exist.
         progress: Called with the number of lines done after every block.
-        click_model: What decides the clicks. Default: `TextClickModel()`.
+        click_model: The parameters of the click model; None for the defaults.
 
     Returns:
-        Counts of lines and clicks; best AUC and log loss of the true probabilities over all impressions.
+        Counts of lines and clicks; best AUC and log loss of the true probabilities, with one row per impression.
 
     Raises:
-        InputError: a bad argument, or the folder cannot be written.
+        InputError: an argument is invalid, or the folder cannot be written.
     """
     check_whole(rows=(rows, 1), seed=(seed, 0))
     if output.exists() and not output.is_dir():
@@ -104,7 +108,7 @@ def generate_kddcup2012(
 
 
 class _World:
-    """All ids with their texts and effects, hashed from the number of lines."""
+    """All ids with their texts and effects, which are hashes; the number of ids grows with that of the lines."""
 
     def __init__(self, rows: int):
         self.users = max(50, rows // 5)
@@ -118,7 +122,7 @@ class _World:
         self.title_tokens = self._texts("title", titles // _TITLES, len(titles), _TITLE_LENGTH)
 
     def tables(self) -> Iterator[tuple[str, Iterator[pa.Table]]]:
-        """Yields the files that lines refer to, by name, in parts."""
+        """Yields the names and the parts of the files that lines refer to."""
         yield "query.txt", _token_tables(lambda start, stop: self.query_tokens[start:stop], self.queries)
         yield "title.txt", _token_tables(lambda start, stop: self.title_tokens[start:stop], len(self.title_tokens))
 
@@ -140,7 +144,7 @@ class _World:
             yield pa.table({"user": users + 1, "gender": self.gender(users), "age": self.age(users) + 1})
 
     def _texts(self, name: str, owners: np.ndarray, ids: np.ndarray | int, lengths: tuple[int, int]) -> np.ndarray:
-        """Returns tokens of the owners' topics, or of any, int32 [N, longest]; -1 behind the end."""
+        """Returns tokens, most of them of the owner's topic, int32 [N, longest]; -1 after the end of a text."""
         ids = np.arange(ids) if isinstance(ids, int) else ids
         shortest, longest = lengths
         length = shortest + (_uniform(f"{name}/length", ids) * (longest - shortest + 1)).astype(np.int64)
@@ -168,7 +172,7 @@ def topic_of(ids: np.ndarray) -> np.ndarray:
 
 
 def _uniform(key: str, ids: np.ndarray) -> np.ndarray:
-    """Returns a number for each id, float64 [N] in [0, 1)."""
+    """Returns a uniform number for each id, float64 [N] in [0, 1)."""
     return (hash_values(f"kddcup2012/{key}", ids) >> np.uint64(11)) * 2.0**-53
 
 
@@ -189,7 +193,7 @@ def _token_tables(texts: Callable[[int, int], np.ndarray], rows: int) -> Iterato
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """Lines as the click model sees them, int64 [N] each; -1 is an unknown user."""
+    """Lines as the inputs of the click model, int64 [N] each; -1 is an unknown user."""
 
     query: np.ndarray
     ad: np.ndarray
@@ -201,14 +205,14 @@ class _Block:
     depth: np.ndarray
     position: np.ndarray
     impressions: np.ndarray
-    uniform: np.ndarray  # float64 [sum of impressions] in [0, 1), what the clicks are drawn with
+    uniform: np.ndarray  # float64 [sum of impressions] in [0, 1), from which clicks are drawn
 
 
 def _draw(world: _World, sequence: np.random.SeedSequence, rows: int) -> _Block:
     bits = np.random.PCG64(sequence)
 
     def uniform(count: int) -> np.ndarray:
-        # Raw bits: unlike Generator's methods, their stream is fixed for ever.
+        # Raw bits: their stream is the same in all numpy versions, unlike that of Generator's methods.
         return (bits.random_raw(count) >> np.uint64(11)) * 2.0**-53
 
     def rank(count: int, power: float) -> np.ndarray:

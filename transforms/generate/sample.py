@@ -1,4 +1,4 @@
-"""A sample log in memory, as the click model sees it: for checks of what models learn, without raw rows."""
+"""Draws a sample log as the click model's inputs, without raw rows, to check what models learn."""
 
 import dataclasses
 
@@ -15,10 +15,10 @@ class Sample:
     """Rows without their raw values.
 
     Attributes:
-        codes: int64 `[N, columns]`, in `[0, code_counts)` of the column; all that the click model tells apart.
-        code_counts: codes of each column, that of a missing value included.
+        codes: int64 `[N, columns]`, the inputs of the click model, in `[0, code_counts)` of their column.
+        code_counts: Number of codes of each column, that of a missing value included.
         labels: int8 `[N]`.
-        probabilities: float64 `[N]`, what the labels were drawn with.
+        probabilities: float64 `[N]`, the labels' true probabilities.
     """
 
     codes: np.ndarray

@@ -1,4 +1,4 @@
-"""Turns blocks into the bytes of a log."""
+"""Writes blocks of rows as lines of a log."""
 
 import contextlib
 import gzip
@@ -17,12 +17,12 @@ from transforms.generate.columns import Categorical, Column
 from transforms.generate.formats import LogLayout
 
 _FIRST_HOUR = np.datetime64("2014-10-21T00", "h")
-# Level 6 makes the log an eighth smaller and takes longer than all the rest together.
+# Level 6 would make the log an eighth smaller and take longer than everything else together.
 _GZIP_LEVEL = 1
 
 
 def block_table(spec: LogLayout, block: Block, labels: np.ndarray, seed: int) -> pa.Table:
-    """Returns the rows as the file shows them, in file order; missing values are null."""
+    """Returns the rows with the columns of the file, in file order; missing values are null."""
     columns: list[pa.Array] = [pa.array(labels)]
     if spec.with_id_and_hour:
         rows = np.arange(block.start, block.start + block.rows)
@@ -57,13 +57,13 @@ def _fixed_strings(characters: np.ndarray, present: np.ndarray | None) -> pa.Arr
 
 
 def _ids(seed: int, rows: np.ndarray) -> pa.Array:
-    """Returns ids of up to 20 digits, as in the real log; a bijection of the row number, so no two rows share one."""
+    """Returns distinct ids of up to 20 digits, as in the real log, by a bijection of the row number."""
     first = splitmix64(np.array([seed % (1 << 64)], np.uint64))
     return pa.array(splitmix64(rows.astype(np.uint64) + first))
 
 
 def _hours(hours: np.ndarray) -> pa.Array:
-    """Returns hours since the first one as YYMMDDHH."""
+    """Returns hours since _FIRST_HOUR as YYMMDDHH."""
     runs, inverse = np.unique(hours, return_inverse=True)
     text = [str(_FIRST_HOUR + np.timedelta64(int(hour), "h")) for hour in runs]
     texts = pa.array([t[2:4] + t[5:7] + t[8:10] + t[11:13] for t in text])
@@ -71,7 +71,7 @@ def _hours(hours: np.ndarray) -> pa.Array:
 
 
 def write_options(spec: LogLayout) -> pyarrow.csv.WriteOptions:
-    """Returns how Arrow writes a layout's lines."""
+    """Returns Arrow's options to write lines of a layout."""
     return pyarrow.csv.WriteOptions(
         include_header=False, delimiter=spec.delimiter, quoting_style="none", batch_size=4096
     )
@@ -79,7 +79,7 @@ def write_options(spec: LogLayout) -> pyarrow.csv.WriteOptions:
 
 @contextlib.contextmanager
 def open_log(path: pathlib.Path, compress: bool) -> Iterator[BinaryIO]:
-    """Opens a binary file to write; gzip without name and time, so that the same rows give the same bytes."""
+    """Opens a binary file to write; gzip has no name and time in its header, so that equal rows give equal bytes."""
     with open(path, "wb") as raw:
         if not compress:
             yield raw

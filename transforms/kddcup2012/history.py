@@ -1,4 +1,4 @@
-"""Counts clicks and impressions of the training lines by key, and turns them into features of lines by their past."""
+"""Counts clicks and impressions of the training lines by key, and computes features of lines from the counts."""
 
 import dataclasses
 import pathlib
@@ -22,12 +22,12 @@ from transforms.kddcup2012.tables import (
     write_table,
 )
 
-_FOLD = "_fold"  # suffix of the table of a key's sums by fold
+_FOLD = "_fold"  # suffix of the table with a key's counts by fold
 
 
 @dataclasses.dataclass(frozen=True)
 class Total:
-    """Clicks and impressions of all training lines, and of those of each fold."""
+    """Clicks and impressions of all training lines, in all and by fold."""
 
     clicks: int
     impressions: int
@@ -35,11 +35,11 @@ class Total:
     fold_impressions: tuple[int, ...]
 
 
-TABLES = (*HISTORY, *(f"{name}{_FOLD}" for name in HISTORY))  # the names of the tables that are counted
+TABLES = (*HISTORY, *(f"{name}{_FOLD}" for name in HISTORY))  # the names of the tables of counts
 
 
 def key_of(lines: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the keys of lines in a table of TABLES, uint64 [N], and where a line has one, bool [N]."""
+    """Returns the keys of lines in a table of TABLES, uint64 [N], and whether a line has a key, bool [N]."""
     if name.endswith(_FOLD):
         keys, present = key_of(lines, name.removesuffix(_FOLD))
         return pair_keys(keys, numbers(lines["fold"]).astype(np.uint64)), present
@@ -51,7 +51,7 @@ def key_of(lines: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class CountLines:
-    """Adds up one range of lines by key and writes `<folder>/<table>/parts/<number>.arrow`, sorted by key."""
+    """Sums the counts of a range of lines by key, and writes `<folder>/<table>/parts/<number>.arrow`, sorted by key."""
 
     lines: pathlib.Path
     folder: pathlib.Path
@@ -70,7 +70,7 @@ class CountLines:
 
 @dataclasses.dataclass(frozen=True)
 class MergeCounts:
-    """Adds up all ranges, for one bucket of one table: writes `<folder>/<table>/<bucket>.arrow`."""
+    """Sums the counts of all ranges in a bucket of a table, and writes `<folder>/<table>/<bucket>.arrow`."""
 
     folder: pathlib.Path
     bits: int
@@ -83,7 +83,7 @@ class MergeCounts:
 
 
 def parts_of(folder: pathlib.Path, name: str) -> pathlib.Path:
-    """Returns the folder of a table's sums by range."""
+    """Returns the folder of a table's counts by range."""
     return folder / name / "parts"
 
 
@@ -92,7 +92,7 @@ def _write(path: pathlib.Path, sums: tuple[np.ndarray, ...]) -> None:
 
 
 class History:
-    """Features of lines by the past of their ids: click-through rates and impressions of the training lines.
+    """Features of lines from their ids' history: click-through rates and impressions in the training lines.
 
     ctr = (clicks + b p) / (impressions + b), with p the click-through rate. All counts of a line, those of p too, are
     of the training lines outside of the line's fold. Where no such line has the key, ctr is p.
@@ -106,7 +106,7 @@ class History:
     of one fold leave out the same sums, clicked or not.
 
     Args:
-        folder, bits: The counts' folder, and the bits of their buckets.
+        folder, bits: The folder of the counts, and the number of bits of their buckets.
         total: The counts of all training lines.
         prior_impressions: b, in impressions.
     """

@@ -1,4 +1,4 @@
-"""Joins lines with all tables to the rows of the log."""
+"""Joins lines with all tables and writes the rows of the log."""
 
 import dataclasses
 import pathlib
@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
 
 @dataclasses.dataclass(frozen=True)
 class Joined:
-    """What came of a range: its files in order, its rows, and by table the lines whose id has no row there."""
+    """The result of joining a range: its files in order, its rows, and the lines whose id a table lacks, by table."""
 
     files: list[pathlib.Path]
     rows: int
@@ -40,15 +40,15 @@ class Joined:
 
 @dataclasses.dataclass(frozen=True)
 class Join:
-    """Writes the rows of a range of lines, one an impression, as Parquet files in a folder of their own.
+    """Writes the rows of a range of lines, one per impression, as Parquet files in a folder of their own.
 
     Args:
         lines: Folder of the lines.
         history: Folder and bits of the counts.
-        tokens: Folder and bits by table of token lists.
-        output: Folder below which to write.
+        tokens: Folder and bits of each table of token lists.
+        output: The folder to make the range's folder in.
         total, prior_impressions: See History.
-        stem: The beginning of the files' names.
+        stem: The prefix of the files' names.
     """
 
     lines: pathlib.Path
@@ -77,7 +77,7 @@ class Join:
 
 
 def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: Counter[str]) -> pa.Table:
-    """Returns one row a line, with all columns but click."""
+    """Returns one row per line, with all columns but click."""
     part = pa.array([*PARTS, PUBLIC_TEST]).take(lines["part"].combine_chunks())
     columns: dict[str, pa.Array] = {"part": part}
     for name in ("position", *IDS):
@@ -94,7 +94,7 @@ def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: 
     absent["user"] += int((is_present(lines["user"]) & ~is_present(lines["gender"])).sum())
     columns["shared_tokens"] = shared_tokens(lists["query"], lists["title"])
     columns["query_tokens"] = lists["query"]
-    # An address is one token, which no token of a title equals. Not by null_handling, which loses rows of nulls.
+    # A URL is one token, whose prefix sets it apart from a title's. Not with null_handling, which loses rows of nulls.
     url = pc.binary_join_element_wise("u", columns["url"], "").cast(pa.large_string())
     both = [values.fill_null("") for values in (lists["title"], url)]
     columns["ad_tokens"] = pc.utf8_trim(pc.binary_join_element_wise(*both, pa.scalar("|", pa.large_string())), "|")
@@ -102,7 +102,7 @@ def _join(lines: pa.Table, history: History, tokens: dict[str, Lookup], absent: 
 
 
 def _samples(joined: pa.Table, clicks: np.ndarray, impressions: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """Yields the rows that lines become, one an impression, in their order, those with a click first."""
+    """Yields the rows of lines, one per impression, in the order of the lines, those with a click first."""
     counts = np.stack([clicks, impressions - clicks], axis=1).ravel()  # rows with a click and without, line by line
     labels = np.tile(np.array([1, 0], np.int8), len(clicks))
     line_indices = np.repeat(np.arange(len(clicks)), 2)

@@ -20,7 +20,7 @@ COLUMNS = (
     "description",
     "user",
 )
-# Those of the public test file, whose header begins with the number of the row.
+# The header of the public test file names these, after the number of the row.
 _PUBLIC_COLUMNS = (
     "click",
     "impression",
@@ -38,7 +38,7 @@ _PUBLIC_COLUMNS = (
 TOKEN_TABLES = ("query", "title", "description", "keyword")
 USER_COLUMNS = ("user", "gender", "age")
 IDS = ("url", "ad", "advertiser", "query", "keyword", "title", "description", "user", "gender", "age", "depth")
-# Clicks and impressions are counted by these. None holds the position, which is no feature: serving fixes it.
+# The keys by which clicks and impressions are counted. None has the position, which is no feature: serving sets it.
 HISTORY: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in IDS},
     "query_ad": ("query", "ad"),
@@ -46,7 +46,7 @@ HISTORY: dict[str, tuple[str, ...]] = {
     "gender_age": ("gender", "age"),
 }
 WEIGHTS = ("tf_idf_sum", "tf_idf_mean", "tf_idf_max")
-# 11 ids, 28 numbers of the past, 4 lengths, 12 sums, means and maxima of TF x IDF, and the shared tokens: 56 features.
+# With 11 ids: 28 features of the history, 4 lengths, 12 sums, means and maxima of TF x IDF, and the shared tokens.
 NUMBERS = (
     *(f"{kind}_{name}" for name in HISTORY for kind in ("ctr", "impressions")),
     *(f"{table}_{number}" for table in TOKEN_TABLES for number in ("length", *WEIGHTS)),
@@ -69,7 +69,7 @@ _PUBLIC_TEST_NAMES = ("TestPublic.txt", "TestPublic.csv")
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A file: this project's names of its columns, in order, and the names in its header, where it has one."""
+    """A file: this project's names of its columns, in order, and the names in its header, if it has one."""
 
     path: pathlib.Path
     columns: tuple[str, ...]
@@ -78,7 +78,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """The files of a folder; `public_test` may be absent."""
+    """The files of a folder; `public_test` is optional."""
 
     training: Table
     tokens: dict[str, Table]
@@ -92,7 +92,7 @@ class Files:
 
 
 def is_kddcup2012(folder: pathlib.Path) -> bool:
-    """Returns whether a folder has a training file and users."""
+    """Returns whether a folder has the files of lines and of users."""
     return all(_find(folder, _NAMES[name]) for name in ("training", "user"))
 
 

@@ -1,4 +1,4 @@
-"""Reads lines of training.txt: the part of the log, the ids and the user's attributes of each."""
+"""Reads lines of training.txt, draws their part of the log and their fold, and adds the user's attributes."""
 
 import dataclasses
 import pathlib
@@ -19,7 +19,7 @@ SCHEMA = pa.schema([("line", pa.int64()), ("part", pa.int8()), ("fold", pa.int8(
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """Counts of a range: malformed lines; lines, clicks and impressions of the others, by part [4] and by fold."""
+    """Counts of a range: malformed lines; lines, clicks and impressions of the others by part, [4], and by fold."""
 
     tally: Tally
     letters: list[str]
@@ -32,16 +32,16 @@ class Counted:
 
 @dataclasses.dataclass(frozen=True)
 class ReadLines:
-    """Writes `<folder>/<number>.arrow` for a range: SCHEMA, in the order of the lines.
+    """Writes a range's lines, with SCHEMA, to `<folder>/<number>.arrow`.
 
     A line, with all its impressions, is in the test part with probability `test`, else in the validation part with
     probability `validation`, by a hash of the seed and its number. Its fold is drawn alike, whatever its part.
 
     Args:
-        folder: Where to write.
+        folder: The folder to write to.
         users: The folder of the users' table, and its bits.
-        seed, test, validation, folds: As Options has them.
-        most_lines: Only so many lines are read; None: all.
+        seed, test, validation, folds: See Options.
+        most_lines: Number of lines to read; None for all.
     """
 
     folder: pathlib.Path
@@ -91,7 +91,7 @@ def _first(rows: Rows, limit: int | None) -> Rows:
 
 
 def _draws(seed: int, purpose: str, lines: np.ndarray) -> np.ndarray:
-    """Returns a number for each line, float64 [N] in [0, 1), by its number from 0."""
+    """Returns uniform draws for lines numbered from 1, float64 [N] in [0, 1), by a hash of seed, purpose and number."""
     key = splitmix64(np.array([seed], np.uint64) ^ np.uint64(zlib.crc32(purpose.encode()) << 32))
     with np.errstate(over="ignore"):
         return (splitmix64(splitmix64(lines - 1) + key) >> np.uint64(11)) * 2.0**-53

@@ -1,7 +1,7 @@
 """Joins the files of KDD Cup 2012 track 2 to one log, which the pipeline reads as any other.
 
-Every step works on parts that are independent of each other, in processes of this machine or as a Beam job, and leaves
-its results in files: an interrupted run goes on after the last finished part.
+Every step works on independent parts, in processes of this machine or as a Beam job, and writes its results to files:
+an interrupted run continues after the last finished part.
 """
 
 import dataclasses
@@ -41,6 +41,7 @@ LOG = "log"
 SUMMARY = "summary.json"
 DEAD_LETTER = "dead_letter"
 _BYTES_PER_SECOND = 5.7e6  # of the training file, in one process, all steps together
+# Each step's share of that time.
 _SHARES = {
     "tables": 0.04,
     "lines": 0.14,
@@ -48,7 +49,7 @@ _SHARES = {
     "tokens": 0.02,
     "weights": 0.03,
     "join": 0.62,
-}  # each step's share of that time
+}
 _SHARE = 0.01  # the share of any other step
 _BUCKET_BYTES = 128 << 20  # of text
 _GZIP_FACTOR = 4  # bytes of text in one of gzip, about
@@ -67,10 +68,10 @@ class Options:
         seed: Seed of the split and of the folds.
         test: Share of the lines of the test part (paper: 1/11).
         validation: Share of the other lines of the validation part.
-        prior_impressions: See History.
-        folds: Of how many folds each line leaves one out (see History).
-        most_lines: Only so many lines of the training file are read; None: all.
-        max_bad_row_rate: A larger share of malformed lines in a file is an error.
+        prior_impressions: Weight of the prior in a click-through rate (see History).
+        folds: Number of folds (see History).
+        most_lines: Number of lines of the training file to read; None for all.
+        max_bad_row_rate: Largest share of malformed lines in a file.
     """
 
     seed: int = 1
@@ -93,7 +94,7 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """What `prepare` has made.
+    """The result of `prepare`.
 
     Attributes:
         lines: Lines of the training file that were read, malformed ones included.
@@ -101,9 +102,9 @@ class Prepared:
         reasons: Malformed lines by reason.
         rows: Rows of the log.
         split, clicks, impressions: Good lines, clicks and impressions by part of the log.
-        without_partner: Lines with an id that its table lacks, by table; such a value is missing in the log.
+        without_partner: Lines with an id that its table lacks, by table; the table's values are missing in the log.
         log: The glob of the log's files.
-        public_test: The glob of the public test file's rows, where there is one.
+        public_test: The glob of the files with the public test file's rows; None without that file.
     """
 
     lines: int
@@ -125,15 +126,15 @@ def prepare(
     workers: Workers = _ONE_PROCESS,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Prepared:
-    """Joins the files of a folder; the log is the same whoever works on it.
+    """Joins the files of a folder to a log, which does not depend on the workers.
 
     Args:
-        folder: Holds the files (see layout).
-        output: Holds the log afterwards: `log/*.parquet`, `dead_letter/rejects.jsonl`, `summary.json`. A log of the
-            same files and options is left as it is; an interrupted run goes on.
+        folder: The folder of the files (see layout).
+        output: The folder to write `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json` to. A log of the
+            same files and options is kept; an interrupted run continues.
         options: How the log is made.
-        workers: Who works on the parts; all of them must see both folders.
-        progress: Called with a line now and then.
+        workers: Run the work; all of them must see both folders.
+        progress: Called with a line for each part that is done.
 
     Raises:
         InputError: a file is missing or unreadable, too many of its lines are malformed, or a part of the log would be
@@ -163,7 +164,7 @@ def _fingerprint(files: Files, options: Options) -> dict[str, Any]:
 
 
 class _Steps:
-    """Runs all steps but the last, which makes the log visible; their results lie in `scratch`."""
+    """Runs all steps but `_publish`, with their results in `scratch`."""
 
     def __init__(
         self,
@@ -191,7 +192,7 @@ class _Steps:
         self.joined = self._joined()
 
     def _map(self, step: str, what: str, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Returns the function's results, those of an earlier try included."""
+        """Returns the function's results for items; does not repeat items that an interrupted run has done."""
         folder = self.scratch / "done" / step
         folder.mkdir(parents=True, exist_ok=True)
         return self._workers.map(
@@ -225,7 +226,7 @@ class _Steps:
             tally.check(table.path, self.options.max_bad_row_rate, self.output / DEAD_LETTER)
 
     def write_dead_letters(self) -> None:
-        """Writes the dead letters up to now."""
+        """Writes the dead letters of the steps so far."""
         (self.output / DEAD_LETTER).mkdir(exist_ok=True)
         write_text(self.output / DEAD_LETTER / "rejects.jsonl", "".join(self.letters))
 
@@ -300,7 +301,7 @@ class _Steps:
 
 @dataclasses.dataclass(frozen=True)
 class _Once:
-    """Calls the function for an item unless an earlier try has left its result."""
+    """Calls the function for an item, unless an interrupted run has left its result."""
 
     function: Callable[[Any], Any]
     folder: pathlib.Path
@@ -316,8 +317,8 @@ class _Once:
 
 
 def _clear_scratch(scratch: pathlib.Path, fingerprint: dict[str, Any]) -> None:
-    """Empties the scratch folder, unless an earlier try for the same files and options has left it."""
-    if (scratch / _PUBLISHING).exists():  # some files of the log may have been moved already
+    """Empties the scratch folder, unless a run of the same files and options has left it."""
+    if (scratch / _PUBLISHING).exists():  # some files of the log may already have been moved
         for step in _LAST_STEPS:
             shutil.rmtree(scratch / "done" / step, ignore_errors=True)
         (scratch / _PUBLISHING).unlink()
@@ -329,7 +330,7 @@ def _clear_scratch(scratch: pathlib.Path, fingerprint: dict[str, Any]) -> None:
 
 
 def _total(counted: Sequence[Counted]) -> Total:
-    """Adds up the counts of the training part.
+    """Returns the summed counts of the training part.
 
     Raises:
         InputError: a part has no lines.
@@ -349,7 +350,7 @@ def _total(counted: Sequence[Counted]) -> Total:
 
 
 def _publish(steps: _Steps) -> Prepared:
-    """Makes the log visible."""
+    """Moves the log's files to the output folder and returns the result, after checking its counts."""
     output = steps.output
     (output / SUMMARY).unlink(missing_ok=True)
     (steps.scratch / _PUBLISHING).touch()

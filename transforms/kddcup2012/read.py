@@ -1,4 +1,4 @@
-"""Reads ranges of a file as columns of whole numbers and token lists; malformed lines become rejects."""
+"""Reads ranges of a file as columns of integers and token lists; malformed lines become rejects."""
 
 import dataclasses
 import json
@@ -17,15 +17,15 @@ from transforms.log.ingest import DEAD_LETTERS_KEPT
 from transforms.log.readers import LogReader, Range, Reject, plan
 from transforms.log.spec import LogSpec
 
-MAX_IMPRESSIONS = 1_000_000  # of one line; more is a damaged one
+MAX_IMPRESSIONS = 1_000_000  # of one line; a line with more is malformed
 _MAX_UINT64 = str(2**64 - 1)
 _TOKENS = "tokens"
-_NO_LABEL = "none"  # a log must name one; these files are read without
+_NO_LABEL = "none"  # LogSpec needs a label; these files are read without labels
 
 
 @dataclasses.dataclass(frozen=True)
 class TablePart:
-    """A range of a file, and its number among all ranges of its stage."""
+    """A range of a file, and its number among all ranges of its step."""
 
     table: Table
     number: int
@@ -37,9 +37,9 @@ class Rows:
     """Rows of a file, and its malformed lines.
 
     Attributes:
-        columns: uint64, and `tokens` as large_string; null where a value is missing.
-        lines: The rows' lines in the file, int64 [rows], from 1.
-        rejects: The malformed lines that lay between them.
+        columns: uint64, or large_string for `tokens`; null where a value is missing.
+        lines: The numbers of the rows' lines in the file, int64 [rows], from 1.
+        rejects: The malformed lines among them.
     """
 
     columns: pa.Table
@@ -49,7 +49,7 @@ class Rows:
 
 @dataclasses.dataclass
 class Tally:
-    """Counts of a file's lines and malformed lines, by reason; `first` tells the first one's place and reason."""
+    """Counts of a file's lines and of its malformed lines; `first` has the first malformed line's number and reason."""
 
     lines: int = 0
     rejected: int = 0
@@ -64,7 +64,7 @@ class Tally:
         self.first = self.first or other.first
 
     def reject(self, path: str, rejects: Sequence[Reject]) -> list[str]:
-        """Counts rejects; returns the dead letters, JSON lines, of the first DEAD_LETTERS_KEPT of the file."""
+        """Counts rejects and returns their dead letters as JSON lines, up to DEAD_LETTERS_KEPT for a file."""
         kept = rejects[: max(0, DEAD_LETTERS_KEPT - self.rejected)]
         self.rejected += len(rejects)
         self.reasons.update(_kind(reject.reason) for reject in rejects)
@@ -74,7 +74,7 @@ class Tally:
         return [json.dumps(letter) + "\n" for letter in letters]
 
     def check(self, path: pathlib.Path, max_rate: float, dead_letter: pathlib.Path) -> None:
-        """Raises InputError where more than this share of the lines is malformed, or none is left."""
+        """Raises InputError if a share above `max_rate` of the lines is malformed, or all are."""
         if self.rejected > max_rate * self.lines or self.rejected == self.lines:
             raise InputError(
                 f"{self.first}; {self.rejected:,} of {self.lines:,} lines of {path} are malformed, above "
@@ -83,12 +83,12 @@ class Tally:
 
 
 def _kind(reason: str) -> str:
-    """Returns a reason without the values that it shows."""
+    """Returns a reason without the values in it."""
     return reason.split(", found")[0].split(" '")[0]
 
 
 def ranges_of(table: Table, workers: Workers, first: int = 0) -> list[TablePart]:
-    """Cuts a file into parts that can be read by themselves, numbered from `first`.
+    """Cuts a file into parts that can be read independently, numbered from `first`.
 
     Raises:
         InputError: the file is empty or unreadable.
@@ -103,7 +103,7 @@ def read_part(part: TablePart) -> Iterator[Rows]:
     """Yields the rows of a range, in order.
 
     Raises:
-        InputError: the file is unreadable, cut short, or no longer what it was.
+        InputError: the file is unreadable or cut short, or has changed.
     """
     table = part.table
     names = dict(zip(table.header or table.columns, table.columns, strict=True))

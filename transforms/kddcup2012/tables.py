@@ -1,7 +1,7 @@
-"""Tables on disk with a key of 64 bits: sorted, in buckets by the key's first bits, mapped into memory.
+"""Tables on disk with a 64-bit key: sorted, in buckets by the key's first bits, and mapped into memory.
 
-A join with such a table shuffles no rows and loads no table: the operating system keeps or drops the pages, and
-processes share them.
+A join with such a table neither shuffles rows nor loads the table: the operating system caches pages, and processes
+share them.
 """
 
 import pathlib
@@ -18,18 +18,18 @@ KEY = "key"
 
 
 def id_keys(ids: np.ndarray) -> np.ndarray:
-    """Returns keys of ids, uint64 [N] -> uint64 [N], evenly spread; no two ids share one."""
+    """Returns keys of ids, uint64 [N] -> uint64 [N], evenly distributed; distinct ids have distinct keys."""
     return splitmix64(ids)
 
 
 def pair_keys(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Returns keys of pairs, uint64 [N]; two of 100 million different ones share one with probability 0.0003."""
+    """Returns keys of pairs, uint64 [N]; among 100 million pairs any two share a key with probability 0.0003."""
     with np.errstate(over="ignore"):
         return splitmix64(splitmix64(first) + second)
 
 
 def write_arrow(path: pathlib.Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """Writes an Arrow file, whole or not at all: a runner may try twice, or in two places."""
+    """Writes an Arrow file, whole or not at all: a runner may repeat the work, even at the same time."""
     with atomic_path(path) as unfinished:
         with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, schema) as writer:
             for batch in batches:
@@ -51,12 +51,12 @@ def map_arrow(path: pathlib.Path) -> pa.Table:
 
 
 def sort_by_key(table: pa.Table) -> pa.Table:
-    """Sorts a table by its key; rows with the same key stay in order."""
+    """Returns a table sorted by its key; rows with the same key keep their order."""
     return table.take(pa.array(np.argsort(table[KEY].to_numpy(), kind="stable")))
 
 
 def bucket_of(paths: Sequence[pathlib.Path], bucket: int, bits: int) -> pa.Table:
-    """Returns the rows of some files, each sorted by key, whose keys begin with these bits; not sorted among files."""
+    """Returns the rows whose keys begin with the bits of `bucket`, file after file; each file is sorted by key."""
     slices = []
     for path in paths:
         table = map_arrow(path)
@@ -66,7 +66,7 @@ def bucket_of(paths: Sequence[pathlib.Path], bucket: int, bits: int) -> pa.Table
 
 
 def _bounds(keys: np.ndarray, bucket: int, bits: int) -> tuple[int, int]:
-    """Returns where a bucket begins and ends in sorted keys."""
+    """Returns the index of a bucket's first key in sorted keys, and the index after its last."""
     width = 64 - bits
     low = np.searchsorted(keys, np.uint64(bucket << width)) if bucket else 0
     return int(low), len(keys) if bucket + 1 == 1 << bits else int(
@@ -75,12 +75,12 @@ def _bounds(keys: np.ndarray, bucket: int, bits: int) -> tuple[int, int]:
 
 
 def bits_for(size: int, bucket_bytes: int) -> int:
-    """Returns the number of bits with which a bucket of a file of this size is about `bucket_bytes` at most."""
+    """Returns the number of bits with which the buckets of a file of `size` bytes have about `bucket_bytes` at most."""
     return max(0, -(-size // bucket_bytes) - 1).bit_length()
 
 
 def sums_by_key(keys: np.ndarray, *values: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Returns the different keys, sorted, and the sums by key of each of some int64 arrays [N]."""
+    """Returns the sorted distinct keys, and the sums by key of each int64 array [N]."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))[: len(keys)]
@@ -88,11 +88,11 @@ def sums_by_key(keys: np.ndarray, *values: np.ndarray) -> tuple[np.ndarray, ...]
 
 
 class Lookup:
-    """A table of `<folder>/<bucket>.arrow`, each sorted by key, in which no key comes twice.
+    """Looks keys up in a table whose buckets `<folder>/<bucket>.arrow` are sorted by key, without repeated keys.
 
     Args:
-        folder: Where the buckets lie.
-        bits: How many bits of the key a bucket has.
+        folder: The folder of the buckets.
+        bits: Number of the key's bits that name a bucket.
     """
 
     def __init__(self, folder: pathlib.Path, bits: int):
@@ -100,11 +100,11 @@ class Lookup:
         self._buckets = [map_arrow(folder / bucket_name(bucket)) for bucket in range(1 << bits)]
 
     def __call__(self, keys: np.ndarray, present: np.ndarray | None = None) -> pa.Table:
-        """Returns the other columns' values for some keys; null where the table lacks the key.
+        """Returns the other columns' values for keys; null where the table lacks the key.
 
         Args:
             keys: uint64 [N].
-            present: bool [N], which keys to look up; None: all. The others give null.
+            present: bool [N], which keys to look up; the others give null. None for all.
         """
         distinct, inverse = np.unique(keys, return_inverse=True)
         parts = []
@@ -131,12 +131,12 @@ def bucket_name(bucket: int) -> str:
 
 
 def numbers(column: pa.ChunkedArray, missing: float = 0) -> np.ndarray:
-    """Returns a column of numbers as an array [N]."""
+    """Returns a column of numbers as an array [N], with `missing` in place of null."""
     values: np.ndarray = pc.fill_null(column, missing).combine_chunks().to_numpy(zero_copy_only=False)
     return values
 
 
 def is_present(column: pa.ChunkedArray) -> np.ndarray:
-    """Returns where there is a value, bool [N]."""
+    """Returns whether a row has a value, bool [N]."""
     present: np.ndarray = column.is_valid().combine_chunks().to_numpy(zero_copy_only=False)
     return present

@@ -1,4 +1,4 @@
-"""Reads the tables of users and of token lists into buckets, refuses repeated ids, and weighs tokens by TF x IDF."""
+"""Reads the tables of users and of token lists into buckets, rejects repeated ids, and weights tokens by TF x IDF."""
 
 import dataclasses
 import pathlib
@@ -48,7 +48,7 @@ class ReadTable:
 
 
 def _without_repeats(folder: pathlib.Path, path: str, bucket: int, bits: int) -> tuple[pa.Table, Tally, list[str]]:
-    """Returns the rows of a bucket, sorted by key; of those with the same id the first one."""
+    """Returns the rows of a bucket, sorted by key, without repeated ids, and those as malformed lines."""
     rows = sort_by_key(bucket_of(sorted((folder / _PARTS).glob("*.arrow")), bucket, bits))
     keys = rows[KEY].to_numpy()
     is_first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
@@ -88,7 +88,7 @@ class MergeUsers:
 
 @dataclasses.dataclass(frozen=True)
 class Merged:
-    """What `merge_tokens` has counted: repeated ids, and the lists that training lines name."""
+    """Counts of `merge_tokens`: repeated ids, and documents, the lists that training lines refer to."""
 
     tally: Tally
     letters: list[str]
@@ -102,7 +102,7 @@ class Bucket:
     Attributes:
         folder: The table's folder.
         path: The file of the lists, for dead letters.
-        number, bits: The bucket's number, which the first `bits` bits of a key are.
+        number, bits: The bucket's number, the first `bits` bits of its keys.
         history: The folder and the bits of the training lines' counts by the same id.
     """
 
@@ -114,8 +114,11 @@ class Bucket:
 
 
 def merge_tokens(bucket: Bucket) -> Merged:
-    """Writes a bucket's lists, `<folder>/single/<bucket>.arrow`, and its tokens' document counts,
-    `<folder>/tokens/<bucket>.arrow`; a document is a list that training lines name."""
+    """Writes a bucket's lists and the document counts of its tokens.
+
+    The lists, without repeated ids, go to `<folder>/single/<bucket>.arrow`, the counts to
+    `<folder>/tokens/<bucket>.arrow`. A document is a list that training lines refer to.
+    """
     folder, name = bucket.folder, bucket_name(bucket.number)
     rows, tally, letters = _without_repeats(folder, bucket.path, bucket.number, bucket.bits)
     write_table(folder / _SINGLE / name, rows)
@@ -128,18 +131,20 @@ def merge_tokens(bucket: Bucket) -> Merged:
 
 
 def merge_token_counts(folder: pathlib.Path) -> None:
-    """Adds up the counts of all buckets: writes `<folder>/tokens.arrow`."""
+    """Sums the document counts of all buckets and writes `<folder>/tokens.arrow`."""
     counts = pa.concat_tables([map_arrow(path) for path in sorted((folder / _COUNTS).glob("*.arrow"))])
     sums = counts.group_by("token").aggregate([("lists", "sum")]).rename_columns(_TOKENS.names)
     write_table(folder / _ALL_COUNTS, sums.cast(_TOKENS))
 
 
 def weigh_tokens(item: tuple[Bucket, int]) -> None:
-    """Writes the lists of a bucket with their numbers: `<folder>/<bucket>.arrow`.
+    """Writes the lists of a bucket with their lengths and TF x IDF to `<folder>/<bucket>.arrow`.
 
-    TF x IDF of a token in a list: how often it is there, times ln((1 + lists) / (1 + lists with the token)) + 1, of the
-    lists that training lines name, of which there are as many as the item says. A list has the sum and the maximum over
-    its different tokens, and the sum over its length as the mean.
+    TF x IDF of a token in a list is its count in the list times ln((1 + documents) / (1 + documents with the token)) +
+    1. A list has the sum and the maximum over its distinct tokens, and the sum divided by its length as the mean.
+
+    Args:
+        item: The bucket, and the number of documents in all buckets of its table.
     """
     bucket, documents = item
     rows = map_arrow(bucket.folder / _SINGLE / bucket_name(bucket.number))
@@ -160,11 +165,11 @@ def weigh_tokens(item: tuple[Bucket, int]) -> None:
 
 
 class _Codes:
-    """Token lists [N], their tokens coded as numbers.
+    """Token lists [N] with their tokens coded as integers.
 
     Attributes:
-        tokens: The different tokens.
-        rows, codes: int64, of each token of each list: the list's row, and the token's place in `tokens`.
+        tokens: The distinct tokens.
+        rows, codes: int64, for each token of each list: the list's row, and the token's index in `tokens`.
     """
 
     def __init__(self, lists: pa.ChunkedArray):
@@ -175,14 +180,14 @@ class _Codes:
         self.rows = pc.list_parent_indices(split).to_numpy()
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the different pairs of row and token, sorted, and how often each is there."""
+        """Returns the rows and tokens of the distinct pairs, sorted, and the count of each pair."""
         size = max(len(self.tokens), 1)
         pairs, counts_in_list = np.unique(self.rows * size + self.codes, return_counts=True)
         return pairs // size, pairs % size, counts_in_list
 
 
 def shared_tokens(first: pa.Array, second: pa.Array) -> pa.Array:
-    """Returns how many different tokens two lists [N] have in common, float32 [N]; null where one is."""
+    """Returns how many distinct tokens two lists [N] have in common, float32 [N]; null where a list is null."""
     count = len(first)
     codes = _Codes(pa.chunked_array([first, second]))
     row, token, _ = codes.pairs()

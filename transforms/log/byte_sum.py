@@ -1,4 +1,4 @@
-"""Sums of a file's bytes that its readers make piece by piece: whether what was read is what was hashed."""
+"""Checksums of files, computed piece by piece as files are read, to check that what is read is what was hashed."""
 
 import dataclasses
 import functools
@@ -9,38 +9,38 @@ from typing import IO
 
 from common.errors import InputError
 
-_POLYNOMIAL = 0xEDB88320  # CRC-32's, lowest power in the highest bit, as in zlib's crc32.c
+_POLYNOMIAL = 0xEDB88320  # of CRC-32, with the lowest power in the highest bit, as in zlib's crc32.c
 
 
 @dataclasses.dataclass
 class ByteSum:
-    """How many bytes there are, and their CRC-32 (as zlib computes it, RFC 1952).
+    """A checksum: the number of bytes and their CRC-32, as in RFC 1952.
 
-    The sums of two neighbouring pieces give that of both together, so that several processes can read a file. It finds
-    a file that changes, not one that is forged.
+    The sums of adjacent pieces combine to the sum of the whole, so that several processes can read a file. It detects
+    changes, not forgery.
     """
 
     length: int = 0
     crc: int = 0
 
     def add(self, data: bytes) -> None:
-        """Adds the bytes that follow."""
+        """Adds the next bytes."""
         self.length += len(data)
         self.crc = zlib.crc32(data, self.crc)
 
     def followed_by(self, other: "ByteSum") -> "ByteSum":
-        """Returns the sum of this piece and of the one after it."""
+        """Returns the sum of this piece and the next one together."""
         shifted = _multiply(_power_of_x(8 * other.length), self.crc)
         return ByteSum(self.length + other.length, shifted ^ other.crc)
 
 
 def joined(pieces: Iterable[ByteSum]) -> ByteSum:
-    """Returns the sum of neighbouring pieces, in their order."""
+    """Returns the sum of adjacent pieces, given in their order."""
     return functools.reduce(ByteSum.followed_by, pieces, ByteSum())
 
 
 def sums_to_json(sums: Iterable[ByteSum]) -> str:
-    """Returns sums as a TFX component's parameter."""
+    """Returns sums as JSON: a TFX component takes strings only."""
     return json.dumps([dataclasses.astuple(each) for each in sums])
 
 
@@ -53,8 +53,8 @@ class SummedFile:
     """A binary file whose bytes are summed as they are read, from first to last.
 
     Args:
-        file: The file, where its reading begins.
-        into: The sum.
+        file: The file, at the position where reading begins.
+        into: The sum to add to.
     """
 
     def __init__(self, file: IO[bytes], into: ByteSum):
@@ -62,17 +62,17 @@ class SummedFile:
         self._into = into
 
     def read(self, size: int = -1) -> bytes:
-        """Reads as the file does."""
+        """Reads from the file, and adds what it reads to the sum."""
         data = self._file.read(size)
         self._into.add(data)
         return data
 
 
 def check_unchanged(files: Sequence[str], hashed: Sequence[ByteSum], read: Sequence[ByteSum]) -> None:
-    """Checks that what was read of each file is what was hashed.
+    """Checks that the sum of what was read of each file is the one that was computed before.
 
     Raises:
-        InputError: it is not.
+        InputError: the sums of a file differ.
     """
     for path, before, after in zip(files, hashed, read, strict=True):
         if before != after:
@@ -80,12 +80,12 @@ def check_unchanged(files: Sequence[str], hashed: Sequence[ByteSum], read: Seque
 
 
 def changed(path: str) -> InputError:
-    """Returns the error of a file that was another one from one look at it to the next."""
+    """Returns the error for a file that changed between two reads."""
     return InputError(f"{path}: the file changed while it was read; let nothing write to it meanwhile, and run again")
 
 
 def _multiply(one: int, other: int) -> int:
-    """Returns the product of two polynomials over GF(2) modulo CRC-32's; the highest bit is the power 0."""
+    """Returns the product of two polynomials over GF(2) modulo CRC-32's; the highest bit is the coefficient of x^0."""
     product = 0
     while one:
         if one & 1 << 31:

@@ -1,4 +1,4 @@
-"""Reads raw log files into splits of a Parquet payload, dead letters and counts; no TFX here, a component wraps it."""
+"""Reads raw log files into the splits of a Parquet payload, dead letters and counts."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ from transforms.log.spec import LogSpec, Split
 
 SPLITS = ("train", "validation", "test")
 DEAD_LETTERS_KEPT = 100_000
-EARLY_STOP_FACTOR = 2.0  # times data.max_bad_row_rate: so many malformed rows stop the reading before its end
+EARLY_STOP_FACTOR = 2.0  # of data.max_bad_row_rate; reading stops early above it
 SCRATCH = ".unfinished"
 _UNSPLIT = "log"
 _SHOWN_VALUE = re.compile(r" '.*' ", re.DOTALL)
@@ -35,7 +35,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclasses.dataclass
 class IngestResult:
-    """Counts of one ingestion: `rows` and `positives` (of the primary label) per split, and malformed rows."""
+    """Counts of an ingestion: rows and positives (of the primary label) by split, malformed rows by reason."""
 
     rows: dict[str, int]
     positives: dict[str, int]
@@ -58,24 +58,23 @@ def ingest(
     partial: "PartialIngest | None" = None,
     hashed: Sequence[ByteSum] = (),
 ) -> IngestResult:
-    """Reads a log once, in independent ranges; the result is the same whoever reads them.
+    """Reads a log once, in independent ranges; the result does not depend on the workers.
 
     Args:
         spec: The description of the log.
         files: Its files, in log order.
         seed: Seed of `split.by: hash`.
-        split_folders: An existing folder per name of SPLITS, on one file system, for the payload's parts. What another
-            ingestion left in them is removed.
+        split_folders: An existing folder for each name of SPLITS, on one file system, for the payload's parts. Parts of
+            an earlier ingestion are removed.
         dead_letter: Folder for `rejects.jsonl`, one object per malformed row: file, line (from 1), reason, text.
-        workers: Who reads the ranges; all of them must see the files and the folders.
+        workers: Run the work; all of them must see the files and the folders.
         progress: Called with a line that says how many ranges are read.
-        partial: What of this log is read already, see read_ahead.
-        hashed: The files' sums, by which the caller knows the log: what is read must have them. Empty: anything may
-            be read.
+        partial: The part of this log that is already read (see read_ahead).
+        hashed: The files' checksums, which what is read must have; empty for no check.
 
     Raises:
-        InputError: a file cannot be read or is not what was hashed, too many rows are malformed, a split is empty, the
-            labels of the training rows are of one class only, or a feature is missing in all of them.
+        InputError: a file cannot be read or has another checksum, too many rows are malformed, a split is empty or has
+            labels of one class only, or a feature is missing in all training rows.
     """
     scratch = split_folders["train"].parent / SCRATCH
     _clear(scratch, split_folders)
@@ -119,7 +118,7 @@ def ingest(
 def _clear(scratch: pathlib.Path, split_folders: Mapping[str, pathlib.Path]) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     for folder in split_folders.values():
-        for path in folder.glob("*.parquet*"):  # finished or not
+        for path in folder.glob("*.parquet*"):  # unfinished files too
             path.unlink()
 
 
@@ -128,7 +127,7 @@ def _clear(scratch: pathlib.Path, split_folders: Mapping[str, pathlib.Path]) -> 
 
 @dataclasses.dataclass(frozen=True)
 class NumberedRange:
-    """A range with its number in the log and that of its file, both from 0."""
+    """A range, its number in the log and its file's number, both from 0."""
 
     number: int
     file: int
@@ -137,16 +136,16 @@ class NumberedRange:
 
 @dataclasses.dataclass(frozen=True)
 class IngestedRange:
-    """What became of a range: counts, dead letters, and parts of payload.
+    """The result of reading a range: counts, dead letters, and parts of the payload.
 
     Attributes:
-        lines: How many lines were read, malformed ones included.
-        rejected: How many of them are malformed.
-        reasons: How many are, by reason.
-        first: The first malformed one.
+        lines: Number of lines, malformed ones included.
+        rejected: Number of malformed lines.
+        reasons: Number of malformed lines by reason.
+        first: The first malformed line.
         letters: The file of the dead letters.
-        parts: The parts of payload per split, or of the log where the splits are not known yet (`split.by: order`).
-        read: The sum of its bytes.
+        parts: The parts of the payload by split, or in one list where the splits are not known yet (`split.by: order`).
+        read: The checksum of its bytes.
     """
 
     lines: int
@@ -160,12 +159,12 @@ class IngestedRange:
 
 @dataclasses.dataclass(frozen=True)
 class PartialIngest:
-    """An ingestion that has been started.
+    """An ingestion that has begun.
 
     Attributes:
         ranges: All ranges of the log.
-        results: What became of the first of them.
-        placed: The folders of the splits, where all ranges are read and their parts are in them already.
+        results: The results of the first ranges.
+        placed: The folders of the splits, if all ranges are read and their parts are already there; else None.
     """
 
     ranges: list[Range]
@@ -176,14 +175,14 @@ class PartialIngest:
 def range_work(
     spec: LogSpec, files: Sequence[str], seed: int, ranges: Sequence[Range], scratch: pathlib.Path
 ) -> tuple[Callable[[NumberedRange], IngestedRange], list[NumberedRange]]:
-    """Returns the function that reads a range of a log into the scratch folder, and its arguments, one a range."""
+    """Returns the function that reads a range of a log into the scratch folder, and its argument for each range."""
     items = [NumberedRange(number, files.index(part.path), part) for number, part in enumerate(ranges)]
     return _IngestRange(spec, seed, scratch), items
 
 
 @dataclasses.dataclass(frozen=True)
 class _IngestRange:
-    """Reads a range and writes it below the scratch folder, each time to another place: a runner may try twice."""
+    """Reads a range and writes it to a new folder in the scratch folder each time: a runner may repeat the work."""
 
     spec: LogSpec
     seed: int
@@ -244,7 +243,7 @@ def _by_split(split: Split, batch: LogBatch, file: int, seed: int) -> Iterator[t
 
 
 def _uniform(seed: int, file: int, lines: np.ndarray) -> np.ndarray:
-    """Hashes the seed, the file's number and the line's, both from 0, to float64 [N] in [0, 1) (SplitMix64)."""
+    """Returns SplitMix64 hashes of the seed and the numbers of file and line, both from 0, as float64 [N] in [0, 1)."""
     with np.errstate(over="ignore"):
         state = np.zeros(1, np.uint64)
         for number in (np.array([seed]), np.array([file]), lines):
@@ -262,7 +261,7 @@ def _write_dead_letters(
     """Writes the dead letters of the ranges that are read; returns the number of malformed rows, in all and by reason.
 
     Raises:
-        InputError: there are too many.
+        InputError: there are more malformed rows than data.max_bad_row_rate allows.
     """
     dead_letter.mkdir(parents=True, exist_ok=True)
     with open(dead_letter / "rejects.jsonl", "w") as dead_letters:
@@ -284,10 +283,10 @@ def _write_dead_letters(
 def _stop_early(
     spec: LogSpec, ranges: Sequence[Range], results: Sequence[IngestedRange], dead_letter: pathlib.Path
 ) -> None:
-    """Judges a log by its first ranges, with a margin: the number of its lines is not known before the end.
+    """Checks the first ranges for malformed rows, with a margin: the number of the log's lines is only estimated.
 
     Raises:
-        InputError: twice as many rows are malformed as the whole log may have, about.
+        InputError: the log's share of malformed rows is above EARLY_STOP_FACTOR times the one that is allowed.
     """
     lines = sum(result.lines for result in results)
     share = sum(part.size for part in ranges[: len(results)]) / sum(part.size for part in ranges)
@@ -308,14 +307,14 @@ def _move(placed: Mapping[str, pathlib.Path], split_folders: Mapping[str, pathli
 
 
 def move_to_splits(spec: LogSpec, results: Sequence[IngestedRange], split_folders: Mapping[str, pathlib.Path]) -> None:
-    """Moves the parts of all ranges to their splits; one that belongs to several is divided."""
+    """Moves the parts of all ranges to their splits, and divides parts that belong to several."""
     for name, folder in split_folders.items():
         for part in (part for result in results for part in result.parts.get(name, [])):
             part.replace(folder / part.name)
     parts = [part for result in results for part in result.parts.get(_UNSPLIT, [])]
     counts = [payload_rows([part]) for part in parts]
     split, total = spec.data.split, sum(counts)
-    # Round to a row count, so that 0.2 of 60,000 rows is 12,000 and not 11,999 by a rounding error.
+    # Rounded, so that 0.2 of 60,000 rows is 12,000 and not 11,999.
     bounds = [0, round((1 - split.test - split.validation) * total), round((1 - split.test) * total), total]
     start = 0
     for part, rows in zip(parts, counts, strict=True):
@@ -341,7 +340,7 @@ def _copy_rows(part: pathlib.Path, first: int, stop: int, writer: PayloadWriter)
 def _count(
     spec: LogSpec, split_folders: Mapping[str, pathlib.Path], rejected: int, reasons: dict[str, int]
 ) -> IngestResult:
-    """Counts what lies in the folders."""
+    """Counts the rows and positives in the folders."""
     result = IngestResult({}, {}, rejected, reasons)
     label = spec.label_columns[0]
     for name in SPLITS:
@@ -352,7 +351,7 @@ def _count(
 
 
 def _count_values(spec: LogSpec, folder: pathlib.Path) -> dict[str, int]:
-    """Returns by feature how many rows of a split have a value."""
+    """Returns how many rows of a split have a value, by feature."""
     present = dict.fromkeys(spec.feature_columns, 0)
     for file in payload_files(folder):
         metadata = pa.parquet.read_metadata(file)
@@ -386,7 +385,7 @@ def _check_splits(result: IngestResult, present: dict[str, int], label: str) -> 
 
 def to_examples(rows: pa.RecordBatch) -> list[bytes]:
     """Returns serialized tf.Examples [N]; a null value is an absent feature."""
-    # 0.15 s of a core beside the 0.33 s of this module, which every process that reads a log imports; few need this.
+    # 0.15 s of a core, after 0.33 s for the rest of this module, which processes that only read a log are spared.
     from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
     arrays = [_as_lists(column) for column in rows.columns]

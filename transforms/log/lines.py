@@ -7,9 +7,9 @@ from typing import IO
 import numpy as np
 import pyarrow as pa
 
-# The size of a read: large enough for Arrow, small enough for a processor's cache.
+# Large enough for Arrow to be fast, small enough for a processor's cache.
 CHUNK_BYTES = 1 << 21
-# A value as Arrow reads it: quotes count where a value begins only; text after the closing one is kept.
+# A value as Arrow reads it: a quote is special only where a value begins; text after the closing quote is kept.
 _CSV_VALUE = re.compile(rb'(?:^|,)(?:"(?:[^"]|"")*"(?!")[^,]*|[^",][^,]*|(?=,|$))')
 _BLOCK = 64  # lines
 
@@ -18,8 +18,8 @@ class Lines:
     """The lines of a text, by their index from 0.
 
     Args:
-        text: Whole lines; the last may lack its end.
-        delimiter: Stands between the values of a line; with a comma they may be quoted.
+        text: Whole lines; the last may lack its line break.
+        delimiter: Separates the values of a line; a comma also allows quoted values.
     """
 
     def __init__(self, text: bytes, delimiter: bytes):
@@ -35,11 +35,11 @@ class Lines:
         return len(self._ends)
 
     def __getitem__(self, index: int) -> bytes:
-        """Returns a line without its end."""
+        """Returns a line without its line break."""
         return self.text[self._starts[index] : self._ends[index]].removesuffix(b"\r")
 
     def without(self, lines: list[int]) -> bytes:
-        """Returns the text of all lines but some, given in order."""
+        """Returns the text without the given lines, which are in ascending order."""
         if not lines:
             return self.text
         starts = [0, *(self._ends[lines] + 1).tolist()]
@@ -47,7 +47,7 @@ class Lines:
         return b"".join([self.text[start:end] for start, end in zip(starts, ends, strict=True)])
 
     def not_utf8(self) -> list[int]:
-        """Returns the lines that are no valid UTF-8."""
+        """Returns the lines that are not valid UTF-8."""
         if _is_utf8_text(self.text):
             return []
         blocks = [(first, min(first + _BLOCK, len(self))) for first in range(0, len(self), _BLOCK)]
@@ -62,7 +62,7 @@ class Lines:
         return self._not_utf8(first, middle) + self._not_utf8(middle, stop)
 
     def faults(self, width: int, not_utf8: list[int]) -> dict[int, str]:
-        """Returns the lines that Arrow must not see, in order, and what is wrong with them."""
+        """Returns the lines that Arrow would misread, in order, and what is wrong with each."""
         suspects = np.concatenate([self._empty(), self._with_lone_return(), self._with_odd_quotes(), not_utf8])
         faults = ((line, self._fault(self[line], width)) for line in np.unique(suspects.astype(np.int64)).tolist())
         return {line: fault for line, fault in faults if fault}
@@ -76,7 +76,7 @@ class Lines:
         if not count:
             return "a quote is not closed"
         if count != width and not is_utf8(line):
-            return f"expected {width} columns, found {count}"  # Arrow cannot pass such a row to its handler
+            return f"expected {width} columns, found {count}"  # Arrow passes only valid UTF-8 to its handler
         return ""
 
     def _empty(self) -> np.ndarray:
@@ -99,7 +99,7 @@ class Lines:
         first = np.searchsorted(quotes, self._starts)
         counts = np.diff(first, append=len(quotes))
         opening = quotes[(np.arange(len(quotes)) - np.repeat(first, counts)) % 2 == 0]
-        before = self._bytes[opening - 1]  # before the first byte: index -1, the last line's end
+        before = self._bytes[opening - 1]  # at the first byte: index -1, the last line break
         inside = opening[(before != ord(",")) & (before != ord("\n")) & (before != ord('"'))]
         return np.concatenate([np.flatnonzero(counts % 2), self._lines_at(inside)])
 
@@ -108,7 +108,7 @@ class Lines:
 
 
 def count_values(line: bytes, delimiter: bytes) -> int:
-    """Returns how many values a line without its end has; 0 where a quote is not closed."""
+    """Returns how many values a line without its line break has; 0 if a quote is not closed."""
     if delimiter != b",":
         return line.count(delimiter) + 1
     values = list(_CSV_VALUE.finditer(line))
@@ -125,7 +125,7 @@ def is_utf8(value: bytes) -> bool:
 
 
 def _is_utf8_text(text: bytes) -> bool:
-    """Returns whether a text is valid UTF-8: by Arrow, which makes no string of it."""
+    """Returns whether a text is valid UTF-8, without decoding it to a string."""
     offsets = pa.py_buffer(np.array([0, len(text)], np.int64))
     try:
         pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(text)]).cast(pa.large_string())
@@ -135,7 +135,7 @@ def _is_utf8_text(text: bytes) -> bool:
 
 
 def whole_lines(file: IO[bytes], length: int | None = None) -> Iterator[bytes]:
-    """Yields what follows in a file, at most `length` bytes, in chunks of whole lines; the last may lack its end."""
+    """Yields the rest of a file, at most `length` bytes, in chunks of whole lines; the last may lack its line break."""
     pieces: list[bytes] = []
     bytes_left = length
     while block := file.read(CHUNK_BYTES if bytes_left is None else min(CHUNK_BYTES, bytes_left)):

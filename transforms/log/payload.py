@@ -1,4 +1,4 @@
-"""The payload: the checked log as Parquet files of raw columns, one folder a split."""
+"""The payload: the checked log as Parquet files of raw columns, with a folder for each split."""
 
 import contextlib
 import pathlib
@@ -11,7 +11,7 @@ import pyarrow.parquet
 from common.files import atomic_path
 from transforms.log.spec import LogSpec
 
-# A row group is one read; a part is the work of one worker at a time.
+# A row group is read at once; a worker processes one part at a time.
 ROW_GROUP_ROWS = 1 << 16
 PART_ROWS = 1 << 18
 
@@ -23,9 +23,9 @@ def payload_schema(spec: LogSpec) -> pa.Schema:
 
 
 class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
-    """Writes rows, in their order, to `<folder>/<stem>-00000.parquet` and following, PART_ROWS rows each but the last.
+    """Writes rows, in their order, to `<folder>/<stem>-00000.parquet` and so on, with PART_ROWS rows each but the last.
 
-    Files appear whole or not at all; without rows none is written.
+    Files appear whole or not at all. Without rows, no file is written.
     """
 
     def __init__(self, folder: pathlib.Path, stem: str, schema: pa.Schema):
@@ -35,12 +35,12 @@ class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
         self._buffered: list[pa.RecordBatch] = []
         self._buffered_rows = 0
         self._writer: pa.parquet.ParquetWriter | None = None
-        self._part = contextlib.ExitStack()  # the file that is written
+        self._part = contextlib.ExitStack()  # closes the current file
         self._rows_in_part = 0
         self.parts: list[pathlib.Path] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Adds a batch that has at least the schema's columns."""
+        """Adds a batch, which has at least the schema's columns."""
         if not rows.num_rows:
             return
         self._buffered.append(rows.select(self._schema.names))
@@ -56,7 +56,7 @@ class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
             path = self._folder / f"{self._stem}-{len(self.parts):05d}.parquet"
             self.parts.append(path)
             unfinished = self._part.enter_context(atomic_path(path))
-            # Dictionary pages hold each value once: counting the values of a column then counts numbers.
+            # With its default dictionary pages Parquet stores each value once, and counting values counts integers.
             self._writer = self._part.enter_context(
                 pa.parquet.ParquetWriter(unfinished, self._schema, compression="lz4")
             )
@@ -86,12 +86,12 @@ def payload_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """Returns the values themselves, where they are a dictionary array."""
+    """Returns a dictionary array's values as a plain array; other arrays as they are."""
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
 def payload_rows(files: Sequence[pathlib.Path]) -> int:
-    """Returns how many rows some parts have."""
+    """Returns how many rows the parts have together."""
     return sum(pa.parquet.read_metadata(file).num_rows for file in files)
 
 
@@ -101,13 +101,14 @@ def read_payload(
     batch_rows: int = ROW_GROUP_ROWS,
     as_dictionaries: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of some parts, in order.
+    """Yields the rows of parts, in order.
 
     Args:
         files: The parts.
-        columns: Which columns, in this order; None: all.
-        batch_rows: At most so many rows a batch.
-        as_dictionaries: Binary columns as dictionary arrays, as they lie in the file, which is faster to read.
+        columns: The columns to read, in this order; None for all.
+        batch_rows: Largest number of rows of a batch.
+        as_dictionaries: Whether to return binary columns as dictionary arrays, as the file stores them, which is
+            faster.
     """
     for path in files:
         schema = pa.parquet.read_schema(path)

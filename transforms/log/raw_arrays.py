@@ -1,4 +1,4 @@
-"""Turns rows of a raw log into the arrays that the transform graph and the signature `serving_raw` take."""
+"""Turns rows of a raw log into the arrays that the transform graph and the `serving_raw` signature take."""
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +10,9 @@ def raw_arrays(rows: pa.RecordBatch, spec: LogSpec, labels: bool = False) -> dic
     """Returns [N] arrays by column: float32 with NaN, bytes objects with b"" where a value is missing.
 
     Args:
-        rows: Columns as the reader gives them; binary ones may be dictionary arrays, which is faster.
+        rows: Columns as the reader returns them; binary ones may be dictionary arrays, which is faster.
         spec: The description of the log.
-        labels: Whether the labels are wanted as well.
+        labels: Whether to return the labels as well.
     """
     arrays: dict[str, np.ndarray] = {}
     for name in spec.numeric_columns + (spec.label_columns if labels else []):
@@ -34,7 +34,7 @@ def text_array(values: pa.Array) -> np.ndarray:
     if not isinstance(values, pa.DictionaryArray):
         texts = values.fill_null(b"").to_numpy(zero_copy_only=False)
         return texts
-    # One object for each different value, not for each row.
+    # One object for each distinct value, not for each row.
     texts = np.append(values.dictionary.to_numpy(zero_copy_only=False), b"").astype(object)
     texts = texts[values.indices.fill_null(len(values.dictionary)).to_numpy()]
     return texts

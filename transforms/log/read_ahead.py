@@ -1,9 +1,9 @@
 """Reads a log in the background while the process that will ingest it loads TensorFlow and TFX.
 
-The hand-over has two ends. `reading_ahead` is called by the command, before it loads its libraries. `handed_over` is
-called by the TFX component that ingests the log, in the same process, some seconds later. TFX passes a component
-strings only, so the two meet in a registry, by what both are given: the description, the files and the seed. Where the
-component runs in another process (Kubeflow, a follower), nothing was read ahead, and it reads the log itself.
+A command calls `reading_ahead` before it loads its libraries. Some seconds later, in the same process, the TFX
+component that ingests the log calls `handed_over`. TFX passes only strings to a component, so the results wait in a
+module-level dictionary, whose key is made of the arguments that both have: the description, the files and the seed. A
+component that runs in another process (on Kubeflow, or as a follower) gets nothing and reads the log itself.
 """
 
 import concurrent.futures
@@ -19,15 +19,15 @@ from transforms.log.ingest import SPLITS, IngestedRange, PartialIngest, move_to_
 from transforms.log.readers import Range, plan
 from transforms.log.spec import LogSpec
 
-# What waits to be handed over, by `_key`. What it saves, by the medians of five alternating pairs on a million rows in
-# Criteo's format (243 MB, 4 cores under a load of 8): loading and ingesting take 19.1 s instead of 24.8 s. Ingesting
-# alone takes 0.16 s instead of 9.8 s, and loading beside it 19.0 s instead of 15.5 s.
+# What is to be handed over, by `_key`. Measured on a million rows in Criteo's format (243 MB, 4 cores under a load of
+# 8, medians of five alternating pairs): loading and ingesting take 19.1 s instead of 24.8 s. Ingesting alone takes 0.16
+# s instead of 9.8 s, and loading beside it 19.0 s instead of 15.5 s.
 _waiting: dict[str, "ReadAhead"] = {}
 
 
 @contextlib.contextmanager
 def reading_ahead(spec: LogSpec, files: Sequence[str], seed: int, near: pathlib.Path, processes: int) -> Iterator[None]:
-    """Reads a log inside the block, for the `handed_over` of this process; arguments as of `ReadAhead`."""
+    """Reads a log inside the block, for `handed_over` in this process. The arguments are those of ReadAhead."""
     key = _key(spec, files, seed)
     with ReadAhead(spec, files, seed, near, processes) as _waiting[key]:
         try:
@@ -38,7 +38,7 @@ def reading_ahead(spec: LogSpec, files: Sequence[str], seed: int, near: pathlib.
 
 @contextlib.contextmanager
 def handed_over(spec: LogSpec, files: Sequence[str], seed: int) -> Iterator[PartialIngest | None]:
-    """Yields what was read ahead of a log, once; None where there is nothing. Its files exist inside the block only.
+    """Yields what was read ahead of a log, or None; only once. Its files exist until the block ends.
 
     Raises:
         InputError: a file cannot be read.
@@ -56,17 +56,17 @@ def _key(spec: LogSpec, files: Sequence[str], seed: int) -> str:
 
 
 class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
-    """Copies of this process that read a log; leaving the block ends them and removes what nobody took.
+    """Forks of this process that read a log. Leaving the block ends them and removes what was not taken.
 
     Args:
         spec: The description of the log.
         files: Its files, in log order.
         seed: Seed of `split.by: hash`.
-        near: A path on the file system of the payload to be; it need not exist.
-        processes: How many copies.
+        near: A path on the file system that the payload will be on; it need not exist.
+        processes: Number of forks.
 
     Raises:
-        OSError: nothing can be written there, or no process be started.
+        OSError: nothing can be written there, or no process can be started.
     """
 
     def __init__(self, spec: LogSpec, files: Sequence[str], seed: int, near: pathlib.Path, processes: int):
@@ -97,7 +97,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         return folders
 
     def take(self) -> PartialIngest | None:
-        """Stops reading and returns what is read by now; None where a file has changed since.
+        """Stops reading and returns what has been read; None if a file has changed in between.
 
         Raises:
             InputError: a file cannot be read.
@@ -105,7 +105,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         if _stamps(self._files) != self._stamps:
             return None
         ranges, futures = self._reading.result()
-        # They are read in their order: what is left out are the last ones.
+        # Ranges are read in order, so only the last ones can still be cancelled.
         read = list(futures)
         while read and read[-1].cancel():
             read.pop()
@@ -121,7 +121,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
 
 
 def _stamps(files: Sequence[str]) -> list[tuple[int, int]]:
-    """Returns the files' sizes and times of change; an empty list where one is missing, which its reader reports."""
+    """Returns the files' sizes and modification times; an empty list if one is missing, as its reader reports."""
     try:
         return [(status.st_size, status.st_mtime_ns) for status in map(os.stat, files)]
     except OSError:

@@ -1,4 +1,4 @@
-"""The schema of raw examples, derived from the configuration; no type is guessed from the data."""
+"""The schema of raw examples, derived from the configuration, not inferred from the data."""
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -6,9 +6,9 @@ from transforms.log.spec import LogSpec
 
 
 def raw_schema(spec: LogSpec) -> schema_pb2.Schema:
-    """Returns a schema of one value a row and column: dense [N] tensors, NaN or "" where a value is missing.
+    """Returns a schema with one value per row and column, as dense [N] tensors, NaN or "" where a value is missing.
 
-    Labels are features of this schema too; they are always present.
+    It has the labels as features that are always present.
     """
     schema = schema_pb2.Schema()
     group = schema.tensor_representation_group[""].tensor_representation

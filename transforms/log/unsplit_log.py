@@ -1,4 +1,4 @@
-"""Writes a raw log as a payload without splits, for comparisons of two logs."""
+"""Writes a raw log as a payload without splits, to compare it with another."""
 
 import dataclasses
 import pathlib
@@ -16,7 +16,7 @@ from transforms.log.spec import LogSpec
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """Numbers of good and malformed rows; `first` tells the place and the reason of the first malformed one."""
+    """Numbers of good and malformed rows; `first` has the file, line and reason of the first malformed one."""
 
     rows: int
     rejected: int
@@ -46,18 +46,18 @@ def write_whole_log(
     workers: Workers,
     hashed: Sequence[ByteSum] = (),
 ) -> Counts:
-    """Writes the good rows of some files, range by range.
+    """Writes the good rows of a log, range by range.
 
     Args:
         spec: The description of the log.
         files: Its files.
-        labels: Whether rows must have labels; without, the payload has none.
+        labels: Whether rows must have labels; if False, the payload has none.
         folder: An existing, empty folder for the payload.
-        workers: Where the files are read.
-        hashed: See transforms.log.ingest.
+        workers: Run the work.
+        hashed: See transforms.log.ingest.ingest.
 
     Raises:
-        InputError: a file cannot be read or is not what was hashed, or too many rows are malformed.
+        InputError: a file cannot be read or has another checksum, or too many rows are malformed.
     """
     ranges = plan(list(files), spec, labels, workers)
     todo = [_RangeToWrite(spec, part, labels, folder, number) for number, part in enumerate(ranges)]

@@ -1,6 +1,6 @@
-"""Checks and converts the values of a raw log, bytes of a text file or Parquet's types, to numbers, labels and text.
+"""Checks the values of a raw log, bytes of a text file or Parquet's types, and converts them.
 
-`faults` maps the rows that are malformed to the reason; a row's first fault stays.
+The functions add malformed rows to `faults`, which maps a row to the reason; a row's first reason is kept.
 """
 
 import re
@@ -17,12 +17,12 @@ _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def to_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
-    """Returns float32 of binary values."""
+    """Returns binary values as float32; null where a value is missing."""
     suspects = _not_of_digits(values)
     if len(suspects) < len(values) // 32:
         bad = _no_numbers(values, suspects)
         numbers = _cast(_null_where(bad, values))
-    else:  # converting all values is faster than matching these
+    else:  # converting all values is faster than matching the suspects
         bad = suspects[:0]
         try:
             numbers = _cast(values)
@@ -34,14 +34,14 @@ def to_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
 
 
 def as_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
-    """Returns float32 of numbers; NaN is a missing one."""
+    """Returns numbers as float32; null for NaN, which means missing."""
     numbers = values.cast(pa.float32(), safe=False)
     numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float32()), numbers)
     return _finite(numbers, values, name, faults)
 
 
 def to_labels(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
-    """Returns float32 0 or 1 of binary values."""
+    """Returns binary values as labels, float32 0 or 1."""
     one = pc.is_in(values, value_set=pa.array([b"1", b"1.0"]))
     zero = pc.is_in(values, value_set=pa.array([b"0", b"0.0"]))
     for row in np.flatnonzero(~pc.or_(one, zero).to_numpy(zero_copy_only=False)).tolist():
@@ -52,7 +52,7 @@ def to_labels(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
 
 
 def check_utf8(values: pa.Array, name: str, faults: dict[int, str]) -> None:
-    """Notes the binary values that are no valid UTF-8."""
+    """Adds rows whose binary value is not valid UTF-8 to `faults`."""
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -60,17 +60,17 @@ def check_utf8(values: pa.Array, name: str, faults: dict[int, str]) -> None:
 
 
 def check_utf8_of(rows: Sequence[int], values: pa.Array, name: str, faults: dict[int, str]) -> None:
-    """Notes those of some rows' binary values that are no valid UTF-8."""
+    """Adds those of the given rows whose binary value is not valid UTF-8 to `faults`."""
     for row in rows:
         if row not in faults and not is_utf8(values[row].as_py() or b""):
             faults[row] = f"{name}: invalid UTF-8"
 
 
 def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
-    """Returns a Parquet column as the bytes that a text file would hold; an empty string is missing.
+    """Returns a Parquet column as the bytes that a text file would have; null for an empty string.
 
     Raises:
-        InputError: the column holds no value per row.
+        InputError: the column's type has no single value per row.
     """
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())
@@ -85,12 +85,12 @@ def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
 
 
 def _null_where(rows: np.ndarray, values: pa.Array) -> pa.Array:
-    """Returns binary values that are null in some rows."""
+    """Returns binary values with null in the given rows."""
     if not len(rows):
         return values
     keep = np.ones(len(values), bool)
     keep[rows] = False
-    # if_else spoils slices of binary arrays (apache/arrow#49410); replace_with_mask takes seven times as long.
+    # if_else corrupts slices of binary arrays (apache/arrow#49410); replace_with_mask takes seven times as long.
     valid = pc.and_(values.is_valid(), pa.array(keep))
     _, offsets, contents = values.buffers()
     buffers = [valid.buffers()[1], offsets.slice(4 * values.offset), contents]
@@ -98,16 +98,16 @@ def _null_where(rows: np.ndarray, values: pa.Array) -> pa.Array:
 
 
 def _cast(values: pa.Array) -> pa.Array:
-    """Returns float32; not finite where that is written, or where the number is too large.
+    """Returns binary values as float32, infinite where a number is too large.
 
     Raises:
-        pa.ArrowInvalid: there is a value that is no number.
+        pa.ArrowInvalid: a value is no number.
     """
     return values.view(pa.string()).cast(pa.float32())
 
 
 def _not_of_digits(values: pa.Array) -> np.ndarray:
-    """Returns the rows of binary values that hold something else than digits."""
+    """Returns the rows whose binary value has bytes other than digits."""
     _, offsets, contents = values.buffers()
     if contents is None:
         return np.empty(0, np.int64)
@@ -120,7 +120,7 @@ def _not_of_digits(values: pa.Array) -> np.ndarray:
 
 
 def _no_numbers(values: pa.Array, rows: np.ndarray) -> np.ndarray:
-    """Returns those of the rows whose value is no number."""
+    """Returns those of the given rows whose value is no number."""
     if not len(rows):
         return rows
     is_number = pc.match_substring_regex(values.take(pa.array(rows)), f"^(?:{_NUMBER.pattern.decode()})$").fill_null(

@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from transforms.text.tokenizer_files import TokenizerFiles, read_byte_pairs
 
-# Longer words are merged in parts: each byte of one may take a pass over all words.
+# Longer words are merged in parts, because each byte of the longest word may take a pass over all words.
 LONGEST_WORD = 512  # bytes
 
-# Unicode's white space, which RE2's \s is not.
+# Unicode's white space; RE2's \s is that of ASCII.
 _SPACE = r"\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
 # GPT-2's pattern without its lookahead: see `words`.
 _WORD = rf"'s|'t|'re|'ve|'m|'ll|'d| ?\p{{L}}+| ?\p{{N}}+| ?[^{_SPACE}\p{{L}}\p{{N}}]+|[{_SPACE}]+"
@@ -28,14 +28,15 @@ _NEVER = np.iinfo(np.int32).max  # the rank of a pair that is not merged
 class BytePairs:
     """RoBERTa's tokenizer, as a HuggingFace checkpoint holds it.
 
-    A literal <s> or <mask> in a text stays text. Ids equal HuggingFace's, but for words of over LONGEST_WORD bytes.
+    A literal <s> or <mask> in a text stays text. Ids equal HuggingFace's, except for words longer than LONGEST_WORD.
 
     Args:
         folder: The checkpoint's folder, with vocab.json and merges.txt or tokenizer.json, and perhaps
             tokenizer_config.json.
 
     Raises:
-        InputError: a file is absent or damaged, the vocabulary lacks a special token, or the merges are not its own.
+        InputError: a file is absent or damaged, the vocabulary lacks a special token, or the merges need tokens that it
+            lacks.
     """
 
     between = 2
@@ -51,10 +52,10 @@ class BytePairs:
         self._size = len(files.vocabulary)
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Cuts texts, string [N], into what is merged by itself, string [N, (words)].
+        """Splits texts, string [N], into words, which are merged separately, string [N, (words)].
 
-        GPT-2's pattern leaves the last white space before a word to the word: `\\s+(?!\\S)`. RE2 has no lookahead; here
-        texts are first cut before that last one, which is never in the middle of a word.
+        In GPT-2's pattern the last white space before a word belongs to the word: `\\s+(?!\\S)`. RE2 has no lookahead,
+        so texts are first split before that white space.
         """
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         if self._add_space:
@@ -62,7 +63,7 @@ class BytePairs:
         cut = tf.constant(rb"\1" + _CUT + rb"\2")
         texts = tf.strings.regex_replace(texts, tf.constant(f"([{_SPACE}])([{_SPACE}][^{_SPACE}])"), cut)
         parts = tf.strings.split(texts, _CUT)
-        # tensorflow_text's regex_split would end a text at its first zero byte.
+        # Not with tensorflow_text's regex_split, which ends a text at its first zero byte.
         ended = tf.strings.regex_replace(parts.flat_values, tf.constant(f"({_WORD})"), tf.constant(rb"\1" + _CUT))
         words = tf.strings.split(ended, _CUT)
         words = tf.ragged.boolean_mask(words, tf.not_equal(words, ""))
@@ -82,7 +83,7 @@ class BytePairs:
         word = tf.repeat(tf.range(tf.size(words)), lengths)
         start = tf.repeat(tf.cumsum(lengths, exclusive=True), lengths)
         index = (tf.range(tf.size(word)) - start) // LONGEST_WORD
-        # A number for each piece that is merged by itself: a word, or a part of one that is too long.
+        # The index of the piece that a byte belongs to: a word, or a part of a word that is too long.
         _, piece = tf.unique(tf.cast(word, tf.int64) * (1 << 32) + tf.cast(index, tf.int64))
         tokens = tf.gather(tf.constant(self._bytes), characters)
         state = (tf.constant(True), tokens, piece, word)
@@ -91,14 +92,14 @@ class BytePairs:
         return tf.RaggedTensor.from_value_rowids(tokens, tf.cast(word, tf.int64), tf.size(words, tf.int64))
 
     def _merge_once(self, _: tf.Tensor, tokens: tf.Tensor, piece: tf.Tensor, word: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Merges all occurrences of the pair of the lowest rank in every piece; returns first whether there was one."""
+        """Merges the pair of the lowest rank in every piece; returns whether there was one, then the new state."""
         keys, ranks, merged = tf.constant(self._keys), tf.constant(self._ranks), tf.constant(self._merged)
         key = tf.cast(tokens, tf.int64) * self._size + tf.cast(tf.roll(tokens, -1, 0), tf.int64)
         index = tf.minimum(tf.searchsorted(keys, key), len(self._keys) - 1)
         is_pair = tf.equal(tf.gather(keys, index), key) & tf.equal(piece, tf.concat([piece[1:], [-1]], 0))
         rank = tf.where(is_pair, tf.gather(ranks, index), _NEVER)
         lowest = is_pair & tf.equal(rank, tf.gather(tf.math.segment_min(rank, piece), piece))
-        taken = lowest & tf.equal(_index_in_run(lowest) % 2, 1)  # of a a a the first two
+        taken = lowest & tf.equal(_index_in_run(lowest) % 2, 1)  # of the pairs in a a a, only the first
         tokens = tf.where(taken, tf.gather(merged, index), tokens)
         kept = ~tf.roll(taken & is_pair, 1, 0)
         state = [tf.boolean_mask(values, kept) for values in (tokens, piece, word)]
@@ -106,29 +107,29 @@ class BytePairs:
 
 
 def _index_in_run(flags: tf.Tensor) -> tf.Tensor:
-    """Returns 1, 2, 3 and so on for the flags that are set in a row."""
+    """Returns 1, 2, 3 and so on for consecutive flags that are set."""
     before = tf.concat([[-1], tf.cast(tf.where(~flags)[:, 0], tf.int32)], 0)
     return tf.range(tf.size(flags)) - tf.gather(before, tf.cumsum(tf.cast(~flags, tf.int32)))
 
 
 def _flat(inner: tf.RaggedTensor, outer: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Returns what each value of `outer` has become, as one row for each row of `outer`."""
+    """Returns the rows of `inner`, one for each value of `outer`, joined to one row for each row of `outer`."""
     return tf.RaggedTensor.from_nested_row_splits(inner.flat_values, [outer.row_splits, inner.row_splits]).merge_dims(
         1, 2
     )
 
 
 def byte_characters() -> list[str]:
-    """GPT-2's sign for each byte: itself where it is printable, else a letter from U+0100 on."""
+    """Returns GPT-2's character for each byte: the byte itself if it is printable, else a letter from U+0100 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return [chr(byte if byte in printable else 256 + others.index(byte)) for byte in range(256)]
 
 
 def _merges(files: TokenizerFiles) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the pairs as first * tokens + second, ascending, int64; their ranks and what they become, int32."""
+    """Returns the pairs as first * vocabulary size + second, ascending, int64; their ranks and merged tokens, int32."""
     ids = files.ids
-    # A pair that comes twice has its last rank, as HuggingFace reads it.
+    # A repeated pair has its last rank, as in HuggingFace's tokenizers.
     rank = {ids[a] * len(ids) + ids[b]: (index, ids[a + b]) for index, (a, b) in enumerate(files.merges)}
     keys = sorted(rank)
     ranks, merged = zip(*(rank[key] for key in keys), strict=True)

@@ -9,14 +9,14 @@ from common.errors import InputError, one_line
 from transforms.log.spec import RANDOM
 
 HUB = "hf://"
-# The files of a checkpoint that are read.
+# The files of a checkpoint to fetch and to hash.
 FILES = ("*.json", "*.txt", "*.safetensors")
 
 
 def find_checkpoint(encoder: str) -> pathlib.Path | None:
-    """Returns the folder of `text.encoder`, None for random; fetches hf://owner/name where it is not there yet.
+    """Returns the folder of a text's `encoder`, None for random; downloads hf://owner/name if it is not cached.
 
-    Behind an `@` may stand a revision: a branch, a tag or a commit.
+    An `@` and a revision may follow the name: a branch, a tag or a commit.
 
     Raises:
         InputError: there is no such folder, or it cannot be fetched.
@@ -31,7 +31,7 @@ def find_checkpoint(encoder: str) -> pathlib.Path | None:
     return folder.resolve()
 
 
-@functools.cache  # one commit for the whole of a run, also where a branch moves
+@functools.cache  # a run uses one commit, even if a branch moves
 def _fetch(encoder: str) -> pathlib.Path:
     # An optional package (extra `hub`), which only encoders of the hub need.
     try:
@@ -44,13 +44,13 @@ def _fetch(encoder: str) -> pathlib.Path:
         raise InputError(f"features: text: encoder: {encoder}: expected hf://owner/name or hf://owner/name@revision")
     try:
         return pathlib.Path(snapshot_download(name, revision=revision or None, allow_patterns=list(FILES)))
-    except Exception as error:  # network, hub or disk: the user's to solve
+    except Exception as error:  # of the network, the hub or the disk
         reason = one_line(error, 200)
         raise InputError(f"features: text: encoder: {encoder} cannot be fetched ({reason})") from error
 
 
 def checkpoint_revision(encoder: str) -> str | None:
-    """Returns the commit of a checkpoint of the hub; None for any other.
+    """Returns the commit of a checkpoint of the HuggingFace hub; None for other encoders.
 
     Raises:
         InputError: as `find_checkpoint`.
@@ -60,7 +60,7 @@ def checkpoint_revision(encoder: str) -> str | None:
 
 
 def checkpoint_fingerprint(encoder: str) -> str:
-    """Returns a hash of the checkpoint's files, which names it in caches; "" for random.
+    """Returns a hash of the checkpoint's files, to identify it in caches; "" for random.
 
     Raises:
         InputError: as `find_checkpoint`.

@@ -16,17 +16,17 @@ from transforms.text.checkpoint import find_checkpoint
 from transforms.text.word_piece import WordPiece, join_segments
 
 SPECIAL = ("padding", "unknown", "classify", "separator", "mask")
-# A token table may be padded to a size that suits the hardware; more rows mean another tokenizer.
+# Rows that pad a token table to a size that suits the hardware; a larger difference means another tokenizer.
 _MAX_PADDING = 1024
 
 
 class Tokenizer(Protocol):
-    """Cuts texts into tokens.
+    """Splits texts into tokens.
 
     Attributes:
         special: The ids of the tokens of SPECIAL.
-        between: How many separators stand between two segments.
-        segments: Whether the segments of a pair have ids of their own, 0 and 1.
+        between: The number of separators between two segments.
+        segments: Whether the segments of a pair have the ids 0 and 1, not both 0.
     """
 
     special: dict[str, int]
@@ -41,7 +41,7 @@ class TokenLists:
     """Splits texts at a separator and looks their tokens up in a vocabulary, whose ids follow the special tokens'.
 
     Args:
-        separator: Stands between two tokens; empty tokens are dropped.
+        separator: Separates tokens; empty tokens are dropped.
         vocabulary: A text file, one token a line.
     """
 
@@ -68,8 +68,8 @@ def tokenize(columns: Sequence[tf.Tensor], feature: Text, vocabulary: Any = None
 
     Args:
         columns: The texts; "" is an empty segment.
-        feature: How they become tokens.
-        vocabulary: The file of the tokens, for `tokens: vocabulary`.
+        feature: The description of the text.
+        vocabulary: The vocabulary's file, for `tokens: vocabulary`.
 
     Raises:
         InputError: the checkpoint cannot be read.
@@ -85,11 +85,11 @@ def tokenize(columns: Sequence[tf.Tensor], feature: Text, vocabulary: Any = None
 
 
 def text_map(feature: Text, vocabulary_size: int | None = None) -> TextMap:
-    """Returns what a model needs to know of the text.
+    """Returns the part of a feature map that describes the text.
 
     Args:
-        feature: The text.
-        vocabulary_size: The number of tokens in the file, for `tokens: vocabulary`.
+        feature: The description of the text.
+        vocabulary_size: The number of tokens in the vocabulary's file, for `tokens: vocabulary`.
 
     Raises:
         InputError: the checkpoint cannot be read.
@@ -111,7 +111,7 @@ def read_tokenizer(encoder: str) -> tuple[WordPiece | BytePairs, int]:
     """Returns the tokenizer of a checkpoint, and the number of rows of its token table.
 
     Raises:
-        InputError: the folder is no checkpoint of a BERT or RoBERTa, or its tokenizer is not that of its weights.
+        InputError: the folder is no checkpoint of a BERT or RoBERTa, or its tokenizer does not match its weights.
     """
     folder = find_checkpoint(encoder)
     if folder is None:

@@ -14,13 +14,13 @@ WHOLE = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 _FOLDER = "give the folder of a checkpoint"
 _OTHER = "it belongs to another tokenizer"
-# Where WHOLE holds the options that CONFIG has under these names.
+# The options of tokenizer_config.json, and their names in tokenizer.json.
 _WORD_PIECE_OPTIONS = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-# The values that this product's tokenizers implement; an absent key means the same.
+# The values that this project's tokenizers implement; an absent key has the same meaning.
 _WORD_PIECE: dict[str, dict[str, Any]] = {
     "model": {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
     "normalizer": {"clean_text": True},
@@ -44,7 +44,7 @@ class TokenizerFiles:
     Attributes:
         path: The file of the vocabulary.
         vocabulary: The tokens in the order of their ids.
-        merges: Pairs of tokens, the one that is merged first before the others; none for WordPiece.
+        merges: Pairs of tokens, in the order in which they are merged; empty for WordPiece.
         options: The options, by their names in tokenizer_config.json.
     """
 
@@ -55,11 +55,11 @@ class TokenizerFiles:
 
     @functools.cached_property
     def ids(self) -> dict[str, int]:
-        """The ids by token; the first one of a token that comes twice."""
+        """The ids by token; the first id of a repeated token."""
         return {token: index for index, token in reversed(list(enumerate(self.vocabulary)))}
 
     def id_of(self, token: str) -> int:
-        """Returns the id of a token; raises InputError where the vocabulary lacks it."""
+        """Returns the id of a token; raises InputError if the vocabulary lacks it."""
         if token not in self.ids:
             raise InputError(f"{self.path}: has no {token}; {_OTHER}")
         return self.ids[token]
@@ -68,7 +68,7 @@ class TokenizerFiles:
         """Returns the ids of special tokens by name.
 
         Args:
-            defaults: By name, the token's key in tokenizer_config.json, without `_token`, and the usual token.
+            defaults: By name, the token's key in tokenizer_config.json, without `_token`, and its default.
 
         Raises:
             InputError: the vocabulary lacks one.
@@ -80,7 +80,7 @@ class TokenizerFiles:
 
 
 def read_word_piece(folder: pathlib.Path) -> TokenizerFiles:
-    """Reads BERT's tokenizer: vocab.txt, else tokenizer.json; tokenizer_config.json's options come first.
+    """Reads BERT's tokenizer: vocab.txt, else tokenizer.json; options of tokenizer_config.json take precedence.
 
     Raises:
         InputError: a file is absent or damaged, or tokenizer.json is of another kind.
@@ -106,7 +106,7 @@ def read_word_piece(folder: pathlib.Path) -> TokenizerFiles:
 def read_byte_pairs(folder: pathlib.Path) -> TokenizerFiles:
     """Reads RoBERTa's tokenizer: vocab.json and merges.txt, else tokenizer.json.
 
-    Options of tokenizer_config.json come first.
+    Options of tokenizer_config.json take precedence.
 
     Raises:
         InputError: a file is absent or damaged, the merges are not the vocabulary's, or tokenizer.json is of another
@@ -134,7 +134,7 @@ def read_byte_pairs(folder: pathlib.Path) -> TokenizerFiles:
 
 
 def _read_whole(path: pathlib.Path, types: dict[str, str | None], needed: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Reads tokenizer.json, whose parts must be of these types; None: there is no such part."""
+    """Reads tokenizer.json, and checks the types of its parts (None for an absent part) and the needed values."""
     whole = _read_json(path)
     for part, wanted in types.items():
         section = whole.get(part) or {}
@@ -142,7 +142,7 @@ def _read_whole(path: pathlib.Path, types: dict[str, str | None], needed: dict[s
         if kind != wanted:
             raise InputError(f"{path}: {part} is {kind}, not {wanted}; {_OTHER}")
         for key, value in needed.get(part, {}).items():
-            # An affix may be absent or null where there is none.
+            # An absent key, null and an empty affix mean the same.
             if section.get(key, value) != value and (section[key] or value):
                 raise InputError(
                     f"{path}: {part}.{key} is {json.dumps(section[key])}, not {json.dumps(value)}; {_OTHER}"
@@ -151,7 +151,7 @@ def _read_whole(path: pathlib.Path, types: dict[str, str | None], needed: dict[s
 
 
 def _all_ids(path: pathlib.Path, whole: dict[str, Any]) -> dict[str, int]:
-    """Returns the model's vocabulary, and the tokens that were added behind it."""
+    """Returns the model's vocabulary with the tokens that were added to it."""
     ids = whole["model"].get("vocab")
     if not isinstance(ids, dict) or not ids:
         raise InputError(f"{path}: has no model.vocab; {_FOLDER}")
@@ -174,7 +174,7 @@ def _read_lines(path: pathlib.Path) -> list[str]:
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the object of a JSON file, empty where there is no such file."""
+    """Returns the object in a JSON file; an empty one if there is no such file."""
     if not path.exists():
         return {}
     try:

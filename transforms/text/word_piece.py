@@ -17,7 +17,7 @@ _SPECIAL = {
     "mask": ("mask", "[MASK]"),
 }
 
-# By Unicode's tables, as BERT's own basic tokenizer has them.
+# Unicode's classes as BERT's basic tokenizer uses them.
 _SPACE = r"[\t\n\r\p{Z}]"
 _CONTROL = r"[\p{C}\x{FFFD}]"
 _MARK = r"\p{Mn}"
@@ -62,7 +62,7 @@ class WordPiece:
         )
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Cuts texts, string [N], into the words and signs that are looked up, string [N, (words)]."""
+        """Splits texts, string [N], into words and punctuation, string [N, (words)]."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         texts = tf.strings.regex_replace(texts, _SPACE, " ")
         texts = tf.strings.regex_replace(texts, _CONTROL, "")
@@ -71,7 +71,7 @@ class WordPiece:
         if self._strip_accents:
             texts = tf.strings.regex_replace(tf_text.normalize_utf8(texts, "NFD"), _MARK, "")
         if self._lower:
-            # As the tokenizer, which lowers letters one by one: a sigma at a word's end becomes an ordinary one.
+            # BERT lowers letters one by one, so that a capital sigma at a word's end becomes an ordinary small one.
             texts = tf.strings.lower(tf.strings.regex_replace(texts, "Σ", "σ"), encoding="utf-8")
         texts = tf.strings.regex_replace(texts, f"({_PUNCTUATION})", r" \1 ")
         texts = tf.strings.regex_replace(texts, f"[^ ]{{{_LONGEST_WORD + 1},}}", self._unknown)
@@ -87,16 +87,16 @@ class WordPiece:
 def join_segments(
     segments: list[tf.RaggedTensor], length: int, classify: int, separator: int, padding: int, between: int = 1
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Joins segments to [CLS] a [SEP] or [CLS] a [SEP] b [SEP], cut where it is too long, padded behind.
+    """Joins segments to [CLS] a [SEP] or [CLS] a [SEP] b [SEP], truncated to `length` and padded at the end.
 
-    Of two segments the longer is cut first; of two that are both too long, the shorter keeps half, as HuggingFace's
-    `longest_first` does it.
+    Of two segments the longer is truncated first, as in HuggingFace's `longest_first`; if both are longer than half,
+    each keeps half.
 
     Args:
         segments: One or two, int32 [N, (tokens)].
         length: T, special tokens included.
         classify, separator, padding: The special tokens.
-        between: How many separators stand between two segments: 1 for BERT, 2 for RoBERTa.
+        between: The number of separators between two segments: 1 for BERT, 2 for RoBERTa.
 
     Returns:
         Tokens and segments, int32 [N, T] each.
