@@ -1,7 +1,6 @@
 """Reads raw logs (TSV, CSV, Parquet; plain or gzip) as checked, columnar batches; malformed rows become rejects.
 
-A log is read in ranges of whole lines, which are independent of each other. One record is one line: a quoted value must
-not hold a line break.
+A log is read in independent ranges of whole lines. A row is one line: a quoted value must not contain a line break.
 """
 
 import collections
@@ -30,18 +29,18 @@ from transforms.log.spec import LogSpec
 from transforms.log.values import as_binary, as_floats, check_utf8, check_utf8_of, to_floats, to_labels
 
 RANGE_BYTES = 32 << 20
-BYTES_PER_SECOND = 70e6  # of one process that reads, checks and writes payload, 40 columns
+BYTES_PER_SECOND = 70e6  # read, checked and written as payload by one process, with 40 columns
 PARQUET_ROWS = 1 << 16  # of a batch
 _GZIP_FACTOR = 4  # bytes of text in one of gzip, about
 _COUNT_SECONDS = 5e-10  # to count lines, a byte
 _HERE = Workers(processes=1)
-_PARQUET_MARK = b"PAR1"  # where a file begins and ends
-_LINES_LOOKED_AT = 100  # tell whether a file without header has labels
+_PARQUET_MARK = b"PAR1"  # the first and the last bytes of a file
+_LINES_LOOKED_AT = 100  # to find out whether a file without a header has labels
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """A part of a file that can be read by itself: whole lines, or whole row groups of Parquet.
+    """A part of a file that can be read independently: whole lines, or whole row groups of Parquet.
 
     Attributes:
         path: The file.
@@ -71,7 +70,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Reject:
-    """A malformed row: the number of its line in the file, what is wrong with it, and its text.
+    """A malformed row: the number of its line in the file, the reason, and its text.
 
     Lines count from 1, a header included, as in an editor. Parquet has no lines: `line` is the row's number, from 1,
     and `text` its values with tabs between them.
@@ -99,10 +98,10 @@ class LogBatch:
 
 
 def find_files(patterns: list[str]) -> list[str]:
-    """Returns the files that paths and globs name, each pattern's in name order.
+    """Returns the files that match paths and globs, those of a pattern sorted by name.
 
     Raises:
-        InputError: a file is missing, a glob matches nothing, or nothing was named.
+        InputError: a file is missing, a glob matches nothing, or there are no patterns.
     """
     if not patterns:
         raise InputError("No data: give --data PATH, or data.paths in the configuration")
@@ -122,13 +121,13 @@ def find_files(patterns: list[str]) -> list[str]:
 
 
 def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers = _HERE) -> list[Range]:
-    """Cuts the files into ranges that can be read by themselves, in order; of plain text about RANGE_BYTES each.
+    """Cuts the files into ranges, in order, of about RANGE_BYTES each; a file with gzip is one range.
 
     Args:
         files: The files of a log.
         spec: The description of the log.
         labels: See LogReader.
-        workers: Who counts the lines of the files that are cut.
+        workers: Run the counting of the lines of files that are cut.
 
     Raises:
         InputError: a file is empty or unreadable, or its columns are not those of the configuration.
@@ -150,7 +149,7 @@ def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers 
 
 
 def sums_of_files(ranges: Sequence[Range], sums: Sequence[ByteSum]) -> list[ByteSum]:
-    """Returns the sum of each file's bytes, out of those of all ranges of a plan."""
+    """Returns each file's checksum from those of all ranges of a plan."""
     by_file: list[list[ByteSum]] = []
     for part, read in zip(ranges, sums, strict=True):
         if part.is_first:
@@ -171,7 +170,7 @@ class LogReader:
 
     Args:
         spec: The description of the log.
-        labels: Whether rows must have labels. Without, label columns may be absent and are not read.
+        labels: Whether rows must have labels; if False, labels are not read, and files may lack them.
     """
 
     def __init__(self, spec: LogSpec, labels: bool = True):
@@ -225,7 +224,7 @@ class LogReader:
     # Text -----------------------------------------------------------------------------------------------------------
 
     def _whole_text(self, path: str) -> Range:
-        """Returns the file after its header, as one range."""
+        """Returns the whole file but its header as one range."""
         columns, header = self.spec.data.columns, b""
         is_plain = not path.endswith(".gz")
         with _mistakes(path):
@@ -241,7 +240,7 @@ class LogReader:
         return Range(path, tuple(columns), len(header), length, line, text, len(header), layout)
 
     def _columns_of_file(self, path: str, chunk: bytes) -> tuple[list[str], bytes]:
-        """Returns the file's column names, and the bytes of its header line (none without header)."""
+        """Returns the file's column names and the bytes of its header line, b"" without a header."""
         data = self.spec.data
         if not chunk:
             raise _empty(path)
@@ -322,10 +321,10 @@ class LogReader:
         return _checked(LogBatch(path, rows, first_line + kept, rejects), len(lines))
 
     def _to_table(self, text: bytes, rows: int, columns: list[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
-        """Parses whole lines: the wanted columns as binary, and what is wrong with the rows that are not among them.
+        """Returns the columns to read of whole lines, as binary, and the reasons why other rows are malformed, by row.
 
         Raises:
-            pa.ArrowInvalid: a line cannot be parsed, or Arrow took two for one.
+            pa.ArrowInvalid: a line cannot be parsed, or a quoted value spans several lines.
         """
         if not rows:
             return {name: pa.array([], pa.binary()) for name in self._columns}, {}
@@ -398,11 +397,11 @@ class LogReader:
     # Values ---------------------------------------------------------------------------------------------------------
 
     def _check(self, table: dict[str, pa.Array], suspects: list[int] | None) -> tuple[pa.RecordBatch, dict[int, str]]:
-        """Returns the good rows, and what is wrong with the others.
+        """Returns the good rows, and the reasons why the others are malformed, by row.
 
         Args:
             table: Binary columns; numeric ones may be numbers.
-            suspects: The rows that may hold invalid UTF-8; None: any may.
+            suspects: The rows that may have invalid UTF-8; None if all may.
         """
         columns: dict[str, pa.Array] = {}
         faults: dict[int, str] = {}
@@ -421,7 +420,7 @@ class LogReader:
 
 
 def _checked(batch: LogBatch, lines: int) -> LogBatch:
-    """Raises RuntimeError where a line was lost; returns the batch."""
+    """Returns the batch; raises RuntimeError if it lacks a line."""
     if not batch.rows.num_rows == len(batch.lines) == lines - len(batch.rejects):
         counts = f"{batch.rows.num_rows} rows and {len(batch.rejects)} malformed ones"
         raise RuntimeError(f"{batch.path}: {counts} of {lines} lines")
@@ -435,14 +434,14 @@ def _without_rows(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:
         keep = np.ones(rows.num_rows, bool)
         keep[bad] = False
         return rows.filter(pa.array(keep))
-    # Faster than a filter where few rows are left out.
+    # Faster than a filter if few rows are left out.
     starts, ends = [0, *(row + 1 for row in bad)], [*bad, rows.num_rows]
     good = [rows.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
     return pa.Table.from_batches(good).combine_chunks().to_batches()[0]
 
 
 def _cut(whole: Range) -> Iterator[Range]:
-    """Cuts the range of a plain file into ranges of about RANGE_BYTES, none of which cuts a line."""
+    """Cuts the range of a file without gzip into ranges of whole lines, of about RANGE_BYTES."""
     stop = whole.start + (whole.length or 0)
     with _mistakes(whole.path), _open(whole.path) as file:
         start, header, layout = whole.start, whole.header, whole.layout
@@ -455,7 +454,7 @@ def _cut(whole: Range) -> Iterator[Range]:
 
 
 def _end_of_line(file: IO[bytes]) -> int:
-    """Returns the position after the next line's end, or the file's end or beyond."""
+    """Returns the position after the next line break, or the end of the file if there is none."""
     while block := file.read(CHUNK_BYTES):
         if end := block.find(b"\n") + 1:
             return file.tell() - len(block) + end
@@ -464,7 +463,7 @@ def _end_of_line(file: IO[bytes]) -> int:
 
 @contextlib.contextmanager
 def _mistakes(path: str) -> Iterator[None]:
-    """Raises the errors of a text file as the user's."""
+    """Turns errors of reading a text file into InputError."""
     try:
         yield
     except EOFError as error:
@@ -477,7 +476,7 @@ def _mistakes(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _parquet_mistakes(path: str) -> Iterator[None]:
-    """Raises the errors of a Parquet file as the user's."""
+    """Turns errors of reading a Parquet file into InputError."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -492,7 +491,7 @@ def _to_parquet(path: str, source: IO[bytes]) -> pa.parquet.ParquetFile:
 
 
 def _parquet_footer(source: IO[bytes]) -> bytes:
-    """Returns a Parquet file from its footer to its end, by the length that stands there; changes the position.
+    """Returns the bytes of a Parquet file from its footer to its end; changes the position.
 
     Source: https://parquet.apache.org/docs/file-format/
     """
@@ -504,7 +503,7 @@ def _parquet_footer(source: IO[bytes]) -> bytes:
 
 
 def _row_group_offsets(metadata: pa.parquet.FileMetaData) -> list[int]:
-    """Returns where row groups begin, in bytes of the file."""
+    """Returns the offsets of the row groups in the file, in bytes."""
     offsets = []
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         columns = map(group.column, range(group.num_columns))
@@ -513,9 +512,9 @@ def _row_group_offsets(metadata: pa.parquet.FileMetaData) -> list[int]:
 
 
 def _row_groups_in_memory(source: IO[bytes], part: Range, into: ByteSum) -> pa.parquet.ParquetFile:
-    """Reads and sums the bytes of a range once; returns a Parquet file that has no others.
+    """Reads the bytes of a range into memory, adds them to its checksum, and returns a Parquet file with these bytes.
 
-    Parquet is parsed column by column, page by page: as it lies, it could change between its sum and its parsing.
+    Arrow reads a Parquet file piece by piece: on disk it could change after its checksum was computed.
     """
     footer = _parquet_footer(source)
     size = source.tell()
@@ -533,7 +532,7 @@ def _row_groups_in_memory(source: IO[bytes], part: Range, into: ByteSum) -> pa.p
 
 
 class _Piece(io.RawIOBase):
-    """A file of `size` bytes of which only those from `begin` are there; the others, which nobody needs, are zeros."""
+    """A file of `size` bytes with `data` at position `begin`; all other bytes, which are not needed, are zeros."""
 
     def __init__(self, data: bytes, begin: int, size: int):
         self._data = memoryview(data)
@@ -572,7 +571,7 @@ def _open(path: str) -> IO[bytes]:
 
 @contextlib.contextmanager
 def _open_summed(part: Range, into: ByteSum) -> Iterator[IO[bytes]]:
-    """Opens the text of a range's file where the range begins, its header included; sums the file's bytes."""
+    """Opens the text of a range at its start, header included, and adds the bytes that are read to `into`."""
     with open(part.path, "rb") as raw:
         summed = cast(IO[bytes], SummedFile(raw, into))
         if part.path.endswith(".gz"):
