@@ -33,7 +33,7 @@ BYTES_PER_SECOND = 70e6  # read, checked and written as payload by one process, 
 PARQUET_ROWS = 1 << 16  # of a batch
 _GZIP_FACTOR = 4  # bytes of text in one of gzip, about
 _COUNT_SECONDS = 5e-10  # to count lines, a byte
-_HERE = Workers(processes=1)
+_ONE_PROCESS = Workers(processes=1)
 _PARQUET_MARK = b"PAR1"  # the first and the last bytes of a file
 _LINES_LOOKED_AT = 100  # to find out whether a file without a header has labels
 
@@ -120,7 +120,7 @@ def find_files(patterns: list[str]) -> list[str]:
     return files
 
 
-def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers = _HERE) -> list[Range]:
+def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers = _ONE_PROCESS) -> list[Range]:
     """Cuts the files into ranges, in order, of about RANGE_BYTES each; a file with gzip is one range.
 
     Args:
@@ -159,7 +159,7 @@ def sums_of_files(ranges: Sequence[Range], sums: Sequence[ByteSum]) -> list[Byte
 
 
 def _count_lines(part: Range) -> int:
-    with _mistakes(part.path), _open(part.path) as file:
+    with _text_errors(part.path), _open(part.path) as file:
         file.seek(part.start)
         chunks = whole_lines(file, part.length)
         return sum(int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))) for chunk in chunks)
@@ -227,7 +227,7 @@ class LogReader:
         """Returns the whole file but its header as one range."""
         columns, header = self.spec.data.columns, b""
         is_plain = not path.endswith(".gz")
-        with _mistakes(path):
+        with _text_errors(path):
             size = os.path.getsize(path)
             if self.spec.data.header or not self._labels:
                 with _open(path) as file:
@@ -286,7 +286,7 @@ class LogReader:
 
     def _read_text(self, part: Range, into: ByteSum | None) -> Iterator[LogBatch]:
         line, position = part.line, 0
-        with _mistakes(part.path), _open_summed(part, into or ByteSum()) as file:
+        with _text_errors(part.path), _open_summed(part, into or ByteSum()) as file:
             if zlib.crc32(file.read(part.header)) != part.layout:
                 raise changed(part.path)
             for chunk in whole_lines(file, part.length):
@@ -354,7 +354,7 @@ class LogReader:
     # Parquet --------------------------------------------------------------------------------------------------------
 
     def _row_groups(self, path: str) -> list[Range]:
-        with _parquet_mistakes(path), open(path, "rb") as source:
+        with _parquet_errors(path), open(path, "rb") as source:
             layout = zlib.crc32(_parquet_footer(source))
             file = _to_parquet(path, source)
             names = file.schema_arrow.names
@@ -375,7 +375,7 @@ class LogReader:
 
     def _read_row_groups(self, part: Range, into: ByteSum | None) -> Iterator[LogBatch]:
         line = part.line
-        with _parquet_mistakes(part.path), open(part.path, "rb") as source:
+        with _parquet_errors(part.path), open(part.path, "rb") as source:
             file = _to_parquet(part.path, source) if into is None else _row_groups_in_memory(source, part, into)
             groups = list(range(part.start, part.start + (part.length or 0)))
             for batch in file.iter_batches(PARQUET_ROWS, row_groups=groups, columns=self._columns):
@@ -443,7 +443,7 @@ def _without_rows(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:
 def _cut(whole: Range) -> Iterator[Range]:
     """Cuts the range of a file without gzip into ranges of whole lines, of about RANGE_BYTES."""
     stop = whole.start + (whole.length or 0)
-    with _mistakes(whole.path), _open(whole.path) as file:
+    with _text_errors(whole.path), _open(whole.path) as file:
         start, header, layout = whole.start, whole.header, whole.layout
         while start < stop:
             file.seek(start + RANGE_BYTES - 1)
@@ -462,7 +462,7 @@ def _end_of_line(file: IO[bytes]) -> int:
 
 
 @contextlib.contextmanager
-def _mistakes(path: str) -> Iterator[None]:
+def _text_errors(path: str) -> Iterator[None]:
     """Turns errors of reading a text file into InputError."""
     try:
         yield
@@ -475,7 +475,7 @@ def _mistakes(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _parquet_mistakes(path: str) -> Iterator[None]:
+def _parquet_errors(path: str) -> Iterator[None]:
     """Turns errors of reading a Parquet file into InputError."""
     try:
         yield
