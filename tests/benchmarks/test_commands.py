@@ -156,3 +156,12 @@ def _alive(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_columns_counts_the_seconds_of_each_stage(tmp_path):
+    report = run("columns", "--columns", "70,140", "--rows", "90", output=tmp_path / "columns.json")
+    assert [each["columns"] for each in report["runs"]] == [70, 140]
+    for each in report["runs"]:
+        assert list(each["stages"])[0] == "start" and list(each["stages"])[-1] == "AtomicPusher"
+        assert {"LogTransform", "ExampleValidator", "Trainer", "Writing the servable"} <= each["stages"].keys()
+        assert sum(each["stages"].values()) == pytest.approx(each["seconds"], abs=2) and each["cpu_seconds"] > 5

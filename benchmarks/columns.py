@@ -1,0 +1,133 @@
+"""Measures what the columns of a log cost: a whole `ctrpipe run` of few rows and more and more columns.
+
+    python -m benchmarks.columns [--columns 500,1000,2000,5000] [--rows 400] [--model lr] [--output FILE]
+
+Half of the columns are numbers, half are categories with 20 values. Seconds of a clock and of all cores together, the
+former also by stage; each size is a process of its own, in a folder without cache.
+"""
+
+import os
+import pathlib
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import click
+import numpy as np
+import yaml
+from rich.table import Table
+
+from benchmarks.harness.command import command, finish, machine, output_option, positive_numbers
+from common.errors import InputError, one_line
+from common.progress import announce
+
+ROOT = pathlib.Path(__file__).parents[1]
+VALUES = 20  # of a category
+SERVABLE = "Writing the servable"  # a part of the stage Trainer, which announces it
+_LINE = re.compile(r"^\[ *(?P<seconds>[\d.]+)s\] (?:(?P<stage>[A-Za-z]+) \.\.\.|(?P<servable>Writing the servable))$")
+
+
+def write_log(columns: int, rows: int, model: str, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """Returns the files of a configuration and of a generated log."""
+    random = np.random.default_rng(1)
+    numbers, categories = columns // 2, columns - columns // 2
+    clicks = np.arange(rows) % 3 == 0
+    table = [np.char.mod("%d", clicks.astype(int))]
+    table += [np.char.mod("%.3f", random.lognormal(1, 1, rows)) for _ in range(numbers)]
+    table += [np.char.mod("v%d", random.integers(0, VALUES, rows)) for _ in range(categories)]
+    names = ["click", *(f"n{index}" for index in range(numbers)), *(f"c{index}" for index in range(categories))]
+    log = folder / "log.tsv"
+    log.write_text("".join("\t".join(row) + "\n" for row in (names, *zip(*table, strict=True))))
+    config = {
+        "name": "columns",
+        "data": {"header": True, "labels": {"ctr": "click"}, "split": {"validation": 0.1, "test": 0.2}},
+        "features": [
+            {"kind": "numeric", "columns": [f"n0..n{numbers - 1}"]},
+            {"kind": "categorical", "columns": [f"c0..c{categories - 1}"]},
+        ],
+        "model": {"name": model},
+        "training": {"batch_size": 128, "epochs": 2},
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    return path, log
+
+
+def stages(text: str, total: float) -> dict[str, float]:
+    """Returns by stage the seconds until the next one, of what a run announces; `start` is what comes before them."""
+    found = [("start", 0.0)]
+    for line in text.splitlines():
+        match = _LINE.match(line)
+        if match:
+            found.append((match["stage"] or SERVABLE, float(match["seconds"])))
+    ends = [seconds for _, seconds in found[1:]] + [total]
+    return {name: round(end - seconds, 1) for (name, seconds), end in zip(found, ends, strict=True)}
+
+
+def measure(columns: int, rows: int, model: str) -> dict[str, Any]:
+    """Returns the seconds of a run, those of all cores, and those of each stage.
+
+    Raises:
+        InputError: the run fails.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        config, log = write_log(columns, rows, model, folder)
+        program = [sys.executable, "-c", "from pipeline.cli import main; main()"]
+        arguments = ["run", str(config), "--data", str(log), "--output", str(folder / "out")]
+        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        done = subprocess.run(
+            [*program, *arguments], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        )
+        seconds, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise InputError(f"{columns} columns: the run ended with {done.returncode}: {one_line(done.stderr[-300:])}")
+    cores = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {
+        "columns": columns,
+        "seconds": round(seconds, 1),
+        "cpu_seconds": round(cores, 1),
+        "peak_mib": after.ru_maxrss // 1024,
+        "stages": stages(done.stderr, seconds),
+    }
+
+
+def table(report: dict[str, Any]) -> Table:
+    runs = report["runs"]
+    result = Table(title=f"ctrpipe run, {report['rows']} rows, {report['model']}: seconds")
+    result.add_column("columns")
+    for run in runs:
+        result.add_column(f"{run['columns']:,}", justify="right")
+    result.add_row("all", *(f"{run['seconds']:.1f}" for run in runs))
+    result.add_row("all, of all cores", *(f"{run['cpu_seconds']:.1f}" for run in runs))
+    for name in runs[0]["stages"]:
+        result.add_row(name, *(f"{run['stages'].get(name, 0):.1f}" for run in runs))
+    result.add_row("peak MiB", *(f"{run['peak_mib']:,}" for run in runs))
+    return result
+
+
+@command("benchmarks.columns")
+@click.option("--columns", default="500,1000,2000,5000", help="The sizes.")
+@click.option("--rows", type=click.IntRange(60), default=400, help="Rows of each log.")
+@click.option("--model", default="lr", help="The model that is trained.")
+@output_option("columns")
+def main(columns: str, rows: int, model: str, output: pathlib.Path) -> None:
+    """Measure a whole run of few rows and more and more columns.
+
+    Prints a table, writes JSON, and prints it as the last line.
+    """
+    report: dict[str, Any] = {"benchmark": "columns", "machine": machine(), "rows": rows, "model": model, "runs": []}
+    for size in positive_numbers("--columns", columns):
+        if size < 2:
+            raise InputError("--columns: give 2 or more, for a number and a category")
+        announce(f"{size:,} columns")
+        report["runs"].append(measure(size, rows, model))
+    finish(report, output, table(report))
+
+
+if __name__ == "__main__":
+    main()
