@@ -24,7 +24,9 @@ _NO_MEMORY = re.compile(
 )
 _NO_THREAD = re.compile(r"can't start new thread|pthread_create failed")
 _LOCKED = re.compile(r"database is locked|database table is locked")
-_DAMAGED = re.compile(r"disk image is malformed|file is not a database|malformed database schema")
+_DAMAGED = re.compile(
+    r"disk image is malformed|file is not a database|malformed database schema|subset of tables in MLMD instance"
+)
 # SQLite rolls a transaction back when it cannot write.
 _IO = re.compile(r"disk I/O error|unable to open database file|cannot commit - no transaction is active")
 _READ_ONLY = re.compile(r"Read-only file system|readonly database", re.IGNORECASE)

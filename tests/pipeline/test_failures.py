@@ -20,6 +20,7 @@ from common.exit_codes import FAILED, MISTAKE, NO_READER
 from common.failures import explain
 from common.processes import Workers
 from pipeline import run_folder
+from pipeline.artifacts import Artifacts
 from pipeline.run_folder import await_database, one_run_at_a_time
 from pipeline.training import process
 from tests.e2e.small_run import ROOT, SHORT_CONFIG, call, one_line
@@ -255,3 +256,17 @@ def test_an_output_folder_that_is_removed_during_a_run(tmp_path, error, again):
             output.mkdir()
         if error:
             raise error
+
+
+def test_a_database_that_lacks_a_table_is_damaged(tmp_path):
+    Artifacts(tmp_path / "metadata.sqlite", "name")  # ML Metadata makes its tables
+    with sqlite3.connect(tmp_path / "metadata.sqlite") as connection:
+        connection.execute("DROP TABLE Event")
+    connection.close()
+    await_database(tmp_path / "metadata.sqlite")  # SQLite finds nothing wrong
+    with pytest.raises(RuntimeError) as caught:
+        Artifacts(tmp_path / "metadata.sqlite", "name")
+    assert explain(caught.value) == (
+        "ML Metadata's database, tfx/metadata.sqlite in the output folder, is damaged; remove tfx/, and run again",
+        MISTAKE,
+    )
