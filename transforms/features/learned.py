@@ -1,4 +1,4 @@
-"""What the training rows have taught, as the transform graph takes it: files of vocabularies, and numbers."""
+"""What the transform graph needs of the training rows: vocabularies, as files, and numbers."""
 
 import dataclasses
 import pathlib
@@ -10,15 +10,15 @@ from transforms.features.analyzers import LogSummary
 from transforms.features.vocabularies import Vocabularies, write_vocabularies
 from transforms.log.spec import LogSpec, Text
 
-# As many as scikit-learn's QuantileTransformer has.
+# The number of quantiles of scikit-learn's QuantileTransformer by default.
 NORMALIZE_QUANTILES = 1000
 
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    """Vocabularies and numbers of the training rows, for a graph that needs no analyzer of TFT's.
+    """Vocabularies and numbers of the training rows, in place of TFT's analyzers.
 
-    TFT's analyzers go over the log value by value, each for itself; the summary is made in one pass, column by column.
+    Each of TFT's analyzers reads the log value by value; the summary is made in one pass, column by column.
 
     Args:
         spec: The description of the log.

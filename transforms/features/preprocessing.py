@@ -1,4 +1,4 @@
-"""Raw columns -> packed tensors, as one TensorFlow graph for training and serving (TensorFlow Transform)."""
+"""Packs raw columns into tensors in one TensorFlow graph for training and serving (TensorFlow Transform)."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ _TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
 
 
 def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor]:
-    """Packs raw columns: the function that TensorFlow Transform traces, for training and serving alike.
+    """Packs raw columns; TensorFlow Transform traces this function for training and serving.
 
     Args:
         inputs: [N] tensors, float32 with NaN or string with "" where a value is missing.
@@ -86,7 +86,7 @@ class _Fields:
     Attributes:
         local: Ids within their field, int64 [N, fields * slots]; -1 is padding.
         sizes: How many ids each field has, without the reserved ones, int64 [fields].
-        slots: Of each field.
+        slots: The number of slots of each field.
     """
 
     local: tf.Tensor
@@ -95,7 +95,7 @@ class _Fields:
 
 
 def _shared_ids(fields: list[_Fields]) -> tf.Tensor:
-    """Lays the fields one behind the other, as `FeatureMap.from_sizes`. int64 [N, S]."""
+    """Returns the fields' ids in the id space that they share (see FeatureMap.from_sizes). int64 [N, S]."""
     sizes = tf.concat([some.sizes for some in fields], axis=0) + RESERVED_IDS
     slots = [some.slots for some in fields for _ in range(some.sizes.shape[0])]
     offsets = 1 + tf.cumsum(sizes, exclusive=True)  # id 0 is padding
@@ -156,7 +156,7 @@ def quantile_bucket(values: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
 
 
 def _places(values: tf.Tensor, sorted_numbers: tf.Tensor, side: str) -> tf.Tensor:
-    """Returns where each of [N, C] values stands in its column's numbers, float64 [C, B]. int64 [C, N]."""
+    """Returns the index of each of [N, C] values among its column's sorted numbers, float64 [C, B]. int64 [C, N]."""
     wide = tf.transpose(tf.cast(values, tf.float64))
     return tf.searchsorted(sorted_numbers, wide, side, out_type=tf.int64)
 
@@ -184,10 +184,11 @@ def standardize(values: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
 
 
 def quantile_normalize(values: tf.Tensor, quantiles: tf.Tensor) -> tf.Tensor:
-    """Maps to uniform in [0, 1] as scikit-learn's QuantileTransformer; missing becomes 0.5. float32 [N, C].
+    """Maps values to a uniform distribution on [0, 1] as scikit-learn's QuantileTransformer. float32 [N, C].
 
-    Linear between a column's quantiles, float64 [C, Q]. A value that several quantiles equal becomes the middle of
-    their places; values up to the first quantile become 0, from the last on 1.
+    Interpolates linearly between a column's quantiles, float64 [C, Q]. A value that equals several quantiles becomes
+    the middle of their ranks. Values up to the first quantile become 0, values from the last one on 1, missing ones
+    0.5.
     """
     steps = quantiles.shape[1] - 1
     wide = tf.transpose(tf.cast(values, tf.float64))
@@ -227,7 +228,7 @@ def _categorical(columns: list[tf.Tensor], feature: Categorical, vocabularies: V
 
 
 def _multivalent(values: tf.Tensor, column: str, feature: Multivalent, vocabularies: Vocabularies) -> _Fields:
-    """Takes the first max_length values of each row; a row without any has the missing id in its first slot."""
+    """Returns the ids of the first max_length values of each row; a row without values has the missing id first."""
     split = tf.strings.split(values, feature.separator)
     split = tf.ragged.boolean_mask(split, tf.not_equal(split, ""))
     tokens = split.to_tensor("", shape=[None, feature.max_length])

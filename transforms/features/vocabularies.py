@@ -1,8 +1,8 @@
-"""The vocabularies of a log's columns: their files, and the places of values in them, in the transform graph.
+"""The vocabularies of a log's columns: their files, and look-ups of values in the transform graph.
 
 A log of few columns has a file and a lookup table for each vocabulary. Each table costs a graph 20 ms whenever it is
 traced, saved or loaded, which a run does a dozen times; so many columns share one table, whose keys have the column's
-number before the value. Shared, a lookup of 16,384 rows takes twice as long; of one row, as long.
+number before the value. In a shared table a look-up of 16,384 rows takes twice as long, one of one row as long.
 """
 
 import collections
@@ -23,7 +23,7 @@ _END = ":"  # of a column's number in it
 
 
 def vocabulary_name(column: str) -> str:
-    """Returns the name of a column's vocabulary as an asset: letters, digits and _ only, as TFT wants it."""
+    """Returns the name of a column's vocabulary as an asset: letters, digits and _ only, as TFT requires."""
     safe = "".join(c if c.isalnum() and c.isascii() else f"_{ord(c):x}_" for c in column)
     return f"vocabulary_{safe}"
 
@@ -95,14 +95,14 @@ class Vocabularies:
         self._table: tf.lookup.StaticHashTable | None = None
 
     def places(self, columns: Sequence[str], values: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns the places of columns' values, [N] each, in their vocabularies; -1 where unknown. int64 [N, C]."""
+        """Returns the indices of columns' values, [N] each, in their vocabularies; -1 where unknown. int64 [N, C]."""
         if columns[0] in self._numbers:
             return self._shared_places(columns, tf.stack(values, axis=1))
         each = [self.places_of(column, known) for column, known in zip(columns, values, strict=True)]
         return tf.stack(each, axis=1)
 
     def places_of(self, column: str, values: tf.Tensor) -> tf.Tensor:
-        """Returns the places of one column's values, [N] or [N, slots], in its vocabulary; -1 where unknown. int64."""
+        """Returns the indices of one column's values, [N] or [N, slots], in its vocabulary; -1 where unknown. int64."""
         if column in self._numbers:
             return self._shared_places([column], values)
         return tft.apply_vocabulary(values, self.files[column], default_value=-1)
