@@ -108,3 +108,11 @@ def test_a_crash_of_a_worker_is_reported_as_the_failure_of_its_test(tmp_path):
     files = {"test_a.py": "import os\ndef test_crashes(): os._exit(1)\n"}
     said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", "--max-worker-restart", "0", code=1)
     assert "crashed while running 'test_a.py::test_crashes'" in said and "1 failed" in said
+
+
+@pytest.mark.slow
+def test_a_test_that_crashes_its_worker_is_not_run_again_and_the_others_are(tmp_path):
+    crashes = f"def test_crashes():\n    os.mkdir({str(tmp_path / 'once')!r})\n    os._exit(1)\n"
+    files = {"test_a.py": f"import os\n{crashes}def test_comes_after_it(): pass\n", "test_b.py": "def test_b(): pass\n"}
+    said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", code=1)
+    assert "1 failed, 2 passed" in said

@@ -34,6 +34,23 @@ class ShortLivedWorkers(LoadFileScheduling):
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Gives what a worker has left to the others, but for the test that it crashed in, which pytest-xdist repeats.
+
+        Returns that test, None where the worker had ended all of its tests.
+        """
+        work = self.assigned_work.pop(node)
+        crashed = next((test for tests in work.values() for test, ended in tests.items() if not ended), None)
+        for name, tests in work.items():
+            if crashed in tests:
+                tests[crashed] = True
+            if not all(tests.values()):
+                self.workqueue[name] = tests
+        if crashed:
+            for other in self.assigned_work:
+                self._reschedule(other)
+        return crashed
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(call: pytest.CallInfo) -> Generator[None, pytest.TestReport, pytest.TestReport]:
