@@ -1,5 +1,6 @@
 """Trainings in several stages, on small packed texts."""
 
+import lightgbm
 import numpy as np
 import pytest
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.slow
 MAP = text_map()
 TEXT = MAP.text
 WORDS = 12  # of the log, behind the special tokens
-OPTIONS = {**ENCODER, "encoder_width": 12, "encoder_ffn": 24, "embedding_stddev": 0.1}
+OPTIONS = {**ENCODER, "encoder_layers": 1, "encoder_width": 12, "encoder_ffn": 24, "embedding_stddev": 0.1}
 TRAINING = Training(
     batch_size=64, epochs=3, learning_rate=0.003, patience=5, plateau=None, distribution="one_device", refit=False
 )
@@ -94,14 +95,13 @@ def test_a_stage_that_two_models_share_is_trained_once(few, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(("what", "value"), [("epochs", 2), ("learning_rate", 0.001)])
-def test_a_stage_with_other_settings_is_another(few, tmp_path, what, value):
+def test_a_stage_with_other_settings_is_another(few, tmp_path):
     options = {"token_dim": 8, "embedding_dim": 4, "hidden_units": [8]}
-    for name, stage in {"first": FirstStage(epochs=1), "second": FirstStage(**{"epochs": 1, what: value})}.items():
-        stages = {"text_only": stage, "features_only": FirstStage(epochs=1)}
-        run(few, tmp_path / name, "shallow_interaction_1", stages, shared=tmp_path / "stages", **options)
-    kinds = sorted(folder.name.split("-")[0] for folder in (tmp_path / "stages").iterdir())
-    assert kinds == ["features_only", "text_only", "text_only"]
+    for number, settings in enumerate([{}, {"epochs": 2}, {"learning_rate": 0.001}]):
+        stages = {"text_only": FirstStage(**{"epochs": 1, **settings}), "features_only": FirstStage(epochs=1)}
+        run(few, tmp_path / str(number), "shallow_interaction_1", stages, shared=tmp_path / "stages", **options)
+        kinds = sorted(folder.name.split("-")[0] for folder in (tmp_path / "stages").iterdir())
+        assert kinds == ["features_only", *["text_only"] * (number + 1)]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_language_is_learned_by_what_stands_beside(files, tmp_path):
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_what_a_language_taught_the_encoder_is_what_the_next_stage_starts_from(few, tmp_path, monkeypatch, backend):
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")  # of JAX's process: compiling is most of it
-    tables, model = [], Model(name="text_only", **{**OPTIONS, "encoder_layers": 1})
+    tables, model = [], Model(name="text_only", **OPTIONS)
     for rate in (1e-12, 0.05):
         stages = {"masked_language_model": FirstStage(epochs=1, learning_rate=rate)}
         still = {"stages": stages, "learning_rate": 1e-12, "epochs": 1, "backend": backend}
@@ -183,9 +183,21 @@ def test_a_language_stage_that_was_stopped_goes_on_and_ends_the_same(few, tmp_pa
     assert int(read_arrays(state)[-1]) == 3
 
 
-def test_trees_add_to_the_network_what_it_has_left(files, tmp_path):
-    options = {"hidden_units": [4], "embedding_dim": 4, "trees": 30, "leaves": 8, "depth": 3}
-    result = run(files, tmp_path, "cascading_nn_gbdt", {"text_only": FirstStage(epochs=2)}, **options)
+@pytest.fixture(scope="module")
+def boosted(files, tmp_path_factory):
+    """A network with trees behind it, and the boosters that LightGBM gave them."""
+    boosters = []
+    learn = lightgbm.train
+    options = {"hidden_units": [4], "embedding_dim": 4, "trees": 30, "leaves": 8, "depth": 4}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lightgbm, "train", lambda *a, **k: boosters.append(learn(*a, **k)) or boosters[-1])
+        stages = {"text_only": FirstStage(epochs=1)}
+        result = run(files, tmp_path_factory.mktemp("boosted"), "cascading_nn_gbdt", stages, **options)
+    return result, boosters
+
+
+def test_trees_add_to_the_network_what_it_has_left(files, boosted):
+    result, _ = boosted
     model = result.model
     inputs, labels = next(iter(packed_batches(files[1], MAP, 600)))
     values, logits = (np.asarray(part) for part in model.boost(inputs))
@@ -201,20 +213,12 @@ def test_trees_add_to_the_network_what_it_has_left(files, tmp_path):
     assert best["validation_log_loss"] == pytest.approx(loss(logits + trees), rel=1e-4)
 
 
-def test_the_trees_in_the_model_are_lightgbms(files, tmp_path, monkeypatch):
-    import lightgbm
-
-    from pipeline.training import boosting
-
-    boosters = []
-    learn = lightgbm.train
-    monkeypatch.setattr(boosting.lightgbm, "train", lambda *a, **k: boosters.append(learn(*a, **k)) or boosters[-1])
-    options = {"hidden_units": [4], "embedding_dim": 4, "trees": 20, "leaves": 8, "depth": 4}
-    model = run(files, tmp_path, "cascading_nn_gbdt", {"text_only": FirstStage(epochs=1)}, **options).model
+def test_the_trees_in_the_model_are_lightgbms(files, boosted):
+    result, boosters = boosted
     inputs, _ = next(iter(packed_batches(files[1], MAP, 600)))
-    values = np.asarray(model.boost(inputs)[0])
+    values = np.asarray(result.model.boost(inputs)[0])
     expected = boosters[-1].predict(values, raw_score=True, num_iteration=boosters[-1].best_iteration)
-    np.testing.assert_allclose(np.asarray(model.trees(values))[:, 0], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(result.model.trees(values))[:, 0], expected, rtol=1e-5, atol=1e-6)
 
 
 # What is hidden
