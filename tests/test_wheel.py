@@ -56,5 +56,5 @@ def test_the_wheel_runs_outside_the_checkout(python, tmp_path):
     copied = {str(path.relative_to(tmp_path / "configs")) for path in (tmp_path / "configs").rglob("*.yaml")}
     assert copied == names and (tmp_path / "configs" / "demo.yaml").read_text() == "edited"
     ctrpipe("generate", "--rows", 500, "--output", "log.tsv")
-    assert "click probability" in ctrpipe("demo", "--rows", 40_000)
+    assert "click probability" in ctrpipe("demo", "--rows", 15_000)
     assert (tmp_path / "demo" / "report.html").exists()
