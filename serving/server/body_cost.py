@@ -17,8 +17,8 @@ from serving.server.errors import ServingError, bad_request
 TIMES_SIZE = 4  # times its own size that a body may take, on top of --max_json_memory_bytes
 # Bytes that each takes, measured with the parser that needs most.
 _VALUE, _STRING, _LIST, _OBJECT, _MEMBER, _LEVEL = 112, 184, 176, 272, 32, 240
-_MEMBER_SAVES = 56  # bytes that a number takes less as a member than in a list: each column is one array
-_TEXT = 9  # bytes for each byte of a string: as str, as bytes, as TensorFlow's string, in the response
+_MEMBER_SAVES = 58  # bytes that a number takes less as a member than in a list: each column is one array
+_TEXT = 11  # bytes for each byte of a string: as str, as bytes, as TensorFlow's string, in the response
 _BODY = 1
 # The most bytes for one byte of a body: it consists of opening brackets alone.
 _WORST = _VALUE + _OBJECT + _LEVEL

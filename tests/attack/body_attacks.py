@@ -88,7 +88,7 @@ def _largest(item: bytes, target: Target) -> int:
 
 def one_long_string(target: Target) -> list[Measure]:
     """A string as long as may be, to a model that echoes it, with one character that makes it wide."""
-    text = ("a" * target.take(10 * _MEBIBYTE, 2 * _MEBIBYTE) + "\U0001f600").encode()
+    text = ("a" * (target.take(79, 20) * _MEBIBYTE // 10) + "\U0001f600").encode()
     row = {"f": 1.0, "i": 1, "l": 1, "s": "@", "b": True, "m": [1.0, 2.0]}
     body = json.dumps({"signature_name": "mixed", "instances": [row]}).encode().replace(b"@", text)
     return _attack(target, body)

@@ -20,6 +20,9 @@ from tests.fuzz.server import NAME, Server, started
 ASK_SECONDS = 0.01  # between the requests of a bystander
 METADATA = f"GET {MODEL}/metadata HTTP/1.1\r\nHost: a\r\n\r\n".encode()
 LOOP_MILLISECONDS = 20.0
+# A virtual machine counts the time that its host takes from it as the thread's own: two holds of a measurement may be
+# such.
+_OUTLIERS = 2
 _PROBES = 300  # requests that show which thread is the event loop's
 _IDLE_WINDOW = 0.3
 _NEVER_IDLE_SECONDS = 120.0
@@ -141,7 +144,7 @@ class LoopWatch:
 
     Another client asks for metadata, which the loop's own thread answers. What that thread computes between a request
     and its answer is what the client waited for. It is the thread's own processor time, so that whatever else the
-    machine does has no part in it. A server that is not ours is not measured.
+    machine does has hardly a part in it. A server that is not ours is not measured.
 
     Raises:
         Fault: when the block ends, if a request was not answered.
@@ -152,7 +155,7 @@ class LoopWatch:
         self._stop = threading.Event()
         self._knows_thread = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._longest: float | None = None
+        self._holds: list[float] = []
         self._fault: BaseException | None = None
 
     def __enter__(self) -> Self:
@@ -188,15 +191,18 @@ class LoopWatch:
         while True:
             began = _thread_time(process, thread)
             _ask_metadata(connection)
-            self._longest = max(self._longest or 0.0, _thread_time(process, thread) - began)
+            self._holds.append(_thread_time(process, thread) - began)
             if self._stop.wait(ASK_SECONDS):
                 break
 
     def measures(self) -> list[Measure]:
         """Returns the longest time that the loop did not look at other clients."""
-        if self._longest is None:
+        if not self._target.server.process:
             return []
-        return [Measure("longest hold of the event loop", 1e3 * self._longest, LOOP_MILLISECONDS, "ms")]
+        if len(self._holds) <= _OUTLIERS:
+            raise Fault(f"only {len(self._holds)} requests for metadata were answered during the attack")
+        longest = sorted(self._holds)[-1 - _OUTLIERS]
+        return [Measure("longest hold of the event loop", 1e3 * longest, LOOP_MILLISECONDS, "ms")]
 
 
 def _ask_metadata(connection: Connection) -> None:
