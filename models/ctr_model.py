@@ -1,7 +1,7 @@
 """The base class of all models: packed tensors in, logits out."""
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, Self
 
 import keras
@@ -216,14 +216,21 @@ class CTRModel(keras.Model):
         """Returns the layers whose weights `take_weights` copies, by a name that both models give them."""
         return {"embedding": self.table, "linear": self.linear, "dense_embedding": self.dense_table}
 
+    def taken_weights(self, pretrained: "CTRModel") -> dict[str, tuple[list[keras.Variable], list[keras.Variable]]]:
+        """Returns what `take_weights` copies: by a shared layer's name its weights here and those in `pretrained`."""
+        shared = pretrained.shared_layers()
+        pairs = {name: (layer, shared.get(name)) for name, layer in self.shared_layers().items()}
+        return {
+            name: (list(mine.weights), list(trained.weights))
+            for name, (mine, trained) in pairs.items()
+            if mine is not None and trained is not None
+        }
+
     def take_weights(self, pretrained: "CTRModel") -> None:
         """Copies the weights of the layers that both models share from a trained model of `pretraining`."""
-        shared = pretrained.shared_layers()
-        for name, layer in self.shared_layers().items():
-            trained = shared.get(name)
-            if layer is not None and trained is not None:
-                for weight, value in zip(layer.weights, trained.weights, strict=True):
-                    weight.assign(value)
+        for mine, trained in self.taken_weights(pretrained).values():
+            for weight, value in zip(mine, trained, strict=True):
+                weight.assign(value)
 
     def boost(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Returns what `trees` are trained on: values float32 (batch_size, features) and logits (batch_size, 1).
@@ -245,6 +252,16 @@ class CTRModel(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
         return cls(**{**config, "feature_map": FeatureMap.from_json(config["feature_map"])})
+
+    @classmethod
+    def options_of_stage(cls, later: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the hyperparameters, beside the defaults, with which this model trains first for a later model.
+
+        Args:
+            later: All hyperparameters of the later model, defaults included, so that shared layers have one shape.
+        """
+        defaults = cls.options()
+        return {key: value for key, value in later.items() if key in defaults and value != defaults[key]}
 
     @classmethod
     def options(cls) -> dict[str, Any]:

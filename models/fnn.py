@@ -73,7 +73,8 @@ class FNN(CTRModel):
             parts.append(ops.cast(self.linear_rate * weighted, parts[0].dtype))
         return ops.cast(self.tower(ops.concatenate(parts, axis=1), training=training), "float32")
 
-    def take_weights(self, pretrained: CTRModel) -> None:
-        super().take_weights(pretrained)
+    def taken_weights(self, pretrained: CTRModel) -> dict[str, tuple[list[keras.Variable], list[keras.Variable]]]:
+        taken = super().taken_weights(pretrained)
         if self.dense_weights is not None and pretrained.linear_dense is not None:
-            self.dense_weights.vectors.assign(pretrained.linear_dense.kernel)
+            taken["dense_weights"] = [self.dense_weights.vectors], [pretrained.linear_dense.kernel]
+        return taken

@@ -77,7 +77,6 @@ class Cascading(CTRModel):
         return self.text
 
     def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
-        # Without the text model's embedding, that of the position: here the downstream model has the position.
         return {"encoder": self.text.encoder, "pooler": self.text.pooler, "head": self.text.head}
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from models.checks import require_positive
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
@@ -21,7 +22,9 @@ class FeaturesOnly(CTRModel):
     Args:
         feature_map: FeatureMap. The description of the packed tensors; a text is not used.
         embedding_dim: int. Width N of a feature's vector. Defaults to 32.
-        token_dim: int. Width of the reduced vector. Defaults to 512.
+        token_dim: int. Width K of a features' token. Defaults to 512, as in the paper.
+        feature_tokens: int. How many tokens all features are reduced to: the reduced vector has `feature_tokens *
+            token_dim` elements. Defaults to 1, as in the paper.
         hidden_units: sequence of int. Widths of the MLP's hidden layers. Defaults to (256,).
         dropout: float. Rate after each hidden layer. Defaults to 0.
         **options: Options of CTRModel.
@@ -33,6 +36,9 @@ class FeaturesOnly(CTRModel):
         >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
         (2, 1)
 
+    Raises:
+        ValueError: `feature_tokens` is not positive.
+
     References:
         Wang et al., "BERT4CTR", 2023, sections 3.2.3 and 3.2.4.
     """
@@ -43,12 +49,14 @@ class FeaturesOnly(CTRModel):
         *,
         embedding_dim: int = 32,
         token_dim: int = 512,
+        feature_tokens: int = 1,
         hidden_units: Sequence[int] = (256,),
         dropout: float = 0.0,
         **options: Any,
     ) -> None:
+        require_positive(feature_tokens=feature_tokens)
         super().__init__(feature_map, embedding_dim=embedding_dim, **options)
-        self.reduce = keras.layers.Dense(token_dim, activation="relu", name="reduce")
+        self.reduce = keras.layers.Dense(feature_tokens * token_dim, activation="relu", name="reduce")
         self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
         self.position = position_term(feature_map, self.tasks)
 

@@ -1,5 +1,6 @@
 """A model of the text alone."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -46,8 +47,14 @@ class TextOnly(TextModel):
             self.table = None  # no field is looked up
         self.head = Tower((), self.tasks, name="head")
 
+    @classmethod
+    def options_of_stage(cls, later: Mapping[str, Any]) -> dict[str, Any]:
+        # The others, as `use_linear`, are about the later model's features, which this model does not read.
+        return {key: value for key, value in super().options_of_stage(later).items() if key.startswith("encoder_")}
+
     def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
-        return {**super().shared_layers(), "head": self.head}
+        # Not the embedding, which has the position's vectors alone: the later model's own term for it starts from zero.
+        return {"encoder": self.encoder, "pooler": self.pooler, "head": self.head}
 
     def score(self, inputs: Inputs, training: bool | None = None) -> Tensor:
         """Returns the logits without the position's term, (batch_size, tasks)."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import itertools
 import json
 import math
 import os
@@ -19,6 +20,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from common.errors import InputError
 from common.files import atomic_folder, restore_folder
 from models import metrics
+from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters, model_class
 from pipeline.config import FirstStage, Model, Training
@@ -29,6 +31,7 @@ from pipeline.training.checkpoint import read_arrays
 from pipeline.training.cluster import Cluster, text_from_chief
 from pipeline.training.data import base_rates, count_rows, packed_batches, prediction_rows
 from pipeline.training.learner import Batch, Learner
+from pipeline.training.network import build_network
 from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
 
 # By Keras backend. Each module imports its backend, of which a process has only one.
@@ -263,25 +266,76 @@ def _pretrain(task: Task, learner: Learner, work: pathlib.Path, report: Report |
 
     A text model's encoder is trained as a masked language model, where that stage is configured. Then each model in
     `network.pretraining` is trained, after first stages of its own, and the network takes its weights.
+
+    Raises:
+        InputError: the weights of a stage would not fit; nothing has been trained then.
     """
     network = learner.network
-    stages: Mapping[str, FirstStage] = {name: stage for name, stage in task.training.stages.items()}
-    models = [name for name in network.pretraining if not stages.get(name, FirstStage()).skip]
-    language = stages.get(masked_language_model.NAME)
-    if language and not language.skip and "text_only" not in models and network.text_model() is network:
+    _check_stages(task, network)
+    if language := language_stage(task, network):
         if learner.is_chief:
             _pretrain_encoder(task, network.encoder, language, work, report)
         learner.load_weights(learner.from_chief(learner.weights()))
-    for name in models:
-        options = {
-            key: value for key, value in task.model.hyperparameters.items() if key in model_class(name).options()
-        }
-        check_hyperparameters(name, **options)
-        own = {key: stage for key, stage in stages.items() if key not in network.pretraining}
-        training = stages.get(name, FirstStage()).applied_to(task.training).model_copy(update={"stages": own})
-        first = dataclasses.replace(task, model=task.model.of_stage(name, options), training=training)
+    for first in first_stages(task, network):
         result = _train_here(first, _stage_folder(first, work), report)
         network.take_weights(result.model)
+
+
+def language_stage(task: Task, network: CTRModel) -> FirstStage | None:
+    """Returns the stage that trains the network's own encoder as a masked language model; None where there is none."""
+    stage = _settings(task).get(masked_language_model.NAME)
+    before = [first.model.name for first in first_stages(task, network)]
+    trains = stage and not stage.skip and "text_only" not in before and network.text_model() is network
+    return stage if trains else None
+
+
+def first_stages(task: Task, network: CTRModel) -> list[Task]:
+    """Returns the trainings of the models whose weights the network takes, in their order; each may have stages too.
+
+    Raises:
+        InputError: a hyperparameter of the model is not one that the stage's model can have.
+    """
+    stages = _settings(task)
+    own = {name: stage for name, stage in stages.items() if name not in network.pretraining}
+    later = {**type(network).options(), **task.model.hyperparameters}
+    tasks = []
+    for name in network.pretraining:
+        stage = stages.get(name, FirstStage())
+        if stage.skip:
+            continue
+        options = model_class(name).options_of_stage(later)
+        try:
+            check_hyperparameters(name, **options)
+        except ValueError as error:
+            raise InputError(f"training.stages.{name}: {error}") from error
+        training = stage.applied_to(task.training).model_copy(update={"stages": own})
+        tasks.append(dataclasses.replace(task, model=task.model.of_stage(name, options), training=training))
+    return tasks
+
+
+def _settings(task: Task) -> Mapping[str, FirstStage]:
+    """Returns `training.stages`, to be asked for the name of any model."""
+    return {name: stage for name, stage in task.training.stages.items()}
+
+
+def _check_stages(task: Task, network: CTRModel) -> None:
+    """Checks that the weights of all first stages, and of theirs, would fit, on networks that are not trained.
+
+    Raises:
+        InputError: a layer that is copied has another shape in the stage's model.
+    """
+    for first in first_stages(task, network):
+        # Without a checkpoint, whose weights say nothing about shapes.
+        stage = build_network(first.model.model_copy(update={"encoder": None}), task.feature_map, task.seed)
+        for layer, (mine, trained) in network.taken_weights(stage).items():
+            for weight, other in itertools.zip_longest(mine, trained):
+                here, there = ("none" if each is None else tuple(each.shape) for each in (weight, other))
+                if here != there:
+                    raise InputError(
+                        f"training.stages.{first.model.name}: {task.model.name} would start from its layer '{layer}',"
+                        f" whose weight is {there} and not {here}; give both models the same widths"
+                    )
+        _check_stages(first, stage)
 
 
 def _stage_folder(first: Task, work: pathlib.Path) -> pathlib.Path:

@@ -14,7 +14,7 @@ from models.layers.text_encoder import TextEncoder, activation_of
 from models.layers.tree_ensemble import TreeEnsemble
 from models.layers.uni_attention import UniAttention
 from models.registry import model_class
-from tests.models.small_models import SMALL, WITH_TEXT, randomised, text_batch, text_map
+from tests.models.small_models import ENCODER, SMALL, WITH_TEXT, randomised, text_batch, text_map
 
 CROSS_ATTENTION = ("bert4ctr", "numbert_uni_attention", "numbert_uni_attention_reduced")
 
@@ -365,13 +365,12 @@ def test_trees_start_from_the_networks_logit_and_split_score_and_ordinals():
 
 @pytest.mark.parametrize("name", ["bert4ctr", "shallow_interaction_1", "shallow_interaction_n"])
 def test_joint_training_starts_from_both_warm_ups(name):
-    model = randomised(name)
-    options = {"embedding_dim": SMALL[name]["embedding_dim"]}
-    width = {"token_dim": model.reduce.units}
-    text = randomised("text_only", **options)
-    plain = create("features_only", text_map(), **options, **width)
-    plain(text_batch())
-    for first in (text, plain):
+    model, text = (create(each, text_map(), **ENCODER) for each in (name, "text_only"))
+    plain = create("features_only", text_map())
+    for each in (model, text, plain):
+        each(text_batch())
+    assert model.table.table.shape[1] != text.table.table.shape[1]  # the position's vectors stay where they are
+    for first in (plain, text):
         model.take_weights(first)
     for mine, theirs in ((model.encoder, text.encoder), (model.pooler, text.pooler), (model.reduce, plain.reduce)):
         for a, b in zip(mine.get_weights(), theirs.get_weights(), strict=True):

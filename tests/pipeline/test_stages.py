@@ -1,15 +1,19 @@
 """Trainings in several stages, on small packed texts."""
 
+import keras
 import lightgbm
 import numpy as np
 import pytest
 
+from common.errors import InputError
 from models.metrics import auc
+from models.text.bert4ctr import BERT4CTR
 from models.text.masked_language_model import mask_tokens
 from pipeline.config import FirstStage, Model, Training
 from pipeline.training import masked_language_model, tensorflow_data
 from pipeline.training.checkpoint import read_arrays, write_arrays
 from pipeline.training.data import packed_batches
+from pipeline.training.tensorflow_learner import TensorFlowLearner
 from pipeline.training.train import train
 from tests.models.small_models import ENCODER, text_map
 from transforms.features.packed_files import PackedWriter
@@ -64,6 +68,51 @@ def run(files, work, name, stages=None, seen=None, shared=None, **options):
     training = TRAINING.model_copy(update={"stages": stages or {}})
     report = None if seen is None else lambda row: seen.append(row["model"])
     return train(Model(name=name, **OPTIONS, **options), training, MAP, *files, 1, work, report, shared)
+
+
+class Wider(BERT4CTR):
+    """Has a features' token that is wider than the one that it passes on to its stages."""
+
+    def __init__(self, feature_map, *, token_dim: int = 8, **options):
+        super().__init__(feature_map, token_dim=token_dim, **options)
+        self.token_dim += 1
+        self.reduce = keras.layers.Dense(self.token_dim, name="reduce")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "stage"),
+    [
+        ("bert4ctr", {}, "features_only"),
+        ("bert4ctr", {"feature_tokens": 2}, "features_only"),
+        ("bert4ctr", {}, "text_only"),
+        ("shallow_interaction_1", {}, "features_only"),
+        ("cascading_deepfm", {}, "text_only"),
+    ],
+)
+def test_with_the_defaults_a_model_starts_from_what_its_stage_learned(few, tmp_path, name, options, stage):
+    encoder = {key: value for key, value in OPTIONS.items() if key.startswith("encoder_")}
+    own = encoder if stage == "text_only" else {**options, "embedding_stddev": OPTIONS["embedding_stddev"]}
+    alone = train(Model(name=stage, **own), TRAINING, MAP, *few, 1, tmp_path / "alone").model
+    stages = {each: FirstStage(skip=True) for each in ("features_only", "text_only")}
+    stages[stage] = FirstStage(learning_rate=TRAINING.learning_rate, epochs=TRAINING.epochs)
+    still = TRAINING.model_copy(update={"stages": stages, "learning_rate": 1e-12, "epochs": 1})
+    model = train(Model(name=name, **OPTIONS, **options), still, MAP, *few, 1, tmp_path / "joint").model
+    layers = ("table", "reduce") if stage == "features_only" else ("encoder", "pooler")
+    for layer in layers:
+        for a, b in zip(getattr(alone, layer).weights, getattr(model.text_model(), layer).weights, strict=True):
+            np.testing.assert_allclose(b, a, atol=1e-8)
+
+
+def test_a_stage_that_does_not_fit_is_refused_before_any_stage_has_trained(few, tmp_path, monkeypatch):
+    trained: list[str] = []
+    monkeypatch.setattr(TensorFlowLearner, "fit", lambda learner, batches: trained.append(learner.network.name))
+    monkeypatch.setattr(masked_language_model, "pretrain_encoder", lambda *_: trained.append("language"))
+    message = (
+        r"^training.stages.features_only: .*:Wider would .* 'reduce', whose weight is \(64, 8\) and not \(64, 9\); "
+    )
+    with pytest.raises(InputError, match=message):
+        run(few, tmp_path, f"{__name__}:Wider", {"masked_language_model": FirstStage(epochs=1)})
+    assert trained == []
 
 
 def area(files, result) -> float:
