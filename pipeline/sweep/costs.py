@@ -5,27 +5,35 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 
 from common.progress import announce
-from pipeline.config import RunConfig
+from pipeline.config import FirstStage, RunConfig
 from pipeline.sweep.plan import Costs
+from pipeline.training import masked_language_model
+from pipeline.training.boosting import learn_trees
 from pipeline.training.data import count_rows, packed_batches
 from pipeline.training.learner import Batch, Learner
 from pipeline.training.process import other_workers
 from pipeline.training.text_encoder import with_encoder
-from pipeline.training.train import Task
+from pipeline.training.train import Task, first_stages, language_stage
 from pipeline.transformed_log import TransformedLog
-from serving.latency.papers import BERT4CTR_REPEATS, bert4ctr
+from serving.latency.papers import BERT4CTR_REPEATS, bert4ctr_repeats, bert4ctr_statistics
 
 ANNOUNCED = 5  # repeats between two lines of progress
+TREES = "trees"  # the part of boosted trees in the cost of a training
 
-RowCosts = dict[str, dict[str, float] | None]
+Repeat = Callable[[], Any]
+RowCosts = dict[str, Any]
 
 
 def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs) -> dict[str, RowCosts]:
     """Measures the milliseconds per row of training and of predicting, by BERT4CTR's method (see papers.bert4ctr).
 
-    The models are untrained, because the time does not depend on the weights. They are measured in turn.
+    A training's cost is the sum of its stages', each of which has one pass over the rows: of those that train first, of
+    the model itself and of its boosted trees (BERT4CTR, section 4.1.4). The sum is made repeat by repeat. The models
+    are untrained, because the time does not depend on the weights. They are measured in turn, a stage that several
+    points share once.
 
     Args:
         points: The points' configurations by name.
@@ -33,25 +41,99 @@ def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs
         costs: The number and the size of the batches.
 
     Returns:
-        By point, `inference` and `training`; `training` is None for a model that another process trains.
+        By point, average, median, p90 and p95 as `inference` and `training`, and by stage as `training_parts`.
+        `training` and `training_parts` are None for a model that another process trains.
     """
     learners = {name: _learners(config, log) for name, config in points.items()}
     test, train = (_batches(files, log, costs) for files in (log.test, log.train))
-    inference = _measured("inference", {name: serves.predict for name, (serves, _) in learners.items()}, test, costs)
-    steps = {name: trains.fit for name, (_, trains) in learners.items() if trains}
-    training = _measured("training", steps, train, costs)
-    return {name: {"inference": inference[name], "training": training.get(name)} for name in points}
+    inference = _measured(
+        "inference", {name: _each(serves.predict, test) for name, (serves, _, _) in learners.items()}, test
+    )
+    trainings = _Trainings(train)
+    parts = {name: trainings.add(task, trains) for name, (_, trains, task) in learners.items() if trains}
+    ms = _measured("training", trainings.repeats, train)
+    found: dict[str, RowCosts] = {}
+    for name in points:
+        of_point = {stage: ms[key] for stage, key in parts[name].items()} if name in parts else None
+        found[name] = {
+            "inference": bert4ctr_statistics(inference[name]),
+            "training": bert4ctr_statistics(np.sum(list(of_point.values()), axis=0)) if of_point else None,
+            "training_parts": {key: bert4ctr_statistics(each) for key, each in of_point.items()} if of_point else None,
+        }
+    return found
 
 
-def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner | None]:
-    """Returns the learner that predicts, as served, and the one that trains; None where another process trains."""
+def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner | None, Task]:
+    """Returns the learner that predicts, as served, the one that trains here, or None, and the task."""
     model, training = with_encoder(config.model, config.text), config.training
     task = Task(model, training, log.feature_map, tuple(log.train), tuple(log.validation), config.seed)
     here = training.backend == keras.backend.backend() and not other_workers(training.distribution)
     trains = task.learner() if here else None
     if trains and training.precision == "float32":
-        return trains, trains
-    return task.served_learner(), trains
+        return trains, trains, task
+    return task.served_learner(), trains, task
+
+
+class _Trainings:
+    """What one repeat of each stage of all trainings does, by a key that trainings with the same stage share.
+
+    Args:
+        batches: The batches of a repeat.
+    """
+
+    def __init__(self, batches: list[Batch]):
+        self.repeats: dict[str, Repeat] = {}
+        self._batches = batches
+        self._keys: dict[str, dict[str, str]] = {}  # by task, what `add` returned
+
+    def add(self, task: Task, learner: Learner | None = None) -> dict[str, str]:
+        """Adds the stages of a training, and returns their keys by the stages' names, in the order of training.
+
+        Args:
+            task: The training.
+            learner: Of the task; None to make one where the stage is new.
+        """
+        of_task = task.to_json()
+        if of_task not in self._keys:
+            self._keys[of_task] = self._added(task, learner or task.learner(), of_task)
+        return self._keys[of_task]
+
+    def _added(self, task: Task, learner: Learner, of_task: str) -> dict[str, str]:
+        network = learner.network
+        own: dict[str, Repeat] = {task.model.name: _each(learner.fit, self._batches)}
+        if network.trees is not None:
+            own[TREES] = lambda: learn_trees(network, self._batches, None, network.trees.trees, task.seed)
+        language = language_stage(task, network)
+        first: dict[str, Repeat] = {}
+        if language:
+            first[masked_language_model.NAME] = self._language(task, network.encoder, language)
+        self.repeats |= {f"{stage} {of_task}": repeat for stage, repeat in (first | own).items()}
+        before = {stage: f"{stage} {of_task}" for stage in first}
+        for each in first_stages(task, network):
+            before |= self.add(each)
+        return before | {stage: f"{stage} {of_task}" for stage in own}
+
+    def _language(self, task: Task, encoder: Any, stage: FirstStage) -> Repeat:
+        text, training, rate = task.feature_map.text, stage.applied_to(task.training), stage.mask_rate
+        assert text is not None  # the network has an encoder
+        model = masked_language_model.compiled_model(encoder, self._batches[0], text, training, rate, task.seed)
+        random = np.random.default_rng(task.seed)
+
+        def repeat() -> None:
+            for batch in self._batches:
+                masked_language_model.train_batch(model, batch, text, rate, random)
+
+        return repeat
+
+
+def _each(step: Callable[[list[Batch]], Any], batches: list[Batch]) -> Repeat:
+    """Returns a function that does a step for each batch."""
+
+    def repeat() -> None:
+        for batch in batches:
+            step([batch])
+
+    return repeat
 
 
 def _batches(files: list[str], log: TransformedLog, costs: Costs) -> list[Batch]:
@@ -59,14 +141,12 @@ def _batches(files: list[str], log: TransformedLog, costs: Costs) -> list[Batch]
     return list(packed_batches(files * repeats, log.feature_map, costs.batch_size, take=costs.batches))
 
 
-def _measured(
-    what: str, steps: Mapping[str, Callable[[list[Batch]], Any]], batches: list[Batch], costs: Costs
-) -> dict[str, dict[str, float]]:
+def _measured(what: str, repeats: Mapping[str, Repeat], batches: list[Batch]) -> dict[str, np.ndarray]:
+    """Returns the ms a row of each repeat, (repeats,), by the names of `repeats`."""
+    rows = sum(len(labels) for _, labels in batches)
+
     def tell(done: int) -> None:
         if done % ANNOUNCED == 0:
-            announce(f"Costs: {what}, {done} of {BERT4CTR_REPEATS} repeats of {len(steps)} models")
+            announce(f"Costs: {what}, {done} of {BERT4CTR_REPEATS} repeats of {len(repeats)} models")
 
-    def one(step: Callable[[list[Batch]], Any]) -> Callable[[Batch], Any]:
-        return lambda batch: step([batch])
-
-    return bert4ctr({name: (one(step), batches) for name, step in steps.items()}, costs.batch_size, tell)
+    return bert4ctr_repeats({name: (repeat, rows) for name, repeat in repeats.items()}, tell)

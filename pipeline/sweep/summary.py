@@ -235,7 +235,7 @@ def print_sweep(summary: dict[str, Any]) -> None:
 
 
 def _print_costs(console: rich.console.Console, summary: dict[str, Any]) -> None:
-    """Prints what a row costs to train and to predict, as tables 4 and 7 of BERT4CTR do."""
+    """Prints what a row costs to train, stage by stage, and to predict, as tables 4 and 7 of BERT4CTR do."""
     names = [f"{kind}_ms_{name}" for kind in ("training", "inference") for name in COSTS]
     if all(point["metrics"][name]["mean"] is None for point in summary["points"] for name in names):
         return
@@ -245,6 +245,9 @@ def _print_costs(console: rich.console.Console, summary: dict[str, Any]) -> None
         table.add_column(name.replace("_ms_", "\n"), justify="right")
     for point in summary["points"]:
         table.add_row(point["name"], *(show(point["metrics"][name]["mean"], 3) for name in names))
+        parts = (point["runs"][0]["costs"] or {}).get("training_parts") or {}
+        for stage, ms in parts.items() if len(parts) > 1 else ():
+            table.add_row(f"  {stage}", *(show(ms[name], 3) for name in COSTS), *("" for _ in COSTS))
     console.print(table)
 
 

@@ -54,16 +54,8 @@ def pretrain_encoder(
         work: Folder of the checkpoint.
         report: Called with the mean loss of every epoch.
     """
-    keras.utils.set_random_seed(seed)
-    model = MaskedLanguageModel(encoder.get_config())
-    optimizer = keras.optimizers.Adam(training.learning_rate, global_clipnorm=training.gradient_clip_norm)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
-    model.compile(optimizer, loss, jit_compile=False)
-    first = next(iter(batches.of_epoch(0)))
-    model(_mask(first, batches.text, rate, np.random.default_rng(0))[0])
-    model.encoder.set_weights(encoder.get_weights())
-    optimizer.build(model.trainable_variables)
-    variables = [*model.variables, *optimizer.variables]
+    model = compiled_model(encoder, next(iter(batches.of_epoch(0))), batches.text, training, rate, seed)
+    variables = [*model.variables, *model.optimizer.variables]
     work.mkdir(parents=True, exist_ok=True)
     state = work / "state.npz"
     done = 0
@@ -82,17 +74,45 @@ def pretrain_encoder(
     encoder.set_weights(model.encoder.get_weights())
 
 
-def _epoch(model: keras.Model, batches: TextBatches, rate: float, seed: int, epoch: int) -> float:
+def compiled_model(
+    encoder: TextEncoder, batch: Batch, text: Text, training: Training, rate: float, seed: int
+) -> MaskedLanguageModel:
+    """Returns a masked language model, ready to train, that starts from a copy of the encoder; see pretrain_encoder.
+
+    Args:
+        encoder, text, training, rate, seed: As in `pretrain_encoder` and TextBatches.
+        batch: A batch with whose shapes the model is built.
+    """
+    keras.utils.set_random_seed(seed)
+    model = MaskedLanguageModel(encoder.get_config())
+    optimizer = keras.optimizers.Adam(training.learning_rate, global_clipnorm=training.gradient_clip_norm)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    model.compile(optimizer, loss, jit_compile=False)
+    model(_mask(batch, text, rate, np.random.default_rng(0))[0])
+    model.encoder.set_weights(encoder.get_weights())
+    optimizer.build(model.trainable_variables)
+    return model
+
+
+def train_batch(
+    model: MaskedLanguageModel, batch: Batch, text: Text, rate: float, random: np.random.Generator
+) -> tuple[float, float]:
+    """Does one training step, and returns the sum of the losses of the masked tokens and the number of these."""
+    inputs, truth, weights = _mask(batch, text, rate, random)
+    count = float(weights.sum())
+    if not count:
+        return 0.0, 0.0
+    # The loss adds up over positions, of which some are padding: these weights make it the mean.
+    return count * float(model.train_on_batch(inputs, truth, weights / count)), count
+
+
+def _epoch(model: MaskedLanguageModel, batches: TextBatches, rate: float, seed: int, epoch: int) -> float:
     """Trains one epoch and returns the mean loss over its masked tokens."""
     random = np.random.default_rng([seed, epoch])
     total = masked = 0.0
     for batch in batches.of_epoch(epoch):
-        inputs, truth, weights = _mask(batch, batches.text, rate, random)
-        count = float(weights.sum())
-        if count:
-            # The loss adds up over positions, of which some are padding: these weights make it the mean.
-            total += count * float(model.train_on_batch(inputs, truth, weights / count))
-            masked += count
+        loss, count = train_batch(model, batch, batches.text, rate, random)
+        total, masked = total + loss, masked + count
     return total / max(masked, 1.0)
 
 

@@ -60,17 +60,37 @@ def bert4ctr(
         report: Called with the number of repeats that all models have done.
     """
 
-    def repeat(predict: Predict, batches: Sequence[Any]) -> Predict:
-        def all_batches(_: int) -> None:
+    def repeat(predict: Predict, batches: Sequence[Any]) -> Callable[[], None]:
+        def all_batches() -> None:
             for batch in batches:
                 predict(batch)
 
         return all_batches
 
-    repeats = {name: (repeat(*call), range(BERT4CTR_REPEATS)) for name, call in calls.items()}
-    by_model = {}
-    for name, seconds in batch_seconds(repeats, report).items():
-        ms = 1000 * np.array(seconds) / (rows * len(calls[name][1]))
-        p90, p95 = np.percentile(ms, [90, 95], method="inverted_cdf")
-        by_model[name] = {"average": ms.mean(), "median": np.median(ms), "p90": p90, "p95": p95}
-    return {name: {key: float(value) for key, value in values.items()} for name, values in by_model.items()}
+    repeats = {name: (repeat(*call), rows * len(call[1])) for name, call in calls.items()}
+    return {name: bert4ctr_statistics(ms) for name, ms in bert4ctr_repeats(repeats, report).items()}
+
+
+def bert4ctr_repeats(
+    repeats: Mapping[str, tuple[Callable[[], Any], int]], report: Callable[[int], None] | None = None
+) -> dict[str, np.ndarray]:
+    """Returns the ms/sample of each of 20 repeats by name, (20,), all names in turn.
+
+    Args:
+        repeats: What one repeat does, and the number of its rows.
+        report: Called with the number of repeats that all names have done.
+    """
+
+    def numbered(repeat: Callable[[], Any]) -> Predict:
+        return lambda _: repeat()
+
+    calls = {name: (numbered(repeat), range(BERT4CTR_REPEATS)) for name, (repeat, _) in repeats.items()}
+    seconds = batch_seconds(calls, report)
+    return {name: 1000 * np.array(seconds[name]) / rows for name, (_, rows) in repeats.items()}
+
+
+def bert4ctr_statistics(ms: np.ndarray) -> dict[str, float]:
+    """Returns average, median, p90 and p95 of the repeats' ms/sample."""
+    p90, p95 = np.percentile(ms, [90, 95], method="inverted_cdf")
+    values = {"average": ms.mean(), "median": np.median(ms), "p90": p90, "p95": p95}
+    return {key: float(value) for key, value in values.items()}

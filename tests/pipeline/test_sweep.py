@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -15,16 +16,22 @@ import yaml
 from common.errors import InputError
 from models import metrics
 from pipeline.compare.shards import shards
+from pipeline.config import FirstStage, Model, Training
 from pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
+from pipeline.sweep import costs as costs_module
 from pipeline.sweep import measure as sweep_measure
 from pipeline.sweep.costs import row_costs
 from pipeline.sweep.plan import Costs, make_plan
 from pipeline.sweep.plots import _first_epoch
 from pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
+from pipeline.training import masked_language_model
 from pipeline.training.tensorflow_learner import TensorFlowLearner
 from pipeline.transformed_log import TransformedLog
 from serving.latency import papers
 from tests.e2e.small_run import call, one_line
+from tests.models.small_models import ENCODER
+from tests.pipeline.test_stages import MAP as TEXT_MAP
+from tests.pipeline.test_stages import write as write_texts
 from tests.pipeline.test_training import MAP
 from tests.pipeline.test_training import write as write_rows
 
@@ -402,3 +409,111 @@ def test_an_impossible_point_stops_everything_in_one_line(done, tmp_path):
     one_line(*call(*start, "--grid", "model.hidden_units=8,[16]"), "point 'hidden_units=8'")
     one_line(*call("sweep", done / "config.yaml", "--grid", "model.dropout=0.1,0.2"), "give --data PATH")
     assert not (tmp_path / "new" / "tfx").exists()
+
+
+class Clock:
+    """Time that passes as the stages say: the seconds of a batch are those of the model that it trains."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.batches: dict[str, int] = {}
+
+    def passes(self, name: str, seconds: float, rising: float = 0.0) -> None:
+        """Adds `seconds` and, a batch for batch, `rising` more."""
+        done = self.batches[name] = self.batches.get(name, 0) + 1
+        self.now += seconds + rising * done
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(papers, "time", types.SimpleNamespace(perf_counter=lambda: clock.now))
+    seconds = {
+        "TextOnly": (3.0, 0.01),
+        "FeaturesOnly": (0.5, 0.0),
+        "BERT4CTR": (7.0, -0.01),
+        "CascadingNNGBDT": (2.0, 0.0),
+    }
+
+    def fit(learner, batches):
+        name = type(learner.network).__name__
+        clock.passes(f"{name} {id(learner)}", *seconds[name])
+
+    monkeypatch.setattr(TensorFlowLearner, "fit", fit)
+    monkeypatch.setattr(TensorFlowLearner, "predict", lambda *_: clock.passes("predict", 0.25))
+    monkeypatch.setattr(masked_language_model, "train_batch", lambda *_: clock.passes("language", 5.0))
+    monkeypatch.setattr(costs_module, "learn_trees", lambda *_: clock.passes("trees", 20.0))
+    monkeypatch.setattr(costs_module, "with_encoder", lambda model, text: model)
+    return clock
+
+
+def costs_of_texts(config, folder: pathlib.Path) -> dict:
+    """Returns the costs of models with a text, which have one stage or several."""
+    files = [write_texts(folder / "texts", 100, 1)]
+    language = {"masked_language_model": FirstStage(), "features_only": FirstStage()}
+    options = {**ENCODER, "hidden_units": [4], "embedding_dim": 4}
+    models = {
+        "two steps": ("bert4ctr", {**options, "token_dim": 4, "token_ffn": 4}, language),
+        "one step": ("bert4ctr", options, {key: FirstStage(skip=True) for key in ("text_only", "features_only")}),
+        "cascade": ("cascading_nn_gbdt", {**options, "trees": 2}, {}),
+        "text": ("text_only", ENCODER, {}),
+    }
+    base = make_plan(config, (), ("model.dropout=0.1",)).base
+    points = {
+        name: base.model_copy(
+            update={"model": Model(name=model, **given), "training": Training(stages=stages, plateau=None)}
+        )
+        for name, (model, given, stages) in models.items()
+    }
+    log = TransformedLog(files, files, files, TEXT_MAP, folder, None)
+    return row_costs(points, log, Costs(batch_size=50, batches=2))
+
+
+@pytest.mark.slow
+def test_each_stage_of_a_training_is_timed(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(papers, "BERT4CTR_REPEATS", 2)
+    monkeypatch.setattr(costs_module, "with_encoder", lambda model, text: model)
+    found = costs_of_texts(config, tmp_path)
+    assert set(found["two steps"]["training_parts"]) > {"masked_language_model", "text_only", "features_only"}
+    assert "trees" in found["cascade"]["training_parts"]
+    for costs in found.values():
+        averages = [part["average"] for part in costs["training_parts"].values()]
+        assert min(averages) > 0 and costs["training"]["average"] == pytest.approx(sum(averages))
+
+
+def test_a_training_costs_what_all_its_stages_cost(config, tmp_path, clock):
+    found = costs_of_texts(config, tmp_path)
+    # A repeat is two batches of 50 rows; two repeats that do not count come before, so it begins with batch 5.
+    text = 3.0 + 0.01 * np.arange(5, 45).reshape(20, 2).mean(axis=1)
+    expected = {
+        "two steps": {"masked_language_model": 5.0, "text_only": text, "features_only": 0.5, "bert4ctr": 10.0 - text},
+        "one step": {"bert4ctr": 10.0 - text},
+        "cascade": {"text_only": text, "cascading_nn_gbdt": 2.0, "trees": 20.0 / 2},
+        "text": {"text_only": text},
+    }
+    for name, parts in expected.items():
+        assert list(found[name]["training_parts"]) == list(parts)
+        ms = {stage: 1000 / 50 * (np.zeros(20) + seconds) for stage, seconds in parts.items()}
+        for stage, each in [*ms.items(), (None, sum(ms.values()))]:
+            got = found[name]["training_parts"][stage] if stage else found[name]["training"]
+            expected_numbers = [each.mean(), np.median(each), sorted(each)[17], sorted(each)[18]]
+            assert [got[key] for key in ("average", "median", "p90", "p95")] == pytest.approx(expected_numbers), stage
+        assert found[name]["inference"]["p95"] == pytest.approx(1000 / 50 * 0.25)
+    # Percentiles do not add up; those of the sum, which is the same in all repeats, are all (5 + 10 + .5) s / 50 rows.
+    assert found["two steps"]["training"]["p95"] == pytest.approx(310)
+
+
+def test_the_printed_costs_show_their_parts(config, capsys):
+    plan = make_plan(file(config))
+    stages = {"text_only": 1.25, "bert4ctr": 2.5}
+    of = lambda ms: dict.fromkeys(("average", "median", "p90", "p95"), ms)  # noqa: E731
+    costs = {
+        "training": of(3.75),
+        "inference": of(0.5),
+        "training_parts": {stage: of(ms) for stage, ms in stages.items()},
+    }
+    results = {point.name: [{**result(0.7, 0.3), "costs": costs}] * 2 for point in plan.points}
+    print_sweep(summarise_sweep(plan, results))
+    lines = [line.replace("\u2502", " ").split() for line in capsys.readouterr().out.splitlines()]
+    for first, numbers in {"base": [3.75] * 4 + [0.5] * 4, "text_only": [1.25] * 4, "bert4ctr": [2.5] * 4}.items():
+        assert [first, *(f"{number:.3f}" for number in numbers)] in lines
