@@ -4,8 +4,9 @@ import dataclasses
 import itertools
 import math
 import pathlib
+import threading
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -117,6 +118,8 @@ class Servable:
         self._may_stay_in_thread &= not _has_loops(self._session.graph.as_graph_def())
         self._short_sizes: dict[Hashable, int] = {}  # by call: the most input values of a run that was short
         self._calls: dict[tuple[str, ...], _Call] = {}
+        self._callables: dict[Hashable, Callable[..., list[np.ndarray]]] = {}  # they stay in the caller's thread
+        self._lock = threading.Lock()
         self._joint_calls: set[tuple[tuple[str, ...], ...]] = set()
 
     def run(
@@ -168,7 +171,7 @@ class Servable:
         _check_time(timeout_seconds)
         keys = {signature: self._key(signature, aliases) for signature, aliases in outputs.items()}
         calls = {signature: self._calls.get(key) or self._make_call(key) for signature, key in keys.items()}
-        key = tuple(sorted(keys.values()))
+        key = tuple(keys.values())
         if not self._may_join(key):
             return {
                 signature: self.run(signature, dict.fromkeys(calls[signature].inputs, values), aliases, timeout_seconds)
@@ -198,18 +201,41 @@ class Servable:
     ) -> list[np.ndarray]:
         """Runs the graph; `key` names the inputs and outputs. Notes whether the run was short."""
         size, short_size = sum(array.size for array in feeds.values()), self._short_sizes.get(key, -1)
-        options = None
-        if self._may_stay_in_thread and size <= short_size:
-            options = _IN_CALLERS_THREAD
-        elif timeout_seconds is not None:
-            options = config_pb2.RunOptions(timeout_in_ms=math.ceil(timeout_seconds * 1000))
         began = time.perf_counter()
-        found = self._session_run(feeds, fetches, options)
+        if self._may_stay_in_thread and size <= short_size:
+            found = self._run_in_callers_thread(key, feeds, fetches)
+        else:
+            options = None
+            if timeout_seconds is not None:
+                options = config_pb2.RunOptions(timeout_in_ms=math.ceil(timeout_seconds * 1000))
+            found = self._session_run(feeds, fetches, options)
         if time.perf_counter() - began >= _SHORT_SECONDS:
             self._short_sizes[key] = min(short_size, size - 1)
         elif size > short_size:
+            if self._may_stay_in_thread and key not in self._callables:
+                self._make_callable(key, feeds, fetches)  # now, in a warm-up: it takes longer than a run
             self._short_sizes[key] = size
         return found
+
+    def _run_in_callers_thread(
+        self, key: Hashable, feeds: dict[Any, np.ndarray], fetches: list[Any]
+    ) -> list[np.ndarray]:
+        try:
+            return self._callables[key](*feeds.values())
+        except tf.errors.InvalidArgumentError:  # again, for the words of Session::Run
+            return self._session_run(feeds, fetches, _IN_CALLERS_THREAD)
+
+    def _make_callable(self, key: Hashable, feeds: Iterable[Any], fetches: Iterable[Any]) -> None:
+        """Makes C++'s callable for these tensors, which takes less time than Session::Run: a tenth less for one row.
+
+        Session::Run finds its graph by a text of all the tensors' names.
+        """
+        with self._lock:  # not twice: TensorFlow optimises the graph for each callable
+            if key not in self._callables:
+                options = config_pb2.CallableOptions(
+                    feed=map(_tensor_name, feeds), fetch=map(_tensor_name, fetches), run_options=_IN_CALLERS_THREAD
+                )
+                self._callables[key] = self._session._make_callable_from_options(options)
 
     def _session_run(
         self, feeds: dict[Any, np.ndarray], fetches: list[Any], options: config_pb2.RunOptions | None
@@ -250,6 +276,10 @@ class Servable:
 
     def close(self) -> None:
         self._session.close()
+
+
+def _tensor_name(tensor: Any) -> str:
+    return f"{pywrap_tf_session.TF_OperationName(tensor.oper)}:{tensor.index}"
 
 
 def _check_time(timeout_seconds: float | None) -> None:
