@@ -105,6 +105,7 @@ def test_reader(tmp_path):
         assert speed["target"] == (None if speed["name"].startswith(("gzip", "LR")) else 500_000)
 
 
+@pytest.mark.large
 def test_preprocess(tmp_path):
     arguments = ["--rows", "3000", "--against", "none", "--bad-rate", "0.05", "--workers", "1"]
     arguments += ["--folder", str(tmp_path / "logs")]
@@ -158,6 +159,7 @@ def _alive(group: int) -> bool:
     return True
 
 
+@pytest.mark.large
 def test_columns_counts_the_seconds_of_each_stage(tmp_path):
     report = run("columns", "--columns", "70,140", "--rows", "90", output=tmp_path / "columns.json")
     assert [each["columns"] for each in report["runs"]] == [70, 140]

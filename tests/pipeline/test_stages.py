@@ -179,7 +179,7 @@ def test_a_language_is_learned_by_what_stands_beside(files, tmp_path):
     assert len(losses) == 6 and losses[-1] < 0.85 * losses[0] and losses[-1] < np.log(WORDS)
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.large)])
 def test_what_a_language_taught_the_encoder_is_what_the_next_stage_starts_from(few, tmp_path, monkeypatch, backend):
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")  # of JAX's process: compiling is most of it
     tables, model = [], Model(name="text_only", **OPTIONS)

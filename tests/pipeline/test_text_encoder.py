@@ -137,7 +137,7 @@ def write_clicks_by_word(folder: pathlib.Path, features) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.large)])
 def test_the_encoder_learns_at_a_rate_of_its_own(backend, tmp_path):
     folder = write_checkpoint(tmp_path / "checkpoint", layers=1, width=16, ffn=24, heads=2, positions=64)
     text = text_of(folder)
