@@ -1,6 +1,6 @@
 """Measures how often a comparison calls two models different that are not, and how often it finds a planted difference.
 
-    python -m benchmarks.seed_noise [--rows 60000] [--seeds 5] [--repeats 1000] [--difference 0.002] [--output FILE]
+    python -m benchmarks.seed_noise [--rows 60000] [--seeds 5] [--repeats 400] [--difference 0.002] [--output FILE]
 
 Trainings are simulated: each scores a row by its true logit, to which it adds an error of its own. The error is a sum
 of the row's attributes with weights that are the training's: so trainings of one model differ by more than by the rows
@@ -97,7 +97,7 @@ def rates(rows: int, seeds: int, repeats: int, errors: tuple[float, float], seed
 @command("benchmarks.seed_noise")
 @click.option("--rows", type=click.IntRange(1000), default=60_000, help="Test rows.")
 @click.option("--seeds", type=click.IntRange(2), default=5, help="Trainings of each side.")
-@click.option("--repeats", type=click.IntRange(1), default=1000, help="Comparisons of each kind.")
+@click.option("--repeats", type=click.IntRange(1), default=400, help="Comparisons of each kind.")
 @click.option("--difference", type=click.FloatRange(0, 0.02), default=0.002, help="The planted difference in AUC.")
 @output_option("seed_noise")
 def main(rows: int, seeds: int, repeats: int, difference: float, output: pathlib.Path) -> None:
