@@ -4,7 +4,7 @@
 
 Trainings are simulated: each scores a row by its true logit, to which it adds an error of its own. The error is a sum
 of the row's attributes with weights that are the training's: so trainings of one model differ by more than by the rows
-that they are tested on, as real ones do. Their AUCs have a standard deviation of about 0.0015. Half of the comparisons
+that they are tested on, as real ones do. Their AUCs have a standard deviation of about 0.0018. Half of the comparisons
 are of a model with itself. In the others the second side's errors are smaller: its AUC is larger by --difference
 over all rows and seeds. Each repeat draws new rows and new trainings.
 """

@@ -13,13 +13,14 @@ class _Compare(click.Command):
     """Takes every path up to the next option as a value of `--against`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        spread, reference = [], False
+        spread: list[str] = []
+        reference = False  # whether the paths before were those of --against
         for argument in args:
-            if argument.startswith("-"):
-                reference = argument == "--against"
-                spread += [] if reference else [argument]
-            else:
-                spread += ["--against", argument] if reference else [argument]
+            if reference and not argument.startswith("-") and spread[-1] != "--against":
+                spread.append("--against")
+            elif argument.startswith("-"):
+                reference = argument.partition("=")[0] == "--against"
+            spread.append(argument)
         return super().parse_args(ctx, spread)
 
 

@@ -31,7 +31,7 @@ def print_comparison(comparison: dict[str, Any]) -> None:
             deviations = part["deviations"][name]
             cells += [_spread(metrics[key], deviations[key]) for key in ("auc", "rig", "log_loss", "calibration")]
             for found in part["differences"].get(name, {}).values():
-                cells += [_show(found["difference"], sign="+"), _interval(found["interval"]), _small(found["p"])]
+                cells += [_show(found["difference"], sign="+"), interval_text(found["interval"]), _small(found["p"])]
             table.add_row(*cells, end_section=name == comparison["models"][-1])
     console.print(table)
     for name, found in comparison["slices"][0]["differences"].items():
@@ -54,7 +54,7 @@ def verdict(subject: str, found: dict[str, Any], reference: str) -> str:
     if found["seeds_error"] is None:
         over = f"over these trainings' rows alone: one seed on {'each' if first == second else 'a'} side, and another"
         over += " seed may turn it round"
-    low_high = f"{found['difference']:+.4f}, 95% {_interval(found['interval'])}"
+    low_high = f"{found['difference']:+.4f}, 95% {interval_text(found['interval'])}"
     return f"{subject} {words[found['verdict']]} {reference} ({low_high}) {over}"
 
 
@@ -70,7 +70,8 @@ def _small(value: float | None) -> str:
     return "-" if value is None else f"{value:.2g}"
 
 
-def _interval(value: tuple[float, float] | None) -> str:
+def interval_text(value: tuple[float, float] | None) -> str:
+    """Returns the two ends of an interval with their signs; "-" for None."""
     return "-" if value is None else f"{value[0]:+.4f} .. {value[1]:+.4f}"
 
 
@@ -107,10 +108,10 @@ def _plot(comparison: dict[str, Any], path: pathlib.Path) -> None:
                 difference = part["differences"][name][metric]
                 if difference["difference"] is None:
                     continue
-                low, high = difference.get("interval") or (difference["difference"],) * 2
+                low, high = difference["interval"]
                 places.append(row + (index + 1) / (len(others) + 1) - 0.5)
                 values.append(difference["difference"])
-                errors.append((max(values[-1] - low, 0), max(high - values[-1], 0)))
+                errors.append((values[-1] - low, high - values[-1]))
             bars = [[low for low, _ in errors], [high for _, high in errors]]
             axis.errorbar(values, places, xerr=bars, fmt="o", capsize=3, label=name)
         axis.locator_params(axis="x", nbins=5)  # labels of six signs

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from pipeline.evaluation.scored_rows import ScoredRows, read_scored
 
 if TYPE_CHECKING:
@@ -33,20 +33,31 @@ def read_sources(models: Sequence[Sequence[pathlib.Path]], config: "RunConfig | 
         raise InputError("the same folder is named twice; compare one run with another")
     sources: dict[str, list[pathlib.Path]] = {}
     for trainings in models:
-        sources |= _points(trainings) or {_name(trainings, paths): list(trainings)}
+        for name, files in (_points(trainings) or {_name(trainings, paths): list(trainings)}).items():
+            sources[f"{trainings[0]}: {name}" if name in sources else name] = files
     return {name: [_read(path, config) for path in trainings] for name, trainings in sources.items()}
 
 
 def _points(trainings: Sequence[pathlib.Path]) -> dict[str, list[pathlib.Path]]:
-    """Returns the files of a sweep by point, where the path is a finished sweep's folder."""
+    """Returns the files of a sweep by point, where the path is a finished sweep's folder.
+
+    Raises:
+        InputError: the sweep's summary is damaged, or its predictions were removed.
+    """
     [folder, *others] = trainings
-    if others or not (folder / SWEEP).is_file():
+    summary = folder / SWEEP
+    if others or not summary.is_file():
         return {}
-    points = json.loads((folder / SWEEP).read_text())["points"]
-    return {
-        point["name"]: [folder / "results" / pathlib.Path(run["predictions"]).name for run in point["runs"]]
-        for point in points
-    }
+    try:
+        points = json.loads(summary.read_text())["points"]
+        return {
+            point["name"]: [folder / "results" / pathlib.Path(run["predictions"]).name for run in point["runs"]]
+            for point in points
+        }
+    except (ValueError, LookupError, TypeError) as error:
+        raise InputError(
+            f"{summary}: has no predictions that can be compared ({one_line(error, 100)}); run `ctrpipe sweep` again"
+        ) from error
 
 
 def _name(trainings: Sequence[pathlib.Path], paths: Sequence[pathlib.Path]) -> str:

@@ -209,6 +209,23 @@ def test_the_runs_of_a_model_are_compared_with_those_of_another(tmp_path):
     assert code == 0 and "one seed on a side" in next(line for line in printed.splitlines() if "AUC better" in line)
 
 
+def test_models_of_one_name_are_told_apart_and_against_wants_a_path(tmp_path):
+    old, new = (seeds_of(tmp_path / side / "seeds", noise, 2) for side, noise in (("old", 0.4), ("new", 0.05)))
+    output = tmp_path / "found.json"
+    for against in (["--against", *old], [f"--against={old[0]}", old[1]]):
+        code, printed = call("compare", *new, *against, "--output", output)
+        assert code == 0, printed
+        assert json.loads(output.read_text())["models"] == ["seeds", f"{new[0]}: seeds"]
+    code, printed = call("compare", *new, "--against")
+    assert code == 2 and "'--against' requires an argument" in printed
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"points": [{"name": "lr", "runs": [{"predictions": null}]}]}'])
+def test_a_sweep_without_predictions_is_one_line(tmp_path, text):
+    (tmp_path / "sweep.json").write_text(text)
+    one_line(*call("compare", tmp_path), "sweep.json: has no predictions that can be compared")
+
+
 def test_a_sweeps_folder_stands_for_its_points(tmp_path):
     points = []
     for name, noise in (("lr", 0.4), ("mlp", 0.05)):
