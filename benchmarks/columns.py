@@ -59,13 +59,13 @@ def write_log(columns: int, rows: int, model: str, folder: pathlib.Path) -> tupl
 
 def stages(text: str, total: float) -> dict[str, float]:
     """Returns by stage the seconds until the next one, of what a run announces; `start` is what comes before them."""
-    found = [("start", 0.0)]
+    starts = [("start", 0.0)]
     for line in text.splitlines():
         match = _LINE.match(line)
         if match:
-            found.append((match["stage"] or SERVABLE, float(match["seconds"])))
-    ends = [seconds for _, seconds in found[1:]] + [total]
-    return {name: round(end - seconds, 1) for (name, seconds), end in zip(found, ends, strict=True)}
+            starts.append((match["stage"] or SERVABLE, float(match["seconds"])))
+    ends = [seconds for _, seconds in starts[1:]] + [total]
+    return {name: round(end - seconds, 1) for (name, seconds), end in zip(starts, ends, strict=True)}
 
 
 def measure(columns: int, rows: int, model: str) -> dict[str, Any]:

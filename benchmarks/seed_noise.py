@@ -78,8 +78,8 @@ def called_different(first: Sequence[np.ndarray], second: Sequence[np.ndarray], 
     return (_is_below(of_all), _is_below(of_one), t is not None and abs(t) > SHARDS_BOUND)
 
 
-def _is_below(found: Compared) -> bool:
-    return found.tested is not None and found.tested.p is not None and found.tested.p < 1 - LEVEL
+def _is_below(compared: Compared) -> bool:
+    return compared.tested is not None and compared.tested.p is not None and compared.tested.p < 1 - LEVEL
 
 
 def rates(rows: int, seeds: int, repeats: int, errors: tuple[float, float], seed: int) -> tuple[float, ...]:
@@ -102,7 +102,7 @@ def rates(rows: int, seeds: int, repeats: int, errors: tuple[float, float], seed
 @output_option("seed_noise")
 def main(rows: int, seeds: int, repeats: int, difference: float, output: pathlib.Path) -> None:
     """Rates of error of comparisons, on simulated trainings."""
-    found = {
+    shares_by_kind = {
         "same model": rates(rows, seeds, repeats, (ERROR, ERROR), seed=1),
         f"AUC larger by {difference}": rates(rows, seeds, repeats, (ERROR, smaller_error(difference)), seed=2),
     }
@@ -110,10 +110,10 @@ def main(rows: int, seeds: int, repeats: int, difference: float, output: pathlib
     table.add_column("models")
     for rule in RULES:
         table.add_column(rule, justify="right")
-    for name, shares in found.items():
+    for name, shares in shares_by_kind.items():
         table.add_row(name, *(f"{share:.1%}" for share in shares))
     report: dict[str, Any] = {"benchmark": "seed_noise", "rows": rows, "seeds": seeds, "repeats": repeats}
-    report |= {"called_different": {name: dict(zip(RULES, of, strict=True)) for name, of in found.items()}}
+    report |= {"called_different": {name: dict(zip(RULES, of, strict=True)) for name, of in shares_by_kind.items()}}
     finish(report, output, table)
 
 

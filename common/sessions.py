@@ -64,13 +64,13 @@ def _unreadable(folder: pathlib.Path) -> Any:
     import tensorflow as tf  # loaded already
     from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
 
-    found = ""
+    data_loss = ""
     try:
         fingerprinting.CreateFingerprintDef(str(folder))
     except fingerprinting.FingerprintException as error:
-        found = str(error).rpartition("DATA_LOSS: ")[2] if "DATA_LOSS: " in str(error) else ""
-    if found:
-        return tf.errors.DataLossError(None, None, found)
+        data_loss = str(error).rpartition("DATA_LOSS: ")[2] if "DATA_LOSS: " in str(error) else ""
+    if data_loss:
+        return tf.errors.DataLossError(None, None, data_loss)
     return tf.errors.OutOfRangeError(None, None, "Read less bytes than requested")
 
 

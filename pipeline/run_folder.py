@@ -75,7 +75,7 @@ def await_database(database: pathlib.Path) -> None:
             with contextlib.closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 connection.execute("ROLLBACK")
-                found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+                state = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise InputError(f"{database}: cannot be opened ({one_line(error)}); check the disk") from error
@@ -89,10 +89,10 @@ def await_database(database: pathlib.Path) -> None:
             time.sleep(_DATABASE_POLL)
             continue
         except sqlite3.DatabaseError as error:
-            found = one_line(error)
-        if found != "ok":
+            state = one_line(error)
+        if state != "ok":
             raise InputError(
-                f"{database}: damaged ({one_line(found, 200)}); remove {database.parent}, which holds the cache and no "
+                f"{database}: damaged ({one_line(state, 200)}); remove {database.parent}, which holds the cache and no "
                 "pushed model, and run again"
             )
         return

@@ -148,8 +148,8 @@ class Servable:
         if len(inputs) < len(call.inputs):
             inputs = self.with_defaults(signature, inputs)
         feeds = {tensor: inputs[name] for name, tensor in call.inputs.items()}
-        found = self._run(key, feeds, list(call.outputs.values()), timeout_seconds)
-        values = dict(zip(call.outputs, found, strict=True))
+        arrays = self._run(key, feeds, list(call.outputs.values()), timeout_seconds)
+        values = dict(zip(call.outputs, arrays, strict=True))
         return {name: values[name] for name in outputs} if outputs else values
 
     def run_together(
@@ -183,8 +183,8 @@ class Servable:
             definition = self.signatures[signature]
             feeds |= {definition.inputs[alias].name: tensor for alias, tensor in call.inputs.items()}
             fetches |= {definition.outputs[alias].name: tensor for alias, tensor in call.outputs.items()}
-        found = self._run(key, dict.fromkeys(feeds.values(), values), list(fetches.values()), timeout_seconds)
-        by_name = dict(zip(fetches, found, strict=True))
+        arrays = self._run(key, dict.fromkeys(feeds.values(), values), list(fetches.values()), timeout_seconds)
+        by_name = dict(zip(fetches, arrays, strict=True))
         return {
             signature: {alias: by_name[self.signatures[signature].outputs[alias].name] for alias in aliases}
             for signature, aliases in outputs.items()
@@ -203,19 +203,19 @@ class Servable:
         size, short_size = sum(array.size for array in feeds.values()), self._short_sizes.get(key, -1)
         began = time.perf_counter()
         if self._may_stay_in_thread and size <= short_size:
-            found = self._run_in_callers_thread(key, feeds, fetches)
+            arrays = self._run_in_callers_thread(key, feeds, fetches)
         else:
             options = None
             if timeout_seconds is not None:
                 options = config_pb2.RunOptions(timeout_in_ms=math.ceil(timeout_seconds * 1000))
-            found = self._session_run(feeds, fetches, options)
+            arrays = self._session_run(feeds, fetches, options)
         if time.perf_counter() - began >= _SHORT_SECONDS:
             self._short_sizes[key] = min(short_size, size - 1)
         elif size > short_size:
             if self._may_stay_in_thread and key not in self._callables:
                 self._make_callable(key, feeds, fetches)  # now, in a warm-up: it takes longer than a run
             self._short_sizes[key] = size
-        return found
+        return arrays
 
     def _run_in_callers_thread(
         self, key: Hashable, feeds: dict[Any, np.ndarray], fetches: list[Any]
@@ -243,10 +243,10 @@ class Servable:
         """Calls C++'s Session::Run. The Python of tf.compat.v1.Session.run costs more than a small model."""
         buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString()) if options else None
         try:
-            found: list[np.ndarray] = pywrap_tf_session.TF_SessionRun_wrapper(
+            arrays: list[np.ndarray] = pywrap_tf_session.TF_SessionRun_wrapper(
                 self._session._session, buffer, feeds, fetches, [], None
             )
-            return found
+            return arrays
         finally:
             if buffer:
                 pywrap_tf_session.TF_DeleteBuffer(buffer)

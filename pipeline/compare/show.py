@@ -30,32 +30,33 @@ def print_comparison(comparison: dict[str, Any]) -> None:
             cells = [part["slice"] if name == first else "", name, f"{part['rows']:,}" if name == first else ""]
             deviations = part["deviations"][name]
             cells += [_spread(metrics[key], deviations[key]) for key in ("auc", "rig", "log_loss", "calibration")]
-            for found in part["differences"].get(name, {}).values():
-                cells += [_show(found["difference"], sign="+"), interval_text(found["interval"]), _small(found["p"])]
+            for compared in part["differences"].get(name, {}).values():
+                cells += [_show(compared["difference"], sign="+"), interval_text(compared["interval"])]
+                cells.append(_small(compared["p"]))
             table.add_row(*cells, end_section=name == comparison["models"][-1])
     console.print(table)
-    for name, found in comparison["slices"][0]["differences"].items():
-        console.print(verdict(f"{name}: AUC", found["auc"], first), highlight=False, soft_wrap=True)
+    for name, by_metric in comparison["slices"][0]["differences"].items():
+        console.print(verdict(f"{name}: AUC", by_metric["auc"], first), highlight=False, soft_wrap=True)
 
 
-def verdict(subject: str, found: dict[str, Any], reference: str) -> str:
+def verdict(subject: str, compared: dict[str, Any], reference: str) -> str:
     """Returns the line that says what a difference shows, and over what.
 
     Args:
         subject: The model and the metric.
-        found: A difference, as `Compared.to_json` returns it.
+        compared: A difference, as `Compared.to_json` returns it.
         reference: The model that it is a difference to.
     """
-    if found["difference"] is None:
+    if compared["difference"] is None:
         return f"{subject} is not defined on these rows"
-    first, second = found["seeds"]
+    first, second = compared["seeds"]
     words = {BETTER: "better than that of", WORSE: "worse than that of", UNDECIDED: "shows no difference to that of"}
     over = f"over rows and seeds ({second} and {first})"
-    if found["seeds_error"] is None:
+    if compared["seeds_error"] is None:
         over = f"over these trainings' rows alone: one seed on {'each' if first == second else 'a'} side, and another"
         over += " seed may turn it round"
-    low_high = f"{found['difference']:+.4f}, 95% {interval_text(found['interval'])}"
-    return f"{subject} {words[found['verdict']]} {reference} ({low_high}) {over}"
+    low_high = f"{compared['difference']:+.4f}, 95% {interval_text(compared['interval'])}"
+    return f"{subject} {words[compared['verdict']]} {reference} ({low_high}) {over}"
 
 
 def _spread(value: float | None, deviation: float | None) -> str:

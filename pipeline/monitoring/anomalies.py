@@ -35,9 +35,9 @@ def validate_statistics(
         *(_statistics_parts(each, groups) for each in (statistics, *others.values())),
         strict=True,
     ):
-        found = tfdv.validate_statistics(part, schema_part, **dict(zip(others, other_parts, strict=True)))
-        found.ClearField("baseline")
-        anomalies.MergeFrom(found)
+        part_anomalies = tfdv.validate_statistics(part, schema_part, **dict(zip(others, other_parts, strict=True)))
+        part_anomalies.ClearField("baseline")
+        anomalies.MergeFrom(part_anomalies)
     anomalies.baseline.CopyFrom(schema)
     return anomalies
 

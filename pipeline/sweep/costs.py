@@ -52,15 +52,15 @@ def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs
     trainings = _Trainings(train)
     parts = {name: trainings.add(task, trains) for name, (_, trains, task) in learners.items() if trains}
     ms = _measured("training", trainings.repeats, train)
-    found: dict[str, RowCosts] = {}
+    row_costs: dict[str, RowCosts] = {}
     for name in points:
         of_point = {stage: ms[key] for stage, key in parts[name].items()} if name in parts else None
-        found[name] = {
+        row_costs[name] = {
             "inference": bert4ctr_statistics(inference[name]),
             "training": bert4ctr_statistics(np.sum(list(of_point.values()), axis=0)) if of_point else None,
             "training_parts": {key: bert4ctr_statistics(each) for key, each in of_point.items()} if of_point else None,
         }
-    return found
+    return row_costs
 
 
 def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner | None, Task]:

@@ -115,8 +115,8 @@ def _compare(points: list[dict[str, Any]], reference: str) -> None:
         point["auc_difference"] = known["auc"][0] - known["auc"][1] if "auc" in known else None
         point["rig_difference"] = known["rig"][0] - known["rig"][1] if "rig" in known else None
         compared = _compared(sides_of_base, sides(point["runs"]))
-        point["tested"] = {name: found.to_json() for name, found in compared.items() if point is not base}
-        point["t"] = {name: found.t_over_shards for name, found in compared.items()}
+        point["tested"] = {name: result.to_json() for name, result in compared.items() if point is not base}
+        point["t"] = {name: result.t_over_shards for name, result in compared.items()}
         point["log_loss_ratio"] = known["log_loss"][0] / known["log_loss"][1] if "log_loss" in known else None
         point["latency_ratio"] = known["latency_ms"][0] / known["latency_ms"][1] if "latency_ms" in known else None
 
@@ -218,8 +218,8 @@ def print_sweep(summary: dict[str, Any]) -> None:
     over = f"paired, over {SHARDS} shards of the test rows"
     console.print(f"Differences, ratios and t values ({over}): to {summary['reference']}", highlight=False)
     for point in summary["points"]:
-        if found := point["tested"].get("auc"):
-            line = verdict(f"{point['name']}: AUC", found, summary["reference"])
+        if auc_difference := point["tested"].get("auc"):
+            line = verdict(f"{point['name']}: AUC", auc_difference, summary["reference"])
             console.print(line, highlight=False, soft_wrap=True)
     others = [point["t"] for point in summary["points"] if point["name"] != summary["reference"]]
     without = [title for name, title in tested.items() if any(t.get(name) is None for t in others)]

@@ -171,9 +171,9 @@ def _read_double(text: str) -> float:
 
 def _count_leading(pattern: re.Pattern[str], text: str) -> int:
     """Returns how many characters at the start match; str.lstrip keeps others waiting for 0.5 s of 60 million zeros."""
-    found = pattern.match(text)
-    assert found  # the patterns match an empty text too
-    return found.end()
+    match = pattern.match(text)
+    assert match  # the patterns match an empty text too
+    return match.end()
 
 
 def _read_whole(digits: str, limit: int) -> tuple[int | float, int]:

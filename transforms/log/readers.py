@@ -264,11 +264,11 @@ class LogReader:
     def _check_columns(self, path: str, names: list[str]) -> None:
         labels = set(self.spec.label_columns)
         wanted = dict.fromkeys(self._columns + [name for name in self.spec.data.columns if name not in labels])
-        found = collections.Counter(names)
-        repeated = [name for name in wanted if found[name] > 1]
+        occurrences = collections.Counter(names)
+        repeated = [name for name in wanted if occurrences[name] > 1]
         if repeated:
             raise InputError(f"{path}: the header names {', '.join(repeated)} twice; rename one of them")
-        absent = [name for name in wanted if not found[name]]
+        absent = [name for name in wanted if not occurrences[name]]
         if absent:
             raise InputError(
                 f"{path}: the header lacks {', '.join(absent)}, which the configuration names; "
