@@ -24,7 +24,11 @@ def requirements() -> tuple[list[str], list[str]]:
     return parts[0], parts[1]
 
 
-CONFIGS = ["ctrpipe.configs", "ctrpipe.configs.sweeps"]  # the folder configs/, as package data
+# The folder configs/ and those in it, as package data.
+CONFIGS = [
+    ".".join(["ctrpipe.configs", *folder.relative_to(ROOT / "configs").parts])
+    for folder in sorted({path.parent for path in (ROOT / "configs").rglob("*.yaml")})
+]
 product, test = requirements()
 setup(
     packages=[*find_packages(include=[f"{name}*" for name in PACKAGES]), *CONFIGS],

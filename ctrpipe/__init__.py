@@ -2,7 +2,7 @@
 
     import ctrpipe
 
-    run = ctrpipe.run("configs/criteo_deepfm.yaml", "train.tsv", "runs/mine")
+    run = ctrpipe.run("configs/criteo/deepfm.yaml", "train.tsv", "runs/mine")
     model = ctrpipe.load(run.model)
     model.predict([{"I1": 3.0, "C1": "68fd1e64", ...}])
 

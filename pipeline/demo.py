@@ -55,7 +55,7 @@ def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool
     print("Next:")
     print(f"  {command} serve --model_base_path {model} --model_name ctr --rest_api_port 8501")
     print(f"  {command} score --model {model} --input {log} --output {output}/scores")
-    print(f"  {command} run {configs / 'criteo_attention_net.yaml'} --data {log} --output runs/mine")
+    print(f"  {command} run {configs / 'criteo' / 'attention_net.yaml'} --data {log} --output runs/mine")
     return bool(metrics["blessed"])
 
 

@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from pipeline.cli import main
-from pipeline.config import check_config
+from pipeline.config import check_config, load_config
 from pipeline.sweep.plan import make_plan
 from tests.contract.servers import free_port
 from tests.e2e.small_run import call
@@ -116,7 +116,7 @@ def folder(empty_folder, process) -> pathlib.Path:
     in_one_process(process, "ctrpipe generate --rows 3000 --output train.tsv")
     in_one_process(process, "ctrpipe generate --rows 200 --seed 7 --output test.tsv")
     for model, name in {"attention_net": "mine", "lr": "other"}.items():
-        run = f"ctrpipe run configs/criteo_{model}.yaml --data train.tsv --output runs/{name} {SMALL}"
+        run = f"ctrpipe run configs/criteo/{model}.yaml --data train.tsv --output runs/{name} {SMALL}"
         in_one_process(process, run)
     return empty_folder
 
@@ -184,8 +184,13 @@ def _parse(arguments: list[str]) -> None:
 def test_configurations_that_are_shown_are_valid(page, tmp_path):
     for number, (_, _, text) in enumerate(blocks(page, "yaml")):
         values = yaml.safe_load(text)
-        if "points" in values:  # a sweep of a configuration beside its folder
+        if {"points", "extends"} & values.keys():  # they name a file of configs/
             shutil.copytree(ROOT / "configs", tmp_path / "configs", dirs_exist_ok=True)
+        if "extends" in values:
+            path = tmp_path / f"shown-{number}.yaml"
+            path.write_text(text)
+            load_config(path)
+        elif "points" in values:
             path = tmp_path / "configs" / "sweeps" / f"shown-{number}.yaml"
             path.write_text(text)
             assert len(make_plan(path).points) >= len(values["points"])

@@ -49,12 +49,13 @@ def test_the_wheel_runs_outside_the_checkout(python, tmp_path):
     assert ctrpipe("--version") == "ctrpipe, version 0.2.0\n"
     assert "attention_net" in ctrpipe("models")
     names = {str(path.relative_to(ROOT / "configs")) for path in (ROOT / "configs").rglob("*.yaml")}
-    assert set(ctrpipe("configs").split()) == names
+    assert set(ctrpipe("configs").split()) == {name for name in names if "/_" not in name}
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "demo.yaml").write_text("edited")
     ctrpipe("configs", "--output", "configs")
     copied = {str(path.relative_to(tmp_path / "configs")) for path in (tmp_path / "configs").rglob("*.yaml")}
     assert copied == names and (tmp_path / "configs" / "demo.yaml").read_text() == "edited"
+    ctrpipe("compile", "configs/criteo/deepfm.yaml", "--output", "deepfm.yaml", "--set", "kubeflow.image=a/b:1")
     ctrpipe("generate", "--rows", 500, "--output", "log.tsv")
     assert "click probability" in ctrpipe("demo", "--rows", 15_000)
     assert (tmp_path / "demo" / "report.html").exists()

@@ -16,7 +16,7 @@ def configs(output: pathlib.Path | None) -> None:
 
     \b
       ctrpipe configs --output configs
-      ctrpipe run configs/criteo_deepfm.yaml --data train.tsv
+      ctrpipe run configs/criteo/deepfm.yaml --data train.tsv
     """
     if output is None:
         click.echo("\n".join(config_names()))

@@ -1,7 +1,9 @@
 """Reads a configuration; errors name the file, the key and what was expected, on one line."""
 
+import os
 import pathlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pydantic
@@ -40,15 +42,53 @@ def read_yaml(text: str) -> Any:
 
 
 def load_config(path: pathlib.Path, settings: tuple[str, ...] = ()) -> RunConfig:
-    """Reads and validates a configuration.
+    """Reads and validates a configuration, with the files that it extends.
 
     Args:
         path: The YAML file.
         settings: Overrides as `training.epochs=2`; the value is read as YAML.
 
     Raises:
-        InputError: the file cannot be read, is no YAML, or a key is unknown, missing or has a wrong value.
+        InputError: a file cannot be read, is no YAML or extends itself, or a key is unknown, missing or has a wrong
+            value.
     """
+    files = _with_extended(path)
+    values: dict[str, Any] = {}
+    for one in reversed(files.values()):
+        values = merged(values, one)
+    return _validated(values, settings, lambda key: _place(files, key))
+
+
+def merged(values: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values with `own` in place of theirs: mappings key by key, lists and all else as a whole."""
+    both = {**values, **own}
+    for key in values.keys() & own.keys():
+        if isinstance(values[key], dict) and isinstance(own[key], dict):
+            both[key] = merged(values[key], own[key])
+    return both
+
+
+def _with_extended(path: pathlib.Path) -> dict[pathlib.Path, dict[str, Any]]:
+    """Returns the values of a file and of those that it extends, each before the one that it extends."""
+    files = {path: _read_mapping(path)}
+    while "extends" in files[path]:
+        base = files[path].pop("extends")
+        if not isinstance(base, str) or not base or "\0" in base:
+            raise InputError(f"{path}: extends: expected the path of one YAML file. Received: {base!r}")
+        extended = path.parent / base
+        if os.path.realpath(extended) in map(os.path.realpath, files):
+            circle = " -> ".join(map(str, [*files, extended]))
+            raise InputError(f"{path}: extends: {circle} is a circle; a file must not extend itself")
+        try:
+            files[extended] = _read_mapping(extended)
+        except InputError as error:
+            raise InputError(f"{path}: extends: {error}") from error
+        path = extended
+    return files
+
+
+def _read_mapping(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the values of one file."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -61,11 +101,28 @@ def load_config(path: pathlib.Path, settings: tuple[str, ...] = ()) -> RunConfig
         raise InputError(f"{path}: not valid YAML: {one_line(error)}") from error
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected a mapping with the keys name, data, features, model")
-    return check_config(values, settings, path)
+    return values
+
+
+def _place(files: dict[pathlib.Path, dict[str, Any]], key: tuple[int | str, ...]) -> pathlib.Path:
+    """Returns the file that says the value of `key`; the first where none does."""
+    for length in range(len(key), 0, -1):
+        for path, values in files.items():
+            if _has(values, key[:length]):
+                return path
+    return next(iter(files))
+
+
+def _has(values: Any, key: tuple[int | str, ...]) -> bool:
+    for part in key:
+        if not isinstance(values, dict) or part not in values:
+            return False
+        values = values[part]
+    return True
 
 
 def check_config(values: dict[str, Any], settings: tuple[str, ...], source: pathlib.Path | str) -> RunConfig:
-    """Returns the validated configuration of a YAML file's values and of overrides.
+    """Returns the validated configuration of values, those of the files that it extends included, and of overrides.
 
     Args:
         values: The values of the YAML file; the overrides are written into them.
@@ -75,12 +132,19 @@ def check_config(values: dict[str, Any], settings: tuple[str, ...], source: path
     Raises:
         InputError: a key of `source` is unknown, missing or has a wrong value.
     """
+    return _validated(values, settings, lambda key: source)
+
+
+def _validated(
+    values: dict[str, Any], settings: tuple[str, ...], place: Callable[[tuple[int | str, ...]], pathlib.Path | str]
+) -> RunConfig:
+    """Returns the validated configuration; `place` gives the file that says a key's value."""
     for setting in settings:
         _apply(values, setting)
     try:
         return RunConfig.model_validate(values)
     except pydantic.ValidationError as error:
-        raise InputError(_explain(source, error)) from error
+        raise InputError(_explain(place(error.errors()[0]["loc"]), error)) from error
 
 
 def _apply(values: dict[str, Any], setting: str) -> None:

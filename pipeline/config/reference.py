@@ -27,6 +27,18 @@ on the terminal that names the file, the key and what was expected, and exit cod
 
 Any key can be given on the command line as well, its value as YAML: `--set training.epochs=2`,
 `--set 'gates={auc: {min: 0.7}}'`. The files in `configs/` are complete examples.
+
+`extends: PATH` begins with what another file says; the path is relative to the file that names it. Mappings are merged
+key by key, and what the file itself says wins; lists and all other values are replaced as a whole. The other file may
+extend a third one; a circle is an error. What a run records and hashes is the whole configuration, so it makes no
+difference in which file a key stands.
+
+```yaml
+extends: configs/criteo/deepfm.yaml
+name: mine
+data: {split: {by: hash}}          # format, columns and labels stay
+model: {hidden_units: [300, 100]}  # the list is replaced
+```
 """
 _WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null", Any: "anything"}
 

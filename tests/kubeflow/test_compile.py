@@ -135,8 +135,8 @@ def test_vertex_ai_gets_a_pipeline_job(tmp_path):
         ("demo", ["monitoring={previous: [/data/a.tsv], block: true}"], {"DriftCheck", "DriftGate"}),
         ("demo_text", [], set()),
         ("demo_text", ["model.encoder=/data/encoder"], set()),
-        ("kddcup2012_bert4ctr", ["data.paths=[/data/track2]"], set()),
-        ("kddcup2012_cascading_nn_gbdt", ["evaluation.baseline={name: lr}"], {"Trainer.baseline"}),
+        ("kddcup2012/bert4ctr", ["data.paths=[/data/track2]"], set()),
+        ("kddcup2012/cascading_nn_gbdt", ["evaluation.baseline={name: lr}"], {"Trainer.baseline"}),
     ],
 )
 def test_configurations_of_every_kind_compile(name, settings, more, tmp_path):

@@ -5,9 +5,9 @@ import yaml
 
 from common.errors import InputError
 from pipeline.config import load_config
+from pipeline.fingerprints import fingerprint
 from transforms.log.spec import expand_names
 
-CONFIGS = sorted((pathlib.Path(__file__).parents[2] / "configs").glob("*.yaml"))
 SMALL = {
     "name": "small",
     "data": {"columns": ["label", "n", "c"], "labels": {"ctr": "label"}},
@@ -20,15 +20,6 @@ def write(tmp_path, **changes) -> pathlib.Path:
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump({**SMALL, **changes}))
     return path
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_every_shipped_configuration_is_valid(path):
-    from models.registry import check_hyperparameters
-
-    config = load_config(path)
-    assert config.name == path.stem
-    check_hyperparameters(config.model.name, **config.model.hyperparameters)
 
 
 def test_ranges_of_names_expand():
@@ -95,3 +86,82 @@ def test_files_that_are_no_configuration_are_refused(tmp_path):
     for name, message in (("list", "expected a mapping"), ("broken", "not valid YAML")):
         with pytest.raises(InputError, match=message):
             load_config(tmp_path / f"{name}.yaml")
+
+
+def write_family(folder, **files: str) -> pathlib.Path:
+    """Writes files of YAML and SMALL as small.yaml, and returns the first."""
+    (folder / "small.yaml").write_text(yaml.safe_dump(SMALL))
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text)
+    return folder / f"{next(iter(files))}.yaml"
+
+
+def test_a_file_says_what_it_changes_of_those_that_it_extends(tmp_path):
+    (tmp_path / "below").mkdir()
+    leaf = write_family(
+        tmp_path,
+        leaf="{extends: below/middle.yaml, name: leaf, model: {l2: 0.5}, training: {patience: 7}}",
+        root="{extends: small.yaml, training: {epochs: 3, patience: 4, batch_size: 5}, evaluation: {slices: [c]}}",
+    )
+    (tmp_path / "below" / "middle.yaml").write_text(
+        "{extends: ../root.yaml, features: [{kind: categorical, columns: [c]}], training: {epochs: 9}}"
+    )
+    config = load_config(leaf, ("training.batch_size=6",))
+    assert config.name == "leaf"
+    assert config.model.hyperparameters == {"l2": 0.5} and config.model.name == "lr"
+    assert config.feature_columns == ["c"]
+    assert (config.training.epochs, config.training.patience, config.training.batch_size) == (9, 7, 6)
+    assert config.evaluation.slices == ["c"]
+
+
+def test_where_a_key_stands_changes_nothing_that_is_hashed(tmp_path):
+    leaf = write_family(tmp_path, leaf="{extends: small.yaml, training: {epochs: 3}, model: {l2: 0.5}}")
+    (tmp_path / "whole.yaml").write_text(
+        yaml.safe_dump({**SMALL, "training": {"epochs": 3}, "model": {"l2": 0.5, "name": "lr"}})
+    )
+    assert fingerprint(load_config(leaf)) == fingerprint(load_config(tmp_path / "whole.yaml"))
+    assert fingerprint(load_config(leaf)) != fingerprint(load_config(tmp_path / "small.yaml"))
+
+
+def test_null_and_an_empty_list_replace_what_a_file_extends(tmp_path):
+    leaf = write_family(
+        tmp_path,
+        leaf="{extends: root.yaml, training: {plateau: null}, evaluation: {slices: []}}",
+        root="{extends: small.yaml, training: {plateau: {factor: 0.5}}, evaluation: {slices: [c]}}",
+    )
+    assert load_config(leaf).training.plateau is None and load_config(leaf).evaluation.slices == []
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"a": "extends: absent.yaml"}, r"a.yaml: extends: .*absent.yaml: cannot read .*: No such file"),
+        ({"a": "extends: ."}, r"a.yaml: extends: .*: cannot read .*: Is a directory"),
+        ({"a": "extends: a.yaml"}, r"a.yaml: extends: .*a.yaml -> .*a.yaml is a circle"),
+        (
+            {"a": "extends: b.yaml", "b": "extends: c.yaml", "c": "extends: b.yaml"},
+            r"c.yaml: .*a.yaml -> .*b.yaml is a cir",
+        ),
+        ({"a": "extends: b.yaml", "b": "[1]"}, r"a.yaml: extends: .*b.yaml: expected a mapping"),
+        ({"a": "extends: b.yaml", "b": ""}, r"a.yaml: extends: .*b.yaml: expected a mapping"),
+        ({"a": "extends: b.yaml", "b": "a: [1"}, r"a.yaml: extends: .*b.yaml: not valid YAML"),
+        ({"a": "extends: [b.yaml]"}, r"a.yaml: extends: expected the path of one YAML file. Received: \['b.yaml'\]"),
+        ({"a": "extends:"}, r"a.yaml: extends: expected the path of one YAML file. Received: None"),
+        ({"a": 'extends: ""'}, r"a.yaml: extends: expected the path"),
+        ({"a": 'extends: "a\\0b"'}, r"a.yaml: extends: expected the path"),
+        ({"a": "{extends: small.yaml, model: {extends: small.yaml, name: []}}"}, r"a.yaml: model.name: "),
+        (
+            {"a": "{extends: b.yaml, training: {epochs: 2}}", "b": "{extends: small.yaml, training: {epoch: 3}}"},
+            r"/b.yaml: training.epoch: unknown",
+        ),
+        (
+            {"a": "{extends: b.yaml, training: {epoch: 2}}", "b": "{extends: small.yaml, training: {epoch: 3}}"},
+            r"/a.yaml: training.epoch: unknown",
+        ),
+        ({"a": "{extends: b.yaml}", "b": "{name: b}"}, r"/a.yaml: data: this key is required"),
+    ],
+)
+def test_a_mistake_in_what_a_file_extends_is_one_line_that_names_the_file(tmp_path, files, message):
+    with pytest.raises(InputError, match=message) as error:
+        load_config(write_family(tmp_path, **files))
+    assert "\n" not in str(error.value)
