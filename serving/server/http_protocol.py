@@ -367,9 +367,13 @@ class HttpProtocol(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._next()
-        if self._unread and len(self._waiting) <= MAX_PIPELINED:
+        if len(self._waiting) > MAX_PIPELINED:
+            return
+        if self._unread:
             self._read()
             self._close_if_done()
+        else:
+            self._pause_or_resume()
 
     def _parse(self, data: bytes) -> None:
         self._body_in_data = 0

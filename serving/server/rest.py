@@ -20,7 +20,7 @@ from serving.server.core import ServedVersion, ServerCore
 from serving.server.errors import ServingError, bad_request
 from serving.server.examples import DEFAULT_SIGNATURE, classify, regress
 from serving.server.http_protocol import HTML, HttpServer, Limits, Request, Response, uvicorn_server
-from serving.server.json_body import has_long_numbers, parse_body, parse_unusual_body, parse_usual_body
+from serving.server.json_body import has_booleans, has_long_numbers, parse_body, parse_unusual_body, parse_usual_body
 from serving.server.json_examples import format_classify, format_regress, parse_examples
 from serving.server.json_response import error_body, format_predict
 from serving.server.json_values import shown
@@ -261,8 +261,7 @@ class RestApi:
             if tf.float64 in dtypes.values() and parsed is None and has_long_numbers(body):
                 request = None  # what was parsed need not stay beside what is
                 request = parse_unusual_body(body, reading)
-            has_booleans = b"true" in body or b"false" in body
-            inputs, by_row = parse_predict(request, dtypes, has_booleans, reading)
+            inputs, by_row = parse_predict(request, dtypes, has_booleans(body), reading)
             del request  # nor while the model runs
             reading.check_time()
             outputs = version.run(signature, inputs, timeout_seconds=reading.seconds_left())

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import threading
 import time
 
 from tests.attack.target import METADATA, Bystander, LoopWatch, Measure, Target
@@ -36,6 +37,25 @@ def pipelined_without_reading(target: Target) -> list[Measure]:
                 connection.send(METADATA * (PIPELINED_BYTES // len(METADATA)))
         time.sleep(target.take(10, 1))
     return [*loop.measures(), *other.measures()]
+
+
+def pipelined_and_read(target: Target) -> list[Measure]:
+    """The same from a client that reads as fast as it is answered, so that only turns let others in between."""
+    requests = METADATA * (PIPELINED_BYTES // len(METADATA))
+    with Bystander(target) as other, LoopWatch(target) as loop:
+        for _ in range(target.take(20, 3)):
+            with socket.create_connection(target.rest) as client:
+                reader = threading.Thread(target=_read_until_closed, args=[client])
+                reader.start()
+                client.sendall(requests + METADATA.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+                reader.join()
+    return [*loop.measures(), *other.measures()]
+
+
+def _read_until_closed(client: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while client.recv(1 << 20):
+            pass
 
 
 def endless_trailer(target: Target) -> list[Measure]:
@@ -212,6 +232,7 @@ def statuses(target: Target, data: bytes, half_close: bool = False) -> list[int]
 ATTACKS = (
     pipelined_client_gone,
     pipelined_without_reading,
+    pipelined_and_read,
     endless_trailer,
     endless_header,
     endless_chunk_extension,

@@ -153,7 +153,9 @@ def past_the_deadline(target: Target) -> list[Measure]:
         return []
     with target.another("--rest_api_timeout_in_ms=2000") as hasty:
         found = _past_deadline(hasty, 2.0, "a graph", _slow_request())
-        numbers = b'{"instances": [' + b"1.5," * target.take(15_000_000, 4_000_000) + b"x"
+        # Few enough numbers for the bound on memory, and a mistake at the end, so that slow parsers read them too.
+        count, number = target.take(1_400_000, 700_000), b"0.1234567890123456789012345678901234567"
+        numbers = b'{"instances": [' + (number + b",") * count + b"x"
         packed = request(gzip.compress(numbers, 1), headers=("Content-Encoding: gzip",))
         found += _past_deadline(hasty, 2.0, "a body", packed)
         return [*found, *_past_grpc_deadline(hasty, 2.0)]
@@ -178,7 +180,7 @@ def _past_deadline(target: Target, deadline: float, what: str, raw: bytes) -> li
     ended = time.monotonic() - began
     status = answer and answer[0]
     return [
-        Measure(f"{what}: answers other than 504 or an error ({status})", status not in (400, 504), 0),
+        Measure(f"{what}: answers other than 504 ({status})", status != 504, 0),
         Measure(f"{what}: answered past the deadline", answered - deadline, LATE_SECONDS, "s"),
         Measure(f"{what}: idle past the deadline", ended - deadline, LATE_SECONDS, "s"),
     ]

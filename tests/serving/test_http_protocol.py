@@ -12,7 +12,15 @@ import types
 import pytest
 
 from serving.server.busy_poll import BusyPoll
-from serving.server.http_protocol import MAX_HEADER_BYTES, HttpProtocol, HttpServer, Limits, Response, uvicorn_server
+from serving.server.http_protocol import (
+    _SLICE_BYTES,
+    MAX_HEADER_BYTES,
+    HttpProtocol,
+    HttpServer,
+    Limits,
+    Response,
+    uvicorn_server,
+)
 
 LIMITS = {"max_request_bytes": 1000, "request_timeout": 5.0, "check_interval": 0.05}
 LINE = "X: " + "a" * 1000 + "\r\n"
@@ -530,6 +538,26 @@ def test_pipelined_requests_of_one_client_take_turns_with_others():
         many.shutdown(socket.SHUT_WR)
         assert status_of(read_all(many)) == [200] * 300
     assert sorted(times)[5] < 0.1
+
+
+def test_a_connection_is_read_again_once_few_of_its_requests_wait():
+    go_on = threading.Event()
+
+    def answer(request, at_once):
+        if at_once:
+            return None
+        go_on.wait(10)
+        return Response(200, b"a")
+
+    with served(answer, max_request_bytes=1 << 20, headers_timeout=1.0) as connect:
+        connection = connect(get("/first"))
+        time.sleep(0.1)
+        # The slice that ends the data makes more requests wait than may be parsed in advance.
+        connection.sendall((post("a" * (_SLICE_BYTES - 100)) + get("/x") * 30).encode())
+        time.sleep(0.1)
+        go_on.set()
+        connection.sendall((get("/y") + post("end", Connection="close")).encode())
+        assert status_of(read_all(connection)) == [200] * 34
 
 
 def test_answers_stop_when_the_client_is_gone():

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from serving.server.errors import ServingError
-from serving.server.json_body import has_long_numbers, parse_body, parse_unusual_body
+from serving.server.json_body import has_booleans, has_long_numbers, parse_body, parse_unusual_body
 from serving.server.json_examples import parse_examples
 from serving.server.json_response import decimals, format_predict
 from serving.server.tensors import parse_predict
@@ -67,7 +67,7 @@ def read(case):
     dtypes = SIGNATURES[signature or "serving_default"]
     if tf.float64 in dtypes.values() and has_long_numbers(body):
         request = parse_unusual_body(body)
-    return parse_predict(request, dtypes, has_booleans=b"true" in body or b"false" in body)
+    return parse_predict(request, dtypes, has_booleans=has_booleans(body))
 
 
 def of_this_code(case):

@@ -10,8 +10,9 @@ import tensorflow as tf
 from tensorflow.python.eager import monitoring
 
 from serving.server import tensors
+from serving.server.body_cost import CHECK_EVERY, Reading
 from serving.server.errors import ServingError
-from serving.server.json_body import _JsonParser, parse_body, parse_unusual_body
+from serving.server.json_body import _JsonParser, has_booleans, parse_body, parse_unusual_body
 from serving.server.json_response import format_predict
 from serving.server.metrics import Metrics
 
@@ -172,3 +173,39 @@ def test_numbers_that_no_double_holds_are_an_error():
             parse_body(b'{"a":%s}' % text.encode())
     assert parse_body(b'{"a": NaN, "b": 100000000000000000000000}')["b"] == 1e23
     assert math.isnan(parse_body(b'{"a": NaN}')["a"])
+
+
+def long_body(item, last="0", name="inputs"):
+    """A body whose items lie behind more bytes than are searched letter by letter."""
+    return f'{{"{name}": [{item}, {"12345, " * 300}{last}]}}'.encode()
+
+
+@pytest.mark.parametrize("word", ["true", "false"])
+@pytest.mark.parametrize("others", ["0", '"eeeeeeeeeeeeeeee"'])
+def test_booleans_of_a_long_body_are_seen_wherever_they_stand(word, others):
+    assert has_booleans(long_body(others, word)) and has_booleans(long_body(word, others))
+    assert has_booleans(f'{{"a": {word}}}'.encode())
+    assert not has_booleans(long_body(others, "1e5"))
+
+
+@pytest.mark.parametrize("number", ["0e309", "0E309", "0e+400"])
+@pytest.mark.parametrize("others", ["0", '"eeeeeeeeeeeeeeee"'])
+def test_zero_times_a_great_power_of_a_long_body_is_refused_wherever_it_stands(number, others):
+    for body in (long_body(number, others), long_body(others, number)):
+        with pytest.raises(ServingError, match="Number too big"):
+            parse_body(body)
+    assert parse_body(long_body("0e3", others))["inputs"][0] == 0
+
+
+def test_the_scanner_stops_at_the_deadline():
+    body = b'{"instances": [' + b"0.12345678901234567, " * (2 * CHECK_EVERY) + b"0], " + b'"a": 1, "a": 2}'
+    assert len(parse_unusual_body(body)["instances"]) == 2 * CHECK_EVERY + 1
+    looks = []
+
+    def is_over():
+        looks.append(True)
+        return len(looks) > 2  # it goes on until the scanner has begun
+
+    with pytest.raises(ServingError, match="Timed out"):
+        parse_unusual_body(body, Reading(is_over))
+    assert len(looks) == 3
