@@ -7,12 +7,19 @@ from typing import Any
 import rich.console
 import rich.table
 
+from pipeline.compare.shards import shards
+from pipeline.compare.show import interval_text, verdict
+from pipeline.compare.sides import compare_sides, side
 from pipeline.config import RunConfig
+from pipeline.evaluation.scored_rows import as_numpy, read_scored, read_table
 from pipeline.monitoring.breach import far_columns
 
 
 def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float] | None = None) -> None:
-    """Prints the gate table, the metrics (beside the baseline's and the best possible ones), and where things lie."""
+    """Prints the gate table, the metrics and where things lie.
+
+    Beside the metrics stand those of the baseline with the difference to it, and the best possible ones.
+    """
     console = rich.console.Console()
     gates = rich.table.Table("gate", "value", "passed", "reason", title="Gates")
     for gate in json.loads((output / "report_data" / "gates.json").read_text()):
@@ -25,7 +32,12 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     if metrics["tail"]:
         table.add_row(f"tail, {metrics['tail']['examples']:,} rows", *_cells(metrics["tail"]))
     if metrics["baseline"]:
-        table.add_row(metrics["baseline"]["name"] + " (baseline)", *_cells(metrics["baseline"]))
+        baseline = metrics["baseline"]["name"]
+        ahead = _ahead_of_baseline(output / "report_data" / "predictions.parquet")
+        table.add_row(f"{baseline} (baseline)", *_cells(metrics["baseline"]))
+        table.add_row(f"ahead of {baseline}, 95%", interval_text(ahead["interval"]))
+        table.caption = verdict(f"{config.model.name}: AUC", ahead, baseline)
+        table.caption_justify = "left"
     if best:
         table.add_row("best possible", *_cells(best))
     console.print(table)
@@ -38,6 +50,16 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
         drift = json.loads((output / "report_data" / "drift.json").read_text())
         print(f"Drift:  further from another log than they may be: {', '.join(far_columns(drift))}")
     print(f"Report: {output}/report.html")
+
+
+def _ahead_of_baseline(predictions: pathlib.Path) -> dict[str, Any]:
+    """Returns the difference in AUC to the baseline on the test rows, as `ctrpipe compare` tests it."""
+    scored = read_scored(predictions)
+    task = next(iter(scored.labels))
+    labels, baseline = scored.labels[task], as_numpy(read_table(predictions, ["baseline_probability"])[0])
+    rows = shards(len(labels))
+    first, second = (side(labels, [values], rows) for values in (baseline, scored.probabilities[task]))
+    return compare_sides(first, second, "auc").to_json()
 
 
 def _cells(metrics: dict[str, Any]) -> list[str]:
