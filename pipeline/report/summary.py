@@ -13,6 +13,7 @@ from pipeline.compare.sides import compare_sides, side
 from pipeline.config import RunConfig
 from pipeline.evaluation.scored_rows import as_numpy, read_scored, read_table
 from pipeline.monitoring.breach import far_columns
+from pipeline.report.advice import advice
 
 
 def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float] | None = None) -> None:
@@ -22,7 +23,8 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     """
     console = rich.console.Console()
     gates = rich.table.Table("gate", "value", "passed", "reason", title="Gates")
-    for gate in json.loads((output / "report_data" / "gates.json").read_text()):
+    rows_of_gates = json.loads((output / "report_data" / "gates.json").read_text())
+    for gate in rows_of_gates:
         value = "-" if gate["value"] is None else f"{gate['value']:.4f}"
         gates.add_row(f"{gate['metric']} {gate['bound']}", value, "yes" if gate["passed"] else "NO", gate["reason"])
     console.print(gates)
@@ -46,6 +48,9 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
         print(f"Model:  {model}/{metrics['model_version']}")
     else:
         print("Model:  blocked by a gate, not pushed")
+        history = json.loads((output / "report_data" / "history.json").read_text())
+        for sentence in advice(rows_of_gates, metrics, history, config):
+            print(f"Try:    {sentence}.")
     if metrics["drift_breached"]:
         drift = json.loads((output / "report_data" / "drift.json").read_text())
         print(f"Drift:  further from another log than they may be: {', '.join(far_columns(drift))}")

@@ -116,6 +116,7 @@ def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, versio
     assert json.loads((out / "metrics.json").read_text())["model_version"] == version.name
     code, output = call("run", config, "--data", log, "--output", out, "--set", "gates.auc.min=0.99")
     assert code == 1 and "Trainer: from cache" in output and "blocked by a gate" in output
+    assert "Try:    another bound in gates" in output
     assert not json.loads((out / "metrics.json").read_text())["blessed"]
     assert list((out / "models" / "ctr").iterdir()) == [version]
     assert call("report", out)[0] == 0

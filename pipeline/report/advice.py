@@ -1,0 +1,74 @@
+"""What to try where a gate has blocked a model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.config import RunConfig
+
+EARLY = 1 / 3  # of the evaluations: a best result before that is one of a model that overfits
+REGULARISE = (
+    "raise model.embedding_l2, model.embedding_dropout and model.dropout, or make model.hidden_units and "
+    "model.embedding_dim smaller"
+)
+
+
+def advice(
+    gates: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any], history: Mapping[str, Any], config: RunConfig
+) -> list[str]:
+    """Returns what to try, most promising first, without a full stop; empty where no gate has failed.
+
+    Args:
+        gates: The rows of gates.json.
+        metrics: The contents of metrics.json.
+        history: The contents of history.json: the evaluations on the validation rows, and which was the best.
+        config: The run's configuration.
+    """
+    failed = {(gate["metric"], gate["kind"]) for gate in gates if not gate["passed"]}
+    texts: list[str] = []
+    if failed & {("auc", "absolute"), ("log_loss", "absolute")}:
+        texts += _for_quality(metrics, history, config)
+    if ("calibration", "absolute") in failed:
+        texts += _for_calibration(metrics["calibration"], config)
+    if any(kind == "change" for _, kind in failed):
+        texts.append("train on more or newer rows; gates.max_drop says how much worse than the last model is allowed")
+    return texts
+
+
+def _for_quality(metrics: Mapping[str, Any], history: Mapping[str, Any], config: RunConfig) -> list[str]:
+    """Returns what to try where AUC or log loss is not good enough."""
+    texts = []
+    baseline, best, count = metrics["baseline"], history["best"], len(history["evaluations"])
+    behind = baseline and None not in (baseline["auc"], metrics["auc"]) and baseline["auc"] >= metrics["auc"]
+    if best is not None and count >= 3 and best + 1 <= EARLY * count:
+        texts.append(
+            f"{REGULARISE}, or lower training.learning_rate: the model overfits, its best evaluation was number "
+            f"{best + 1} of {count}"
+        )
+    elif behind:
+        texts.append(f"{REGULARISE}: the model is larger than these rows can teach")
+    elif history["stopped"].startswith("all "):
+        texts.append("raise training.epochs: the model was still improving when they ended")
+    if behind:
+        texts.append(
+            f"model.name {baseline['name']}, the baseline, whose AUC is {baseline['auc']:.4f} on the same rows, or "
+            "model.use_linear, which puts a linear part beside the deep one"
+        )
+    elif baseline is None and config.model.name != "lr":
+        texts.append("evaluation.baseline {name: lr}: it shows what a logistic regression reaches on these rows")
+    texts.append("another bound in gates: what is reachable depends on the log")
+    return texts
+
+
+def _for_calibration(calibration: float | None, config: RunConfig) -> list[str]:
+    """Returns what to try where the mean prediction is far from the click rate of the test rows."""
+    if calibration is None:
+        return ["more test rows: there is no click among them"]
+    texts = []
+    if not config.training.refit:
+        texts.append("training.refit: the model then learns from the validation rows too, which are the newest")
+    many = "more" if calibration > 1 else "fewer"
+    texts.append(
+        f"newer training rows, or wider gates.calibration: the model expects {many} clicks than the test rows "
+        "have, and the log's click rate may have changed"
+    )
+    return texts

@@ -1,0 +1,74 @@
+"""What a blocked run says to try."""
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from pipeline.config import RunConfig, load_config
+from pipeline.report.advice import advice
+
+CONFIG = load_config(pathlib.Path(__file__).resolve().parents[2] / "configs" / "demo.yaml")
+LR = {"name": "lr", "auc": 0.75}
+
+
+def tried(
+    metric: str,
+    kind: str = "absolute",
+    auc: float = 0.69,
+    baseline: dict[str, Any] | None = None,
+    best: int = 5,
+    stopped: str = "log_loss did not improve for 2 evaluations",
+    calibration: float | None = 1.2,
+    config: RunConfig = CONFIG,
+) -> list[str]:
+    """The advice where one gate has failed."""
+    passed = {"metric": "log_loss" if metric == "auc" else "auc", "kind": kind, "passed": True}
+    gates = [passed, {"metric": metric, "kind": kind, "passed": False}]
+    metrics = {"auc": auc, "calibration": calibration, "baseline": baseline}
+    return advice(gates, metrics, {"evaluations": [{}] * 9, "best": best, "stopped": stopped}, config)
+
+
+def test_a_model_that_the_baseline_beats_is_too_large_for_its_rows() -> None:
+    regularise, baseline, bound = tried("auc", baseline=LR)
+    assert regularise.startswith("raise model.embedding_l2") and "larger than these rows can teach" in regularise
+    assert baseline.startswith("model.name lr, the baseline, whose AUC is 0.7500 on the same rows")
+    assert bound.startswith("another bound in gates")
+
+
+@pytest.mark.parametrize(("best", "overfits"), [(2, True), (3, False)])
+def test_a_model_whose_best_evaluation_came_early_overfits(best: int, overfits: bool) -> None:
+    texts = tried("log_loss", auc=0.76, baseline=LR, best=best)
+    assert any(f"its best evaluation was number {best + 1} of 9" in text for text in texts) == overfits
+    assert not any("baseline" in text for text in texts)
+
+
+def test_a_model_that_was_still_improving_gets_more_epochs() -> None:
+    texts = tried("auc", auc=0.76, baseline=LR, best=8, stopped="all 20 epochs done")
+    assert texts[0].startswith("raise training.epochs")
+
+
+def test_without_a_baseline_one_is_proposed() -> None:
+    assert any(text.startswith("evaluation.baseline {name: lr}") for text in tried("auc"))
+
+
+@pytest.mark.parametrize(("calibration", "many"), [(1.2, "more"), (0.8, "fewer")])
+def test_calibration_is_about_the_newest_rows(calibration: float, many: str) -> None:
+    refit, newer = tried("calibration", calibration=calibration)
+    assert refit.startswith("training.refit") and f"expects {many} clicks" in newer
+    does_refit = CONFIG.model_copy(update={"training": CONFIG.training.model_copy(update={"refit": True})})
+    assert tried("calibration", calibration=calibration, config=does_refit) == [newer]
+
+
+def test_no_click_among_the_test_rows() -> None:
+    assert tried("calibration", calibration=None) == ["more test rows: there is no click among them"]
+
+
+def test_a_model_worse_than_the_last_one() -> None:
+    [text] = tried("auc", kind="change", baseline=LR)
+    assert "gates.max_drop" in text
+
+
+def test_a_blessed_model_needs_no_advice() -> None:
+    gates = [{"metric": "auc", "kind": "absolute", "passed": True}]
+    assert advice(gates, {"auc": 0.7, "baseline": LR}, {"evaluations": [], "best": None, "stopped": ""}, CONFIG) == []
