@@ -30,9 +30,10 @@ SHALLOW_TARGET = 1.05
 
 
 def feature_map(features: int) -> FeatureMap:
-    """Returns the description of bucketed features of 101 values each, and of a text."""
+    """Returns the description of numbers, in 101 buckets each and as they are written, and of a text."""
     fields = [(f"field_{index}", "numeric", 101, 1, "feature") for index in range(features)]
-    return FeatureMap.from_sizes(fields, text=Text(LENGTH, WORDS, number_ids=tuple(range(1000, 1100))))
+    text = Text(LENGTH, WORDS, number_ids=tuple(range(1000, 2000)))
+    return FeatureMap.from_sizes(fields, text=text, numbers=tuple(name for name, *_ in fields))
 
 
 def batches(data: FeatureMap, rows: int, count: int) -> list[dict[str, np.ndarray]]:
@@ -44,6 +45,10 @@ def batches(data: FeatureMap, rows: int, count: int) -> list[dict[str, np.ndarra
             "ids": (offsets + random.integers(2, 103, (rows, len(offsets)))).astype(np.int32),
             "tokens": random.integers(1000, WORDS, (rows, LENGTH)).astype(np.int32),
             "segments": np.repeat((np.arange(LENGTH) >= LENGTH // 2)[None], rows, axis=0).astype(np.int32),
+            # Significands of one to three digits, and exponents 0 to 3.
+            "numbers": random.integers((1, 0), (1000, 4), (rows, len(data.numbers), 2))
+            .reshape(rows, -1)
+            .astype(np.int32),
         }
         for _ in range(count)
     ]

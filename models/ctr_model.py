@@ -142,7 +142,7 @@ class CTRModel(keras.Model):
         Args:
             inputs: The packed tensors: `ids` int32 (batch_size, slots) and `dense` float32 (batch_size, features),
                 where the data has any; `tokens` and `segments` int32 (batch_size, T), or (1, T) for one text of all
-                rows where `shares_text`.
+                rows where `shares_text`; `numbers` int32 (batch_size, 2 * numbers), where the feature map names any.
             training: Whether dropout is on.
             gathered: Embedding rows that the caller has already looked up, (batch_size, slots, width), by the name of
                 the embedding layer (see FieldEmbedding).
@@ -291,6 +291,8 @@ def empty_row(feature_map: FeatureMap) -> dict[str, np.ndarray]:
         inputs["dense"] = np.zeros((1, len(feature_map.dense)), np.float32)
     if feature_map.text:
         inputs |= {name: np.zeros((1, feature_map.text.length), np.int32) for name in ("tokens", "segments")}
+    if feature_map.numbers:
+        inputs["numbers"] = np.zeros((1, 2 * len(feature_map.numbers)), np.int32)
     return inputs
 
 

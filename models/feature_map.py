@@ -9,6 +9,9 @@ The packed tensors that a feature map describes:
   its vocabulary, then any further ids for unknown values.
 - ``dense`` float32 ``[N, D]``: normalised numbers, in the order of ``dense``.
 - ``tokens``, ``segments`` int32 ``[N, T]``: text.
+- ``numbers`` int32 ``[N, 2 M]``, for a model that reads the numbers of the log: significand and exponent of each of
+  ``numbers`` in turn. 35 is (35, 1), -0.1234 is (-123, -1): the significand has up to three digits without zeros at its
+  end, and its first digit stands before the point. 0 is (0, 0), a missing number (MISSING_SIGNIFICAND, 0).
 - ``label`` float32 ``[N, tasks]``.
 """
 
@@ -23,7 +26,9 @@ RESERVED_IDS = 2  # unknown and missing, ahead of every field's vocabulary
 MAX_IDS = 2**31 - 1  # ids are int32
 KINDS = ("numeric", "categorical", "multivalent", "time")
 ROLES = ("feature", "position")
-NUMBER_TOKENS = 100  # the numbers 0 to 99, each a token of its own
+NUMBER_TOKENS = 1000  # the numbers 0 to 999, each a token of its own
+MAX_EXPONENT = 38  # of a float32 that is no subnormal number: from -38 to 38
+MISSING_SIGNIFICAND = NUMBER_TOKENS  # above every significand
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +82,11 @@ class Text:
         vocabulary_size: Tokens are in [0, vocabulary_size).
         padding_id, unknown_id, classify_id, separator_id, mask_id: The special tokens [PAD], [UNK], [CLS], [SEP],
             [MASK].
-        number_ids: The tokens of the numbers 0 to 99; () where the vocabulary lacks any of them.
+        number_ids: The tokens of the numbers 0, 1 and so on, at most up to 999; -1 for a number that the vocabulary
+            lacks, as it lacks all that are left out at the end.
 
     Raises:
-        ValueError: `length` is not positive, `number_ids` are neither 100 nor none, or a token is outside the
-            vocabulary.
+        ValueError: `length` is not positive, `number_ids` are more than 1000, or a token is outside the vocabulary.
     """
 
     length: int
@@ -96,9 +101,9 @@ class Text:
     def __post_init__(self) -> None:
         if self.length < 1:
             raise ValueError(f"The text's length should be positive. Received: length={self.length}")
-        if len(self.number_ids) not in (0, NUMBER_TOKENS):
-            raise ValueError(f"There are tokens of {NUMBER_TOKENS} numbers or of none. Received: {self.number_ids}")
-        for token in (*self.special_ids, *self.number_ids):
+        if len(self.number_ids) > NUMBER_TOKENS:
+            raise ValueError(f"At most {NUMBER_TOKENS} numbers have tokens. Received: {len(self.number_ids)}")
+        for token in (*self.special_ids, *(number for number in self.number_ids if number != -1)):
             if not 0 <= token < self.vocabulary_size:
                 size = self.vocabulary_size
                 raise ValueError(f"A token should be in [0, vocabulary_size = {size}). Received: {token}")
@@ -117,15 +122,18 @@ class FeatureMap:
         dense: Names of the dense features.
         tasks: Names of the labels; the first is the primary one.
         text: The text; None for data without a text.
+        numbers: Names of the columns in ``numbers``, each of them a field of kind "numeric" or a dense feature too.
 
     Raises:
-        ValueError: there are gaps between the fields' ids, more ids than int32 has, repeated names, or no task.
+        ValueError: there are gaps between the fields' ids, more ids than int32 has, repeated names, a number that is
+            neither a numeric field nor a dense feature, or no task.
     """
 
     fields: tuple[Field, ...]
     dense: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ("ctr",)
     text: Text | None = None
+    numbers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         offset = 1  # id 0 is padding
@@ -139,6 +147,9 @@ class FeatureMap:
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(f"Names of fields and dense features should be unique. Received twice: {repeated}")
+        numeric = {field.name for field in self.fields if field.kind == "numeric"} | set(self.dense)
+        if len(set(self.numbers) & numeric) < len(self.numbers):
+            raise ValueError(f"`numbers` should name numeric columns, each once. Received: numbers={self.numbers}")
         if not self.tasks:
             raise ValueError("A feature map needs at least one task")
 
@@ -149,6 +160,7 @@ class FeatureMap:
         dense: tuple[str, ...] = (),
         tasks: tuple[str, ...] = ("ctr",),
         text: Text | None = None,
+        numbers: tuple[str, ...] = (),
     ) -> "FeatureMap":
         """Returns a feature map in which each field's ids follow those of the field before it.
 
@@ -158,6 +170,7 @@ class FeatureMap:
             dense: Names of the dense features.
             tasks: Names of the labels; the first is the primary one.
             text: The text; None for data without a text.
+            numbers: Names of the columns in ``numbers``.
 
         Example:
             >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("tags", "multivalent", 50, 3)])
@@ -169,7 +182,7 @@ class FeatureMap:
             size = vocabulary_size + RESERVED_IDS
             placed.append(Field(name, kind, size, offset, *rest))
             offset += size
-        return cls(tuple(placed), tuple(dense), tuple(tasks), text)
+        return cls(tuple(placed), tuple(dense), tuple(tasks), text, tuple(numbers))
 
     @property
     def total_ids(self) -> int:
@@ -194,6 +207,7 @@ class FeatureMap:
                 dense=tuple(value["dense"]),
                 tasks=tuple(value["tasks"]),
                 text=_text(value["text"]) if value["text"] else None,
+                numbers=tuple(value.get("numbers", ())),  # a version of before has none
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"Not a feature map: {error}") from error

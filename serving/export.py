@@ -132,6 +132,8 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
     if feature_map.text:
         for name in TEXT_INPUTS:
             packed[name] = tf.TensorSpec([None, feature_map.text.length], tf.int32, name=name)
+    if feature_map.numbers:
+        packed["numbers"] = tf.TensorSpec([None, 2 * len(feature_map.numbers)], tf.int32, name="numbers")
 
     @tf.function(input_signature=[examples])
     def serving_default(examples: tf.Tensor) -> Tensors:

@@ -20,13 +20,13 @@ class NumberTextModel(TextModel):
     The docstring of NumBERT has an example.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors, with a text; every feature is a field of one
-            slot.
+        feature_map: FeatureMap. The description of the packed tensors, with a text; `numbers` has every feature that
+            is a number.
         embedding_dim: int. Width of the position's vector. Defaults to 1.
         **options: Options of TextModel.
 
     Raises:
-        ValueError: the data has no text, or a feature has several values.
+        ValueError: the data has no text or no feature, or lacks the numbers of the log.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.1.
@@ -44,10 +44,8 @@ class NumberTextModel(TextModel):
         return new_tokens(feature_map.text)
 
     def number_tokens(self, inputs: Inputs) -> Tensor:
-        """Returns the tokens of the features, int32 (batch_size, 4 * features)."""
-        ids = inputs["ids"]
-        features = [ids[:, i] for i, field in enumerate(self.feature_map.fields) if field.role == "feature"]
-        return self.numbers(ops.stack(features, axis=1))
+        """Returns the tokens of the features, int32 (batch_size, length); see NumberTokens."""
+        return self.numbers({name: inputs[name] for name in ("ids", "numbers") if name in inputs})
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -57,23 +55,26 @@ class NumBERT(NumberTextModel):
     `logit = w · pooled([text ; 35 [EXP] 1 [SEP] ; ...]) + b + position term`.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors, with a text; every feature is a field of one
-            slot.
-        **options: Options of NumberTextModel; the encoder needs positions for the text and 4 tokens per feature.
+        feature_map: FeatureMap. The description of the packed tensors, with a text; `numbers` has every feature that
+            is a number.
+        **options: Options of NumberTextModel; the encoder needs positions for the text and the features' tokens, which
+            are 4 for a number.
 
     Example:
         >>> from models.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
-        >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
+        >>> text = Text(length=4, vocabulary_size=30)
+        >>> feature_map = FeatureMap.from_sizes(fields, text=text, numbers=("age",))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
         >>> model = NumBERT(feature_map, **encoder)
         >>> tokens, segments = keras.ops.array([[2, 7, 9, 3], [2, 8, 3, 0]]), keras.ops.zeros((2, 4), "int32")
         >>> inputs = {"ids": keras.ops.array([[30, 104], [41, 105]]), "tokens": tokens, "segments": segments}
+        >>> inputs["numbers"] = keras.ops.array([[35, 1], [4, 0]])  # 35 and 4 years
         >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
         (2, 1)
 
     Raises:
-        ValueError: the data has no text, or a feature has several values.
+        ValueError: the data has no text or no feature, or lacks the numbers of the log.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.1; Zhang et al., "Do Language Embeddings Capture Scales?", 2020.
@@ -107,8 +108,8 @@ class NumBERTUniAttention(NumberTextModel):
     small.
 
     Args:
-        feature_map: FeatureMap. The description of the packed tensors, with a text; every feature is a field of one
-            slot.
+        feature_map: FeatureMap. The description of the packed tensors, with a text; `numbers` has every feature that
+            is a number.
         token_dim: int. Width of a token's projected output. Defaults to 8.
         token_ffn: int. Width of the feed-forward networks after the uni-attention. Defaults to 3072.
         attention_dim: int. Width d_a of the uni-attention's queries and keys. Defaults to 64.
@@ -119,16 +120,18 @@ class NumBERTUniAttention(NumberTextModel):
     Example:
         >>> from models.feature_map import Text
         >>> fields = [("age", "numeric", 100), ("slot", "categorical", 3, 1, "position")]
-        >>> feature_map = FeatureMap.from_sizes(fields, text=Text(length=4, vocabulary_size=30))
+        >>> text = Text(length=4, vocabulary_size=30)
+        >>> feature_map = FeatureMap.from_sizes(fields, text=text, numbers=("age",))
         >>> encoder = {"encoder_layers": 1, "encoder_width": 8, "encoder_heads": 2, "encoder_ffn": 16}
         >>> model = NumBERTUniAttention(feature_map, token_dim=6, token_ffn=5, attention_dim=3, **encoder)
         >>> tokens, segments = keras.ops.array([[2, 7, 9, 3], [2, 8, 3, 0]]), keras.ops.zeros((2, 4), "int32")
         >>> inputs = {"ids": keras.ops.array([[30, 104], [41, 105]]), "tokens": tokens, "segments": segments}
+        >>> inputs["numbers"] = keras.ops.array([[35, 1], [4, 0]])  # 35 and 4 years
         >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
         (2, 1)
 
     Raises:
-        ValueError: the data has no text, or a feature has several values.
+        ValueError: the data has no text or no feature, or lacks the numbers of the log.
 
     References:
         Wang et al., "BERT4CTR", 2023, section 3.2.2.

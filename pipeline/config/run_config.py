@@ -5,6 +5,7 @@ import pathlib
 import pydantic
 
 from common.processes import Workers
+from models.registry import reads_numbers
 from pipeline.config.evaluation import Evaluation, Gates, Statistics
 from pipeline.config.kubeflow import Kubeflow
 from pipeline.config.model import Model
@@ -104,4 +105,6 @@ class RunConfig(LogSpec):
     @property
     def log_spec(self) -> LogSpec:
         """The description of the log alone, as the reader and the transform need it."""
-        return LogSpec(data=self.data, features=self.features)
+        models = (self.model, self.evaluation.baseline)
+        raw_numbers = self.raw_numbers or any(reads_numbers(model.name) for model in models if model)
+        return LogSpec(data=self.data, features=self.features, raw_numbers=raw_numbers)

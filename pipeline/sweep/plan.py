@@ -147,6 +147,7 @@ def make_plan(
     config = config or path.parent / file.config
     base = load_config(config, (*_as_settings(file.set), *settings))
     points = tuple(point for group in file.points for point in _points(config, file, group, settings, base))
+    base = base.model_copy(update={"raw_numbers": any(point.config.log_spec.raw_numbers for point in points)})
     _announce_left_out(points, base.model)
     _check(path, file, points)
     measured = latency or file.latency, file.reference, file.costs or (Costs() if costs else None)

@@ -26,7 +26,8 @@ def packed_batches(
     """Returns batches: packed tensors by name, and labels float32 [N, tasks].
 
     On TensorFlow they are a tf.data.Dataset, on other backends a PackedReader of numpy arrays. The tensors are those of
-    the feature map: ids int32 [N, slots], dense float32 [N, dense features], tokens and segments int32 [N, length].
+    the feature map: ids int32 [N, slots], dense float32 [N, dense features], tokens and segments int32 [N, length],
+    numbers int32 [N, 2 * numbers].
     Iterating again gives the same batches in the same order.
 
     Args:
@@ -78,6 +79,7 @@ def packed_reader(
     """Returns the batches of `packed_batches` as numpy arrays; see PackedReader for `length`."""
     reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take, length)
     expected = {"ids": feature_map.total_slots, "dense": len(feature_map.dense), "label": len(feature_map.tasks)}
+    expected["numbers"] = 2 * len(feature_map.numbers)
     if feature_map.text:
         expected |= dict.fromkeys(("tokens", "segments"), feature_map.text.length)
     if reader.widths != {name: width for name, width in expected.items() if width}:

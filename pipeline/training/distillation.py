@@ -4,6 +4,7 @@ The cross-entropy is linear in the label: the loss against (1 - w) y + w p is (1
 plus w times the loss against the teacher's probability p (Hinton et al. 2015, at a temperature of 1).
 """
 
+import dataclasses
 import pathlib
 
 import numpy as np
@@ -41,7 +42,8 @@ def soften_labels(
     done = folder / "all"
     if not done.is_dir():
         version = find_version(teacher)
-        if read_feature_map(version) != feature_map:
+        taught = read_feature_map(version)
+        if taught not in (feature_map, dataclasses.replace(feature_map, numbers=())):
             raise InputError(
                 f"training.distillation.teacher: {version} was trained on other features or vocabularies; give a model "
                 "that was trained on this log with these features"
@@ -50,7 +52,8 @@ def soften_labels(
         try:
             with atomic_folder(done) as unfinished, PackedWriter(unfinished / "part-0.parquet") as writer:
                 for inputs, labels in packed_reader(patterns, feature_map, BATCH_ROWS):
-                    outputs = servable.run("serving_packed", inputs)
+                    read = {name: values for name, values in inputs.items() if name != "numbers" or taught.numbers}
+                    outputs = servable.run("serving_packed", read)
                     probabilities = np.stack([outputs[task] for task in feature_map.tasks], axis=1)
                     mixed = (1 - weight) * labels + weight * probabilities
                     writer.write({**inputs, "label": mixed.astype(np.float32)})

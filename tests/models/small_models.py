@@ -1,5 +1,7 @@
 """Small instances of every model with random weights, random rows, and the parts that loops in numpy share."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -58,6 +60,7 @@ SMALL = {
 FAMILIES = ("ffm", "afm", "ccpm", "pnn", "wide_deep", "dcn_v2", "dlrm", "xdeepfm", "attention_net", "hiformer")
 FAMILIES += ("numbert", "bert4ctr", "shallow_interaction_n", "cascading_nn_gbdt")
 ONE_OF_EACH_FAMILY = [name if name in FAMILIES else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
+RAW_NUMBERS = (35.0, 0.0, 7.0, 1234.0, -62.5, 0.01236, 999.6, math.nan)
 WITH_TEXT = tuple(name for name, options in SMALL.items() if "encoder_layers" in options)
 
 
@@ -70,7 +73,8 @@ def text_map(dense=(), tasks=("ctr",), **text) -> FeatureMap:
     """A text of eight tokens, three fields, of which the second is a position."""
     fields = [("a", "categorical", 400, 1, "feature"), ("p", "categorical", 3, 1, "position")]
     fields.append(("b", "numeric", 101, 1, "feature"))
-    return FeatureMap.from_sizes(fields, dense, tasks, Text(8, 130, **{"number_ids": tuple(range(20, 120)), **text}))
+    described = Text(8, 130, **{"number_ids": tuple(range(20, 120)), **text})
+    return FeatureMap.from_sizes(fields, dense, tasks, described, ("b", *dense))
 
 
 def map_of(name: str) -> FeatureMap:
@@ -88,11 +92,21 @@ def text_batch(rows=7, seed=0) -> dict[str, np.ndarray]:
     tokens = random.integers(5, 130, (rows, 8))
     tokens[np.arange(8) >= random.integers(3, 9, (rows, 1))] = 0
     ids = [random.integers(field.offset, field.offset + field.size, rows) for field in text_map().fields]
+    raw = random.choice(RAW_NUMBERS, rows)
     return {
         "ids": np.stack(ids, axis=1).astype(np.int32),
         "tokens": tokens.astype(np.int32),
         "segments": ((np.arange(8) >= 4) & (tokens > 0)).astype(np.int32),
+        "numbers": np.array([significand_and_exponent(number) for number in raw], np.int32),
     }
+
+
+def significand_and_exponent(number: float) -> tuple[int, int]:
+    """A number with three significant digits, by text formatting."""
+    if math.isnan(number):
+        return 1000, 0
+    digits, exponent = f"{number:.2e}".split("e")
+    return int(digits.replace(".", "").rstrip("0") or "0"), int(exponent)
 
 
 def batch(rows=7, seed=0) -> dict[str, np.ndarray]:

@@ -109,7 +109,7 @@ def pooled(model, states):
 
 
 def test_text_only():
-    def logit(model, ids, tokens, segments):
+    def logit(model, ids, tokens, segments, numbers):
         states = encode(model.encoder, tokens, segments)
         return dense(model.head.logits, pooled(model, states)) + position(model, ids)
 
@@ -130,7 +130,7 @@ def test_features_only():
 
 @pytest.mark.parametrize("name", ["shallow_interaction_1", "shallow_interaction_n"])
 def test_shallow_interaction(name):
-    def logit(model, ids, tokens, segments):
+    def logit(model, ids, tokens, segments, numbers):
         x = np.maximum(dense(model.reduce, features(model, ids)), 0)
         for layer in getattr(model, "feature_layers", ()):
             x = feed_forward(layer, x)
@@ -143,7 +143,7 @@ def test_shallow_interaction(name):
 @pytest.mark.parametrize("name", ["bert4ctr", "numbert_uni_attention_reduced"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_bert4ctr(name, count):
-    def logit(model, ids, tokens, segments):
+    def logit(model, ids, tokens, segments, numbers):
         states = encode(model.encoder, tokens, segments)
         x = np.maximum(dense(model.reduce, features(model, ids)), 0).reshape(count, -1)
         for layer, y in zip(model.uni_attention, states[1:], strict=True):
@@ -153,22 +153,31 @@ def test_bert4ctr(name, count):
     check(name, logit, feature_tokens=count)
 
 
-def written(ids) -> list[int]:
-    """The two features as numbers, by text formatting."""
-    tokens = []
-    for id_, offset in ((ids[0], text_map().fields[0].offset), (ids[2], text_map().fields[2].offset)):
-        number = max(id_ - offset - 1, 0)
-        significand, exponent = (number, 0 if number < 10 else 1)
-        if number >= 100:
-            rounded = int(float(f"{number / 100:.20f}") * 10 + 0.5)
-            significand, exponent = (rounded, 2) if rounded < 100 else (10, 3)
-        tokens += [20 + significand, 130, 20 + exponent, text_map().text.separator_id]
-    return tokens
+def written(ids, numbers) -> list[int]:
+    """The vocabulary's ordinal of the first feature, and the number of the third, as words that become tokens."""
+    local = int(ids[0]) - text_map().fields[0].offset
+    ordinal = max(local - 1, 0)
+    words = ["[UNK]" if local == 1 else str(ordinal), "[EXP]", str(len(str(ordinal)) - 1), "[SEP]"]
+    significand, exponent = numbers
+    words += ["[UNK]" if significand == 1000 else str(abs(significand)), "[EXP]" if significand >= 0 else "[-EXP]"]
+    return [token_of(word) for word in [*words, str(exponent), "[SEP]"]]
+
+
+def token_of(word: str) -> int:
+    """Behind the vocabulary's 130 tokens stand the two [EXP], -1 to -38, and 100 to 999, as 0 to 99 are words."""
+    text = text_map().text
+    known = {"[SEP]": text.separator_id, "[UNK]": text.unknown_id, "[EXP]": 130, "[-EXP]": 131}
+    if word in known:
+        return known[word]
+    number = int(word)
+    if number < 0:
+        return 131 - number
+    return 20 + number if number < 100 else 170 + number - 100
 
 
 def test_numbert():
-    def logit(model, ids, tokens, segments):
-        numbers = written(ids)
+    def logit(model, ids, tokens, segments, numbers):
+        numbers = written(ids, numbers)
         states = encode(model.encoder, np.array([*tokens, *numbers]), [*segments, *[1] * len(numbers)])
         return dense(model.head.logits, pooled(model, states)) + position(model, ids)
 
@@ -176,9 +185,9 @@ def test_numbert():
 
 
 def test_numbert_with_uni_attention():
-    def logit(model, ids, tokens, segments):
+    def logit(model, ids, tokens, segments, numbers):
         states = encode(model.encoder, tokens, segments)
-        x = value(model.encoder.token_table)[written(ids)]
+        x = value(model.encoder.token_table)[written(ids, numbers)]
         for layer, y in zip(model.uni_attention, states[1:], strict=True):
             x = uni_attention_layer(layer, x, y, tokens > 0)
         side = np.concatenate([dense(model.project, x).reshape(-1), pooled(model, states)])
@@ -229,25 +238,71 @@ def test_folded_weights_give_the_same():
     np.testing.assert_array_equal(layer(x, y, mask), before)
 
 
+def words_of(layer, data, **inputs) -> list[str]:
+    """What a NumberTokens writes of one row, as words."""
+    text = data.text
+    first = text.vocabulary_size
+    words = {text.padding_id: "[PAD]", text.unknown_id: "[UNK]", text.separator_id: "[SEP]", first: "[EXP]"}
+    words |= {first + 1: "[-EXP]"} | {first + 1 + power: f"-{power}" for power in range(1, 39)}
+    lacking = [number for number in range(1000) if number >= len(text.number_ids) or text.number_ids[number] == -1]
+    words |= {token: str(number) for number, token in enumerate(text.number_ids) if token != -1}
+    words |= {first + 40 + index: str(number) for index, number in enumerate(lacking)}
+    rows = {name: np.array([row], np.int32) for name, row in inputs.items()}
+    assert new_tokens(text) == 40 + len(lacking) and len(words) == 4 + 40 - 1 + 1000
+    return [words[token] for token in np.asarray(layer(rows))[0].tolist()]
+
+
 @pytest.mark.parametrize(
-    ("number", "significand", "exponent"),
-    [(0, 0, 0), (7, 7, 0), (10, 10, 1), (35, 35, 1), (99, 99, 1), (100, 10, 2), (994, 99, 2), (995, 10, 3)]
-    + [(1234, 12, 3), (1250, 13, 3), (99_499, 99, 4), (99_500, 10, 5), (2_000_000_000, 20, 9), (1_999_999_999, 20, 9)],
+    ("packed", "words"),
+    [((35, 1), "35 [EXP] 1"), ((0, 0), "0 [EXP] 0"), ((999, 38), "999 [EXP] 38"), ((124, -2), "124 [EXP] -2")]
+    + [((-625, 1), "625 [-EXP] 1"), ((-1, -38), "1 [-EXP] -38"), ((1000, 0), "[UNK] [EXP] 0")],
 )
-def test_numbers_become_four_tokens(number, significand, exponent):
-    data = FeatureMap.from_sizes([("a", "categorical", 2**31 - 5, 1, "feature")], text=Text(4, 10))
+def test_a_number_becomes_four_tokens(packed, words):
+    data = FeatureMap.from_sizes([("a", "numeric", 5)], text=Text(4, 10), numbers=("a",))
     layer = NumberTokens(data)
-    assert (new_tokens(data.text), layer.length) == (101, 4)
-    ids = np.array([[number + 2]], np.int32)  # offset 1 is unknown, 2 is missing: both are 0
-    np.testing.assert_array_equal(layer(ids), [[11 + significand, 10, 11 + exponent, data.text.separator_id]])
-    np.testing.assert_array_equal(layer(np.array([[1]], np.int32)), layer(np.array([[2]], np.int32)))
+    assert layer.length == 4
+    assert words_of(layer, data, ids=[4], numbers=packed) == [*words.split(), "[SEP]"]
+
+
+@pytest.mark.parametrize(
+    ("values", "ordinal", "words"),
+    [(999, 7, "7 [EXP] 0"), (999, 999, "999 [EXP] 2"), (1000, 999, "[PAD] 999 [EXP] 2"), (1000, 1000, "1 0 [EXP] 3")]
+    + [(500_000, 123_004, "123 4 [EXP] 5"), (500_000, 35, "[PAD] 35 [EXP] 1"), (999, 0, "0 [EXP] 0")]
+    + [(2_000_000_000, 1_999_999_999, "1 999 999 999 [EXP] 9"), (1_000_000, 20_001, "[PAD] 20 1 [EXP] 4")],
+)
+def test_an_id_is_written_with_all_its_digits(values, ordinal, words):
+    data = FeatureMap.from_sizes([("p", "numeric", 3, 1, "position"), ("a", "categorical", values)], text=Text(4, 10))
+    offset = data.fields[1].offset
+    local = ordinal + 1 if ordinal else 0  # 0 is unknown, 1 is missing, 2 the first value
+    assert words_of(NumberTokens(data), data, ids=[1, offset + local]) == [*words.split(), "[SEP]"]
+    missing = words_of(NumberTokens(data), data, ids=[1, offset + 1])
+    assert missing == ["[PAD]"] * (len(words.split()) - 3) + ["[UNK]", "[EXP]", "0", "[SEP]"]
+
+
+def test_no_two_ids_are_written_alike():
+    data = FeatureMap.from_sizes([("a", "categorical", 500_000)], text=Text(4, 10))
+    ids = np.arange(1, 1 + data.fields[0].size, dtype=np.int32)[:, None]
+    assert len(np.unique(np.asarray(NumberTokens(data)({"ids": ids})), axis=0)) == 500_002
+
+
+def test_every_kind_of_feature_is_written():
+    fields = [("tags", "multivalent", 5000, 2), ("p", "categorical", 3, 1, "position"), ("n", "numeric", 10)]
+    fields += [("t_hour", "time", 24), ("t_weekday", "time", 7)]
+    data = FeatureMap.from_sizes(fields, ("x",), text=Text(4, 200, number_ids=(100, -1, 102)), numbers=("x", "n"))
+    tags, _, _, hour, weekday = (field.offset for field in data.fields)
+    layer = NumberTokens(data)
+    row = [tags + 1 + 4321, 0, 1, 1, hour + 2 + 0, weekday + 0]
+    expected = "4 321 [EXP] 3 [PAD] [PAD] [PAD] [PAD] [SEP] 12 [EXP] -3 [SEP] 0 [EXP] 0 [SEP] [UNK] [EXP] 0 [SEP]"
+    assert words_of(layer, data, ids=row, numbers=[5, 7, 12, -3]) == [*expected.split(), *"5 [EXP] 7 [SEP]".split()]
+    again = NumberTokens.from_config(layer.get_config())
+    assert words_of(again, data, ids=row, numbers=[5, 7, 12, -3])[-4:] == "5 [EXP] 7 [SEP]".split()
 
 
 def test_numbers_that_are_words_keep_their_tokens():
     layer = NumberTokens(text_map())
-    assert (new_tokens(text_map().text), layer.length) == (1, 8)
-    found = layer(np.array([[1 + 36, 403 + 2 + 2 + 1]], np.int32))  # 35, and the first of the second feature's
-    assert found[0, :4].numpy().tolist() == [20 + 35, 130, 20 + 1, 3]
+    assert (new_tokens(text_map().text), layer.length) == (2 + 38 + 900, 8)
+    inputs = {"ids": np.array([[1 + 36, 404, 410]], np.int32), "numbers": np.array([[124, 2]], np.int32)}
+    assert np.asarray(layer(inputs))[0].tolist() == [20 + 35, 130, 20 + 1, 3, 130 + 2 + 38 + 24, 130, 20 + 2, 3]
 
 
 def test_trees_fall_to_their_leaves():
@@ -281,7 +336,7 @@ def test_a_threshold_between_two_floats_is_rounded_down():
 @pytest.mark.parametrize("name", CROSS_ATTENTION)
 def test_the_text_never_sees_the_features(name):
     model, inputs = randomised(name), text_batch()
-    other = {**inputs, "ids": text_batch(seed=9)["ids"]}
+    other = {**inputs, **{name: text_batch(seed=9)[name] for name in ("ids", "numbers")}}
     assert np.abs(np.asarray(model(inputs)) - model(other)).max() > 1e-3
     for before, after in zip(model.states(inputs), model.states(other), strict=True):
         np.testing.assert_array_equal(before, after)
@@ -426,16 +481,11 @@ def test_the_two_orders_of_roberta_and_bert_positions():
         (lambda: TreeEnsemble(0), "trees=0"),
         (lambda: create("bert4ctr", FeatureMap.from_sizes([("a", "categorical", 3, 1, "feature")])), "needs a text"),
         (lambda: create("bert4ctr", text_map(), feature_tokens=0), "feature_tokens=0"),
-        (lambda: create("numbert", FeatureMap((), text=Text(8, 130))), "no field to write"),
-        (
-            lambda: create(
-                "numbert", FeatureMap.from_sizes([("m", "multivalent", 6, 3, "feature")], text=Text(8, 130))
-            ),
-            r"several values.*\['m'\]",
-        ),
+        (lambda: create("numbert", FeatureMap((), text=Text(8, 130))), "no feature to write"),
+        (lambda: create("numbert", FeatureMap((), ("x",), text=Text(8, 130))), r"raw_numbers: true`.*\['x'\]"),
         (lambda: Text(0, 10), "length=0"),
         (lambda: Text(4, 10, mask_id=10), "Received: 10"),
-        (lambda: Text(4, 10, number_ids=(1, 2)), "100 numbers"),
+        (lambda: Text(4, 2000, number_ids=tuple(range(1001))), "1000 numbers.*1001"),
     ],
 )
 def test_impossible_arguments_are_named(make, message):

@@ -4,6 +4,8 @@ import pytest
 import yaml
 
 from common.errors import InputError
+from models.registry import available, model_class, reads_numbers
+from models.text.numbert import NumberTextModel
 from pipeline.config import load_config
 from pipeline.fingerprints import fingerprint
 from transforms.log.spec import expand_names
@@ -165,3 +167,33 @@ def test_a_mistake_in_what_a_file_extends_is_one_line_that_names_the_file(tmp_pa
     with pytest.raises(InputError, match=message) as error:
         load_config(write_family(tmp_path, **files))
     assert "\n" not in str(error.value)
+
+
+TEXT = {
+    "data": {"columns": ["label", "n", "p", "t"], "labels": {"ctr": "label"}},
+    "features": [
+        {"kind": "numeric", "columns": ["n"]},
+        {"kind": "numeric", "columns": ["p"], "role": "position"},
+        {"kind": "text", "columns": ["t"], "length": 8, "tokens": "vocabulary", "separator": " "},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "columns"),
+    [
+        ({"model": {"name": "numbert"}}, ["n"]),
+        ({"model": {"name": "numbert_uni_attention"}}, ["n"]),
+        ({"model": {"name": "bert4ctr"}}, []),
+        ({"model": {"name": "numbert_uni_attention_reduced"}}, []),
+        ({"model": {"name": "bert4ctr"}, "evaluation": {"baseline": {"name": "numbert"}}}, ["n"]),
+        ({"model": {"name": "my_models:Own"}, "raw_numbers": True}, ["n"]),
+    ],
+)
+def test_numbers_are_packed_where_a_model_reads_them(tmp_path, changes, columns):
+    assert load_config(write(tmp_path, **TEXT, **changes)).log_spec.written_columns == columns
+
+
+def test_every_model_that_writes_numbers_is_known_to_the_configuration():
+    writing = [info.name for info in available() if issubclass(model_class(info.name), NumberTextModel)]
+    assert writing == [info.name for info in available() if reads_numbers(info.name)] != []

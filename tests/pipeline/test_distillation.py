@@ -78,3 +78,17 @@ def test_a_pupil_comes_nearer_to_its_teacher_than_by_the_labels(teacher, log, tm
 
     taught = distance(distillation={"teacher": str(teacher), "weight": 1.0})
     assert taught < 0.6 * distance()
+
+
+def test_a_teacher_that_reads_no_numbers_teaches_a_pupil_that_does(teacher, log, tmp_path):
+    pattern, packed, labels, predicted = log
+    fields = read_feature_map(teacher)
+    numeric = next(field.name for field in fields.fields if field.kind == "numeric")
+    numbers = np.tile(np.array([[35, 1]], np.int32), (len(labels), 1))
+    with PackedWriter(tmp_path / "part-0.parquet") as writer:
+        writer.write({**packed, "numbers": numbers, "label": labels})
+    pupil = dataclasses.replace(fields, numbers=(numeric,))
+    written = soften_labels([f"{tmp_path}/*.parquet"], pupil, teacher, 1.0, tmp_path / "mixed")
+    [(inputs, mixed)] = packed_reader([written], pupil, 5000)
+    np.testing.assert_allclose(mixed, predicted, atol=1e-6)
+    np.testing.assert_array_equal(inputs["numbers"], numbers)

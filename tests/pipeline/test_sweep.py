@@ -143,6 +143,14 @@ def test_a_file_s_points_hold_for_another_configuration(config):
     assert [point.name for point in plan.points] == [point.name for point in make_plan(file(config)).points]
 
 
+def test_numbers_are_packed_for_all_points_where_one_reads_them(config):
+    plain = make_plan(config, (), ("model.name=text_only,bert4ctr",)).base
+    assert plain.log_spec.written_columns == []
+    plan = make_plan(config, (), ("model.name=text_only,numbert",))
+    assert plan.base.log_spec.written_columns == ["I2"]
+    assert [point.config.log_spec.written_columns for point in plan.points] == [[], ["I2"]]
+
+
 def test_a_file_takes_no_grid(config):
     with pytest.raises(InputError, match="has its points already"):
         make_plan(file(config), (), ("model.dropout=0.1,0.2",))

@@ -11,6 +11,7 @@ import tensorflow_transform as tft
 from common.processes import Workers
 from models import create
 from models.ctr_model import empty_row
+from models.registry import reads_numbers
 from serving.export import export
 from serving.layout import Asset, versions
 from tests.models.small_models import ENCODER, SMALL
@@ -66,14 +67,16 @@ def save(folder: pathlib.Path, name: str = "bert4ctr", **settings) -> pathlib.Pa
 
     Versions of the same folder share what is learned from the log.
     """
-    payload, graph = folder / "payload", folder / "graph"
-    if not graph.exists():
+    spec = SPEC.model_copy(update={"raw_numbers": reads_numbers(name)})
+    payload, graph = folder / "payload", folder / ("graph_of_numbers" if spec.raw_numbers else "graph")
+    if not payload.exists():
         payload.mkdir(parents=True)
         with PayloadWriter(payload, "train", payload_schema(SPEC)) as writer:
             writer.write(rows(500, 1))
-        analyze(SPEC, payload_files(payload), graph, Workers(processes=1))
+    if not graph.exists():
+        analyze(spec, payload_files(payload), graph, Workers(processes=1))
     transform = tft.TFTransformOutput(str(graph))
-    fields = feature_map(SPEC, transform)
+    fields = feature_map(spec, transform)
     keras.utils.set_random_seed(1)
     model = create(name, fields, **{**SMALL[name], **ENCODER, "encoder_layers": 1, "encoder_width": 16})
     model(empty_row(fields))
@@ -82,5 +85,5 @@ def save(folder: pathlib.Path, name: str = "bert4ctr", **settings) -> pathlib.Pa
         weight.assign(random.normal(scale=0.3, size=weight.shape))
     models = folder / name
     version = models / str(1 + len(versions(models)))
-    export(model, transform, SPEC, fields, rows(5, 1), version, {}, **settings)
+    export(model, transform, spec, fields, rows(5, 1), version, {}, **settings)
     return version

@@ -88,7 +88,7 @@ def pack_rows(rows: pa.RecordBatch, spec: LogSpec, graph: Graph) -> Rows:
 
 @dataclasses.dataclass(frozen=True)
 class _TensorSlice:
-    """The columns `first` to `stop - 1` of a packed tensor, which hold a raw column's ids or its dense feature."""
+    """The columns `first` to `stop - 1` of a packed tensor, which hold what a raw column is packed to."""
 
     column: str
     tensor: str
@@ -117,6 +117,8 @@ def _slices(spec: LogSpec) -> list[_TensorSlice]:
             width = TIME_PARTS if isinstance(feature, Time) else 1
         targets.append(_TensorSlice(column, tensor, ends[tensor], ends[tensor] + width))
         ends[tensor] += width
+    for index, column in enumerate(spec.written_columns):
+        targets.append(_TensorSlice(column, "numbers", 2 * index, 2 * index + 2))
     return targets
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from common.errors import InputError
-from models.feature_map import RESERVED_IDS, FeatureMap
+from models.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, RESERVED_IDS, FeatureMap
 from transforms.features.learned import Learned
 from transforms.features.vocabularies import Vocabularies, vocabulary_sizes
 from transforms.log.spec import Categorical, LogSpec, Multivalent, Numeric, Text
@@ -23,6 +23,8 @@ LOG_BUCKETS = 2 + _MAX_LOG + 1
 BARS_BUCKETS = 1 + _BARS_BUCKETS
 # Hundredths of the range, and one for the greatest value (BERT4CTR, section 3.2).
 MIN_MAX_BUCKETS = 101
+# The smallest float32 that is no subnormal number; whether smaller ones are 0 depends on a thread's settings.
+_SMALLEST = float(np.finfo(np.float32).smallest_normal)
 _TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
 
 
@@ -35,7 +37,8 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str
 
     Returns:
         `ids` int64 [N, S], `dense` float32 [N, D] where there are dense features, `tokens` and `segments` int64 [N, T]
-        where there is a text, `label` float32 [N, tasks].
+        where there is a text, `numbers` int64 [N, 2 M] where the log's numbers are asked for, `label` float32
+        [N, tasks].
     """
     outputs = _pack(inputs, learned)
     labels = [inputs[name] for name in learned.spec.label_columns]
@@ -76,6 +79,8 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
         outputs["ids"] = _shared_ids(fields)
     if dense:
         outputs["dense"] = tf.concat(dense, axis=1)
+    if written := learned.spec.written_columns:
+        outputs["numbers"] = written_numbers(tf.stack([inputs[column] for column in written], axis=1))
     return outputs
 
 
@@ -202,6 +207,39 @@ def quantile_normalize(values: tf.Tensor, quantiles: tf.Tensor) -> tf.Tensor:
     return tf.transpose(tf.where(tf.math.is_nan(wide), 0.5, uniform))
 
 
+def written_numbers(values: tf.Tensor) -> tf.Tensor:
+    """Returns significand and exponent of each number in turn, for [N, M] numbers (BERT4CTR, section 3.2.1).
+
+    35 is (35, 1) and -0.1234 is (-123, -1): rounded to three significant digits, a tie to the even digit, without zeros
+    at the end. Missing and infinite numbers are (MISSING_SIGNIFICAND, 0), and numbers below 1.18e-38 are (0, 0). int64
+    [N, 2 M].
+    """
+    known = tf.math.is_finite(values)
+    wide = tf.cast(tf.where(known, values, 0.0), tf.float64)
+    size = tf.where(tf.abs(wide) < _SMALLEST, _wide(0.0), tf.abs(wide))
+    powers = tf.constant([float(f"1e{power}") for power in range(-MAX_EXPONENT, MAX_EXPONENT + 3)], tf.float64)
+
+    def power_of_ten(exponent: tf.Tensor) -> tf.Tensor:
+        return tf.gather(powers, exponent + MAX_EXPONENT)
+
+    place = tf.searchsorted(powers, tf.reshape(size, [-1]), "right", out_type=tf.int64)
+    exponent = tf.where(size > 0, tf.reshape(place, tf.shape(size)) - 1 - MAX_EXPONENT, _id(0))
+    # Products with powers of ten up to 10^22 are those of the exact decimals, so that ties are seen as such.
+    scaled = size * power_of_ten(tf.maximum(2 - exponent, 0)) / power_of_ten(tf.maximum(exponent - 2, 0))
+    rounded = tf.cast(tf.round(scaled), tf.int64)
+    exponent += tf.cast(rounded >= 1000, tf.int64)  # 999.6 is (1, 3)
+    for _ in range(3):
+        ends_in_zero = tf.equal(rounded % 10, 0) & (rounded > 0)
+        rounded = tf.where(ends_in_zero, rounded // 10, rounded)
+    significand = tf.where(wide < 0, -rounded, rounded)
+    pairs = [tf.where(known, significand, _id(MISSING_SIGNIFICAND)), exponent]
+    return tf.reshape(tf.stack(pairs, axis=2), [-1, 2 * values.shape[1]])
+
+
+def _wide(value: float) -> tf.Tensor:
+    return tf.constant(value, tf.float64)
+
+
 def _local_ids(
     places: tf.Tensor, values: tf.Tensor, sizes: Sequence[int], feature: Categorical | Multivalent, unknown: int
 ) -> tf.Tensor:
@@ -300,6 +338,7 @@ def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multival
         else:
             fields += [(f"{column}_{part}", "time", size, 1, feature.role) for part, size in _TIME_PARTS.items()]
     try:
-        return FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text)
+        numbers = tuple(spec.written_columns)
+        return FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text, numbers)
     except ValueError as error:
         raise InputError(f"features: {error}; lower top_k or raise min_count") from error

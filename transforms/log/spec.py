@@ -317,6 +317,10 @@ class LogSpec(Section):
         min_length=1, examples=[[{"columns": ["device"], "kind": "categorical", "min_count": 5}]]
     )
     """Groups of columns that the model sees, each with its kind and transform."""
+    raw_numbers: bool = False
+    """Whether columns of kind `numeric` also reach the model as the numbers of the log, with three significant digits.
+    `numbert` and `numbert_uni_attention` have them without this key; a model of your own that reads them needs it.
+    """
 
     @pydantic.model_validator(mode="after")
     def _columns_exist(self) -> "LogSpec":
@@ -385,6 +389,15 @@ class LogSpec(Section):
             column
             for column, feature in self.feature_by_column.items()
             if isinstance(feature, Numeric) and feature.transform in transforms
+        ]
+
+    @property
+    def written_columns(self) -> list[str]:
+        """Columns that also reach the model as the numbers of the log."""
+        return [
+            column
+            for column, feature in self.feature_by_column.items()
+            if self.raw_numbers and isinstance(feature, Numeric) and feature.role == "feature"
         ]
 
     @property

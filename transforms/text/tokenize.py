@@ -99,7 +99,7 @@ def text_map(feature: Text, vocabulary_size: int | None = None) -> TextMap:
     tokenizer, size = read_tokenizer(feature.encoder)
     ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
     numbers = tuple(ids.get(str(number), -1) for number in range(NUMBER_TOKENS))
-    return _map(feature, size, tokenizer.special, () if -1 in numbers else numbers)
+    return _map(feature, size, tokenizer.special, numbers)
 
 
 def _map(feature: Text, size: int, special: dict[str, int], numbers: tuple[int, ...]) -> TextMap:
