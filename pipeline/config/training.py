@@ -82,6 +82,13 @@ class Training(Section):
     (pipeline/training/row_optimizers.py has the equations).
     """
 
+    adam_beta_1: float = pydantic.Field(0.9, ge=0, lt=1)
+    """Decay β₁ of Adam's mean of the gradients; `lazy_adam` has the same three."""
+    adam_beta_2: float = pydantic.Field(0.999, ge=0, lt=1, examples=[0.98])
+    """Decay β₂ of Adam's mean of the squared gradients."""
+    adam_epsilon: float = pydantic.Field(1e-7, gt=0, examples=[1e-9])
+    """What Adam adds to the root of that mean; TensorFlow 1 has 1e-8, Keras 1e-7."""
+
     batch_size: int = pydantic.Field(1024, ge=1)
     """Rows of one step, on all devices together, so that several devices learn the model that one would."""
     epochs: int = pydantic.Field(10, ge=1)

@@ -16,7 +16,7 @@ from pipeline.config import Model, Training
 from pipeline.training.jax_devices import Devices, make_distribution, on_host, put_like
 from pipeline.training.learner import Batch
 from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
-from pipeline.training.network import build_network, rate_factors, task_weights, warmup_factor
+from pipeline.training.network import build_network, dense_adam, rate_factors, task_weights, warmup_factor
 from pipeline.training.row_optimizers import row_optimizer
 
 Arrays = list[Any]
@@ -45,13 +45,13 @@ class JaxLearner:
         self._training = training
         self._devices = devices
         self._loss = BinaryCrossEntropy(task_weights(network.feature_map, training.task_weights))
-        self._rows = row_optimizer(training.optimizer)
+        self._rows = row_optimizer(training)
         tables = network.tables()
         self._trainable = network.trainable_variables
         self._tables = {table.name: _index_of(self._trainable, table.table) for table in tables}
         by_row = self._tables.values() if self._rows else ()
         self._dense_indices = [index for index in range(len(self._trainable)) if index not in by_row]
-        self._optimizer = keras.optimizers.Adam(training.learning_rate)
+        self._optimizer = dense_adam(training)
         dense = [self._trainable[index] for index in self._dense_indices]
         self._optimizer.build(dense)
         self._rate_factors = rate_factors(network, dense, training.encoder_rate)

@@ -15,6 +15,7 @@ from models.text.masked_language_model import MaskedLanguageModel, mask_tokens
 from pipeline.config import Training
 from pipeline.training.checkpoint import read_arrays, write_arrays
 from pipeline.training.learner import Batch
+from pipeline.training.network import dense_adam
 
 NAME = "masked_language_model"
 
@@ -85,7 +86,7 @@ def compiled_model(
     """
     keras.utils.set_random_seed(seed)
     model = MaskedLanguageModel(encoder.get_config())
-    optimizer = keras.optimizers.Adam(training.learning_rate, global_clipnorm=training.gradient_clip_norm)
+    optimizer = dense_adam(training, training.gradient_clip_norm)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
     model.compile(optimizer, loss, jit_compile=False)
     model(_mask(batch, text, rate, np.random.default_rng(0))[0])

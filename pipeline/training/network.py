@@ -10,7 +10,7 @@ import keras
 from models.ctr_model import CTRModel, empty_row
 from models.feature_map import FeatureMap
 from models.registry import create, model_class
-from pipeline.config import Model
+from pipeline.config import Model, Training
 from pipeline.training.text_encoder import load_encoder
 
 
@@ -60,6 +60,14 @@ def warmup_factor(step: int, warmup_steps: int) -> float:
     where `warmup_steps` is 0.
     """
     return min(step / warmup_steps, (warmup_steps / step) ** 0.5) if warmup_steps else 1.0
+
+
+def dense_adam(training: Training, clip_norm: float | None = None) -> keras.optimizers.Adam:
+    """Returns Adam with the settings of `training`, which clips gradients where `clip_norm` is given."""
+    betas = {"beta_1": training.adam_beta_1, "beta_2": training.adam_beta_2}
+    return keras.optimizers.Adam(
+        training.learning_rate, **betas, epsilon=training.adam_epsilon, global_clipnorm=clip_norm
+    )
 
 
 def rate_factors(network: CTRModel, weights: list[keras.Variable], encoder_rate: float) -> list[float]:

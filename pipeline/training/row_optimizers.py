@@ -6,7 +6,7 @@ batch (clipped together with all other gradients by their global norm) and t the
 
 lazy_adam
     m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  row <- row - rate √(1 - b2^t)/(1 - b1^t) · m/(√v + eps)
-    with b1 = 0.9, b2 = 0.999, eps = 1e-7. Adam, except that rows outside the batch keep m, v and their values:
+    with b1, b2 and eps those of the dense weights. Adam, except that rows outside the batch keep m, v and their values:
     dense Adam decays both moments and changes those rows, too. A row in every batch gets exactly Adam's updates.
 rowwise_adagrad
     s <- s + mean(g²);  row <- row - rate · g/(√s + eps)  with eps = 1e-10 and one number s per row, which takes a
@@ -20,7 +20,9 @@ from typing import Any, Protocol
 
 from keras import ops
 
-BETA_1, BETA_2, ADAM_EPSILON, ADAGRAD_EPSILON = 0.9, 0.999, 1e-7, 1e-10
+from pipeline.config import Training
+
+ADAGRAD_EPSILON = 1e-10
 
 
 class RowOptimizer(Protocol):
@@ -41,14 +43,18 @@ class RowOptimizer(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class LazyAdam:
+    beta_1: float
+    beta_2: float
+    epsilon: float
+
     def slot_widths(self, width: int) -> tuple[int, ...]:
         return width, width
 
     def update(self, rows: Any, slots: tuple[Any, ...], gradients: Any, rate: Any, step: Any) -> tuple[Any, Any]:
-        m = BETA_1 * slots[0] + (1 - BETA_1) * gradients
-        v = BETA_2 * slots[1] + (1 - BETA_2) * ops.square(gradients)
-        corrected = rate * ops.sqrt(1 - ops.power(BETA_2, step)) / (1 - ops.power(BETA_1, step))
-        return rows - corrected * m / (ops.sqrt(v) + ADAM_EPSILON), (m, v)
+        m = self.beta_1 * slots[0] + (1 - self.beta_1) * gradients
+        v = self.beta_2 * slots[1] + (1 - self.beta_2) * ops.square(gradients)
+        corrected = rate * ops.sqrt(1 - ops.power(self.beta_2, step)) / (1 - ops.power(self.beta_1, step))
+        return rows - corrected * m / (ops.sqrt(v) + self.epsilon), (m, v)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,11 +67,11 @@ class RowwiseAdagrad:
         return rows - rate * gradients / (ops.sqrt(total) + ADAGRAD_EPSILON), (total,)
 
 
-def row_optimizer(name: str) -> RowOptimizer | None:
+def row_optimizer(training: Training) -> RowOptimizer | None:
     """Returns the row optimizer of `training.optimizer`; None for `adam`, which updates tables like other weights."""
     kinds: dict[str, RowOptimizer | None] = {
         "adam": None,
-        "lazy_adam": LazyAdam(),
+        "lazy_adam": LazyAdam(training.adam_beta_1, training.adam_beta_2, training.adam_epsilon),
         "rowwise_adagrad": RowwiseAdagrad(),
     }
-    return kinds[name]
+    return kinds[training.optimizer]

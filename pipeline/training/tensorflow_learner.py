@@ -18,7 +18,7 @@ from pipeline.config import Model, Training
 from pipeline.training.cluster import read_cluster
 from pipeline.training.learner import Batch
 from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
-from pipeline.training.network import build_network, rate_factors, task_weights, warmup_factor
+from pipeline.training.network import build_network, dense_adam, rate_factors, task_weights, warmup_factor
 from pipeline.training.row_optimizers import RowOptimizer, row_optimizer
 from pipeline.training.tensorflow_data import input_errors
 from pipeline.training.worker_group import WorkerGroup
@@ -139,11 +139,11 @@ class TensorFlowLearner:
         tables = [table.table for table in self._tables.values()]
         places = {id(table) for table in tables}
         self._others = [weight for weight in network.trainable_variables if id(weight) not in places]
-        optimizer = row_optimizer(training.optimizer)
+        optimizer = row_optimizer(training)
         self._row_updates = {name: RowUpdate(table, optimizer) for name, table in self._tables.items() if optimizer}
         self._dense = self._others if optimizer else [*self._others, *tables]
         # Without clipping: `_clip` clips all gradients by one norm, also those that this optimizer does not see.
-        self._optimizer = keras.optimizers.Adam(training.learning_rate)
+        self._optimizer = dense_adam(training)
         self._optimizer.build(self._dense)
         self._rate_factors = rate_factors(network, self._dense, training.encoder_rate)
         self._loss_scale = LossScale() if training.precision == "mixed_float16" else None

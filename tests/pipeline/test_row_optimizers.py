@@ -1,4 +1,4 @@
-"""Updates of touched rows against numpy loops over rows, on TensorFlow and on JAX."""
+"""Updates by every optimizer against numpy loops over rows, on TensorFlow and on JAX."""
 
 import os
 import pathlib
@@ -17,6 +17,7 @@ MAP = FeatureMap.from_sizes([*FIELDS, ("m", "multivalent", 9, 3, "feature")], ["
 # A logistic regression's gradients can be written down: (p - y) / rows for each id, times x for the dense weight.
 MODEL = Model(name="lr", l2=0.1)
 RATE, ROWS = 0.05, 16
+OTHER_ADAM = {"adam_beta_1": 0.6, "adam_beta_2": 0.95, "adam_epsilon": 0.01}
 
 
 def batches(count: int) -> list:
@@ -32,8 +33,10 @@ def batches(count: int) -> list:
     return found
 
 
-def expected(optimizer: str, clip: float | None, steps: int) -> tuple[np.ndarray, float, float]:
+def expected(training: Training, steps: int) -> tuple[np.ndarray, float, float]:
     """The table, the dense weight and the bias after `steps`, one row at a time, in double precision."""
+    b1, b2, epsilon = training.adam_beta_1, training.adam_beta_2, training.adam_epsilon
+    clip = training.gradient_clip_norm
     table, kernel, bias = np.zeros(MAP.total_ids), 0.0, 0.0
     m, v, s = np.zeros(MAP.total_ids), np.zeros(MAP.total_ids), np.zeros(MAP.total_ids)
     dense_m, dense_v = np.zeros(2), np.zeros(2)
@@ -51,40 +54,43 @@ def expected(optimizer: str, clip: float | None, steps: int) -> tuple[np.ndarray
                     gradient[i] = gradient.get(i, 0.0) + (p - y) / ROWS + 0.1 * weight / ROWS
         norm = np.sqrt(sum(g**2 for g in gradient.values()) + (dense**2).sum())
         factor = min(1.0, clip / norm) if clip else 1.0
-        corrected = RATE * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
-        for row, g in gradient.items():
-            g *= factor
-            if optimizer == "lazy_adam":
-                m[row], v[row] = 0.9 * m[row] + 0.1 * g, 0.999 * v[row] + 0.001 * g * g
-                table[row] -= corrected * m[row] / (np.sqrt(v[row]) + 1e-7)
+        corrected = RATE * np.sqrt(1 - b2**step) / (1 - b1**step)
+        rows = range(MAP.total_ids) if training.optimizer == "adam" else list(gradient)
+        for row in rows:
+            g = factor * gradient.get(row, 0.0)
+            if training.optimizer != "rowwise_adagrad":
+                m[row], v[row] = b1 * m[row] + (1 - b1) * g, b2 * v[row] + (1 - b2) * g * g
+                table[row] -= corrected * m[row] / (np.sqrt(v[row]) + epsilon)
             else:
                 s[row] += g * g
                 table[row] -= RATE * g / (np.sqrt(s[row]) + 1e-10)
         dense *= factor
-        dense_m, dense_v = 0.9 * dense_m + 0.1 * dense, 0.999 * dense_v + 0.001 * dense**2
-        moved = corrected * dense_m / (np.sqrt(dense_v) + 1e-7)
+        dense_m, dense_v = b1 * dense_m + (1 - b1) * dense, b2 * dense_v + (1 - b2) * dense**2
+        moved = corrected * dense_m / (np.sqrt(dense_v) + epsilon)
         kernel, bias = kernel - moved[0], bias - moved[1]
     return table, kernel, bias
 
 
-def settings(optimizer: str, clip: float | None) -> Training:
-    return Training(optimizer=optimizer, gradient_clip_norm=clip, learning_rate=RATE)
+def settings(optimizer: str, clip: float | None, **adam: float) -> Training:
+    return Training(optimizer=optimizer, gradient_clip_norm=clip, learning_rate=RATE, **adam)
 
 
-def check(weights: list, optimizer: str, clip: float | None, steps: int) -> None:
+def check(weights: list, training: Training, steps: int) -> None:
     """Weights of the logistic regression by their shapes."""
-    table, kernel, bias = expected(optimizer, clip, steps)
+    table, kernel, bias = expected(training, steps)
     found = {np.shape(weight): np.asarray(weight) for weight in weights}
     np.testing.assert_allclose(found[(MAP.total_ids, 1)][:, 0], table, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose([found[(1, 1)][0, 0], found[(1,)][0]], [kernel, bias], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("clip", [None, 0.05])
-@pytest.mark.parametrize("optimizer", ["lazy_adam", "rowwise_adagrad"])
-def test_touched_rows_follow_the_documented_update(optimizer, clip):
-    learner = make_learner(MODEL, settings(optimizer, clip), MAP, 1)
+@pytest.mark.parametrize("optimizer", ["adam", "lazy_adam", "rowwise_adagrad"])
+@pytest.mark.parametrize("adam", [{}, OTHER_ADAM], ids=["default", "other"])
+def test_weights_follow_the_documented_update(optimizer, clip, adam):
+    training = settings(optimizer, clip, **adam)
+    learner = make_learner(MODEL, training, MAP, 1)
     learner.fit(batches(6))
-    check(learner.weights(), optimizer, clip, 6)
+    check(learner.weights(), training, 6)
 
 
 @pytest.mark.parametrize("optimizer", ["lazy_adam", "rowwise_adagrad"])
@@ -135,15 +141,16 @@ import tests.pipeline.test_row_optimizers as t
 from pipeline.training.jax_learner import make_learner
 import keras
 assert keras.backend.backend() == "jax"
-for optimizer in ("lazy_adam", "rowwise_adagrad"):
-    for clip in (None, 0.05):
-        learner = make_learner(t.MODEL, t.settings(optimizer, clip), t.MAP, 1)
+for optimizer in ("adam", "lazy_adam", "rowwise_adagrad"):
+    for clip, adam in ((None, {}), (0.05, t.OTHER_ADAM)):
+        training = t.settings(optimizer, clip, **adam)
+        learner = make_learner(t.MODEL, training, t.MAP, 1)
         learner.fit(t.batches(3))
         learner.predict(t.batches(1))
-        other = make_learner(t.MODEL, t.settings(optimizer, clip), t.MAP, 2)
+        other = make_learner(t.MODEL, training, t.MAP, 2)
         other.load_state(learner.state())
         other.fit(t.batches(6)[3:])
-        t.check(other.weights(), optimizer, clip, 6)
+        t.check(other.weights(), training, 6)
 print("equal")
 """
 
