@@ -7,15 +7,16 @@ import keras
 from keras import ops
 
 from models.checks import require_positive
-from models.ctr_model import CTRModel, attention_of, require_fields
+from models.ctr_model import attention_of, require_fields
 from models.feature_map import FeatureMap
 from models.layers.interacting_layer import InteractingLayer
 from models.layers.tower import Tower
 from models.tensors import Inputs, Tensor
+from models.token_model import TokenModel
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
-class AutoInt(CTRModel):
+class AutoInt(TokenModel):
     """AutoInt: interacting layers of self-attention over the fields; with `deep_units`, AutoInt+.
 
     `logit = wᵀ concat(InteractingLayer(... InteractingLayer(E))) + b`, plus an MLP on the embeddings.
@@ -30,6 +31,12 @@ class AutoInt(CTRModel):
             not do. Defaults to False.
         hidden_units: sequence of int. Widths of an MLP on the attended fields, as in Hiformer's comparison; () for a
             linear layer, as in the paper. Defaults to ().
+        embedding_dim: int. Width of an embedding. Defaults to 16.
+        dense_tokens: int. Number of rows that an MLP computes from all dense features, as in Hiformer's comparison; 0
+            for a row x_d v_d of each dense feature, as in the paper. Defaults to 0.
+        dense_units: sequence of int. Widths of that MLP's hidden layers. Defaults to (128,).
+        task_tokens: bool. Whether a learned row of each task is attended to and predicted from, as in Hiformer's
+            comparison. Defaults to False.
         deep_units: sequence of int. Widths of an MLP on the embeddings (AutoInt+); () for none. Defaults to ().
         activation: str. Activation of both MLPs. Defaults to "relu".
         dropout: float. Rate after each hidden layer of both MLPs. Defaults to 0.
@@ -62,6 +69,10 @@ class AutoInt(CTRModel):
         use_residual: bool = True,
         scaled: bool = False,
         hidden_units: Sequence[int] = (),
+        embedding_dim: int = 16,
+        dense_tokens: int = 0,
+        dense_units: Sequence[int] = (128,),
+        task_tokens: bool = False,
         deep_units: Sequence[int] = (),
         activation: str = "relu",
         dropout: float = 0.0,
@@ -70,7 +81,9 @@ class AutoInt(CTRModel):
     ) -> None:
         require_fields("autoint", feature_map)
         require_positive(layers=layers)
-        super().__init__(feature_map, **options)
+        self.embeds_dense = not dense_tokens
+        tokens: dict[str, Any] = {"dense_tokens": dense_tokens, "dense_units": dense_units, "task_tokens": task_tokens}
+        super().__init__(feature_map, embedding_dim=embedding_dim, l2=l2, **tokens, **options)
         self.attention = [
             InteractingLayer(attention_dim, heads, use_residual, scaled, name=f"attention_{index}")
             for index in range(layers)
@@ -79,7 +92,7 @@ class AutoInt(CTRModel):
         self.deep = Tower(deep_units, self.tasks, activation, dropout, l2, name="deep") if deep_units else None
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
-        encoded = rows
+        encoded = self.tokens(rows, inputs, training)
         for layer in self.attention:
             encoded = layer(encoded)
         encoded = ops.reshape(encoded, (-1, encoded.shape[1] * encoded.shape[2]))
@@ -89,5 +102,5 @@ class AutoInt(CTRModel):
         return logits + self.deep(self.flatten(rows, inputs), training=training)
 
     def attention_maps(self, inputs: Inputs) -> list[Tensor]:
-        """Returns each layer's attention, (batch_size, heads, fields, fields)."""
-        return attention_of(self.attention, self.rows(inputs))
+        """Returns each layer's attention, (batch_size, heads, rows, rows)."""
+        return attention_of(self.attention, self.tokens(self.rows(inputs), inputs))

@@ -7,17 +7,18 @@ import keras
 from keras import ops
 
 from models.checks import require_positive
-from models.ctr_model import CTRModel, attention_of, batch_size
+from models.ctr_model import attention_of
 from models.feature_map import FeatureMap
 from models.layers.encoder_layer import EncoderLayer
 from models.layers.tower import Tower
-from models.tensors import Inputs, Shape, Tensor
+from models.tensors import Inputs, Tensor
+from models.token_model import TokenModel
 
 
-class TokenTransformer(CTRModel):
+class TokenTransformer(TokenModel):
     """Base class of the Transformers over features, which return a logit for every task token.
 
-    `tokens = [fields; dense tokens; task tokens]`, then EncoderLayers, then `logit_t = Tower_t(token of task t)`. A
+    The tokens of TokenModel, then EncoderLayers, then `logit_t = Tower_t(token of task t)`. A
     subclass sets `projection` (see EncoderLayer); the docstring of Transformer has an example.
 
     Args:
@@ -65,12 +66,8 @@ class TokenTransformer(CTRModel):
         **options: Any,
     ) -> None:
         require_positive(layers=layers)
-        super().__init__(feature_map, embedding_dim=embedding_dim, **options)
-        self.dim = embedding_dim
-        self.dense_tokens = dense_tokens if feature_map.dense else 0
-        self.dense_mlp = None
-        if self.dense_tokens:
-            self.dense_mlp = Tower(dense_units, dense_tokens * embedding_dim, "relu", 0.0, l2, name="dense_mlp")
+        tokens: dict[str, Any] = {"dense_tokens": dense_tokens, "dense_units": dense_units, "task_tokens": True}
+        super().__init__(feature_map, embedding_dim=embedding_dim, l2=l2, **tokens, **options)
         sizes: dict[str, Any] = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "ffn_dim": ffn_dim}
         sizes |= {"dropout": dropout, **self.ranks()}
         self.encoder = [
@@ -87,20 +84,6 @@ class TokenTransformer(CTRModel):
     def ranks(self) -> dict[str, int | None]:
         """Returns the ranks of the encoder layers' projections, as arguments of EncoderLayer."""
         return {}
-
-    def build(self, input_shape: Shape | None = None) -> None:
-        initializer = keras.initializers.RandomNormal(stddev=0.02)
-        self.task_tokens = self.add_weight(name="task_tokens", shape=(self.tasks, self.dim), initializer=initializer)
-
-    def tokens(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
-        """Returns the tokens of fields, dense features and tasks, (batch_size, L, embedding_dim)."""
-        parts = [] if rows is None else [rows]
-        if self.dense_mlp is not None:
-            dense = self.dense_mlp(inputs["dense"], training=training)
-            parts.append(ops.reshape(dense, (-1, self.dense_tokens, self.dim)))
-        shape = (batch_size(inputs), self.tasks, self.dim)
-        tasks = ops.broadcast_to(ops.cast(self.task_tokens, parts[0].dtype), shape)
-        return ops.concatenate([*parts, tasks], axis=1)
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         tokens = self.tokens(rows, inputs, training)

@@ -2,11 +2,12 @@
 
 import pathlib
 import re
+from typing import Any
 
 import pytest
 
 from models import FeatureMap
-from models.registry import available
+from models.registry import available, model_class
 from pipeline.config import RunConfig, load_config
 from pipeline.packaged_configs import config_names
 from pipeline.sweep.check import check_models
@@ -61,28 +62,132 @@ def test_a_sweep_file_is_valid_down_to_its_models(path):
     check_models(plan)
 
 
-def test_the_paper_tables_have_the_papers_rows():
-    names = {path.stem: [point.name for point in make_plan(path).points] for path in SWEEPS}
-    assert len(names["attention_net_table1"]) == len(names["attention_net_table2"]) == 10
-    assert len(names["attention_net_table3"]) == 1 + 3 + 4 + 3 + 3 + 3 + 3
-    assert (
-        "(D) top_k=22" in names["attention_net_table3"] and "(F) hidden_units=600-400" in names["attention_net_table3"]
-    )
-    assert names["xdeepfm_table3"] == ["LR", "FM", "DNN", "DCN", "Wide&Deep", "PNN", "DeepFM", "xDeepFM"]
-    assert len(names["hiformer_table1"]) == 10 and len(names["hiformer_figure5"]) == 16
-    table2 = make_plan(FOLDER / "sweeps" / "hiformer_table2.yaml")
-    assert [point.config.model.hyperparameters["v_rank"] for point in table2.points] == [None, 1024]
+# Options that are the model's own in a table, beside those that no other model of the table has. All else is equal.
+USE_LINEAR = {"use_linear"}  # the first-order term is a part of a factorisation machine
+UNREGULARISED = {"l2", "embedding_l2", "linear_l2"}  # xDeepFM, section 4.1.4: none for LR, FM and PNN
+XDEEPFM = {"LR": {"l2"}, "FM": USE_LINEAR | UNREGULARISED, "PNN": UNREGULARISED | {"dropout"}}
+COMPONENTS = {"FM": USE_LINEAR | UNREGULARISED, "CrossNet": UNREGULARISED, "CIN": UNREGULARISED}
+ATTENTION_NET = {
+    "FM": USE_LINEAR,
+    "FFM": USE_LINEAR | {"embedding_dim"},  # one vector for each other field
+    "AFM": USE_LINEAR,
+    "DeepFM": USE_LINEAR,
+    "xDeepFM": USE_LINEAR,
+    "Attention-Net (without top-k)": {"top_k"},
+}
+WITHOUT_TEXT = {"LR (features only)": {"linear_rate"}}
+CASCADES = {"Wide & Deep": USE_LINEAR, "DeepFM": USE_LINEAR, "NN + GBDT": set[str]()}
+TABLES: dict[str, dict[str, set[str]]] = {
+    "attention_net_table1": ATTENTION_NET,
+    "attention_net_table2": ATTENTION_NET,
+    "attention_net_table3": {
+        "(A)": {"layers"},
+        "(B)": {"embedding_dim"},
+        "(C)": {"heads"},
+        "(D)": {"top_k"},
+        "(E) λ=1e-6": {"l2", "embedding_l2"},
+        "(E) λ=1e-5": {"l2", "embedding_l2"},
+        "(E) λ=1e-4": {"l2", "embedding_l2"},
+        "(F)": {"hidden_units"},
+    },
+    "xdeepfm_table2": {
+        **COMPONENTS,
+        "DNN": {"hidden_units"},
+        "CrossNet": UNREGULARISED | {"layers"},
+        "CIN": UNREGULARISED | {"maps"},
+    },
+    "xdeepfm_table3": {**XDEEPFM, **dict.fromkeys(["Wide&Deep", "DeepFM", "xDeepFM"], USE_LINEAR)},
+    "xdeepfm_depth_width_activation": {"depth": {"maps"}, "width": {"maps"}, "activation": {"cin_activation"}},
+    "hiformer_table1": {
+        **dict.fromkeys(["Transformer", "Transformer+PE", "HeteroAtt"], {"layers"}),
+    },
+    "hiformer_table2": {"without low rank": {"qk_rank", "v_rank"}},
+    "hiformer_figure5": {
+        **dict.fromkeys(["HeteroAtt H·d_k", "Hiformer H·d_k"], {"key_dim"}),
+        **dict.fromkeys(["HeteroAtt H·d_v", "Hiformer H·d_v"], {"value_dim"}),
+    },
+    "bert4ctr_table1": WITHOUT_TEXT,
+    "bert4ctr_table2": WITHOUT_TEXT,
+    "bert4ctr_table3": WITHOUT_TEXT,
+    "bert4ctr_table4": WITHOUT_TEXT,
+    "bert4ctr_table5": WITHOUT_TEXT,
+    "bert4ctr_table6": WITHOUT_TEXT | CASCADES,
+    "bert4ctr_table7": WITHOUT_TEXT | CASCADES,
+    "bert4ctr_figure5": {},
+}
+# Settings of the training in which points of a table differ: what is compared there.
+TRAINING = {"transformer_warmup": {"warmup_steps", "learning_rate"}, "bert4ctr_table5": {"stages"}}
 
 
-def test_a_row_of_berts_tables_learns_as_the_model_alone_does():
-    for path in FOLDER.glob("sweeps/bert4ctr_*.yaml"):
-        for point in make_plan(path).points:
-            own = load_config(FOLDER / "kddcup2012" / f"{point.config.model.name}.yaml").training
-            training = point.config.training
-            assert training.learning_rate == own.learning_rate, (path.stem, point.name)
-            text, alone = training.stages["text_only"], load_config(FOLDER / "kddcup2012" / "text_only.yaml").training
-            if not text.skip:
-                assert text.applied_to(training).learning_rate == alone.learning_rate, (path.stem, point.name)
+def effective(config: RunConfig) -> dict[str, Any]:
+    """Everything that a run does, a model's defaults included, with keys as `model.layers` and `training.epochs`."""
+    values = config.model_dump(exclude={"name", "model", "training"})
+    model = {**model_class(config.model.name).options(), **config.model.hyperparameters}
+    model = {key: list(value) if isinstance(value, tuple) else value for key, value in model.items()}
+    parts = {"model": model, "training": config.training.model_dump()}
+    return values | {f"{part}.{key}": value for part, section in parts.items() for key, value in section.items()}
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_points_of_a_table_differ_in_what_the_table_compares_and_in_nothing_else(path):
+    """Of every key, all points that have it have one value, but for those of the table above."""
+    plan = make_plan(path)
+    own = {
+        point.name: {f"model.{key}" for key in TABLES.get(path.stem, {}).get(point.group, ())}
+        | {f"training.{key}" for key in TRAINING.get(path.stem, ())}
+        for point in plan.points
+    }
+    assert set(TABLES.get(path.stem, {})) <= {point.group for point in plan.points}
+    settings = {point.name: effective(point.config) for point in plan.points}
+    for key in sorted({key for values in settings.values() for key in values}):
+        values = {name: given[key] for name, given in settings.items() if key in given and key not in own[name]}
+        common = next(iter(values.values()), None)
+        assert values == dict.fromkeys(values, common), key
+        for group in {point.group for point in plan.points if key in own[point.name]}:
+            varied = [settings[point.name].get(key) for point in plan.points if point.group == group]
+            assert len(varied) > 1 or varied != [common], f"{group} is excepted for nothing: {key}"
+
+
+# The points that are a paper's model with another value of what is varied.
+PAPERS = {
+    "attention_net_table1": "attention_net",
+    "xdeepfm_table3": "xdeepfm",
+    "hiformer_table1": "hiformer",
+    "bert4ctr_table1": "bert4ctr",
+    "bert4ctr_table3": "bert4ctr",
+    "bert4ctr_table6": "bert4ctr",
+}
+
+
+@pytest.mark.parametrize(("table", "paper"), PAPERS.items())
+def test_a_row_of_a_table_is_the_papers_configuration(table, paper):
+    rows = make_plan(FOLDER / "sweeps" / f"{table}.yaml").points
+    for point in rows:
+        if point.grid.get("model.layers") == 2 or point.name == "Attention-Net (without top-k)":
+            continue
+        alone = load_config(FOLDER / "papers" / paper / f"{point.config.model.name}.yaml")
+        assert effective(point.config) == effective(alone), point.name
+
+
+def test_every_table_with_a_text_has_the_rows_without_it():
+    for path in FOLDER.glob("sweeps/bert4ctr_table*.yaml"):
+        plan = make_plan(path)
+        assert [point.config.model.name for point in plan.points][:2] == ["lr", "features_only"], path.stem
+        assert len({point.config.seed for point in plan.points}) == 1
+
+
+def test_the_papers_tables_vary_the_papers_values():
+    def varied(table: str, group: str) -> list[Any]:
+        plan = make_plan(FOLDER / "sweeps" / f"{table}.yaml")
+        return [next(iter(point.grid.values())) for point in plan.points if point.group == group]
+
+    assert varied("attention_net_table3", "(A)") == [1, 2, 4]
+    assert varied("attention_net_table3", "(B)") == [8, 16, 48, 64]
+    assert varied("attention_net_table3", "(C)") == [1, 2, 8]
+    assert varied("attention_net_table3", "(D)") == [2, 10, 22]
+    assert varied("attention_net_table3", "(F)") == [[200, 200], [400, 400], [600, 400]]
+    assert varied("xdeepfm_table2", "CrossNet") == [1, 2, 3, 4, 5]
+    assert varied("hiformer_figure5", "Hiformer H·d_v") == [16, 32, 64, 128]
 
 
 def test_the_equation_map_names_every_model_and_files_and_classes_that_exist():

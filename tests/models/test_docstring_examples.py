@@ -18,6 +18,7 @@ BASES = {
     "Cascading": "CascadingWideDeep",
     "NumberTextModel": "NumBERT",
     "TextModel": "TextOnly",
+    "TokenModel": "AutoInt",
     "TokenTransformer": "Transformer",
 }
 

@@ -400,6 +400,20 @@ def test_the_transformer_family(name, changes):
     check(model, inputs, np.stack(expected))
 
 
+def test_autoint_in_hiformers_comparison_attends_to_dense_and_task_tokens():
+    changes = {"dense_tokens": 2, "dense_units": (3,), "task_tokens": True, "deep_units": ()}
+    model, inputs = randomised("autoint", two_tasks(), **changes), batch()
+    dense = tower(model.dense_mlp, inputs["dense"].astype(np.float64)).reshape(len(inputs["ids"]), 2, -1)
+    encoded = []
+    for fields, d in zip(embed(value(model.table.table), inputs["ids"]), dense, strict=True):
+        e = np.concatenate([fields, d, value(model.task_tokens)])
+        for layer in model.attention:
+            e = interacting(layer, e)
+        encoded.append(e.reshape(-1))
+    check(model, inputs, tower(model.tower, np.stack(encoded)))
+    assert [len(maps[0][0]) for maps in model.attention_maps(inputs)] == [len(e)] * 2
+
+
 def test_every_model_has_a_test_here():
     folder = pathlib.Path(__file__).parent
     source = "".join((folder / name).read_text() for name in ("test_equations.py", "test_text_models.py"))
