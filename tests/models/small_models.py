@@ -1,14 +1,21 @@
 """Small instances of every model with random weights, random rows, and the parts that loops in numpy share."""
 
+import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
 from models import FeatureMap, create
+from models.ctr_model import CTRModel
 from models.feature_map import Text
+from models.registry import model_class
 
+REFERENCED: set[str] = set()  # models whose test says that it compares them with a reference
+_COMPARED: set[str] = set()  # models that the running test has compared
 BASE = {"embedding_dim": 4, "embedding_stddev": 0.5}
 MLP = {**BASE, "hidden_units": (8,)}
 TOKENS = {**MLP, "layers": 2, "heads": 2, "key_dim": 3, "value_dim": 2, "ffn_dim": 6, "dense_units": (5,)}
@@ -155,3 +162,29 @@ def dense_layers(model, x: np.ndarray) -> np.ndarray:
     for layer in model.tower.hidden:
         x = np.maximum(x @ layer.kernel.numpy() + layer.bias.numpy(), 0)
     return x @ model.tower.logits.kernel.numpy() + model.tower.logits.bias.numpy()
+
+
+def compares(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Marks a test that compares models of the registry with a reference, and fails it if it does not.
+
+    A test with the argument `name` compares that model alone, and is marked with all its names.
+    """
+    REFERENCED.update(names)
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def checked(*args: Any, **kwargs: Any) -> None:
+            _COMPARED.clear()
+            test(*args, **kwargs)
+            assert _COMPARED == ({kwargs["name"]} if "name" in kwargs else set(names)) <= set(names)
+
+        return checked
+
+    return decorate
+
+
+def compare(model: CTRModel, inputs: dict[str, np.ndarray], expected: np.ndarray) -> None:
+    """Fails unless the model's logits are those of a reference, which tell its rows apart."""
+    assert np.ptp(expected, axis=0).min() > 0.01 and len(expected) == len(inputs["ids"])
+    np.testing.assert_allclose(np.asarray(model(inputs)), expected, rtol=2e-4, atol=2e-4)
+    _COMPARED.update(name for name in SMALL if model_class(name) is type(model))

@@ -14,7 +14,16 @@ from models.layers.text_encoder import TextEncoder, activation_of
 from models.layers.tree_ensemble import TreeEnsemble
 from models.layers.uni_attention import UniAttention
 from models.registry import model_class
-from tests.models.small_models import ENCODER, SMALL, WITH_TEXT, randomised, text_batch, text_map
+from tests.models.small_models import (
+    ENCODER,
+    SMALL,
+    WITH_TEXT,
+    compare,
+    compares,
+    randomised,
+    text_batch,
+    text_map,
+)
 
 CROSS_ATTENTION = ("bert4ctr", "numbert_uni_attention", "numbert_uni_attention_reduced")
 
@@ -101,13 +110,14 @@ def position(model, ids):
 def check(name, expected_of_row, **changes):
     model, inputs = randomised(name, **changes), text_batch()
     expected = [expected_of_row(model, *row) for row in zip(*inputs.values(), strict=True)]
-    np.testing.assert_allclose(model(inputs), np.array(expected), rtol=2e-4, atol=2e-4)
+    compare(model, inputs, np.array(expected))
 
 
 def pooled(model, states):
     return np.tanh(dense(model.pooler, states[-1][0]))
 
 
+@compares("text_only")
 def test_text_only():
     def logit(model, ids, tokens, segments, numbers):
         states = encode(model.encoder, tokens, segments)
@@ -116,6 +126,7 @@ def test_text_only():
     check("text_only", logit)
 
 
+@compares("features_only")
 def test_features_only():
     model, inputs = create("features_only", text_map(), embedding_dim=4, token_dim=6, hidden_units=(5,)), text_batch()
     model(inputs)
@@ -125,10 +136,61 @@ def test_features_only():
         tower(model.tower, np.maximum(dense(model.reduce, features(model, ids)), 0)) + position(model, ids)
         for ids in inputs["ids"]
     ]
-    np.testing.assert_allclose(model(inputs), np.array(expected), rtol=2e-4, atol=2e-4)
+    compare(model, inputs, np.array(expected))
+
+
+def fallen(trees, values) -> float:
+    """The sum of the leaves of one row, node by node."""
+    parts = (trees.feature, trees.threshold, trees.left, trees.right, trees.value)
+    total = 0.0
+    for feature, threshold, left, right, leaves in zip(*(np.asarray(part) for part in parts), strict=True):
+        node = 0
+        for _ in range(trees.depth):
+            node = left[node] if values[feature[node]] <= threshold[node] else right[node]
+        total += leaves[node]
+    return total
+
+
+def grow(trees, random) -> None:
+    """Gives trees of two levels: the score and the first field's ordinal decide."""
+    shape = (trees.trees, trees.nodes)
+    feature, threshold = np.zeros(shape), np.zeros(shape)
+    left, right = np.tile(np.arange(trees.nodes), (trees.trees, 1)), np.tile(np.arange(trees.nodes), (trees.trees, 1))
+    feature[:, 1], threshold[:, 1] = 1, 200
+    left[:, 0], right[:, 0], left[:, 1], right[:, 1] = 1, 2, 3, 4
+    trees.assign(feature, threshold, left, right, random.normal(size=shape))
+
+
+@pytest.mark.parametrize("name", ["cascading_wide_deep", "cascading_deepfm", "cascading_nn_gbdt"])
+@compares("cascading_wide_deep", "cascading_deepfm", "cascading_nn_gbdt")
+def test_cascading(name):
+    def logit(model, ids, tokens, segments, numbers):
+        states = encode(model.text.encoder, tokens, segments)
+        score = dense(model.text.head.logits, pooled(model.text, states))
+        downstream = model.downstream
+        rows = value(downstream.table.table)[ids]
+        side = score
+        if name == "cascading_deepfm":
+            rows = np.concatenate([rows, score * value(downstream.dense_table.vectors)])
+            side = score[:0]
+        found = tower(downstream.tower, np.concatenate([rows.reshape(-1), side]))
+        if name != "cascading_nn_gbdt":
+            found = found + value(downstream.linear.table)[ids].sum(axis=0) + dense(downstream.linear_dense, score)
+        if name == "cascading_deepfm":
+            found = found + sum(rows[i] @ rows[j] for i in range(len(rows)) for j in range(i))
+        if name == "cascading_nn_gbdt":
+            ordinals = [id_ - field.offset for id_, field in zip(ids, text_map().fields, strict=True)]
+            found = found + fallen(model.trees, [*score, *ordinals])
+        return found
+
+    model, inputs = randomised(name), text_batch()
+    if name == "cascading_nn_gbdt":
+        grow(model.trees, np.random.default_rng(4))
+    compare(model, inputs, np.array([logit(model, *row) for row in zip(*inputs.values(), strict=True)]))
 
 
 @pytest.mark.parametrize("name", ["shallow_interaction_1", "shallow_interaction_n"])
+@compares("shallow_interaction_1", "shallow_interaction_n")
 def test_shallow_interaction(name):
     def logit(model, ids, tokens, segments, numbers):
         x = np.maximum(dense(model.reduce, features(model, ids)), 0)
@@ -142,6 +204,7 @@ def test_shallow_interaction(name):
 
 @pytest.mark.parametrize("name", ["bert4ctr", "numbert_uni_attention_reduced"])
 @pytest.mark.parametrize("count", [1, 2])
+@compares("bert4ctr", "numbert_uni_attention_reduced")
 def test_bert4ctr(name, count):
     def logit(model, ids, tokens, segments, numbers):
         states = encode(model.encoder, tokens, segments)
@@ -175,6 +238,7 @@ def token_of(word: str) -> int:
     return 20 + number if number < 100 else 170 + number - 100
 
 
+@compares("numbert")
 def test_numbert():
     def logit(model, ids, tokens, segments, numbers):
         numbers = written(ids, numbers)
@@ -184,6 +248,7 @@ def test_numbert():
     check("numbert", logit)
 
 
+@compares("numbert_uni_attention")
 def test_numbert_with_uni_attention():
     def logit(model, ids, tokens, segments, numbers):
         states = encode(model.encoder, tokens, segments)
@@ -418,19 +483,40 @@ def test_trees_start_from_the_networks_logit_and_split_score_and_ordinals():
     np.testing.assert_allclose(np.asarray(model(inputs))[:, 0], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["bert4ctr", "shallow_interaction_1", "shallow_interaction_n"])
-def test_joint_training_starts_from_both_warm_ups(name):
-    model, text = (create(each, text_map(), **ENCODER) for each in (name, "text_only"))
-    plain = create("features_only", text_map())
-    for each in (model, text, plain):
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("bert4ctr", {}),
+        ("bert4ctr", {"feature_tokens": 2, "token_dim": 5, "embedding_dim": 3, "use_linear": True}),
+        ("shallow_interaction_1", {}),
+        ("shallow_interaction_n", {"token_dim": 7}),
+    ],
+)
+def test_joint_training_starts_from_both_warm_ups(name, changes):
+    """The stages get the hyperparameters that training gives them, beside the defaults."""
+    model = create(name, text_map(), **ENCODER, **changes)
+    later = {**type(model).options(), **ENCODER, **changes}
+    stages = {
+        first: create(first, text_map(), **model_class(first).options_of_stage(later)) for first in model.pretraining
+    }
+    for each in (model, *stages.values()):
         each(text_batch())
-    assert model.table.table.shape[1] != text.table.table.shape[1]  # the position's vectors stay where they are
-    for first in (plain, text):
+    random = np.random.default_rng(1)
+    for weight in (weight for first in stages.values() for weight in first.trainable_variables):
+        weight.assign(random.normal(size=weight.shape))
+    start = [np.array(weight) for weight in model.tower.weights]
+    for first in stages.values():
         model.take_weights(first)
-    for mine, theirs in ((model.encoder, text.encoder), (model.pooler, text.pooler), (model.reduce, plain.reduce)):
-        for a, b in zip(mine.get_weights(), theirs.get_weights(), strict=True):
+    text, plain = stages["text_only"], stages["features_only"]
+    taken = [(model.encoder, text.encoder), (model.pooler, text.pooler)]
+    taken += [(model.reduce, plain.reduce), (model.table, plain.table)]
+    for mine, theirs in taken:
+        assert mine.weights and len(mine.weights) == len(theirs.weights)
+        for a, b in zip(mine.weights, theirs.weights, strict=True):
             np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(model.table.table, plain.table.table)
+    for weight, before in zip(model.tower.weights, start, strict=True):
+        np.testing.assert_array_equal(weight, before)
+    assert not np.any(model.position.kernel)  # the position belongs to neither
 
 
 SHARING = tuple(name for name in WITH_TEXT if model_class(name).shares_text)
