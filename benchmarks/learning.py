@@ -16,18 +16,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
-import numpy as np
 from rich.table import Table
 
 from benchmarks.harness.command import command, finish, machine, output_option
+from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, write_packed_log
 from common.errors import InputError
 from common.libraries import load_tensorflow
 from common.progress import announce
-from models import FeatureMap, metrics
+from models import metrics
 from pipeline.config import Model, Training
-from transforms.features.packed_files import PackedWriter
 from transforms.generate import FORMATS, ClickModel
-from transforms.generate.sample import Sample, sample
+from transforms.generate.sample import sample
 
 # The columns with planted effects, and four without any.
 COLUMNS = ("I4", "I9", "C6", "C9", "C14", "C17", "C20", "C22", "C23", "C25")
@@ -35,7 +34,6 @@ CLICK_MODELS = {
     "pairs": ClickModel("pairs", main_strength=0.0, pair_strength=2.0),
     "triples": ClickModel("triples", main_strength=0.0, triple_strength=2.0),
 }
-SEEDS = {"train": 1, "validation": 2, "test": 3}
 
 TRAINING = Training(
     batch_size=512, epochs=12, learning_rate=0.005, monitor="auc", patience=6, plateau=None, distribution="one_device"
@@ -96,57 +94,20 @@ BOUNDS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Log:
-    """A generated log on disk: one packed file for each part."""
-
-    feature_map: FeatureMap
-    files: dict[str, str]
-    labels: np.ndarray
-    best_auc: float  # of the true probabilities on the test rows
-
-
-def make_log(kind: str, rows: int, folder: pathlib.Path) -> Log:
+def make_log(kind: str, rows: int, folder: pathlib.Path) -> PackedLog:
     """Returns a new log by one of CLICK_MODELS: training rows, a quarter as many validation, half as many test rows."""
     spec = FORMATS["criteo"]
     spec = dataclasses.replace(spec, columns=tuple(column for column in spec.columns if column.name in COLUMNS))
-    counts = {"train": rows, "validation": rows // 4, "test": rows // 2}
-    parts = {name: sample(spec, CLICK_MODELS[kind], counts[name], seed) for name, seed in SEEDS.items()}
+    parts = {part: sample(spec, CLICK_MODELS[kind], int(rows * of), seed) for part, (seed, of) in PARTS.items()}
     names = [column.name for column in spec.columns]
-    sizes = parts["test"].code_counts
-    fields = [(name, "categorical", size, 1, "feature") for name, size in zip(names, sizes, strict=True)]
-    feature_map = FeatureMap.from_sizes(fields)
-    files = {}
-    for name, part in parts.items():
-        path = folder / f"{kind}-{name}.parquet"
-        _write(path, part, feature_map)
-        files[name] = str(path)
-    test = parts["test"]
-    best = metrics.auc(test.labels, test.probabilities)
-    if best is None:
-        raise InputError(f"--rows {rows}: the test rows of the {kind} log have one class only; give more rows")
-    return Log(feature_map, files, test.labels, best)
+    return write_packed_log(kind, names, parts["test"].code_counts, parts, folder)
 
 
-def _write(path: pathlib.Path, part: Sample, feature_map: FeatureMap) -> None:
-    ids = part.codes + [field.offset + 2 for field in feature_map.fields]  # after unknown and missing
-    with PackedWriter(path) as writer:
-        writer.write({"ids": ids.astype(np.int32), "label": part.labels[:, None].astype(np.float32)})
-
-
-def trained_auc(model: str, log: Log, seed: int, work: pathlib.Path, training: Training = TRAINING) -> float:
+def trained_auc(model: str, log: PackedLog, seed: int, work: pathlib.Path, training: Training = TRAINING) -> float:
     """Trains to the best validation AUC, and returns the AUC on the test rows."""
-    # They import TensorFlow: 4 s of a core that --help and a mistake in an option do without.
-    from pipeline.training.data import packed_batches
-    from pipeline.training.train import train
-
-    settings = Model(name=model, **SETTINGS[model])
-    files = [log.files["train"]], [log.files["validation"]]
-    result = train(settings, training, log.feature_map, *files, seed, work)
-    test = packed_batches([log.files["test"]], log.feature_map, 8192)
-    labels, probabilities = result.learner.predict(test)
-    auc = metrics.auc(labels[:, 0], probabilities[:, 0])
-    assert auc is not None and np.array_equal(labels[:, 0], log.labels)
+    learner = trained(Model(name=model, **SETTINGS[model]), training, log, seed, work)
+    auc = metrics.auc(log.labels, predicted(learner, log))
+    assert auc is not None  # the log has both classes
     return auc
 
 

@@ -2,14 +2,15 @@
 
 import pytest
 
-from benchmarks.learning import SETTINGS, TRAINING, Log, make_log, missed, share, trained_auc
+from benchmarks.harness.packed_log import PackedLog
+from benchmarks.learning import SETTINGS, TRAINING, make_log, missed, share, trained_auc
 from models import available
 
 SHORT = TRAINING.model_copy(update={"epochs": 6, "patience": 6})
 
 
 @pytest.fixture(scope="module")
-def logs(tmp_path_factory) -> dict[str, Log]:
+def logs(tmp_path_factory) -> dict[str, PackedLog]:
     return {kind: make_log(kind, 20_000, tmp_path_factory.mktemp(kind)) for kind in ("pairs", "triples")}
 
 

@@ -98,6 +98,17 @@ def test_each_part_of_the_click_model_acts_by_itself(tmp_path, model, shows, hid
     np.testing.assert_allclose(nothing["probability"], 0.035)
 
 
+def test_interplay_is_seen_by_titles_and_ages_together_alone(tmp_path):
+    model = TextClickModel(text=0, features=0, position=0, interplay=1, base_rate=0.3)
+    lines = read(generate_kddcup2012(5000, 1, tmp_path, click_model=model))
+    known = lines[lines["user"] > 0]
+    assert spread(known, ["title", "age"]) > 0.7
+    assert spread(known, ["title"]) < 0.3 and spread(known, ["age"]) < 0.3
+    unknown = lines.loc[lines["user"] == 0, "probability"]
+    assert len(unknown) > 20 and unknown.nunique() == 1
+    assert len(set(np.round(known.groupby(["title", "age"])["probability"].std().dropna(), 9))) == 1  # nothing else
+
+
 def test_a_query_whose_words_are_in_the_title_is_clicked_more(tmp_path):
     model = TextClickModel(features=0, position=0)
     lines = read(generate_kddcup2012(20_000, 1, tmp_path, click_model=model))

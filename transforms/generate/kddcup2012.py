@@ -36,13 +36,15 @@ _CALIBRATION = range((1 << 32) - 4, 1 << 32)
 class TextClickModel:
     """The parameters of the model that draws the clicks of a line.
 
-    logit = bias + text (m + a + t) + features (q + u + c) + position (position - 1). The terms of the texts are m, the
-    share of the query's tokens that are in the title; a, an effect of the pair of topics; and t, an effect of the
-    title's tokens. The terms of the features are effects of the ad (q), of the user (u), and of the user's gender and
-    age with the ad's topic (c).
+    logit = bias + text (m + a + t) + features (q + u + c) + position (position - 1) + interplay w. The terms of the
+    texts are m, the share of the query's tokens that are in the title; a, an effect of the pair of topics; and t, an
+    effect of the title's tokens. The terms of the features are effects of the ad (q), of the user (u), and of the
+    user's gender and age with the ad's topic (c). The last one, w, is of texts and features together: each token of
+    the title has an effect on users of one age, and a fifth of the opposite effect on those of each other age.
 
     Args:
         text, features, position: The strengths of the three parts, in logits.
+        interplay: The strength of w, in logits: how much what a text says depends on who reads it.
         base_rate: Expected click-through rate.
 
     Raises:
@@ -52,10 +54,11 @@ class TextClickModel:
     text: float = 1.0
     features: float = 1.0
     position: float = -0.5
+    interplay: float = 0.0
     base_rate: float = 0.035
 
     def __post_init__(self) -> None:
-        for name in ("text", "features", "position"):
+        for name in ("text", "features", "position", "interplay"):
             if not np.isfinite(getattr(self, name)):
                 raise InputError(f"{name} should be a finite number. Received: {getattr(self, name)!r}")
         if not 0.0 < self.base_rate < 1.0:
@@ -258,7 +261,25 @@ def _logits(world: _World, model: TextClickModel, block: _Block) -> np.ndarray:
     user = 0.5 * _effect("user", users) + 0.6 * _effect("taste", group * _TOPICS + ad_topic)
     features = 0.6 * _effect("ad", block.ad) + np.where(known, user, 0.0)
     logits: np.ndarray = model.text * text + model.features * features + model.position * (block.position - 1)
+    if model.interplay:
+        age = np.where(known, world.age(users), -1)
+        logits += model.interplay * _interplay(title, age)
     return logits
+
+
+def _interplay(title: np.ndarray, age: np.ndarray) -> np.ndarray:
+    """Returns the effects of the title's tokens `[N, longest]` on users of these ages `[N]`, variance about 1.
+
+    Over all ages a token's effects add up to 0, so that no text has an effect alone; an unknown age, -1, has none.
+    """
+    tokens = np.maximum(title, 0).ravel()
+    audience = (_uniform("audience", tokens) * _AGES).astype(np.int64).reshape(title.shape)
+    effect = _effect("interplay", tokens).reshape(title.shape)
+    share = np.where(audience == age[:, None], 1.0, -1.0 / (_AGES - 1))
+    is_token = title >= 0
+    total = np.where(is_token, effect * share, 0.0).sum(1) / (is_token.sum(1) / (_AGES - 1)) ** 0.5
+    effects: np.ndarray = np.where(age >= 0, total, 0.0)
+    return effects
 
 
 def _bias(world: _World, model: TextClickModel) -> float:

@@ -1,0 +1,103 @@
+"""A generated log as packed files, and trainings on it, to check what models learn where the truth is known."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from common.errors import InputError
+from models import FeatureMap, metrics
+from pipeline.config import Model, Training
+from transforms.features.packed_files import PackedWriter
+
+# The seed of the rows of each part, and how many times the training rows it has.
+PARTS = {"train": (1, 1.0), "validation": (2, 0.25), "test": (3, 0.5)}
+
+
+class Rows(Protocol):
+    """Rows of a generated log.
+
+    Attributes:
+        codes: Ids of each column's values, `[N, columns]`, from 0.
+        labels: 0 or 1, `[N]`.
+        probabilities: The labels' true probabilities, `[N]`.
+    """
+
+    @property
+    def codes(self) -> np.ndarray: ...
+
+    @property
+    def labels(self) -> np.ndarray: ...
+
+    @property
+    def probabilities(self) -> np.ndarray: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class PackedLog:
+    """A generated log on disk: one packed file for each of PARTS.
+
+    Attributes:
+        feature_map: The description of the packed tensors.
+        files: The file of each part.
+        labels: Those of the test rows, `[N]`.
+        best_auc: The AUC of the true probabilities on the test rows.
+    """
+
+    feature_map: FeatureMap
+    files: dict[str, str]
+    labels: np.ndarray
+    best_auc: float
+
+
+def write_packed_log(
+    name: str, columns: Sequence[str], sizes: Sequence[int], parts: Mapping[str, Rows], folder: pathlib.Path
+) -> PackedLog:
+    """Writes a log of categorical columns with so many values each.
+
+    Raises:
+        InputError: the test rows have one class only.
+    """
+    fields = [(column, "categorical", size, 1, "feature") for column, size in zip(columns, sizes, strict=True)]
+    feature_map = FeatureMap.from_sizes(fields)
+    files = {}
+    for part, rows in parts.items():
+        path = folder / f"{name}-{part}.parquet"
+        ids = rows.codes + [field.offset + 2 for field in feature_map.fields]  # after unknown and missing
+        with PackedWriter(path) as writer:
+            writer.write({"ids": ids.astype(np.int32), "label": rows.labels[:, None].astype(np.float32)})
+        files[part] = str(path)
+    test = parts["test"]
+    best = metrics.auc(test.labels, test.probabilities)
+    if best is None:
+        raise InputError(f"--rows too few: the test rows of the {name} log have one class only; give more rows")
+    return PackedLog(feature_map, files, test.labels, best)
+
+
+def trained(settings: Model, training: Training, log: PackedLog, seed: int, work: pathlib.Path) -> Any:
+    """Trains to the best validation result, and returns the learner."""
+    # It imports TensorFlow: 4 s of a core that --help and a mistake in an option do without.
+    from pipeline.training.train import train
+
+    files = [log.files["train"]], [log.files["validation"]]
+    return train(settings, training, log.feature_map, *files, seed, work).learner
+
+
+def predicted(learner: Any, log: PackedLog) -> np.ndarray:
+    """Returns the probabilities of the test rows, `[N]`."""
+    from pipeline.training.data import packed_batches
+
+    labels, probabilities = learner.predict(packed_batches([log.files["test"]], log.feature_map, 8192))
+    assert np.array_equal(labels[:, 0], log.labels)
+    return np.asarray(probabilities[:, 0])
+
+
+def with_weights(settings: Model, training: Training, log: PackedLog, weights: list[np.ndarray]) -> Any:
+    """Returns a learner of a model with these weights."""
+    from pipeline.training.tensorflow_learner import make_learner
+
+    learner = make_learner(settings, training, log.feature_map, seed=0)
+    learner.load_weights(weights)
+    return learner
