@@ -6,8 +6,8 @@ Both sides of a claim have the same rows, settings, seeds and budget, and differ
 test AUCs are compared over rows and seeds, as `ctrpipe compare` does. A claim of a gain holds where the 95% interval of
 the difference lies above 0, and one of no loss where it lies above -MARGIN; it does not hold where the whole interval
 lies below; otherwise it cannot be told. Where two models are said to be the same, the second has the first's trained
-weights, and each row's probabilities may differ by SAME. LR and the true probabilities stand beside them. Trainings that
-are in --folder are not repeated.
+weights, and each row's probabilities may differ by SAME. LR and the true probabilities stand beside them. Trainings
+that are in --folder are not repeated.
 
 The logs have categorical columns alone, and no effect of a single column; logits have a standard deviation of 2:
 

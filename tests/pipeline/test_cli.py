@@ -104,6 +104,9 @@ def test_mistakes_of_the_commands_that_write_files(tmp_path):
     (tmp_path / "file").touch()
     one_line(*call("generate", "--rows", 0, "--output", tmp_path / "log"), "rows should be a whole number")
     one_line(*call("generate", "--output", tmp_path / "absent" / "log"), "does not exist")
+    one_line(
+        *call("generate", "--interplay", 1, "--output", tmp_path / "log"), "are of --format kddcup2012, not of criteo"
+    )
     one_line(*call("demo", "--output", tmp_path / "file"), "a file is in the way of the output folder")
     one_line(
         *call("demo", "--output", tmp_path / "o", "--config", tmp_path / "absent"), "cannot read the configuration"
