@@ -120,6 +120,12 @@ class Training(Section):
     """Trains once more, from the start, on training and validation rows together, for as many examples as the best
     weights had seen.
     """
+    regularisation_rows: int | None = pydantic.Field(None, ge=1, examples=[42_000])
+    """Training rows for which the model's regularisation is stated; null: it is the same for any number of rows.
+
+    With N training rows, `l2`, `embedding_l2` and `linear_l2` are multiplied by `regularisation_rows` / N, and so are
+    the odds p / (1 - p) of the rates p `dropout` and `embedding_dropout`: a prior weighs less the more rows there are.
+    """
     distillation: Distillation | None = None
     """Mixes the labels with a trained model's predictions; null: the labels alone."""
     start_at_base_rate: bool = False

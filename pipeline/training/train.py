@@ -33,6 +33,7 @@ from pipeline.training.data import base_rates, count_rows, packed_batches, predi
 from pipeline.training.learner import Batch, Learner
 from pipeline.training.network import build_network
 from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
+from pipeline.training.regularisation import regularised
 
 # By Keras backend. Each module imports its backend, of which a process has only one.
 LEARNERS = {"tensorflow": "pipeline.training.tensorflow_learner", "jax": "pipeline.training.jax_learner"}
@@ -112,6 +113,7 @@ def train(
         teacher, weight = pathlib.Path(training.distillation.teacher), training.distillation.weight
         train_files = [soften_labels(train_files, feature_map, teacher, weight, work / "distilled")]
     shared = str(shared_stages) if shared_stages else ""
+    model = regularised(model, training, count_rows(train_files))
     task = Task(model, training, feature_map, tuple(train_files), tuple(validation_files), seed, shared)
     if others:
         return _train_in_subprocess(task.with_training(distribution="multi_worker"), work, report, others)

@@ -54,6 +54,12 @@ def run(files, work, seed=1, **changes):
     return result, result.learner.predict(packed_dataset(packed_reader(files[1], MAP, 256)))[1]
 
 
+def test_the_number_of_training_rows_scales_the_regularisation(files, tmp_path):
+    result, _ = run(files, tmp_path, epochs=1, regularisation_rows=500)
+    odds = 0.2 / 0.8 * 500 / 1500
+    assert result.model.get_config()["dropout"] == pytest.approx(odds / (1 + odds))
+
+
 def test_it_learns_an_interaction_and_keeps_the_best_weights(files, tmp_path):
     result, probabilities = run(files, tmp_path, epochs=15)
     best = result.progress.evaluations[result.progress.best]

@@ -1,0 +1,39 @@
+"""Scales a model's regularisation by the number of its training rows."""
+
+from pipeline.config import Model, Training
+
+STRENGTHS = ("l2", "embedding_l2", "linear_l2")
+DROPOUTS = ("dropout", "embedding_dropout")
+
+
+def regularised(model: Model, training: Training, rows: int) -> Model:
+    """Returns the model with its regularisation for this number of training rows.
+
+    L2 regularisation is a prior of the weights, which weighs against the log likelihood of all rows: beside their mean
+    its strength falls as 1 / rows. Dropout of rate p acts, to second order, as an L2 penalty whose strength is
+    proportional to the odds p / (1 - p), which therefore fall as 1 / rows too.
+
+    Args:
+        model: Hyperparameters as configured, stated for `training.regularisation_rows` rows.
+        training: The training's settings.
+        rows: Training rows, at least 1.
+
+    References:
+        Wager, Wang and Liang, "Dropout Training as Adaptive Regularization", 2013, equation 12.
+    """
+    if training.regularisation_rows is None:
+        return model
+    factor = training.regularisation_rows / rows
+    scaled = dict(model.hyperparameters)
+    for name in STRENGTHS:
+        if name in scaled:
+            scaled[name] *= factor
+    for name in DROPOUTS:
+        if name in scaled:
+            scaled[name] = _with_odds(scaled[name], factor)
+    return model.of_stage(model.name, scaled)
+
+
+def _with_odds(rate: float, factor: float) -> float:
+    """Returns the rate whose odds are `factor` times those of `rate`."""
+    return factor * rate / (1 - rate + factor * rate)

@@ -1,0 +1,34 @@
+"""A model's regularisation by the number of training rows."""
+
+import pytest
+
+from pipeline.config import Model, Training
+from pipeline.training.regularisation import regularised
+
+MODEL = Model(
+    name="deepfm", encoder="random", embedding_l2=0.1, l2=0.02, linear_l2=0.3, dropout=0.5, embedding_dropout=0.2
+)
+
+
+def test_strengths_and_the_odds_of_dropout_fall_with_the_rows() -> None:
+    scaled = regularised(MODEL, Training(regularisation_rows=10_000), 40_000)
+    hyperparameters = scaled.hyperparameters
+    assert (hyperparameters["embedding_l2"], hyperparameters["l2"]) == pytest.approx((0.025, 0.005))
+    assert hyperparameters["linear_l2"] == pytest.approx(0.075)
+    for name in ("dropout", "embedding_dropout"):
+        rate, before = hyperparameters[name], MODEL.hyperparameters[name]
+        assert rate / (1 - rate) == pytest.approx(before / (1 - before) / 4)
+    assert hyperparameters["dropout"] == pytest.approx(0.2)  # odds of 1 become odds of 1/4
+    assert (scaled.name, scaled.encoder) == ("deepfm", "random")
+
+
+def test_fewer_rows_than_stated_regularise_more() -> None:
+    scaled = regularised(MODEL, Training(regularisation_rows=30_000), 10_000).hyperparameters
+    assert scaled["embedding_l2"] == pytest.approx(0.3)
+    assert scaled["dropout"] == pytest.approx(0.75)
+
+
+def test_other_hyperparameters_and_other_trainings_stay() -> None:
+    assert regularised(MODEL, Training(), 10) == MODEL
+    wide = Model(name="deepfm", embedding_dim=8, hidden_units=(4,), dropout=0.0)
+    assert regularised(wide, Training(regularisation_rows=10), 1000).hyperparameters == wide.hyperparameters
