@@ -69,6 +69,21 @@ class Peer(LineProcess):
         with Peer(self.name, self.python, self.packages) as peer:
             return peer.ask({"cmd": "memory", "model": model, "batch": batch, "threads": threads, **options})
 
+    def fit(self, model: str, data: pathlib.Path, out: pathlib.Path, threads: int, **options: Any) -> dict[str, float]:
+        """Trains on the rows of a file, writes the test rows' `probabilities`, and returns seconds and `log_loss`.
+
+        Args:
+            model: A name of `models()`.
+            data: An .npz file with `sizes` and, for each of train, validation and test, `<split>_ids` (rows, fields),
+                counted from 0 within a field, and `<split>_labels` (rows).
+            out: The .npz file to write.
+            threads: Threads of the peer.
+            options: seed, learning_rate, batch, epochs, evaluations_per_epoch, patience (evaluations without an
+                improvement of the log loss on the validation rows), and fields of `peer_server.Spec`.
+        """
+        request = {"cmd": "fit", "model": model, "data": str(data), "out": str(out), "threads": threads}
+        return self.ask(request | options)
+
     def shapes(self, model: str, **options: Any) -> dict[str, tuple[int, ...]]:
         """Returns names and shapes of the weights that `forward` takes."""
         reply = self.ask({"cmd": "shapes", "model": model, **options})

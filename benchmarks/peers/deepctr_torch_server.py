@@ -39,9 +39,9 @@ def columns(spec: Spec) -> list[SparseFeat]:
 
 
 def model_of(name: str, spec: Spec, common: dict[str, Any]) -> torch.nn.Module:
-    """Returns the peer's class with the sizes of `spec`; all else is its default, without its regularisation."""
-    both = {"linear_feature_columns": columns(spec), "dnn_feature_columns": columns(spec), "l2_reg_linear": 0}
-    deep = common | {"dnn_hidden_units": spec.hidden}
+    """Returns the peer's class with the sizes and the regularisation of `spec`; all else is its default."""
+    both = {"linear_feature_columns": columns(spec), "dnn_feature_columns": columns(spec), "l2_reg_linear": spec.l2}
+    deep = common | {"dnn_hidden_units": spec.hidden, "dnn_dropout": spec.dropout}
     cross = {"cross_num": spec.cross, "l2_reg_cross": 0}
     if name == "wide_deep":
         return WDL(**both, **deep)
@@ -130,7 +130,7 @@ def weights_of(name: str, model: torch.nn.Module, spec: Spec) -> dict[str, Weigh
 
 
 def build(name: str, spec: Spec, logits: bool) -> Built:
-    common = {"l2_reg_embedding": 0, "task": "regression" if logits else "binary", "device": spec.device}
+    common = {"l2_reg_embedding": spec.l2, "task": "regression" if logits else "binary", "device": spec.device}
     model = model_of(name, spec, common)
     return Built(
         module=model,
@@ -138,6 +138,13 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
         loss=lambda batch: functional.binary_cross_entropy(model(batch[0]).squeeze(-1), batch[1]),
         logits=lambda batch: model(batch[0]),
         weights=weights_of(name, model, spec),
+        # As BaseModel.fit adds them up: the sum over the batch, the regularisation, and what layers add.
+        fit_loss=lambda batch: (
+            functional.binary_cross_entropy(model(batch[0]).squeeze(-1), batch[1], reduction="sum")
+            + model.get_regularization_loss().sum()
+            + model.aux_loss.sum()
+        ),
+        probabilities=lambda batch: model(batch[0]).squeeze(-1),
     )
 
 

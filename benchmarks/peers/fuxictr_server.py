@@ -17,6 +17,8 @@ d the embedding's width, H_i the hidden sizes, C_k the CIN's; n = F*d):
     dcn_v2      dcn's with cross/kernel_l [n, n]: x_(l+1) = x_0 * (x_l @ kernel + bias) + x_l
 """
 
+import importlib.util
+import pathlib
 from collections import OrderedDict
 
 import torch
@@ -263,8 +265,39 @@ class DCNv2(DCN):
 CLASSES = (LR, FM, MLP, WideDeep, DeepFM, PNN, CIN, XDeepFM, DCN, DCNv2)
 
 
+# By model: the folder of its class in FuxiCTR's repository, the class, and what takes the hidden units.
+ZOO = {
+    "lr": ("LR", "LR", ""),
+    "fm": ("FM", "FM", ""),
+    "deepfm": ("DeepFM/DeepFM_torch", "DeepFM", "hidden_units"),
+    "dcn_v2": ("DCNv2", "DCNv2", "parallel_dnn_hidden_units"),
+    "xdeepfm": ("xDeepFM", "xDeepFM", "dnn_hidden_units"),
+    "autoint": ("AutoInt", "AutoInt", "dnn_hidden_units"),
+}
+
+
+def zoo_model(name: str, spec: Spec) -> BaseModel:
+    """Returns a model of the zoo with the sizes and the regularisation of `spec`; all else is its default."""
+    folder, class_name, hidden = ZOO[name]
+    path = pathlib.Path(spec.zoo) / "model_zoo" / folder / "src" / f"{class_name}.py"
+    described = importlib.util.spec_from_file_location(class_name, path)
+    module = importlib.util.module_from_spec(described)
+    described.loader.exec_module(module)
+    settings = {"gpu": -1, "verbose": 0, "model_root": ".", "metrics": [], "task": "binary_classification"}
+    settings |= {"optimizer": "adam", "loss": "binary_crossentropy", "embedding_dim": spec.dim}
+    settings |= {"embedding_regularizer": spec.l2, "net_dropout": spec.dropout} if hidden else {"regularizer": spec.l2}
+    settings |= {hidden: list(spec.hidden)} if hidden else {}
+    if name == "xdeepfm":
+        settings["cin_hidden_units"] = list(spec.cin)
+    if name == "dcn_v2":
+        settings["num_cross_layers"] = spec.cross
+    if name == "autoint":
+        settings |= {"attention_layers": spec.layers, "num_heads": spec.heads, "attention_dim": spec.dim}
+    return getattr(module, class_name)(feature_map(spec), **settings)
+
+
 def build(name: str, spec: Spec, logits: bool) -> Built:
-    model = dict(zip(MODELS, CLASSES, strict=True))[name](spec, logits)
+    model = zoo_model(name, spec) if spec.zoo else dict(zip(MODELS, CLASSES, strict=True))[name](spec, logits)
 
     def inputs(ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
         columns = {f"f{index}": column.contiguous() for index, column in enumerate(ids.unbind(1))}
@@ -275,7 +308,8 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
         inputs=inputs,
         loss=lambda batch: model.compute_loss(model(batch), model.get_labels(batch)),
         logits=lambda batch: model(batch)["y_pred"],
-        weights=model.weights(),
+        weights=None if spec.zoo else model.weights(),
+        probabilities=lambda batch: model(batch)["y_pred"],
     )
 
 

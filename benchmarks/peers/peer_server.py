@@ -8,6 +8,9 @@ One request per line on stdin, one JSON object per line on stdout:
         -> {"baseline_bytes": int, "peak_bytes": int}, before the model is built and after two training steps
     {"cmd": "shapes", "model": "xdeepfm", ...options} -> {"shapes": {weight name: shape}}
     {"cmd": "forward", "model": "xdeepfm", "in": "weights.npz", "out": "logits.npz", ...options} -> {}
+    {"cmd": "fit", "model": "xdeepfm", "data": "rows.npz", "out": "predictions.npz", "seed": 1, "learning_rate": 1e-3,
+     "batch": 1024, "epochs": 10, "evaluations_per_epoch": 4, "patience": 4, ...options}
+        -> {"seconds": float, "log_loss": float, "evaluations": int}, the best on the validation rows
     {"cmd": "models"} -> {"models": {name: whether `forward` supports it}}
 
 and {"error": text} for a request that failed. The options are the fields of `Spec`.
@@ -43,6 +46,9 @@ class Spec:
         attention: Width of AFM's attention.
         conv_width, conv_filters: Of CCPM's convolutions.
         inner, outer: Whether PNN has inner and outer products.
+        dropout: Rate after the DNN's hidden layers.
+        l2: Strength of the peer's own regularisation: of its embeddings, or of all weights where it decays all.
+        zoo: A folder of FuxiCTR's model zoo, whose classes are taken; "" for the peer's package alone.
         device: As PyTorch names it.
     """
 
@@ -60,6 +66,9 @@ class Spec:
     conv_filters: tuple[int, ...] = (4, 4)
     inner: bool = True
     outer: bool = False
+    dropout: float = 0.0
+    l2: float = 0.0
+    zoo: str = ""
     device: str = "cpu"
 
     @classmethod
@@ -152,6 +161,9 @@ class Built:
         logits: Returns the logits (batch_size) of such an input, where the model was built for logits.
         weights: All trainable weights that the output depends on; None where `forward` is not supported.
         unused: Prefixes of the names of parameters that the peer's model has and does not use.
+        fit_loss: What the peer's own training minimises, its regularisation included; None for `loss`.
+        probabilities: Returns the probabilities (batch_size) of such an input; None where `fit` is not supported.
+        weight_decay: That of the peer's optimizer.
     """
 
     module: torch.nn.Module
@@ -160,6 +172,9 @@ class Built:
     logits: Callable[[Any], torch.Tensor] | None = None
     weights: dict[str, Weight] | None = None
     unused: tuple[str, ...] = ()
+    fit_loss: Callable[[Any], torch.Tensor] | None = None
+    probabilities: Callable[[Any], torch.Tensor] | None = None
+    weight_decay: float = 0.0
 
     def named(self) -> dict[str, Weight]:
         """Returns the weights, after a check that none of the peer's parameters is left out."""
@@ -208,6 +223,61 @@ class Training:
         return loss.item()
 
 
+class Fitting:
+    """A training on given rows that keeps the weights with the best log loss on the validation rows."""
+
+    def __init__(self, built: Built, learning_rate: float, batch: int):
+        self.built, self.batch = built, batch
+        self.loss = built.fit_loss or built.loss
+        parameters = built.module.parameters()
+        self.optimizer = torch.optim.Adam(parameters, lr=learning_rate, weight_decay=built.weight_decay)
+
+    def run(self, ids: torch.Tensor, labels: torch.Tensor) -> None:
+        """Trains on rows once, in batches."""
+        self.built.module.train()
+        for start in range(0, len(ids), self.batch):
+            part = slice(start, start + self.batch)
+            if len(ids[part]) < 2:  # the normalisation of a batch needs two rows
+                continue
+            self.optimizer.zero_grad()
+            self.loss(self.built.inputs(ids[part], labels[part])).backward()
+            self.optimizer.step()
+
+    @torch.no_grad()
+    def predict(self, ids: torch.Tensor) -> np.ndarray:
+        """Returns the probabilities of rows, float64 (rows)."""
+        self.built.module.eval()
+        parts = [
+            self.built.probabilities(self.built.inputs(part, torch.zeros(len(part)))).reshape(-1)
+            for part in ids.split(8192)
+        ]
+        return torch.cat(parts).double().numpy()
+
+    def best(self, train: tuple, validation: tuple, epochs: int, evaluations: int, patience: int) -> tuple[float, int]:
+        """Trains to the best weights, loads them, and returns their log loss and the number of evaluations."""
+        best, weights, count, waited = float("inf"), None, 0, 0
+        for _ in range(epochs):
+            for rows in torch.randperm(len(train[0])).chunk(evaluations):
+                self.run(train[0][rows], train[1][rows])
+                count, waited = count + 1, waited + 1
+                loss = log_loss(validation[1].numpy(), self.predict(validation[0]))
+                if loss < best:
+                    best, waited = loss, 0
+                    weights = {name: value.clone() for name, value in self.built.module.state_dict().items()}
+                if waited >= patience:
+                    break
+            if waited >= patience:
+                break
+        self.built.module.load_state_dict(weights)
+        return best, count
+
+
+def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Returns the mean log loss in nats, of probabilities clipped to [1e-7, 1 - 1e-7]."""
+    clipped = np.clip(probabilities, 1e-7, 1 - 1e-7)
+    return float(-np.mean(np.where(labels > 0.5, np.log(clipped), np.log(1 - clipped))))
+
+
 class Server:
     """Answers requests with the models that `build` makes; `models` says of each name whether `forward` supports it."""
 
@@ -220,10 +290,11 @@ class Server:
         command = request.pop("cmd")
         if command == "models":
             return {"models": self.models}
-        if request["model"] not in self.models:
+        if request["model"] not in self.models and not request.get("zoo"):
             raise ValueError(f"model should be one of {sorted(self.models)}. Received: {request['model']!r}")
         torch.set_num_threads(request.pop("threads", 1))
         commands = {"train": self.train, "memory": self.memory, "shapes": self.shapes, "forward": self.forward}
+        commands["fit"] = self.fit
         return commands[command](request)
 
     def train(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -250,6 +321,27 @@ class Server:
         baseline = peak()
         self.prepared(request).run(2)
         return {"baseline_bytes": baseline, "peak_bytes": peak()}
+
+    def fit(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Trains on the rows of a file by the best validation log loss, and writes the test rows' probabilities."""
+        with np.load(request["data"]) as file:
+            arrays = dict(file)
+        parts = {
+            name: (torch.from_numpy(arrays[f"{name}_ids"].astype(np.int64)), torch.from_numpy(arrays[f"{name}_labels"]))
+            for name in ("train", "validation", "test")
+        }
+        torch.manual_seed(request["seed"])
+        built = self.build(request["model"], Spec.from_request(request | {"sizes": arrays["sizes"].tolist()}), False)
+        if built.probabilities is None:
+            raise ValueError("`fit` is not offered for this model")
+        fitting = Fitting(built, request["learning_rate"], request["batch"])
+        torch.manual_seed(request["seed"])  # peers set a seed of their own while they build
+        start = time.perf_counter()
+        often = (request["epochs"], request["evaluations_per_epoch"], request["patience"])
+        loss, evaluations = fitting.best(parts["train"], parts["validation"], *often)
+        seconds = time.perf_counter() - start
+        np.savez(request["out"], probabilities=fitting.predict(parts["test"][0]))
+        return {"seconds": seconds, "log_loss": loss, "evaluations": evaluations}
 
     def shapes(self, request: dict[str, Any]) -> dict[str, Any]:
         built = self.build(request["model"], Spec.from_request(request), True)

@@ -53,12 +53,15 @@ class Dataset:
 
 
 def config(name: str, spec: Spec) -> Config:
-    """Returns the peer's defaults with the sizes of `spec`, without dropout and regularisation."""
+    """Returns the peer's defaults with the sizes of `spec`, and its dropout; the optimizer decays weights."""
     values = {"LABEL_FIELD": LABEL, "embedding_size": spec.dim, "mlp_hidden_size": list(spec.hidden), "reg_weight": 0.0}
-    values |= {"gpu_id": "" if spec.device == "cpu" else spec.device.removeprefix("cuda:"), "dropout_prob": 0.0}
+    values |= {
+        "gpu_id": "" if spec.device == "cpu" else spec.device.removeprefix("cuda:"),
+        "dropout_prob": spec.dropout,
+    }
     if name == "autoint":
         values |= {"attention_size": spec.dim, "n_layers": spec.layers, "num_heads": spec.heads}
-        values |= {"dropout_probs": [0.0] * 3, "has_residual": True}
+        values |= {"dropout_probs": [spec.dropout] * 3, "has_residual": True}
     if name == "afm":
         values["attention_size"] = spec.attention
     if name in ("dcn", "dcn_v2"):
@@ -111,6 +114,8 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
         logits=model,
         weights=weights_of(name, model) if name in WITH_FORWARD else None,
         unused=unused.get(name, ()),
+        probabilities=model.predict,
+        weight_decay=spec.l2,
     )
 
 

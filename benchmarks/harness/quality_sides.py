@@ -1,0 +1,261 @@
+"""The sides of `benchmarks.quality`: what trains a model on the same rows, and the settings that it searches."""
+
+import dataclasses
+import functools
+import pathlib
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from benchmarks.peers.client import Peer
+from models import metrics
+from models.feature_map import FeatureMap
+
+MODELS = ("lr", "fm", "deepfm", "dcn_v2", "xdeepfm", "autoint")
+SPLITS = ("train", "validation", "test")
+# The same for all sides: a step's rows, and when a training ends.
+BATCH = 1024
+STOP = {"epochs": 30, "evaluations_per_epoch": 4, "patience": 4}
+# The spaces. Sizes and rates are drawn from the same values by all; each library has regularisation of its own, whose
+# strength is drawn from as many orders of magnitude around its documented default.
+HIDDEN: tuple[tuple[int, ...], ...] = ((32,), (64, 32), (200, 100))
+DIMS, DROPOUTS, RATES = (4, 8, 16), (0.0, 0.2, 0.5), (3e-4, 3e-2)
+OUR_L2, PEER_L2 = (3e-3, 1.0), (1e-7, 1e-4)
+CROSS, CIN, ATTENTION, HEADS = 2, (32, 32), 2, 2
+
+Settings = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The rows that every side trains and is tested on.
+
+    Attributes:
+        path: The .npz file of `Peer.fit`: ids counted from 0 within a field, labels, and the fields' sizes.
+        feature_map: The description of the packed files.
+        files: By split, the patterns of the packed files.
+    """
+
+    path: pathlib.Path
+    feature_map: FeatureMap
+    files: dict[str, list[str]]
+
+    @functools.cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The file's arrays."""
+        with np.load(self.path) as file:
+            return dict(file)
+
+    def split(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns a split's ids, int32 `[N, fields]`, and its labels, float32 `[N]`."""
+        return self.arrays[f"{name}_ids"], self.arrays[f"{name}_labels"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """One training.
+
+    Attributes:
+        log_loss: The best on the validation rows, by which settings are chosen.
+        seconds: What the training took.
+        probabilities: Of the test rows, `[N]`.
+    """
+
+    log_loss: float
+    seconds: float
+    probabilities: np.ndarray
+
+
+class Side(Protocol):
+    """A library that trains models."""
+
+    name: str
+    models: tuple[str, ...]
+    is_random: bool
+    """Whether another seed gives another model."""
+
+    def draw(self, model: str, draw: random.Random) -> Settings:
+        """Returns settings drawn from the side's space."""
+
+    def first(self, model: str) -> Settings:
+        """Returns the settings of the first trial: the library's defaults or recommendation."""
+
+    def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
+        """Trains a model to its best validation result."""
+
+
+def trials(side: Side, model: str, count: int) -> Iterator[Settings]:
+    """Yields the settings of a search: the side's first, then random ones, the same in every run."""
+    yield side.first(model)
+    for index in range(1, count):
+        yield side.draw(model, random.Random(f"{side.name}/{model}/{index}"))
+
+
+def _log_uniform(draw: random.Random, ends: tuple[float, float]) -> float:
+    low, high = ends
+    return float(f"{low * (high / low) ** draw.random():.3g}")
+
+
+class Ours:
+    """This project's models and trainer. The first trial has the recommended configuration's hyperparameters."""
+
+    name, models, is_random = "ours", MODELS, True
+
+    def __init__(self, recommended: dict[str, tuple[Settings, Settings]]) -> None:
+        self.recommended = recommended  # by model: hyperparameters, and what of `training` the search varies
+
+    def first(self, model: str) -> Settings:
+        hyperparameters, training = self.recommended.get(model, ({}, {"learning_rate": 1e-3}))
+        return {"model": hyperparameters, "training": training}
+
+    def draw(self, model: str, draw: random.Random) -> Settings:
+        rate, l2 = _log_uniform(draw, RATES), _log_uniform(draw, OUR_L2)
+        dim, hidden, dropout = draw.choice(DIMS), draw.choice(HIDDEN), draw.choice(DROPOUTS)
+        chosen: Settings = {"l2": l2 / 30} if model == "lr" else {"embedding_dim": dim, "embedding_l2": l2}
+        if model not in ("lr", "fm"):
+            chosen |= {"deep_units" if model == "autoint" else "hidden_units": hidden, "dropout": dropout}
+            chosen |= {"use_linear": True, "embedding_dropout": dropout}
+        sizes = {"dcn_v2": {"layers": CROSS}, "xdeepfm": {"maps": CIN}}
+        sizes["autoint"] = {"layers": ATTENTION, "heads": HEADS, "attention_dim": dim}
+        return {"model": chosen | sizes.get(model, {}), "training": {"learning_rate": rate}}
+
+    def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
+        # They import TensorFlow: 4 s that --help and a mistake in an option do without.
+        import keras
+
+        from pipeline.config import Model, Training
+        from pipeline.training.data import packed_batches
+        from pipeline.training.train import train
+
+        training = Training(
+            batch_size=BATCH,
+            monitor="log_loss",
+            plateau=None,
+            distribution="one_device",
+            **STOP,
+            **settings["training"],
+        )
+        shutil.rmtree(work, ignore_errors=True)
+        start = time.perf_counter()
+        named = Model(name=model, **settings["model"])
+        result = train(named, training, rows.feature_map, rows.files["train"], rows.files["validation"], seed, work)
+        seconds = time.perf_counter() - start
+        test = packed_batches(rows.files["test"], rows.feature_map, 8192)
+        _, probabilities = result.learner.predict(test)
+        shutil.rmtree(work, ignore_errors=True)
+        keras.backend.clear_session()
+        assert result.progress.best is not None
+        best = result.progress.evaluations[result.progress.best]["validation_log_loss"]
+        return Trained(best, seconds, probabilities[:, 0])
+
+
+class PeerSide:
+    """A library of `benchmarks.peers`. The first trial has the sizes and the regularisation of its own defaults."""
+
+    is_random = True
+    FIRST: dict[str, Settings] = {
+        "deepctr_torch": {"dim": 4, "hidden": (256, 128), "dropout": 0.0, "l2": 1e-5},
+        "recbole": {"dim": 10, "hidden": (128, 128, 128), "dropout": 0.2, "l2": 0.0},
+        "fuxictr": {"dim": 10, "hidden": (64, 64, 64), "dropout": 0.0, "l2": 0.0},
+    }
+
+    def __init__(self, peer: Peer, threads: int, zoo: pathlib.Path | None = None) -> None:
+        self.name, self.peer, self.threads, self.zoo = peer.name, peer, threads, zoo
+        offered = MODELS if zoo else peer.models()
+        self.models = tuple(model for model in MODELS if model in offered)
+
+    def first(self, model: str) -> Settings:
+        return {**self.FIRST[self.name], "learning_rate": 1e-3}
+
+    def draw(self, model: str, draw: random.Random) -> Settings:
+        rate, l2 = _log_uniform(draw, RATES), _log_uniform(draw, PEER_L2)
+        dim, hidden, dropout = draw.choice(DIMS), draw.choice(HIDDEN), draw.choice(DROPOUTS)
+        return {"dim": dim, "hidden": hidden, "dropout": dropout, "l2": l2, "learning_rate": rate}
+
+    def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
+        sizes = {"cross": CROSS, "cin": CIN, "layers": ATTENTION, "heads": HEADS, "batch": BATCH}
+        sizes |= {"zoo": str(self.zoo.resolve())} if self.zoo else {}
+        out = work.with_suffix(".npz")
+        reply = self.peer.fit(model, rows.path, out, self.threads, seed=seed, **STOP, **sizes, **settings)
+        with np.load(out) as file:
+            probabilities = file["probabilities"]
+        out.unlink()
+        return Trained(reply["log_loss"], reply["seconds"], probabilities)
+
+
+class OneHot:
+    """scikit-learn's logistic regression on one-hot ids."""
+
+    name, models, is_random = "scikit-learn", ("lr",), False
+
+    def first(self, model: str) -> Settings:
+        return {"C": 1.0}
+
+    def draw(self, model: str, draw: random.Random) -> Settings:
+        return {"C": _log_uniform(draw, (1e-3, 10.0))}
+
+    def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.preprocessing import OneHotEncoder
+
+        start = time.perf_counter()
+        ids, labels = rows.split("train")
+        encoder = OneHotEncoder(handle_unknown="ignore").fit(ids)
+        linear = LogisticRegression(C=settings["C"], max_iter=300).fit(encoder.transform(ids), labels)
+        seconds = time.perf_counter() - start
+        valid, test = (linear.predict_proba(encoder.transform(rows.split(name)[0]))[:, 1] for name in SPLITS[1:])
+        return Trained(_log_loss(rows, valid), seconds, test)
+
+
+class Trees:
+    """LightGBM on the ids as categories."""
+
+    name, models, is_random = "lightgbm", ("trees",), True
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def first(self, model: str) -> Settings:
+        return {}
+
+    def draw(self, model: str, draw: random.Random) -> Settings:
+        return {
+            "learning_rate": _log_uniform(draw, (0.02, 0.2)),
+            "num_leaves": draw.choice((7, 15, 31)),
+            "min_data_in_leaf": draw.choice((20, 100, 300)),
+            "cat_smooth": draw.choice((10, 50, 200)),
+            "feature_fraction": draw.choice((0.3, 0.6, 1.0)),
+            "lambda_l2": _log_uniform(draw, (1e-2, 100.0)),
+        }
+
+    def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
+        import lightgbm
+
+        start = time.perf_counter()
+        parts = {name: rows.split(name) for name in SPLITS}
+        same = {
+            "objective": "binary",
+            "verbose": -1,
+            "seed": seed,
+            "num_threads": self.threads,
+            "bagging_fraction": 0.8,
+        }
+        same |= {"bagging_freq": 1, "deterministic": True}
+        categories = list(range(parts["train"][0].shape[1]))
+        train = lightgbm.Dataset(*parts["train"], categorical_feature=categories)
+        valid = lightgbm.Dataset(*parts["validation"], reference=train, categorical_feature=categories)
+        stop = lightgbm.early_stopping(30, verbose=False)
+        trees = lightgbm.train({**same, **settings}, train, 1000, [valid], callbacks=[stop])
+        seconds = time.perf_counter() - start
+        predicted = [np.asarray(trees.predict(parts[name][0])) for name in SPLITS[1:]]
+        return Trained(_log_loss(rows, predicted[0]), seconds, predicted[1])
+
+
+def _log_loss(rows: Rows, probabilities: np.ndarray) -> float:
+    loss = metrics.log_loss(rows.split("validation")[1], probabilities)
+    assert loss is not None
+    return loss

@@ -1,0 +1,311 @@
+"""Measures our models' quality beside those of other libraries: same rows, same split, same budget of trials.
+
+    python -m benchmarks.quality --data LOG [--config configs/criteo/lr.yaml] [--trials 8] [--seeds 5]
+        [--sides ours,deepctr_torch,recbole,lightgbm,scikit-learn] [--models lr,fm,deepfm,dcn_v2,xdeepfm,autoint]
+        [--fuxictr FOLDER] [--folder FOLDER] [--output FILE]
+
+A run's pipeline reads, splits and transforms the log; every side gets the same ids of the same rows. Each side trains
+each of its models with as many settings: its own defaults first (ours: the configuration recommended for the log), then
+random ones from the space in harness/quality_sides.py. All trainings have the same batch, the same number of
+evaluations, and stop by the log loss on the validation rows, which also chooses the settings. Those are trained with
+every seed and tested once on the test rows. Nothing is trained again on training and validation rows together.
+
+Each training is a file in --folder: the same command goes on where it was stopped.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import pathlib
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from benchmarks.harness.command import command, cores, finish, folder_option, machine, output_option, write
+from benchmarks.harness.quality_sides import MODELS, SPLITS, OneHot, Ours, PeerSide, Rows, Settings, Side, Trees, trials
+from benchmarks.peers.client import Peer
+from common.errors import InputError
+from common.files import atomic_path, write_json
+from common.libraries import load_tensorflow
+from common.progress import announce
+from models import metrics
+from pipeline.compare.rows_and_seeds import auc_estimate, difference
+from pipeline.config import RunConfig, load_config
+
+NAMES = ("ours", "deepctr_torch", "recbole", "lightgbm", "scikit-learn")
+MARGIN = 0.0005  # of AUC that ours may be below a peer's mean
+# Of a model's settings, what describes the model and not the training that all sides share.
+VARIED = ("learning_rate",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The trainings of a side's model with its best settings.
+
+    Attributes:
+        side, model: Who trained what.
+        settings: The settings with the lowest log loss on the validation rows.
+        runs: One a seed: AUC and log loss on the test rows, and seconds.
+        probabilities: Of the test rows, one a seed.
+    """
+
+    side: str
+    model: str
+    settings: Settings
+    runs: list[dict[str, float]]
+    probabilities: list[np.ndarray]
+
+    @property
+    def auc(self) -> float:
+        """The mean AUC on the test rows."""
+        return statistics.fmean(run["auc"] for run in self.runs)
+
+
+def make_rows(config: RunConfig, data: str, folder: pathlib.Path) -> Rows:
+    """Returns the transformed log, its ids also as a file for the peers.
+
+    Raises:
+        InputError: the log cannot be used, or has features that not all sides can take.
+    """
+    load_tensorflow()
+    from pipeline.run import transform  # TensorFlow
+    from pipeline.training.data import packed_reader
+
+    log = transform(config, [data], folder)
+    feature_map = log.feature_map
+    if feature_map.dense or feature_map.text or any(field.slots > 1 for field in feature_map.fields):
+        raise InputError("--config: give one without dense, multivalent and text features, which not all sides take")
+    offsets = np.array([field.offset for field in feature_map.fields], np.int32)
+    files = {"train": log.train, "validation": log.validation, "test": log.test}
+    arrays = {"sizes": np.array([field.size for field in feature_map.fields])}
+    for name, patterns in files.items():
+        batches = list(packed_reader(patterns, feature_map, 8192))
+        arrays[f"{name}_ids"] = np.concatenate([inputs["ids"] for inputs, _ in batches]) - offsets
+        arrays[f"{name}_labels"] = np.concatenate([labels[:, 0] for _, labels in batches])
+    with atomic_path(folder / "rows.npz") as unfinished, open(unfinished, "wb") as file:
+        np.savez(file, **arrays)
+    return Rows(folder / "rows.npz", feature_map, files)
+
+
+def recommended(config_path: pathlib.Path, names: Sequence[str]) -> dict[str, tuple[Settings, Settings]]:
+    """Returns by model the hyperparameters and varied training settings of the configurations beside `config_path`."""
+    found = {}
+    for name in names:
+        path = config_path.with_name(f"{name}.yaml")
+        if path.exists():
+            config = load_config(path)
+            training = {key: getattr(config.training, key) for key in VARIED}
+            found[name] = (config.model.hyperparameters, training)
+    return found
+
+
+class Trainings:
+    """Trainings kept in a folder.
+
+    Args:
+        rows: The rows.
+        folder: Where results are kept.
+    """
+
+    def __init__(self, rows: Rows, folder: pathlib.Path) -> None:
+        self.rows, self.folder = rows, folder
+        self.identity = hashlib.sha256(rows.path.read_bytes()).hexdigest()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, side: Side, model: str, settings: Settings, seed: int) -> tuple[dict[str, float], np.ndarray]:
+        """Returns a training's numbers and its test rows' probabilities; trains where there is no result."""
+        what = json.dumps([self.identity, side.name, model, settings, seed], sort_keys=True)
+        path = self.folder / f"{side.name}-{model}-{hashlib.sha256(what.encode()).hexdigest()[:16]}.json"
+        if not path.exists():
+            trained = side.train(model, settings, seed, self.rows, self.folder / "work")
+            labels = self.rows.split("test")[1]
+            numbers = {"log_loss": metrics.log_loss(labels, trained.probabilities), "seconds": trained.seconds}
+            numbers |= {"auc": metrics.auc(labels, trained.probabilities), "validation_log_loss": trained.log_loss}
+            np.save(path.with_suffix(".npy"), trained.probabilities)
+            write_json(path, {"settings": settings, "seed": seed, **numbers})
+        return json.loads(path.read_text()), np.load(path.with_suffix(".npy"))
+
+    def best(self, side: Side, model: str, count: int, seeds: int) -> Result:
+        """Searches a side's settings for a model, and trains the best with every seed."""
+        losses = []
+        searched = list(trials(side, model, count))
+        for index, settings in enumerate(searched, 1):
+            numbers, _ = self.get(side, model, settings, 1)
+            losses.append(numbers["validation_log_loss"])
+            announce(f"{side.name}, {model}: trial {index} of {count}, validation log loss {losses[-1]:.4f}")
+        chosen = searched[int(np.argmin(losses))]
+        each = [self.get(side, model, chosen, seed) for seed in range(1, (seeds if side.is_random else 1) + 1)]
+        result = Result(side.name, model, chosen, [numbers for numbers, _ in each], [values for _, values in each])
+        announce(f"{side.name}, {model}: test AUC {result.auc:.4f} with {json.dumps(chosen)}")
+        return result
+
+
+def measure(
+    sides: Sequence[Side], names: Sequence[str], trainings: Trainings, count: int, seeds: int
+) -> Iterator[Result]:
+    """Yields each side's result with each of its models."""
+    for name in (*names, "trees"):
+        for side in sides:
+            if name in side.models:
+                yield trainings.best(side, name, count, seeds)
+
+
+def compared(results: Sequence[Result], labels: np.ndarray) -> list[dict[str, Any]]:
+    """Returns the results with the difference of ours to each: of the same model, and of our best model to trees."""
+    of_ours = {result.model: result for result in results if result.side == "ours"}
+    best = max(of_ours.values(), key=lambda result: result.auc, default=None)
+    values = []
+    for result in results:
+        runs = {key: [run[key] for run in result.runs] for key in ("auc", "log_loss", "seconds")}
+        numbers: dict[str, Any] = {"side": result.side, "model": result.model, "settings": result.settings, **runs}
+        ours = of_ours.get(result.model, best)
+        if result.side != "ours" and ours is not None:
+            sides = [[_estimate(labels, each) for each in one.probabilities] for one in (result, ours)]
+            numbers["ours_ahead"] = {"model": ours.model, **dataclasses.asdict(difference(*sides))}
+        values.append(numbers)
+    return values
+
+
+def _estimate(labels: np.ndarray, probabilities: np.ndarray) -> Any:
+    estimate = auc_estimate(labels, probabilities)
+    if estimate is None:
+        raise InputError("--data: the test rows need two clicks and two rows without; give more rows")
+    return estimate
+
+
+def bars(values: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns what is asked of ours: at most MARGIN below a peer's same model, and the best of all not below theirs."""
+    lines = []
+    for value in values:
+        if value["side"] != "ours" and "ours_ahead" in value and value["ours_ahead"]["model"] == value["model"]:
+            ahead = value["ours_ahead"]["difference"]
+            lines.append({"bar": f"{value['model']} beside {value['side']}", "ahead": ahead, "met": ahead >= -MARGIN})
+    means = {
+        side: [statistics.fmean(v["auc"]) for v in values if (v["side"] == "ours") == side] for side in (True, False)
+    }
+    if means[True] and means[False]:
+        ahead = max(means[True]) - max(means[False])
+        lines.append({"bar": "the best of ours beside the best of theirs", "ahead": ahead, "met": ahead >= 0})
+    return lines
+
+
+def table(values: Sequence[dict[str, Any]], title: str) -> Table:
+    """Returns a line for each side's model."""
+    result = Table(title=title)
+    columns = ("model", "side", "seeds", "AUC", "deviation", "log loss", "ours ahead, AUC", "95%", "seconds")
+    for name in columns:
+        result.add_column(name, justify="left" if name in ("model", "side") else "right")
+    for value in values:
+        aucs, ahead = value["auc"], value.get("ours_ahead")
+        cells = [value["model"], value["side"], str(len(aucs)), f"{statistics.fmean(aucs):.4f}"]
+        cells += [
+            f"{statistics.stdev(aucs):.4f}" if len(aucs) > 1 else "-",
+            f"{statistics.fmean(value['log_loss']):.4f}",
+        ]
+        if ahead:
+            low, high = ahead["interval"]
+            one_seed = " *" if ahead["seeds_error"] is None else ""
+            cells += [f"{ahead['difference']:+.4f}", f"{low:+.4f} .. {high:+.4f}{one_seed}"]
+        else:
+            cells += ["", ""]
+        result.add_row(*cells, f"{statistics.median(value['seconds']):.1f}")
+    if any(value.get("ours_ahead", {"seeds_error": 0})["seeds_error"] is None for value in values):
+        result.caption = "* over rows alone: one training on a side"
+    return result
+
+
+def _chosen(option: str, text: str, known: Sequence[str]) -> list[str]:
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(f"{option}: unknown {', '.join(unknown)}; give some of {','.join(known)}")
+    return names
+
+
+def _sides(
+    names: Sequence[str],
+    settings: dict[str, tuple[Settings, Settings]],
+    threads: int,
+    zoo: pathlib.Path | None,
+    stack: contextlib.ExitStack,
+) -> list[Side]:
+    """Returns the sides; the peers' processes end with the stack."""
+    sides: list[Side] = []
+    for name in names:
+        if name == "ours":
+            sides.append(Ours(settings))
+        elif name == "lightgbm":
+            sides.append(Trees(threads))
+        elif name == "scikit-learn":
+            sides.append(OneHot())
+        else:
+            sides.append(PeerSide(stack.enter_context(Peer(name)), threads))
+    if zoo:
+        sides.append(PeerSide(stack.enter_context(Peer("fuxictr")), threads, zoo))
+    return sides
+
+
+@command("benchmarks.quality")
+@click.option("--data", required=True, help="The log, or a glob of its files.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=pathlib.Path),
+    default="configs/criteo/lr.yaml",
+    help="Describes the log; beside it lie the configurations recommended for its models.",
+)
+@click.option("--models", default=",".join(MODELS), help="Which models.")
+@click.option("--sides", default=",".join(NAMES), help="Who trains.")
+@click.option(
+    "--fuxictr", type=click.Path(path_type=pathlib.Path), help="A checkout of FuxiCTR, whose model zoo trains."
+)
+@click.option("--trials", type=click.IntRange(1), default=8, help="Settings that a side tries for a model.")
+@click.option("--seeds", type=click.IntRange(1), default=5, help="Trainings with the best settings.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of a peer. Default: all cores.")
+@folder_option("quality")
+@output_option("quality")
+def main(
+    data: str,
+    config: pathlib.Path,
+    models: str,
+    sides: str,
+    fuxictr: pathlib.Path | None,
+    trials: int,
+    seeds: int,
+    threads: int | None,
+    folder: pathlib.Path,
+    output: pathlib.Path,
+) -> None:
+    """Measure our models' quality beside other libraries'.
+
+    All sides get the same rows, split and ids, and the same number of trials; validation rows choose. Prints a table,
+    writes JSON after every model, and prints it as the last line. Goes on where it was stopped.
+    """
+    names, who = _chosen("--models", models, MODELS), _chosen("--sides", sides, NAMES)
+    if fuxictr and not (fuxictr / "model_zoo").is_dir():
+        raise InputError(f"--fuxictr {fuxictr}: has no model_zoo; give a checkout of FuxiCTR's repository")
+    rows = make_rows(load_config(config), data, folder)
+    counts = {name: len(rows.split(name)[1]) for name in SPLITS}
+    report: dict[str, Any] = {"benchmark": "quality", "machine": machine(), "rows": counts}
+    report |= {"trials": trials, "seeds": seeds}
+    results: list[Result] = []
+    with contextlib.ExitStack() as stack:
+        chosen = _sides(who, recommended(config, names), threads or cores(), fuxictr, stack)
+        for result in measure(chosen, names, Trainings(rows, folder / "trainings"), trials, seeds):
+            results.append(result)
+            report["results"] = compared(results, rows.split("test")[1])
+            report["bars"] = bars(report["results"])
+            write(report, output)
+    if not results:
+        raise InputError("--sides and --models: no side has any of these models")
+    for line in report["bars"]:
+        announce(f"{'met' if line['met'] else 'MISSED'}: {line['bar']}, {line['ahead']:+.4f}")
+    title = f"{counts['train']:,} training rows, {counts['test']:,} test rows, {trials} trials a model"
+    finish(report, output, table(report["results"], title))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""The benchmark of quality: its searches, what it keeps, what it compares, and the peers' trainings."""
+
+import json
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from benchmarks.harness.quality_sides import MODELS, OUR_L2, Ours, PeerSide, Rows, Settings, Trained, Trees, trials
+from benchmarks.peers.client import ENVIRONMENTS, Peer
+from benchmarks.quality import MARGIN, Result, Trainings, bars, compared, recommended
+from common.errors import InputError
+from models.feature_map import FeatureMap
+from models.registry import check_hyperparameters
+from transforms.generate import generate
+
+ROOT = pathlib.Path(__file__).parents[2]
+SHARED = ("deepctr_torch", "recbole")
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    absent = not (ENVIRONMENTS / name / "bin" / "python").exists()
+    return pytest.mark.skipif(absent, reason=f"no environment of {name}: run `make peers`")
+
+
+def parity_rows(folder: pathlib.Path, rows: int = 3000) -> Rows:
+    """Clicks where two of three fields agree in parity: nothing for a linear model."""
+    draw = np.random.default_rng(5)
+    arrays: dict[str, np.ndarray] = {"sizes": np.array([4, 4, 6])}
+    for name in ("train", "validation", "test"):
+        ids = np.stack([draw.integers(0, size, rows) for size in arrays["sizes"]], axis=1).astype(np.int32)
+        clicked = np.where(draw.random(rows) > 0.1, (ids[:, 0] + ids[:, 1]) % 2, draw.random(rows) > 0.5)
+        arrays |= {f"{name}_ids": ids, f"{name}_labels": clicked.astype(np.float32)}
+    np.savez(folder / "rows.npz", **arrays)
+    return Rows(folder / "rows.npz", FeatureMap.from_sizes([("a", "categorical", 4)]), {})
+
+
+class Fixed:
+    """A side whose probabilities are the labels with a noise that its settings name; counts its trainings."""
+
+    models = ("lr",)
+
+    def __init__(self, name: str, is_random: bool = True) -> None:
+        self.name, self.is_random, self.trained = name, is_random, 0
+
+    def first(self, model: str) -> Settings:
+        return {"noise": 2.0}
+
+    def draw(self, model: str, draw: random.Random) -> Settings:
+        return {"noise": draw.choice((0.5, 1.0))}
+
+    def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
+        self.trained += 1
+        labels = rows.split("test")[1]
+        noise = np.random.default_rng(seed).random(len(labels))
+        return Trained(settings["noise"], 0.5, (labels + settings["noise"] * noise) / 3)
+
+
+def test_a_search_is_the_same_every_time_and_begins_with_the_sides_own_settings() -> None:
+    ours = Ours({"deepfm": ({"embedding_dim": 3}, {"learning_rate": 0.02})})
+    searched = list(trials(ours, "deepfm", 6))
+    assert searched[0] == {"model": {"embedding_dim": 3}, "training": {"learning_rate": 0.02}}
+    assert searched == list(trials(ours, "deepfm", 6)) and len({json.dumps(one) for one in searched}) == 6
+    assert searched[:3] == list(trials(ours, "deepfm", 3))
+    assert all(OUR_L2[0] <= one["model"]["embedding_l2"] <= OUR_L2[1] for one in searched[1:])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_drawn_are_hyperparameters_of_the_model(model: str) -> None:
+    for settings in list(trials(Ours({}), model, 5)):
+        check_hyperparameters(model, **settings["model"])
+
+
+def test_the_first_trial_is_the_recommended_configuration() -> None:
+    found = recommended(ROOT / "configs" / "criteo" / "lr.yaml", MODELS)
+    assert set(found) == set(MODELS)
+    hyperparameters, training = found["deepfm"]
+    assert hyperparameters["use_linear"] is True and training == {"learning_rate": 0.0001}
+
+
+def test_the_validation_rows_choose_and_a_training_is_kept(tmp_path: pathlib.Path) -> None:
+    rows, side = parity_rows(tmp_path, 400), Fixed("ours")
+    trainings = Trainings(rows, tmp_path / "kept")
+    result = trainings.best(side, "lr", 6, 3)  # type: ignore[arg-type]
+    assert result.settings == {"noise": 0.5}
+    assert side.trained == 3 + 2  # three settings, of which the best has two more seeds
+    labels = rows.split("test")[1]
+    expected = [sklearn.metrics.roc_auc_score(labels, values) for values in result.probabilities]
+    assert [run["auc"] for run in result.runs] == pytest.approx(expected) and len(expected) == 3
+    Trainings(rows, tmp_path / "kept").best(side, "lr", 6, 3)  # type: ignore[arg-type]
+    assert side.trained == 5
+    certain = Fixed("ours", is_random=False)
+    assert len(Trainings(rows, tmp_path / "other").best(certain, "lr", 6, 3).runs) == 1  # type: ignore[arg-type]
+
+
+def scored(side: str, model: str, labels: np.ndarray, noise: float, seeds: int) -> Result:
+    runs, values = [], []
+    for seed in range(seeds):
+        values.append((labels + noise * np.random.default_rng(seed).normal(size=len(labels))).astype(np.float32))
+        auc = float(sklearn.metrics.roc_auc_score(labels, values[-1]))
+        runs.append({"auc": auc, "log_loss": 0.5, "seconds": 1.0})
+    return Result(side, model, {}, runs, values)
+
+
+def test_ours_is_compared_with_the_same_model_and_the_best_of_ours_with_trees() -> None:
+    labels = (np.random.default_rng(0).random(500) < 0.3).astype(np.float32)
+    noises = {("ours", "lr"): 1.0, ("recbole", "lr"): 2.0, ("ours", "fm"): 0.5, ("lightgbm", "trees"): 0.4}
+    results = [scored(*names, labels, noise, 3) for names, noise in noises.items()]
+    ours_lr, peer_lr, ours_fm, trees = compared(results, labels)
+    assert "ours_ahead" not in ours_lr and "ours_ahead" not in ours_fm
+    expected = statistics.fmean(ours_lr["auc"]) - statistics.fmean(peer_lr["auc"])
+    assert peer_lr["ours_ahead"]["difference"] == pytest.approx(expected) and expected > 0
+    assert peer_lr["ours_ahead"]["seeds"] == (3, 3)
+    assert trees["ours_ahead"]["model"] == "fm" and trees["ours_ahead"]["difference"] < 0
+    lines = {line["bar"]: line["met"] for line in bars([ours_lr, peer_lr, ours_fm, trees])}
+    assert lines == {"lr beside recbole": True, "the best of ours beside the best of theirs": False}
+
+
+@pytest.mark.parametrize(("behind", "met"), [(0.9 * MARGIN, True), (1.1 * MARGIN, False)])
+def test_the_bar_allows_a_margin(behind: float, met: bool) -> None:
+    ahead: dict[str, Any] = {"model": "fm", "difference": -behind}
+    [line] = bars([{"side": "recbole", "model": "fm", "auc": [0.7], "ours_ahead": ahead}])
+    assert line == {"bar": "fm beside recbole", "ahead": -behind, "met": met}
+
+
+def test_test_rows_of_one_class_are_refused() -> None:
+    one_class = np.zeros(10, np.float32)
+    result = Result("ours", "lr", {}, [{"auc": 0.5, "log_loss": 0.1, "seconds": 1}], [np.zeros(10)])
+    with pytest.raises(InputError, match="two clicks"):
+        compared([result, Result("recbole", "lr", {}, result.runs, result.probabilities)], one_class)
+
+
+def test_trees_learn_what_no_column_shows(tmp_path: pathlib.Path) -> None:
+    rows = parity_rows(tmp_path)
+    trained = Trees(1).train("trees", {"learning_rate": 0.2}, 1, rows, tmp_path / "work")
+    assert sklearn.metrics.roc_auc_score(rows.split("test")[1], trained.probabilities) > 0.9
+    assert 0.15 < trained.log_loss < 0.35  # 5% of the labels are wrong: 0.199 at best
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in SHARED])
+def test_a_peer_is_trained_to_its_best_validation_result(name: str, tmp_path: pathlib.Path) -> None:
+    rows = parity_rows(tmp_path)
+    labels = rows.split("test")[1]
+    settings = {"dim": 4, "hidden": (16,), "dropout": 0.0, "l2": 0.0, "learning_rate": 0.02}
+    with Peer(name) as peer:
+        side = PeerSide(peer, 1)
+        assert set(side.models) >= {"deepfm", "dcn_v2", "xdeepfm", "autoint"}
+        again = [side.train("deepfm", settings, 1, rows, tmp_path / "work") for _ in range(2)]
+        np.testing.assert_array_equal(again[0].probabilities, again[1].probabilities)
+        assert sklearn.metrics.roc_auc_score(labels, again[0].probabilities) > 0.9
+        decayed = side.train("deepfm", {**settings, "l2": 10.0}, 1, rows, tmp_path / "work")
+        assert decayed.log_loss > again[0].log_loss + 0.2
+        other = side.train("deepfm", {**settings, "dropout": 0.5}, 1, rows, tmp_path / "work")
+        assert np.abs(other.probabilities - again[0].probabilities).max() > 0.01
+
+
+@pytest.mark.slow
+def test_the_command_goes_on_where_it_was_stopped(tmp_path: pathlib.Path) -> None:
+    log = tmp_path / "log.tsv"
+    generate("criteo", 1500, 1, log)
+    output = tmp_path / "quality.json"
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.quality",
+        "--data",
+        str(log),
+        "--models",
+        "lr",
+        "--seeds",
+        "2",
+        "--threads",
+        "1",
+    ]
+    command += ["--threads", "1", "--sides", "ours,lightgbm,scikit-learn"]
+    command += ["--folder", str(tmp_path / "kept"), "--output", str(output)]
+    done = subprocess.run([*command, "--trials", "1"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(output.read_text())
+    assert report == json.loads(done.stdout.splitlines()[-1])
+    assert report["rows"] == {"train": 1050, "validation": 150, "test": 300}
+    assert [(each["side"], len(each["auc"])) for each in report["results"]] == [
+        ("ours", 2),
+        ("scikit-learn", 1),
+        ("lightgbm", 2),
+    ]
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept" / "trainings").glob("*.json")}
+    assert len(kept) == 5
+    again = subprocess.run([*command, "--trials", "1"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0 and json.loads(again.stdout.splitlines()[-1]) == report
+    assert kept == {path: path.stat().st_mtime_ns for path in (tmp_path / "kept" / "trainings").glob("*.json")}
