@@ -298,7 +298,6 @@ def first_stages(task: Task, network: CTRModel) -> list[Task]:
         InputError: a hyperparameter of the model is not one that the stage's model can have.
     """
     stages = _settings(task)
-    own = {name: stage for name, stage in stages.items() if name not in network.pretraining}
     later = {**type(network).options(), **task.model.hyperparameters}
     tasks = []
     for name in network.pretraining:
@@ -310,9 +309,19 @@ def first_stages(task: Task, network: CTRModel) -> list[Task]:
             check_hyperparameters(name, **options)
         except ValueError as error:
             raise InputError(f"training.stages.{name}: {error}") from error
+        # Only what the stage reads: models of other stages begin with it too, and share it.
+        own = {before: stages[before] for before in sorted(_stages_of(name) & stages.keys())}
         training = stage.applied_to(task.training).model_copy(update={"stages": own})
         tasks.append(dataclasses.replace(task, model=task.model.of_stage(name, options), training=training))
     return tasks
+
+
+def _stages_of(name: str) -> set[str]:
+    """Returns the names of all stages that a model's training may have, those of its first stages included."""
+    names = {masked_language_model.NAME}
+    for first in model_class(name).pretraining:
+        names |= {first} | _stages_of(first)
+    return names
 
 
 def _settings(task: Task) -> Mapping[str, FirstStage]:

@@ -1,5 +1,7 @@
 """Trainings in several stages, on small packed texts."""
 
+import dataclasses
+
 import keras
 import lightgbm
 import numpy as np
@@ -20,7 +22,7 @@ from transforms.features.packed_files import PackedWriter
 
 pytestmark = pytest.mark.slow
 
-MAP = text_map()
+MAP = dataclasses.replace(text_map(), numbers=())  # none of these models reads them
 TEXT = MAP.text
 WORDS = 12  # of the log, behind the special tokens
 OPTIONS = {**ENCODER, "encoder_layers": 1, "encoder_width": 12, "encoder_ffn": 24, "embedding_stddev": 0.1}
@@ -140,6 +142,9 @@ def test_a_stage_that_two_models_share_is_trained_once(few, tmp_path):
     seen.clear()
     second = run(few, tmp_path / "b", "shallow_interaction_1", stages, seen, tmp_path / "stages", **options)
     assert set(seen) == {"shallow_interaction_1"}
+    seen.clear()
+    run(few, tmp_path / "c", "cascading_deepfm", stages, seen, tmp_path / "stages", embedding_dim=4, hidden_units=[8])
+    assert set(seen) == {"cascading_deepfm"}  # it has no use for the features' stage
     for one, other in zip(second.learner.weights(), alone.learner.weights(), strict=True):
         np.testing.assert_array_equal(one, other)
 
