@@ -17,6 +17,8 @@ from transforms.features.preprocessing import layout
 
 FOLDER = pathlib.Path(__file__).parents[1] / "configs"
 CONFIGS = [FOLDER / name for name in config_names() if not name.startswith("sweeps/")]
+# 12 layers of 768 take seconds to build.
+MARKED = [pytest.param(path, marks=pytest.mark.slow if "papers/bert4ctr" in str(path) else ()) for path in CONFIGS]
 SWEEPS = sorted((FOLDER / "sweeps").glob("*.yaml"))
 
 
@@ -28,7 +30,7 @@ def few_ids(config: RunConfig) -> FeatureMap:
     return layout(config.log_spec, lambda column, feature: 3)
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=name_of)
+@pytest.mark.parametrize("path", MARKED, ids=name_of)
 def test_a_configuration_loads_and_its_models_can_be_built(path):
     config = load_config(path)
     assert config.name == name_of(path)

@@ -55,7 +55,14 @@ def test_the_wheel_runs_outside_the_checkout(python, tmp_path):
     ctrpipe("configs", "--output", "configs")
     copied = {str(path.relative_to(tmp_path / "configs")) for path in (tmp_path / "configs").rglob("*.yaml")}
     assert copied == names and (tmp_path / "configs" / "demo.yaml").read_text() == "edited"
-    ctrpipe("compile", "configs/criteo/deepfm.yaml", "--output", "deepfm.yaml", "--set", "kubeflow.image=a/b:1")
+    ctrpipe(
+        "compile",
+        "configs/criteo/deepfm.yaml",
+        "--output",
+        "deepfm.yaml",
+        *(f"--set=kubeflow.{key}" for key in ("image=a/b:1", "volumes={ctr-data: /data}")),
+        "--set=data.paths=[/data/a.tsv]",
+    )
     ctrpipe("generate", "--rows", 500, "--output", "log.tsv")
     assert "click probability" in ctrpipe("demo", "--rows", 15_000)
     assert (tmp_path / "demo" / "report.html").exists()

@@ -9,11 +9,12 @@ from keras import ops
 
 from models.ctr_model import CTRModel, empty_row, require_one_task
 from models.deepfm import DeepFM
-from models.feature_map import FeatureMap
+from models.feature_map import FeatureMap, Field
 from models.layers.field_embedding import FieldEmbedding
 from models.layers.tree_ensemble import TreeEnsemble
 from models.mlp import MLP
 from models.tensors import Inputs, Shape, Tensor
+from models.text.text_model import position_term
 from models.text.text_only import TextOnly
 from models.wide_deep import WideDeep
 
@@ -21,7 +22,8 @@ from models.wide_deep import WideDeep
 class Cascading(CTRModel):
     """Base class: a trained text_only scores the text, and another model takes the score as one more dense feature.
 
-    `logit = downstream(features, score)`, where text_only's weights are not trained further. A subclass sets
+    `logit = downstream(features, score) + position term`, where text_only's weights are not trained further. The
+    position is no feature, as in TextModel: its term is one weight for each of its values. A subclass sets
     `downstream_class`, the other model; the docstring of CascadingWideDeep has an example.
 
     Args:
@@ -47,11 +49,14 @@ class Cascading(CTRModel):
         scores = tuple(f"text_score_{task}" for task in feature_map.tasks)
         downstream_map = dataclasses.replace(feature_map, dense=feature_map.dense + scores, text=None)
         self.downstream = self.downstream_class(downstream_map, name="downstream", **options)
+        self.position = position_term(feature_map, self.tasks)
 
     def build(self, input_shape: Shape | None = None) -> None:
+        row = empty_row(self.feature_map)
         # Set after the model is built: layers that building adds are trainable.
-        self.text(empty_row(self.feature_map))
+        self.text(row)
         self.text.trainable = False
+        self.downstream(self.with_score(row))  # so that its tables are there to be read
 
     @classmethod
     def options(cls) -> dict[str, Any]:
@@ -65,7 +70,31 @@ class Cascading(CTRModel):
         return {**inputs, "dense": dense}
 
     def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
-        return self.downstream(self.with_score(inputs), training=training, gathered=gathered)
+        return self.network_logits(self.with_score(inputs), training, gathered)
+
+    def network_logits(self, scored: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
+        """Returns the downstream model's logits and the position's term, (batch_size, tasks).
+
+        Args:
+            scored: What `with_score` returns.
+            training, gathered: See CTRModel.call.
+        """
+        if self.position is None:
+            return self.downstream(scored, training=training, gathered=gathered)
+        ids = scored["ids"]
+        rows = gathered or {table.name: ops.take(table.table, ids, axis=0) for table in self.tables()}
+        without = {name: _zeroed(values, self._is_position()) for name, values in rows.items()}
+        slots = [(slot, field) for slot, field in enumerate(self._slots()) if field.role == "position"]
+        positions = [ops.one_hot(ids[:, slot] - field.offset, field.size, dtype="float32") for slot, field in slots]
+        logits = self.downstream(scored, training=training, gathered=without)
+        return logits + ops.cast(self.position(ops.concatenate(positions, axis=1)), "float32")
+
+    def _slots(self) -> list[Field]:
+        """Returns the field of each column of `ids`."""
+        return [field for field in self.feature_map.fields for _ in range(field.slots)]
+
+    def _is_position(self) -> np.ndarray:
+        return np.array([field.role == "position" for field in self._slots()])
 
     def tables(self) -> list[FieldEmbedding]:
         return self.downstream.tables()
@@ -84,7 +113,7 @@ class Cascading(CTRModel):
 class CascadingWideDeep(Cascading):
     """The score of a language model as a feature of Wide & Deep.
 
-    `logit = WideDeep(features, score)`, see Cascading.
+    `logit = WideDeep(features, score) + position term`, see Cascading.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.
@@ -115,7 +144,7 @@ class CascadingWideDeep(Cascading):
 class CascadingDeepFM(Cascading):
     """The score of a language model as a feature of DeepFM.
 
-    `logit = DeepFM(features, score)`, see Cascading.
+    `logit = DeepFM(features, score) + position term`, see Cascading.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text; one task.
@@ -146,8 +175,8 @@ class CascadingDeepFM(Cascading):
 class CascadingNNGBDT(Cascading):
     """The score of a language model as a feature of an MLP, and of boosted trees that start from the MLP's logit.
 
-    `logit = MLP(features, score) + trees(features, score)`. The trees are trained after the network, on what `boost`
-    returns, and split on the score, the dense features and the fields' ordinals.
+    `logit = MLP(features, score) + position term + trees(features, score)`, see Cascading. The trees are trained after
+    the network, on what `boost` returns, and split on the score, the dense features and the fields' ordinals.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text; one task, fields of one slot.
@@ -190,16 +219,22 @@ class CascadingNNGBDT(Cascading):
 
     def boost(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         scored = self.with_score(inputs)
-        return self._values(scored), self.downstream(scored, training=False)
+        return self._values(scored), self.network_logits(scored, training=False)
 
     def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
         scored = self.with_score(inputs)
-        logits = self.downstream(scored, training=training, gathered=gathered)
-        return logits + self.trees(self._values(scored))
+        return self.network_logits(scored, training, gathered) + self.trees(self._values(scored))
 
     def _values(self, scored: Inputs) -> Tensor:
         parts = [scored["dense"]]
         if "ids" in scored:
             offsets = [field.offset for field in self.feature_map.fields]
-            parts.append(ops.cast(scored["ids"] - ops.convert_to_tensor(offsets, "int32"), "float32"))
+            ordinals = scored["ids"] - ops.convert_to_tensor(offsets, "int32")
+            features = np.flatnonzero(~self._is_position()).astype("int32")
+            parts.append(ops.cast(ops.take(ordinals, features, axis=1), "float32"))
         return ops.concatenate(parts, axis=1)
+
+
+def _zeroed(rows: Tensor, where: np.ndarray) -> Tensor:
+    """Returns rows (batch_size, slots, width) that are zero in the slots that `where` (slots,) names."""
+    return rows * ops.cast(~where[:, None], rows.dtype)

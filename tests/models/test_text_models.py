@@ -169,19 +169,21 @@ def test_cascading(name):
         score = dense(model.text.head.logits, pooled(model.text, states))
         downstream = model.downstream
         rows = value(downstream.table.table)[ids]
+        rows[1] = 0  # the position
         side = score
         if name == "cascading_deepfm":
             rows = np.concatenate([rows, score * value(downstream.dense_table.vectors)])
             side = score[:0]
         found = tower(downstream.tower, np.concatenate([rows.reshape(-1), side]))
         if name != "cascading_nn_gbdt":
-            found = found + value(downstream.linear.table)[ids].sum(axis=0) + dense(downstream.linear_dense, score)
+            first_order = value(downstream.linear.table)[ids[[0, 2]]].sum(axis=0)
+            found = found + first_order + dense(downstream.linear_dense, score)
         if name == "cascading_deepfm":
             found = found + sum(rows[i] @ rows[j] for i in range(len(rows)) for j in range(i))
         if name == "cascading_nn_gbdt":
             ordinals = [id_ - field.offset for id_, field in zip(ids, text_map().fields, strict=True)]
-            found = found + fallen(model.trees, [*score, *ordinals])
-        return found
+            found = found + fallen(model.trees, [*score, ordinals[0], ordinals[2]])
+        return found + value(model.position.kernel)[ids[1] - text_map().fields[1].offset]
 
     model, inputs = randomised(name), text_batch()
     if name == "cascading_nn_gbdt":
@@ -434,16 +436,16 @@ def test_a_position_adds_a_term_that_starts_from_zero(name):
     elsewhere = {**inputs, "ids": inputs["ids"].copy()}
     field = text_map().fields[1]
     elsewhere["ids"][:, 1] = field.offset + (inputs["ids"][:, 1] - field.offset + 1) % field.size
-    if not name.startswith("cascading"):
-        np.testing.assert_array_equal(model(inputs), model(elsewhere))
-        model.position.kernel.assign(model.position.kernel + 1)
+    np.testing.assert_array_equal(model(inputs), model(elsewhere))
+    model.position.kernel.assign(model.position.kernel + np.arange(model.position.kernel.shape[0])[:, None] + 1)
     assert np.abs(np.asarray(model(inputs)) - model(elsewhere)).max() > 0
 
 
 def test_only_the_downstream_model_of_a_cascade_is_trained():
     model = randomised("cascading_deepfm")
     assert not model.text.trainable_variables
-    assert {id(v) for v in model.trainable_variables} == {id(v) for v in model.downstream.trainable_variables}
+    trained = [*model.downstream.trainable_variables, model.position.kernel]
+    assert {id(v) for v in model.trainable_variables} == {id(v) for v in trained}
     inputs = text_batch(64)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.square(model(inputs)))
@@ -462,7 +464,16 @@ def test_the_score_of_a_cascade_is_the_texts_logit_without_the_position():
     alone = create("wide_deep", described, **{k: v for k, v in SMALL["wide_deep"].items()})
     alone({"ids": inputs["ids"], "dense": score})
     alone.set_weights(model.downstream.get_weights())
-    np.testing.assert_allclose(model(inputs), alone({"ids": inputs["ids"], "dense": score}), rtol=1e-5, atol=1e-6)
+    field = text_map().fields[1]
+    for part in alone.tables():  # the position is no feature of the downstream model
+        vectors = value(part.table).astype(np.float32)
+        vectors[field.offset : field.offset + field.size] = 0
+        part.table.assign(vectors)
+    term = value(model.position.kernel)[inputs["ids"][:, 1] - field.offset]
+    expected = alone({"ids": inputs["ids"], "dense": score}) + term
+    np.testing.assert_allclose(model(inputs), expected, rtol=1e-5, atol=1e-6)
+    gathered = {part.name: value(part.table)[inputs["ids"]].astype(np.float32) for part in model.tables()}
+    np.testing.assert_allclose(model(inputs, gathered=gathered), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_trees_start_from_the_networks_logit_and_split_score_and_ordinals():
@@ -470,16 +481,16 @@ def test_trees_start_from_the_networks_logit_and_split_score_and_ordinals():
     values, logits = (np.asarray(part) for part in model.boost(inputs))
     np.testing.assert_array_equal(model(inputs), logits)  # trees that were not learned say nothing
     offsets = [field.offset for field in text_map().fields]
-    np.testing.assert_array_equal(values[:, 1:], inputs["ids"] - offsets)
+    np.testing.assert_array_equal(values[:, 1:], (inputs["ids"] - offsets)[:, [0, 2]])  # 1 is the position
     np.testing.assert_array_equal(values[:, :1], model.with_score(inputs)["dense"])
-    cut = float(np.median(values[:, 3]))
+    cut = float(np.median(values[:, 2]))
     columns = [np.zeros((3, 7)) for _ in range(5)]
-    columns[0][0], columns[1][0, 0] = 3, cut
+    columns[0][0], columns[1][0, 0] = 2, cut
     columns[2][:], columns[3][:] = np.arange(7), np.arange(7)  # every node its own child, but for one root
     columns[2][0, 0], columns[3][0, 0] = 1, 2
     columns[4][0, 1:3] = [0.25, -0.5]
     model.trees.assign(*columns)
-    expected = logits[:, 0] + np.where(values[:, 3] <= cut, 0.25, -0.5)
+    expected = logits[:, 0] + np.where(values[:, 2] <= cut, 0.25, -0.5)
     np.testing.assert_allclose(np.asarray(model(inputs))[:, 0], expected, rtol=1e-6)
 
 

@@ -48,7 +48,8 @@ def write(folder, rows: int, seed: int, words: int = 6) -> str:
     label = random.random(rows) < 1 / (1 + np.exp(-signal))
     folder.mkdir()
     with PackedWriter(folder / "part-0.parquet") as writer:
-        values = {"ids": ids.astype(np.int32), "tokens": tokens, "segments": np.zeros_like(tokens)}
+        numbers = np.zeros((rows, 2 * len(MAP.numbers)), np.int32)
+        values = {"ids": ids.astype(np.int32), "numbers": numbers, "tokens": tokens, "segments": np.zeros_like(tokens)}
         writer.write({**values, "label": label[:, None].astype(np.float32)})
     return f"{folder}/*"
 
