@@ -119,7 +119,7 @@ class Trainings:
 
     def get(self, side: Side, model: str, settings: Settings, seed: int) -> tuple[dict[str, float], np.ndarray]:
         """Returns a training's numbers and its test rows' probabilities; trains where there is no result."""
-        what = json.dumps([self.identity, side.name, model, settings, seed], sort_keys=True)
+        what = json.dumps([self.identity, side.name, model, settings, side.schedule, seed], sort_keys=True)
         path = self.folder / f"{side.name}-{model}-{hashlib.sha256(what.encode()).hexdigest()[:16]}.json"
         if not path.exists():
             trained = side.train(model, settings, seed, self.rows, self.folder / "work")
@@ -230,6 +230,7 @@ def _sides(
     names: Sequence[str],
     settings: dict[str, tuple[Settings, Settings]],
     threads: int,
+    schedule: Settings,
     zoo: pathlib.Path | None,
     stack: contextlib.ExitStack,
 ) -> list[Side]:
@@ -237,15 +238,15 @@ def _sides(
     sides: list[Side] = []
     for name in names:
         if name == "ours":
-            sides.append(Ours(settings))
+            sides.append(Ours(settings, schedule))
         elif name == "lightgbm":
             sides.append(Trees(threads))
         elif name == "scikit-learn":
             sides.append(OneHot())
         else:
-            sides.append(PeerSide(stack.enter_context(Peer(name)), threads))
+            sides.append(PeerSide(stack.enter_context(Peer(name)), threads, schedule))
     if zoo:
-        sides.append(PeerSide(stack.enter_context(Peer("fuxictr")), threads, zoo))
+        sides.append(PeerSide(stack.enter_context(Peer("fuxictr")), threads, schedule, zoo))
     return sides
 
 
@@ -264,6 +265,8 @@ def _sides(
 )
 @click.option("--trials", type=click.IntRange(1), default=8, help="Settings that a side tries for a model.")
 @click.option("--seeds", type=click.IntRange(1), default=5, help="Trainings with the best settings.")
+@click.option("--batch", type=click.IntRange(1), default=1024, help="Rows of a step of a network.")
+@click.option("--evaluations", type=click.IntRange(1), default=4, help="Evaluations of a network in an epoch.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a peer. Default: all cores.")
 @folder_option("quality")
 @output_option("quality")
@@ -275,6 +278,8 @@ def main(
     fuxictr: pathlib.Path | None,
     trials: int,
     seeds: int,
+    batch: int,
+    evaluations: int,
     threads: int | None,
     folder: pathlib.Path,
     output: pathlib.Path,
@@ -290,10 +295,11 @@ def main(
     rows = make_rows(load_config(config), data, folder)
     counts = {name: len(rows.split(name)[1]) for name in SPLITS}
     report: dict[str, Any] = {"benchmark": "quality", "machine": machine(), "rows": counts}
-    report |= {"trials": trials, "seeds": seeds}
+    report |= {"trials": trials, "seeds": seeds, "batch": batch, "evaluations": evaluations}
     results: list[Result] = []
+    schedule = {"batch_size": batch, "evaluations_per_epoch": evaluations}
     with contextlib.ExitStack() as stack:
-        chosen = _sides(who, recommended(config, names), threads or cores(), fuxictr, stack)
+        chosen = _sides(who, recommended(config, names), threads or cores(), schedule, fuxictr, stack)
         for result in measure(chosen, names, Trainings(rows, folder / "trainings"), trials, seeds):
             results.append(result)
             report["results"] = compared(results, rows.split("test")[1])

@@ -17,9 +17,8 @@ from models.feature_map import FeatureMap
 
 MODELS = ("lr", "fm", "deepfm", "dcn_v2", "xdeepfm", "autoint")
 SPLITS = ("train", "validation", "test")
-# The same for all sides: a step's rows, and when a training ends.
-BATCH = 1024
-STOP = {"epochs": 30, "evaluations_per_epoch": 4, "patience": 4}
+# When a training ends, the same for all sides.
+STOP = {"epochs": 30, "patience": 4}
 # The spaces. Sizes and rates are drawn from the same values by all; each library has regularisation of its own, whose
 # strength is drawn from as many orders of magnitude around its documented default.
 HIDDEN: tuple[tuple[int, ...], ...] = ((32,), (64, 32), (200, 100))
@@ -77,6 +76,8 @@ class Side(Protocol):
     models: tuple[str, ...]
     is_random: bool
     """Whether another seed gives another model."""
+    schedule: Settings
+    """What all sides' networks share: batch_size and evaluations_per_epoch; empty for a side without networks."""
 
     def draw(self, model: str, draw: random.Random) -> Settings:
         """Returns settings drawn from the side's space."""
@@ -105,7 +106,8 @@ class Ours:
 
     name, models, is_random = "ours", MODELS, True
 
-    def __init__(self, recommended: dict[str, tuple[Settings, Settings]]) -> None:
+    def __init__(self, recommended: dict[str, tuple[Settings, Settings]], schedule: Settings) -> None:
+        self.schedule = schedule
         self.recommended = recommended  # by model: hyperparameters, and what of `training` the search varies
 
     def first(self, model: str) -> Settings:
@@ -132,11 +134,11 @@ class Ours:
         from pipeline.training.train import train
 
         training = Training(
-            batch_size=BATCH,
             monitor="log_loss",
             plateau=None,
             distribution="one_device",
             **STOP,
+            **self.schedule,
             **settings["training"],
         )
         shutil.rmtree(work, ignore_errors=True)
@@ -163,8 +165,9 @@ class PeerSide:
         "fuxictr": {"dim": 10, "hidden": (64, 64, 64), "dropout": 0.0, "l2": 0.0},
     }
 
-    def __init__(self, peer: Peer, threads: int, zoo: pathlib.Path | None = None) -> None:
+    def __init__(self, peer: Peer, threads: int, schedule: Settings, zoo: pathlib.Path | None = None) -> None:
         self.name, self.peer, self.threads, self.zoo = peer.name, peer, threads, zoo
+        self.schedule = schedule
         offered = MODELS if zoo else peer.models()
         self.models = tuple(model for model in MODELS if model in offered)
 
@@ -177,10 +180,10 @@ class PeerSide:
         return {"dim": dim, "hidden": hidden, "dropout": dropout, "l2": l2, "learning_rate": rate}
 
     def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
-        sizes = {"cross": CROSS, "cin": CIN, "layers": ATTENTION, "heads": HEADS, "batch": BATCH}
+        sizes = {"cross": CROSS, "cin": CIN, "layers": ATTENTION, "heads": HEADS, **STOP, **self.schedule}
         sizes |= {"zoo": str(self.zoo.resolve())} if self.zoo else {}
         out = work.with_suffix(".npz")
-        reply = self.peer.fit(model, rows.path, out, self.threads, seed=seed, **STOP, **sizes, **settings)
+        reply = self.peer.fit(model, rows.path, out, self.threads, seed=seed, **sizes, **settings)
         with np.load(out) as file:
             probabilities = file["probabilities"]
         out.unlink()
@@ -191,6 +194,7 @@ class OneHot:
     """scikit-learn's logistic regression on one-hot ids."""
 
     name, models, is_random = "scikit-learn", ("lr",), False
+    schedule: Settings = {}
 
     def first(self, model: str) -> Settings:
         return {"C": 1.0}
@@ -215,6 +219,7 @@ class Trees:
     """LightGBM on the ids as categories."""
 
     name, models, is_random = "lightgbm", ("trees",), True
+    schedule: Settings = {}
 
     def __init__(self, threads: int) -> None:
         self.threads = threads

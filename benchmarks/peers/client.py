@@ -78,7 +78,7 @@ class Peer(LineProcess):
                 counted from 0 within a field, and `<split>_labels` (rows).
             out: The .npz file to write.
             threads: Threads of the peer.
-            options: seed, learning_rate, batch, epochs, evaluations_per_epoch, patience (evaluations without an
+            options: seed, learning_rate, batch_size, epochs, evaluations_per_epoch, patience (evaluations without an
                 improvement of the log loss on the validation rows), and fields of `peer_server.Spec`.
         """
         request = {"cmd": "fit", "model": model, "data": str(data), "out": str(out), "threads": threads}

@@ -9,7 +9,7 @@ One request per line on stdin, one JSON object per line on stdout:
     {"cmd": "shapes", "model": "xdeepfm", ...options} -> {"shapes": {weight name: shape}}
     {"cmd": "forward", "model": "xdeepfm", "in": "weights.npz", "out": "logits.npz", ...options} -> {}
     {"cmd": "fit", "model": "xdeepfm", "data": "rows.npz", "out": "predictions.npz", "seed": 1, "learning_rate": 1e-3,
-     "batch": 1024, "epochs": 10, "evaluations_per_epoch": 4, "patience": 4, ...options}
+     "batch_size": 1024, "epochs": 10, "evaluations_per_epoch": 4, "patience": 4, ...options}
         -> {"seconds": float, "log_loss": float, "evaluations": int}, the best on the validation rows
     {"cmd": "models"} -> {"models": {name: whether `forward` supports it}}
 
@@ -334,7 +334,7 @@ class Server:
         built = self.build(request["model"], Spec.from_request(request | {"sizes": arrays["sizes"].tolist()}), False)
         if built.probabilities is None:
             raise ValueError("`fit` is not offered for this model")
-        fitting = Fitting(built, request["learning_rate"], request["batch"])
+        fitting = Fitting(built, request["learning_rate"], request["batch_size"])
         torch.manual_seed(request["seed"])  # peers set a seed of their own while they build
         start = time.perf_counter()
         often = (request["epochs"], request["evaluations_per_epoch"], request["patience"])

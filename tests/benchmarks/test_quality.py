@@ -21,6 +21,7 @@ from models.registry import check_hyperparameters
 from transforms.generate import generate
 
 ROOT = pathlib.Path(__file__).parents[2]
+SCHEDULE = {"batch_size": 1024, "evaluations_per_epoch": 4}
 SHARED = ("deepctr_torch", "recbole")
 
 
@@ -45,6 +46,7 @@ class Fixed:
     """A side whose probabilities are the labels with a noise that its settings name; counts its trainings."""
 
     models = ("lr",)
+    schedule: Settings = {}
 
     def __init__(self, name: str, is_random: bool = True) -> None:
         self.name, self.is_random, self.trained = name, is_random, 0
@@ -63,7 +65,7 @@ class Fixed:
 
 
 def test_a_search_is_the_same_every_time_and_begins_with_the_sides_own_settings() -> None:
-    ours = Ours({"deepfm": ({"embedding_dim": 3}, {"learning_rate": 0.02})})
+    ours = Ours({"deepfm": ({"embedding_dim": 3}, {"learning_rate": 0.02})}, SCHEDULE)
     searched = list(trials(ours, "deepfm", 6))
     assert searched[0] == {"model": {"embedding_dim": 3}, "training": {"learning_rate": 0.02}}
     assert searched == list(trials(ours, "deepfm", 6)) and len({json.dumps(one) for one in searched}) == 6
@@ -73,7 +75,7 @@ def test_a_search_is_the_same_every_time_and_begins_with_the_sides_own_settings(
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_is_drawn_are_hyperparameters_of_the_model(model: str) -> None:
-    for settings in list(trials(Ours({}), model, 5)):
+    for settings in list(trials(Ours({}, SCHEDULE), model, 5)):
         check_hyperparameters(model, **settings["model"])
 
 
@@ -150,7 +152,7 @@ def test_a_peer_is_trained_to_its_best_validation_result(name: str, tmp_path: pa
     labels = rows.split("test")[1]
     settings = {"dim": 4, "hidden": (16,), "dropout": 0.0, "l2": 0.0, "learning_rate": 0.02}
     with Peer(name) as peer:
-        side = PeerSide(peer, 1)
+        side = PeerSide(peer, 1, SCHEDULE)
         assert set(side.models) >= {"deepfm", "dcn_v2", "xdeepfm", "autoint"}
         again = [side.train("deepfm", settings, 1, rows, tmp_path / "work") for _ in range(2)]
         np.testing.assert_array_equal(again[0].probabilities, again[1].probabilities)
