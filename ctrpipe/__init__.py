@@ -1,4 +1,4 @@
-"""Trains, loads, scores and compares click-through rate models from Python.
+"""Trains, tunes, loads, scores and compares click-through rate models from Python.
 
     import ctrpipe
 
@@ -20,11 +20,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors come as exceptions
 
 if TYPE_CHECKING:
     from ctrpipe.model import Model, Predictions, load
-    from ctrpipe.work import Comparison, Run, Scoring, compare, run, score
+    from ctrpipe.work import Comparison, Run, Scoring, Tuning, compare, run, score, tune
 
 _HOMES = {
     **dict.fromkeys(("Model", "Predictions", "load"), "ctrpipe.model"),
-    **dict.fromkeys(("Comparison", "Run", "Scoring", "compare", "run", "score"), "ctrpipe.work"),
+    **dict.fromkeys(("Comparison", "Run", "Scoring", "Tuning", "compare", "run", "score", "tune"), "ctrpipe.work"),
 }
 __all__ = [
     "Comparison",
@@ -33,10 +33,12 @@ __all__ = [
     "Predictions",
     "Run",
     "Scoring",
+    "Tuning",
     "compare",
     "load",
     "run",
     "score",
+    "tune",
 ]
 
 

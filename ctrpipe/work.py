@@ -1,10 +1,10 @@
-"""Trains, scores and compares, as `ctrpipe run`, `score` and `compare` do; the functions return objects."""
+"""Trains, tunes, scores and compares, as the commands of the same names do; the functions return objects."""
 
 import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from common.libraries import load_tensorflow
 from ctrpipe.table import as_html, as_text
@@ -39,6 +39,42 @@ class Run:
 
     def _rows(self) -> list[list[Any]]:
         return [[key, self.metrics[key]] for key in (*METRICS, "blessed", "model_version")]
+
+    def __repr__(self) -> str:
+        return as_text([str(self.output), ""], self._rows())
+
+    def _repr_html_(self) -> str:
+        return as_html([str(self.output), ""], self._rows())
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Tuning:
+    """A finished study.
+
+    Attributes:
+        output: The study's folder.
+        best: The best configuration's file, for `run`.
+        report: The contents of tune.json.
+    """
+
+    output: pathlib.Path
+    best: pathlib.Path
+    report: dict[str, Any]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The best trial's settings, by key of the configuration."""
+        return dict(self.report["best"]["settings"])
+
+    @property
+    def page(self) -> pathlib.Path:
+        """The page's file, tune.html."""
+        return self.output / "tune.html"
+
+    def _rows(self) -> list[list[Any]]:
+        best = self.report["best"]
+        rows = [[self.report["objective"], best["value"]], ["trials", len(self.report["trials"])]]
+        return [*rows, *map(list, self.settings.items())]
 
     def __repr__(self) -> str:
         return as_text([str(self.output), ""], self._rows())
@@ -133,11 +169,52 @@ def run(
     from pipeline.prepared import joined
     from pipeline.run import run as run_pipeline
 
-    overrides = tuple(f"{key.replace('__', '.')}={json.dumps(value)}" for key, value in settings.items())
-    loaded = load_config(pathlib.Path(config), overrides)
+    loaded = load_config(pathlib.Path(config), _overrides(settings))
     folder = pathlib.Path(output) if output else pathlib.Path("runs") / loaded.name
     metrics = run_pipeline(loaded, joined(_texts(data) or loaded.data.paths, loaded, folder), folder)
     return Run(folder, folder / "models" / loaded.serving.model_name, metrics)
+
+
+def tune(
+    config: PathLike,
+    data: PathLike | Sequence[PathLike] = (),
+    output: PathLike | None = None,
+    *,
+    trials: int | None = None,
+    budget: str | None = None,
+    workers: int = 1,
+    p99_ms: float | None = None,
+    objective: Literal["log_loss", "auc"] | None = None,
+    **settings: Any,
+) -> Tuning:
+    """Searches for a model's best settings within a budget, by validation rows alone; the same call goes on.
+
+    Args:
+        config: The YAML file.
+        data: The log's files or globs; by default those of the configuration.
+        output: The study's folder; by default runs/<name of the configuration>-tune.
+        trials: Trials in all, those of earlier calls included; this, `budget` or both are given.
+        budget: Time of all trials, as "2h" or "90m".
+        workers: Trials at the same time, each in a process of its own.
+        p99_ms: The milliseconds that one row may take to be served, at the 99th percentile.
+        objective: The validation metric; by default training.monitor.
+        settings: Keys of the configuration to override, as `run` takes them.
+
+    Raises:
+        InputError: the configuration, its search space, the data, the budget or the folder cannot be used.
+    """
+    # Optuna, numpy and pydantic: 0.8 s of a core that `import ctrpipe` does without.
+    from pipeline.tune.plan import make_plan, read_budget
+
+    limits = read_budget(budget, None if trials is None else str(trials))
+    load_tensorflow()
+    plan = make_plan(pathlib.Path(config), _overrides(settings), limits, objective, workers, p99_ms)
+    from pipeline.tune.results import BEST
+    from pipeline.tune.run import run_tune
+
+    folder = pathlib.Path(output) if output else pathlib.Path("runs") / f"{plan.name}-tune"
+    summary = run_tune(plan, _texts(data) or plan.space.base.data.paths, folder)
+    return Tuning(folder, folder / BEST, summary.report)
 
 
 def score(model: PathLike, data: PathLike | Sequence[PathLike], output: PathLike) -> Scoring:
@@ -178,6 +255,10 @@ def compare(*models: PathLike | Sequence[PathLike], task: str | None = None) -> 
     scored = read_sources([[pathlib.Path(path) for path in _texts(trainings)] for trainings in models], None)
     comparison = compare_models(scored, task)
     return Comparison(tuple(comparison["models"]), comparison["task"], tuple(comparison["slices"]))
+
+
+def _overrides(settings: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(f"{key.replace('__', '.')}={json.dumps(value)}" for key, value in settings.items())
 
 
 def _texts(paths: PathLike | Sequence[PathLike]) -> list[str]:

@@ -39,9 +39,10 @@ COMMANDS = (
     "serve",
     "submit",
     "sweep",
+    "tune",
     "tune-serving",
 )
-RESUMED = ("demo", "run", "score", "sweep")  # the same command again goes on where it was interrupted
+RESUMED = ("demo", "run", "score", "sweep", "tune")  # the same command again goes on where it was interrupted
 
 
 class CommandGroup(click.Group):

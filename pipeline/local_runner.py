@@ -51,9 +51,10 @@ def run_data_pipeline(config: RunConfig, inputs: RunInputs) -> TransformedLog:
     artifacts = Artifacts(inputs.output / METADATA, config.name)
     examples = artifacts.folder("LogTransform", "transformed_examples")
     train, validation, test = ([str(examples / f"Split-{split}" / "*")] for split in ("train", "validation", "test"))
-    graph = tft.TFTransformOutput(str(artifacts.folder("LogTransform", "transform_graph")))
+    graph = artifacts.folder("LogTransform", "transform_graph")
+    fields = feature_map(config.log_spec, tft.TFTransformOutput(str(graph)))
     payload = artifacts.folder("LogExampleGen", "examples")
-    return TransformedLog(train, validation, test, feature_map(config.log_spec, graph), payload, inputs)
+    return TransformedLog(train, validation, test, fields, payload, inputs, graph)
 
 
 class _AnnouncingRunner(tfx_runner.IrBasedRunner):

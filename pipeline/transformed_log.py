@@ -16,6 +16,7 @@ class TransformedLog:
         feature_map: The description of the packed tensors.
         payload: Folder of the checked log, with `Split-train` and so on.
         inputs: The run's inputs, for fingerprints.
+        graph: Folder of the transform graph.
     """
 
     train: list[str]
@@ -24,3 +25,4 @@ class TransformedLog:
     feature_map: FeatureMap
     payload: pathlib.Path
     inputs: RunInputs
+    graph: pathlib.Path

@@ -2,10 +2,11 @@
 
 from pipeline.config.evaluation import Bounds, Evaluation, Gates, Statistics, Tail
 from pipeline.config.kubeflow import Kubeflow, Resources
-from pipeline.config.load import check_config, load_config, read_yaml
+from pipeline.config.load import as_settings, check_config, load_config, read_yaml
 from pipeline.config.model import Model
 from pipeline.config.monitoring import MaxDistance, Monitoring
 from pipeline.config.run_config import RunConfig
+from pipeline.config.search import Range
 from pipeline.config.serving import Serving
 from pipeline.config.training import Distillation, FirstStage, Plateau, Training
 
@@ -20,12 +21,14 @@ __all__ = [
     "Model",
     "Monitoring",
     "Plateau",
+    "Range",
     "Resources",
     "RunConfig",
     "Serving",
     "Statistics",
     "Tail",
     "Training",
+    "as_settings",
     "check_config",
     "load_config",
     "read_yaml",

@@ -135,6 +135,13 @@ def check_config(values: dict[str, Any], settings: tuple[str, ...], source: path
     return _validated(values, settings, lambda key: source)
 
 
+def as_settings(values: dict[str, Any]) -> tuple[str, ...]:
+    """Returns keys and their values as the overrides that `load_config` takes."""
+    return tuple(
+        f"{key}={yaml.safe_dump(value, default_flow_style=True, width=10**6)}" for key, value in values.items()
+    )
+
+
 def _validated(
     values: dict[str, Any], settings: tuple[str, ...], place: Callable[[tuple[int | str, ...]], pathlib.Path | str]
 ) -> RunConfig:

@@ -1,6 +1,7 @@
 """A run's whole configuration: its parts, and the rules between them."""
 
 import pathlib
+from typing import Annotated, Any
 
 import pydantic
 
@@ -10,9 +11,20 @@ from pipeline.config.evaluation import Evaluation, Gates, Statistics
 from pipeline.config.kubeflow import Kubeflow
 from pipeline.config.model import Model
 from pipeline.config.monitoring import Monitoring
+from pipeline.config.search import Range
 from pipeline.config.serving import Serving
 from pipeline.config.training import Training
 from transforms.log.spec import LogSpec
+
+
+def _kind(value: Any) -> str:
+    return "list" if isinstance(value, list) else "range"
+
+
+# Told apart before they are read, so that a mistake in one is not reported as one in the other.
+_Searched = Annotated[
+    Annotated[list[Any], pydantic.Tag("list")] | Annotated[Range, pydantic.Tag("range")], pydantic.Discriminator(_kind)
+]
 
 
 class RunConfig(LogSpec):
@@ -37,6 +49,12 @@ class RunConfig(LogSpec):
     """The model to train."""
     training: Training = Training()
     """How the model learns, and when training stops."""
+    search: dict[str, _Searched] | None = pydantic.Field(
+        None, examples=[{"model.embedding_dim": [8, 16, 32], "training.learning_rate": {"log": [1e-4, 1e-2]}}]
+    )
+    """What `ctrpipe tune` searches: keys of `model` and `training`, each with a list of values or a range; null: a
+    space that fits the model. No other command reads it.
+    """
     evaluation: Evaluation = Evaluation()
     """Slices and a baseline for the report."""
     statistics: Statistics = Statistics()

@@ -12,7 +12,7 @@ import yaml
 from common.errors import InputError
 from common.progress import announce
 from models.registry import model_class
-from pipeline.config import Model, RunConfig, load_config, read_yaml
+from pipeline.config import Model, RunConfig, as_settings, load_config, read_yaml
 from serving.latency.papers import BERT4CTR_BATCHES, BERT4CTR_ROWS
 from transforms.log.spec import Section
 
@@ -145,7 +145,7 @@ def make_plan(
     elif grid:
         raise InputError(f"--grid: {path} has its points already; give a run's configuration instead")
     config = config or path.parent / file.config
-    base = load_config(config, (*_as_settings(file.set), *settings))
+    base = load_config(config, (*as_settings(file.set), *settings))
     points = tuple(point for group in file.points for point in _points(config, file, group, settings, base))
     base = base.model_copy(update={"raw_numbers": any(point.config.log_spec.raw_numbers for point in points)})
     _announce_left_out(points, base.model)
@@ -183,13 +183,6 @@ def _grid_values(text: str) -> tuple[str, list[Any]]:
     return key, items
 
 
-def _as_settings(values: dict[str, Any]) -> tuple[str, ...]:
-    """Returns the texts that `load_config` takes."""
-    return tuple(
-        f"{key}={yaml.safe_dump(value, default_flow_style=True, width=10**6)}" for key, value in values.items()
-    )
-
-
 def _points(
     config: pathlib.Path, file: SweepFile, group: Group, settings: tuple[str, ...], base: RunConfig
 ) -> Iterator[Point]:
@@ -205,7 +198,7 @@ def _points(
         name = _name(group, values)
         changes = _other_model(name, {**group.set, **values}, base.model)
         try:
-            loaded = load_config(config, (*_as_settings(file.set), *_as_settings(changes), *settings))
+            loaded = load_config(config, (*as_settings(file.set), *as_settings(changes), *settings))
         except InputError as error:
             raise InputError(f"point '{name}': {error}") from error
         yield Point(name, group.name, values, changes, loaded)
@@ -214,11 +207,12 @@ def _points(
 def _name(group: Group, values: dict[str, Any]) -> str:
     last = [key.rpartition(".")[2] for key in values]
     short = last if len(set(last)) == len(last) else list(values)
-    parts = [f"{key}={_text(value)}" for key, value in zip(short, values.values(), strict=True)]
+    parts = [f"{key}={value_text(value)}" for key, value in zip(short, values.values(), strict=True)]
     return " ".join([*([group.name] if group.name != "grid" or not parts else []), *parts])
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """Returns a setting's value as names of points and trials show it: `128-64` for a list."""
     if isinstance(value, list):
         return "-".join(map(str, value))
     return "none" if value is None else str(value)

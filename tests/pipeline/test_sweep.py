@@ -271,7 +271,7 @@ def test_all_points_have_one_folder_for_first_stages_they_share(config, tmp_path
         raise InterruptedError
 
     monkeypatch.setattr(sweep_measure, "train", stop)
-    log = TransformedLog([], [], [], None, tmp_path, None)
+    log = TransformedLog([], [], [], None, tmp_path, None, tmp_path)
     for key in ("a", "b"):
         with pytest.raises(InterruptedError):
             sweep_measure.train_and_measure(plan.base, log, plan, None, tmp_path / "work", key)
@@ -398,7 +398,8 @@ def test_models_are_measured_in_turn_and_trained_where_this_process_can(config, 
 
         monkeypatch.setattr(TensorFlowLearner, name, noted)
     points = {point.name: point.config for point in plan.points}
-    found = row_costs(points, TransformedLog(files, files, files, MAP, tmp_path, None), Costs(batch_size=50, batches=2))
+    log = TransformedLog(files, files, files, MAP, tmp_path, None, tmp_path)
+    found = row_costs(points, log, Costs(batch_size=50, batches=2))
     assert set(found) == set(points)
     for name, costs in found.items():
         assert set(costs["inference"]) == {"average", "median", "p90", "p95"} and costs["inference"]["median"] > 0
@@ -473,7 +474,7 @@ def costs_of_texts(config, folder: pathlib.Path) -> dict:
         )
         for name, (model, given, stages) in models.items()
     }
-    log = TransformedLog(files, files, files, TEXT_MAP, folder, None)
+    log = TransformedLog(files, files, files, TEXT_MAP, folder, None, folder)
     return row_costs(points, log, Costs(batch_size=50, batches=2))
 
 

@@ -1,0 +1,36 @@
+"""The values of `search`: what `ctrpipe tune` may give a key."""
+
+import pydantic
+
+from transforms.log.spec import Section
+
+
+class Range(Section):
+    """All numbers between two ends, in one of two measures; whole numbers where the key takes whole numbers.
+
+    Example:
+        search: {training.learning_rate: {log: [1e-4, 1e-2]}, model.dropout: {linear: [0, 0.5]}}
+    """
+
+    log: list[float] | None = pydantic.Field(None, min_length=2, max_length=2, examples=[[1e-4, 1e-2]])
+    """Lowest and highest number, drawn by their logarithms: for rates and penalties, whose magnitudes count."""
+    linear: list[float] | None = pydantic.Field(None, min_length=2, max_length=2, examples=[[0, 0.5]])
+    """Lowest and highest number, drawn evenly."""
+
+    @pydantic.model_validator(mode="after")
+    def _is_one_range(self) -> "Range":
+        if (self.log is None) == (self.linear is None):
+            raise ValueError("expected {log: [LOW, HIGH]} or {linear: [LOW, HIGH]}")
+        low, high = self.ends
+        if not low < high:
+            raise ValueError(f"the first number of a range should be below the second. Received: [{low:g}, {high:g}]")
+        if self.log and low <= 0:
+            raise ValueError(f"a range of logarithms begins above 0. Received: {low:g}")
+        return self
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest number."""
+        ends = self.log or self.linear
+        assert ends is not None  # the validator has seen to it
+        return ends[0], ends[1]

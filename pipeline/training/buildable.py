@@ -1,0 +1,26 @@
+"""Whether a model can be built of its hyperparameters, before anything is trained."""
+
+import keras
+
+from common.errors import one_line
+from pipeline.config import Model, RunConfig
+from pipeline.training.network import build_network
+from pipeline.training.text_encoder import with_encoder
+from transforms.features.preprocessing import layout
+
+
+def why_impossible(model: Model, config: RunConfig) -> str:
+    """Builds a model on a few ids, and returns why it cannot be; "" where it can.
+
+    Args:
+        model: Registry name and hyperparameters.
+        config: The configuration of the log's features.
+    """
+    few_ids = layout(config.log_spec, lambda column, feature: 3)
+    try:
+        build_network(with_encoder(model, config.text), few_ids, seed=0)
+    except (ValueError, TypeError) as error:
+        return one_line(error)
+    finally:
+        keras.utils.clear_session()
+    return ""

@@ -1,0 +1,43 @@
+"""How long a model takes to serve, measured before it is trained: the time does not depend on the weights."""
+
+import pathlib
+import statistics
+import tempfile
+
+import tensorflow_transform as tft
+
+from common.processes import cores, run_in_new_process
+from pipeline.config import RunConfig
+from pipeline.training.network import build_network
+from pipeline.training.text_encoder import with_encoder
+from pipeline.transformed_log import TransformedLog
+from serving.export import export
+from serving.tuning.tune_process import ClientLoad, Setting, measure
+from transforms.log.payload import payload_files, read_payload
+
+SIGNATURE = "serving_raw"  # a row of the log, as a caller sends it
+ROUNDS, SECONDS = 3, 1.0
+
+
+def serving_p99(config: RunConfig, log: TransformedLog, folder: pathlib.Path) -> float:
+    """Returns the 99th percentile, in milliseconds, of requests of one raw row, sent one after another.
+
+    An export of the untrained model answers in a process of its own with TensorFlow's default threads, without a
+    network: the median of 3 rounds of a second each.
+
+    Args:
+        config: The trial's configuration.
+        log: The transformed log.
+        folder: An existing folder for the export, which is removed.
+    """
+    model = with_encoder(config.model, config.text)
+    network = build_network(model, log.feature_map, config.seed)
+    rows = next(read_payload(payload_files(log.payload / "Split-train"), batch_rows=config.serving.warmup_requests))
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        version = pathlib.Path(made) / "1"
+        graph = tft.TFTransformOutput(str(log.graph))
+        serving = (config.serving.position, config.serving.encoder_precision)
+        export(network, graph, config.log_spec, log.feature_map, rows, version, {}, *serving)
+        setting, loads = Setting(cores(), cores(), True), [ClientLoad(rows=1, clients=1)] * ROUNDS
+        rounds = run_in_new_process(measure, setting, str(version), SIGNATURE, loads, SECONDS)
+    return statistics.median(each.p99_ms for each in rounds)

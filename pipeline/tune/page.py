@@ -1,0 +1,33 @@
+"""The page of a study: one file that opens without a network."""
+
+import base64
+from typing import Any
+
+from pipeline.report.report import template
+from pipeline.tune.plots import draw_plots
+from pipeline.tune.summary import Summary, best_first, setting_text
+
+SHOWN = 20
+
+
+def page(summary: Summary) -> str:
+    """Returns the page as HTML: the best trials, the budget's curve, importance and parallel coordinates."""
+    report = summary.report
+    plots = {
+        title: f"data:image/png;base64,{base64.b64encode(png).decode()}" for title, png in draw_plots(report).items()
+    }
+    states = [trial["state"] for trial in report["trials"]]
+    return template("tune.html.jinja").render(
+        report=report,
+        best=summary.best,
+        plots=plots,
+        keys=list(report["space"]),
+        trials=[{**trial, "texts": _texts(trial)} for trial in best_first(report)[:SHOWN]],
+        refused=[{**trial, "texts": _texts(trial)} for trial in report["trials"] if trial["state"] == "refused"],
+        counts={state: states.count(state) for state in ("complete", "stopped", "refused")},
+        importance=report["importance"],
+    )
+
+
+def _texts(trial: dict[str, Any]) -> dict[str, str]:
+    return {key: setting_text(value) for key, value in trial["settings"].items()}

@@ -1,0 +1,129 @@
+"""The plots of a study, each a PNG."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from pipeline.tune.summary import best_first, setting_text
+
+TICKS = 5  # of a range's axis in the parallel coordinates
+
+
+def draw_plots(report: dict[str, Any]) -> dict[str, bytes]:
+    """Returns the plots by title, as PNG files.
+
+    Args:
+        report: The contents of tune.json.
+    """
+    plots = {"The budget's curve": _budget(report)}
+    if report["importance"]:
+        plots["Importance"] = _importance(report["importance"])
+    plots["Parallel coordinates of the completed trials"] = _coordinates(report)
+    return plots
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def budget_curve(report: dict[str, Any]) -> tuple[list[int], list[float | None], list[float | None]]:
+    """Returns the training steps spent after each trial, its value or None, and the best value up to it or None.
+
+    A stopped trial counts with the steps that it used.
+    """
+    better = max if report["objective"].endswith("auc") else min
+    spent, values, best = [], [], []
+    steps, leader = 0, None
+    for trial in report["trials"]:
+        steps += trial["steps"]
+        value = trial["value"]
+        if value is not None:
+            leader = value if leader is None else better(leader, value)
+        spent.append(steps)
+        values.append(value)
+        best.append(leader)
+    return spent, values, best
+
+
+def _budget(report: dict[str, Any]) -> bytes:
+    spent, values, best = budget_curve(report)
+    figure = Figure(figsize=(9.2, 3.4), layout="constrained")
+    axis = figure.subplots()
+    known = [(steps, value) for steps, value in zip(spent, values, strict=True) if value is not None]
+    axis.plot(*zip(*known, strict=True), "o", color="C0", alpha=0.6, label="completed trial")
+    curve = [(steps, value) for steps, value in zip(spent, best, strict=True) if value is not None]
+    axis.step(*zip(*curve, strict=True), where="post", color="C1", label="best so far")
+    for steps, value in zip(spent, values, strict=True):
+        if value is None:
+            axis.axvline(steps, ymax=0.04, color="gray", linewidth=1)
+    axis.plot([], [], color="gray", linewidth=1, label="stopped or refused trial")
+    axis.set(xlabel="training steps spent", ylabel=report["objective"].replace("_", " "))
+    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.legend()
+    return _png(figure)
+
+
+def _importance(importance: dict[str, float]) -> bytes:
+    figure = Figure(figsize=(9.2, 0.6 + 0.35 * len(importance)), layout="constrained")
+    axis = figure.subplots()
+    names = list(importance)[::-1]
+    axis.barh(names, [importance[name] for name in names])
+    axis.set(xlabel="share of what tells the better half of the trials from all (PED-ANOVA)")
+    return _png(figure)
+
+
+def _coordinates(report: dict[str, Any]) -> bytes:
+    trials = best_first(report)[::-1]  # the best is drawn last, above the others
+    keys = [*report["space"]]
+    figure = Figure(figsize=(max(6.0, 1.7 * (len(keys) + 1)), 4.2), layout="constrained")
+    axis = figure.subplots()
+    places = {key: _places([trial["settings"][key] for trial in trials], report["space"][key]) for key in keys}
+    values = np.array([trial["value"] for trial in trials])
+    span = np.ptp(values) or 1.0
+    heights = (values - values.min()) / span
+    lines = [
+        [*((column, places[key][0][row]) for column, key in enumerate(keys)), (len(keys), heights[row])]
+        for row in range(len(trials))
+    ]
+    good = heights if report["objective"].endswith("auc") else 1 - heights
+    axis.add_collection(LineCollection(lines, array=good, cmap="viridis", linewidths=1 + 1.5 * (good == 1)))
+    for column, key in enumerate(keys):
+        _draw_axis(axis, column, places[key][1])
+    _draw_axis(axis, len(keys), [(0.0, f"{values.min():.4f}"), (1.0, f"{values.min() + np.ptp(values):.4f}")])
+    axis.set(xlim=(-0.2, len(keys) + 0.6), ylim=(-0.05, 1.05), yticks=[])
+    axis.set_xticks(
+        range(len(keys) + 1), [*(key.partition(".")[2].replace("_", "\n") for key in keys), report["objective"]]
+    )
+    for side in ("top", "left", "right", "bottom"):
+        axis.spines[side].set_visible(False)
+    return _png(figure)
+
+
+def _draw_axis(axis: Axes, column: int, ticks: Sequence[tuple[float, str]]) -> None:
+    axis.axvline(column, color="gray", linewidth=0.8, zorder=0)
+    for height, text in ticks:
+        axis.text(column + 0.03, height, text, fontsize="x-small", verticalalignment="center")
+
+
+def _places(values: list[Any], space: Any) -> tuple[list[float], list[tuple[float, str]]]:
+    """Returns the heights of values on their axis, 0 to 1, and the axis's ticks."""
+    if isinstance(space, list):
+        texts = [setting_text(value) for value in space]
+        top = max(1, len(texts) - 1)
+        heights = [texts.index(setting_text(value)) / top for value in values]
+        return heights, [(index / top, text) for index, text in enumerate(texts)]
+    is_log = "log" in space
+    low, high = (np.log(space["log"]) if is_log else np.array(space["linear"], float)).tolist()
+    ticks = np.linspace(low, high, TICKS)
+    measured = np.log(values) if is_log else np.array(values, float)
+    shown = np.exp(ticks) if is_log else ticks
+    named = [(index / (TICKS - 1), f"{value:.2g}") for index, value in enumerate(shown.tolist())]
+    return ((measured - low) / (high - low)).tolist(), named

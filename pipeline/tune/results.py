@@ -1,0 +1,51 @@
+"""What a study leaves: tune.json (every trial), best.yaml (for `ctrpipe run`), tune.html (a page), and a table."""
+
+import pathlib
+
+import rich.console
+import rich.table
+
+from common.files import write_json, write_text
+from pipeline.sweep.summary import show
+from pipeline.tune.summary import Summary, best_first, setting_text
+
+BEST, TRIALS, PAGE = "best.yaml", "tune.json", "tune.html"
+SHOWN = 10  # trials of the table
+
+
+def write_results(summary: Summary, output: pathlib.Path) -> None:
+    """Writes best.yaml, tune.json and tune.html."""
+    from pipeline.tune.page import page  # matplotlib: 0.4 s
+
+    write_text(output / BEST, summary.best)
+    write_json(output / TRIALS, summary.report)
+    write_text(output / PAGE, page(summary))
+
+
+def print_summary(summary: Summary, output: pathlib.Path) -> None:
+    """Prints the best trials and the files' names."""
+    report = summary.report
+    trials = best_first(report)[:SHOWN]
+    keys = list(report["space"])
+    of = report["objective"].replace("_", " ")
+    table = rich.table.Table(title=f"{report['name']}: the best of {len(report['trials'])} trials by {of}")
+    table.add_column("trial", justify="right")
+    for key in keys:
+        table.add_column(key.partition(".")[2].replace("_", " "), justify="right")
+    latency = report["p99_limit_ms"] is not None
+    for title in ("AUC", "log loss", *(["p99 ms"] if latency else []), "steps"):
+        table.add_column(title, justify="right")
+    for trial in trials:
+        cells = [str(trial["number"]), *(setting_text(trial["settings"][key]) for key in keys)]
+        cells += [show(trial["auc"]), show(trial["log_loss"]), *([show(trial["p99_ms"], 2)] if latency else [])]
+        table.add_row(*cells, f"{trial['steps']:,}", style="bold" if trial is trials[0] else None)
+    console = rich.console.Console()
+    if not console.is_terminal:
+        console = rich.console.Console(width=160)
+    console.print(table)
+    states = [trial["state"] for trial in report["trials"]]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "stopped", "refused"))
+    console.print(f"{counts}; {report['steps']:,} training steps, {report['seconds']:,.0f} s", highlight=False)
+    if report["exhausted"]:
+        console.print("Every point of the search space was tried", highlight=False)
+    console.print(f"Written: {output}/{BEST}, {TRIALS}, {PAGE}", highlight=False, soft_wrap=True)

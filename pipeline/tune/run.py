@@ -1,0 +1,232 @@
+"""`ctrpipe tune`: the loop that asks the study for trials, trains them and tells it what came of them.
+
+What imports Keras, which takes 3 s, is imported inside functions, after TensorFlow is loaded quietly.
+"""
+
+import dataclasses
+import functools
+import math
+import multiprocessing.connection
+import pathlib
+import shutil
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+import optuna
+
+from common.errors import InputError
+from common.libraries import load_tensorflow
+from common.progress import announce
+from models.registry import source_of
+from pipeline.code_version import TRAINING, stage_version
+from pipeline.config import RunConfig
+from pipeline.fingerprints import describe_file, fingerprint
+from pipeline.run import transform
+from pipeline.run_folder import check_output, one_run_at_a_time
+from pipeline.run_inputs import run_inputs
+from pipeline.sweep.plan import value_text
+from pipeline.sweep.summary import show
+from pipeline.transformed_log import TransformedLog
+from pipeline.tune import workers
+from pipeline.tune.plan import Plan
+from pipeline.tune.results import write_results
+from pipeline.tune.study import Study
+from pipeline.tune.summary import Summary, summarise
+from pipeline.tune.trial import TrialResult
+from transforms.log.readers import find_files
+
+
+def run_tune(plan: Plan, files: list[str], output: pathlib.Path) -> Summary:
+    """Searches until the budget is spent, going on with the study that the folder may hold, and writes its results.
+
+    Raises:
+        InputError: the data, the space or the output folder cannot be used, the folder has another study, or no trial
+            has a result.
+    """
+    paths = find_files(files)
+    load_tensorflow()
+    check_output(output)
+    with one_run_at_a_time(output):
+        study = Study(plan, output, _identity(plan, paths, output))
+        try:
+            log = dataclasses.replace(transform(plan.space.base, files, output), test=[])
+            session = _Session(plan, study, log, output)
+            session.announce_start()
+            if plan.workers == 1:
+                _one_after_another(session)
+            else:
+                _beside_each_other(session)
+            if not study.is_cut:
+                shutil.rmtree(session.work, ignore_errors=True)
+            summary = summarise(plan, study)
+        finally:
+            study.close()
+        write_results(summary, output)
+        return summary
+
+
+def _identity(plan: Plan, paths: list[str], output: pathlib.Path) -> dict[str, str]:
+    """Returns hashes of what decides a trial's result, by the names of study.PARTS."""
+    base = plan.space.base
+    inputs = run_inputs(base, paths, [describe_file(path) for path in paths], output.resolve())
+    space = {key: repr(values) for key, values in plan.space.values.items()}
+    return {
+        "log": inputs.data_fingerprint,
+        "code": fingerprint(stage_version(*TRAINING, "pipeline.tune.trial"), source_of(base.model.name)),
+        "configuration": fingerprint(base.log_spec, base.model, base.training, base.seed, inputs.checkpoints),
+        "space": fingerprint(space),
+        "objective": plan.objective,
+        "p99_ms": str(plan.p99_ms),
+    }
+
+
+@dataclasses.dataclass
+class _Trial:
+    """A trial in training.
+
+    Attributes:
+        trial: Optuna's.
+        config: Its configuration.
+        work: The folder of its checkpoint.
+        steps_of_epoch: Training steps of an epoch.
+        started: When it started, in seconds of the monotonic clock.
+        best: The best value up to now, None before the first.
+        lags: Whether it was stopped because it lags behind others.
+    """
+
+    trial: optuna.Trial
+    config: RunConfig
+    work: pathlib.Path
+    steps_of_epoch: int
+    started: float
+    best: float | None = None
+    lags: bool = False
+
+
+class _Session:
+    """One call of `run_tune`: what its two loops share."""
+
+    def __init__(self, plan: Plan, study: Study, log: TransformedLog, output: pathlib.Path):
+        from pipeline.training.data import count_rows  # Keras: see the module
+
+        self.plan, self.study, self.log = plan, study, log
+        self.work = output / "work"
+        self.work.mkdir(exist_ok=True)
+        self._rows = count_rows(log.train)
+        self._p99: dict[str, float] = {}  # by model
+
+    def announce_start(self) -> None:
+        budget, done = self.plan.budget, len(self.study.finished)
+        limits = [f"{budget.trials} trials"] if budget.trials else []
+        limits += [f"{budget.seconds:,.0f} s, {self.study.seconds:,.0f} of them spent"] if budget.seconds else []
+        there = f"; {done} trials are there already" if done else ""
+        again = f", {self.study.interrupted} interrupted begin again from their checkpoints"
+        announce(
+            f"Tune {self.plan.name}: {len(self.plan.space.values)} keys, budget {' or '.join(limits)}{there}"
+            + (again if self.study.interrupted else "")
+        )
+
+    def next(self) -> _Trial | None:
+        """Returns the next trial to train; None where the budget is spent."""
+        while trial := self.study.ask():
+            try:
+                config = self.plan.space.config(trial.params)
+                reason, attributes = self._refusal(config)
+            except InputError as error:
+                reason, attributes = str(error), {}
+            if not reason:
+                # The trial's own checkpoint: a point whose training was cut is enqueued again and goes on from it.
+                work = self.work / self.log.inputs.training_fingerprint(config, config.model)
+                steps = math.ceil(self._rows / config.training.batch_size)
+                for key, value in attributes.items():
+                    trial.set_user_attr(key, value)
+                return _Trial(trial, config, work, steps, time.monotonic())
+            self.study.refuse(trial, reason, **attributes)
+            self._announce(trial, f"not trained: {reason}")
+        return None
+
+    def _refusal(self, config: RunConfig) -> tuple[str, dict[str, Any]]:
+        """Returns why a configuration is not trained, "" where it is, and what was measured.
+
+        A model that is too slow is refused before it costs a step. A constraint of Optuna needs a trained trial.
+        """
+        from pipeline.training.buildable import why_impossible  # Keras: see the module
+
+        if reason := why_impossible(config.model, config):
+            return reason, {}
+        if self.plan.p99_ms is None:
+            return "", {}
+        from pipeline.tune.latency import serving_p99  # Keras: see the module
+
+        key = config.model.model_dump_json()
+        if key not in self._p99:
+            self._p99[key] = serving_p99(config, self.log, self.work)
+        p99 = self._p99[key]
+        slow = p99 > self.plan.p99_ms
+        return f"p99 of {p99:.2f} ms is above {self.plan.p99_ms:g} ms" if slow else "", {"p99_ms": p99}
+
+    def judge(self, running: _Trial, numbers: dict[str, Any]) -> bool:
+        """Notes an evaluation and returns whether to stop the trial.
+
+        Where the time is over, the trial stays as it is, with its checkpoint, for a call with a larger budget.
+        """
+        value = numbers[f"validation_{self.plan.objective}"]
+        if value is not None and math.isfinite(value):
+            better = max if self.plan.objective == "auc" else min
+            running.best = value if running.best is None else better(value, running.best)
+        evaluation = numbers["step"] * running.config.training.evaluations_per_epoch // running.steps_of_epoch
+        # The best up to now, as the best weights are kept; a loss that is no number is reported as such.
+        worth = running.best if running.best is not None else math.nan
+        running.lags = self.study.report(running.trial, evaluation, worth)
+        return running.lags or self.study.is_over_time
+
+    def end(self, running: _Trial, result: TrialResult) -> None:
+        """Tells the study what came of a trial, unless it was stopped because the time is over."""
+        if result.stopped and not running.lags:
+            return
+        ended = self.study.tell(running.trial, result, time.monotonic() - running.started)
+        shutil.rmtree(running.work, ignore_errors=True)
+        best = self.study.best
+        leader = f"; best: trial {best.number}, {show(best.value)}" if best else ""
+        result_text = "stopped" if result.stopped else show(ended.value)
+        self._announce(running.trial, f"{result_text} after {result.steps:,} steps{leader}")
+
+    def _announce(self, trial: optuna.Trial, text: str) -> None:
+        settings = self.plan.space.settings(trial.params)
+        numbers = " ".join(f"{key.partition('.')[2]}={_short(value)}" for key, value in settings.items())
+        announce(f"[{len(self.study.finished)}] {numbers}: {text}")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else value_text(value)
+
+
+def _one_after_another(session: _Session) -> None:
+    from pipeline.tune.trial import train_trial  # Keras: see the module
+
+    while running := session.next():
+        judge = functools.partial(session.judge, running)
+        session.end(running, train_trial(running.config, session.log, running.work, session.work / "stages", judge))
+
+
+def _beside_each_other(session: _Session) -> None:
+    with workers.started(session.plan.workers, session.log, session.work) as connections:
+        trained: dict[Connection, _Trial] = {}
+
+        def give(connection: Connection) -> None:
+            if running := session.next():
+                trained[connection] = running
+                workers.send(connection, running.config, running.work)
+
+        for connection in connections:
+            give(connection)
+        while trained:
+            ready = multiprocessing.connection.wait(list(trained))
+            for connection in [each for each in trained if each in ready]:
+                kind, value = workers.receive(connection)
+                if kind == workers.REPORT:
+                    connection.send(session.judge(trained[connection], value))
+                else:
+                    session.end(trained.pop(connection), value)
+                    give(connection)

@@ -1,0 +1,170 @@
+"""The search space: keys of a configuration and the values that they may take."""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from common.errors import InputError
+from models.registry import model_class
+from pipeline.config import Range, RunConfig, as_settings, check_config
+from pipeline.run import check_options
+from pipeline.sweep.plan import VARIABLE, value_text
+from pipeline.tune.default_space import Values, default_space
+
+FIXED = {
+    "model.name": "tune one model at a time, each with the same budget",
+    "training.monitor": "--objective says what is compared",
+    "training.evaluations_per_epoch": "trials are compared evaluation by evaluation",
+    "training.backend": "it changes no result",
+    "training.refit": "trials are compared on the validation rows, which a refit learns from",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """What a study searches.
+
+    Attributes:
+        values: By key, its list of values or its range.
+        distributions: The same for Optuna; a list's values are their labels.
+        path: The configuration's file, which messages name.
+        base: The configuration that the values change.
+    """
+
+    values: dict[str, Values]
+    distributions: dict[str, BaseDistribution]
+    path: pathlib.Path
+    base: RunConfig
+
+    @property
+    def points(self) -> float:
+        """The number of points; infinity where a key takes any number of a range."""
+        return math.prod(map(_count, self.distributions.values()))
+
+    def settings(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values by key that Optuna's parameters stand for."""
+        return {key: self._value(key, parameter) for key, parameter in parameters.items()}
+
+    def _value(self, key: str, parameter: Any) -> Any:
+        values = self.values[key]
+        return parameter if isinstance(values, Range) else {_label(value): value for value in values}[parameter]
+
+    def config(self, parameters: Mapping[str, Any]) -> RunConfig:
+        """Returns the configuration of Optuna's parameters.
+
+        Raises:
+            InputError: values that do not go together.
+        """
+        return with_settings(self.base, self.settings(parameters), self.path)
+
+    def own_parameters(self) -> dict[str, Any]:
+        """Returns the configuration's own values as Optuna's parameters, those that the space holds."""
+        parameters = {}
+        for key, distribution in self.distributions.items():
+            value = _present(self.base, key)
+            parameter = value if isinstance(self.values[key], Range) else _label(value)
+            if not isinstance(distribution, CategoricalDistribution):
+                low, high = distribution.low, distribution.high  # type: ignore[attr-defined]
+                inside = isinstance(value, int | float) and low <= value <= high
+            else:
+                inside = parameter in distribution.choices
+            if inside:
+                parameters[key] = parameter
+        return parameters
+
+
+def make_space(config: RunConfig, path: pathlib.Path) -> Space:
+    """Returns the space of `search`, or the default one of the model, without the key `search` in its configuration.
+
+    Raises:
+        InputError: the space is empty, names a key that does not exist or cannot be searched, or has a value that a key
+            cannot take.
+    """
+    if config.search is not None and not config.search:
+        raise InputError(f"{path}: search: the search space is empty; name keys, or leave it out for the model's own")
+    check_options(config)
+    values = default_space(config) if config.search is None else config.search
+    base = config.model_copy(update={"search": None})
+    distributions = {}
+    for key, of_key in values.items():
+        _check_key(key, base, path)
+        tried = of_key.ends if isinstance(of_key, Range) else of_key
+        if not tried:
+            raise InputError(f"{path}: search: {key}: the list of values is empty; give it a value")
+        distributions[key] = _distribution(key, of_key, base, path)
+        for value in tried:
+            whole = isinstance(distributions[key], IntDistribution)
+            try:
+                check_options(with_settings(base, {key: round(value) if whole else value}, path))
+            except InputError as error:
+                raise InputError(f"{path}: search: {key}: {str(error).removeprefix(f'{path}: ')}") from error
+    return Space(values, distributions, path, base)
+
+
+def with_settings(config: RunConfig, settings: Mapping[str, Any], path: pathlib.Path) -> RunConfig:
+    """Returns the configuration with values by key in place of its own.
+
+    Raises:
+        InputError: a key is unknown or cannot take the value.
+    """
+    plain = config.model_dump(mode="json", exclude_unset=True, exclude={"search"})
+    return check_config(plain, as_settings(dict(settings)), path)
+
+
+def _check_key(key: str, base: RunConfig, path: pathlib.Path) -> None:
+    if key in FIXED:
+        raise InputError(f"{path}: search: {key} cannot be searched: {FIXED[key]}; remove it")
+    section, _, option = key.partition(".")
+    if section not in VARIABLE or not option:
+        raise InputError(f"{path}: search: {key}: unknown key; only model.<key> and training.<key> can be searched")
+
+
+def _distribution(key: str, values: Values, base: RunConfig, path: pathlib.Path) -> BaseDistribution:
+    if not isinstance(values, Range):
+        labels = [_label(value) for value in values]
+        if len(set(map(repr, labels))) < len(labels):
+            raise InputError(f"{path}: search: {key}: a value comes twice; remove one of them")
+        return CategoricalDistribution(labels)
+    low, high = values.ends
+    present = _present(base, key)
+    if isinstance(present, bool | str | list | tuple):
+        raise InputError(f"{path}: search: {key} takes no numbers of a range; give a list of values")
+    if isinstance(present, int):
+        if low != round(low) or high != round(high):
+            raise InputError(f"{path}: search: {key} takes whole numbers. Received: [{low:g}, {high:g}]")
+        return IntDistribution(round(low), round(high), log=values.log is not None)
+    return FloatDistribution(low, high, log=values.log is not None)
+
+
+def _present(config: RunConfig, key: str) -> Any:
+    """Returns a key's value in the configuration, a default's included; None where it has none."""
+    section, *parts = key.split(".")
+    place: Any = config.training.model_dump(mode="json")
+    if section == "model":
+        place = {**model_class(config.model.name).options(), **config.model.hyperparameters}
+    for part in parts:
+        if not isinstance(place, dict) or part not in place:
+            return None
+        place = place[part]
+    return place
+
+
+def _label(value: Any) -> Any:
+    """Returns a value as a choice of Optuna, which stores only plain ones."""
+    return value if isinstance(value, bool | int | float | str) else value_text(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _count(distribution: BaseDistribution) -> float:
+    if isinstance(distribution, CategoricalDistribution):
+        return len(distribution.choices)
+    if isinstance(distribution, IntDistribution):
+        return distribution.high - distribution.low + 1
+    return math.inf

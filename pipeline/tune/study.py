@@ -1,0 +1,206 @@
+"""A study in a folder: Optuna's trials in SQLite, which trial comes next, and which ones are stopped.
+
+All trials are asked for and told by one process. With one worker they are a function of the configuration, the log and
+the seed, also where the process is killed and started again: the sampler is made anew for each trial, with a seed of
+the number of trials before it.
+"""
+
+import pathlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import optuna
+import sqlalchemy.exc
+from optuna.trial import FrozenTrial, TrialState
+
+from common.errors import InputError, one_line
+from pipeline.tune.plan import Plan
+from pipeline.tune.trial import TrialResult
+
+STUDY = "study.sqlite"
+# The median of completed trials is compared with, so that a few come first. Hyperband wants a sampler's first trials in
+# each of its brackets, which is more than a budget of 50 trials gives.
+COMPLETE_FIRST = 4
+STARTUP_TRIALS = 8  # drawn at random before the sampler models the space
+REPEATS = 1000  # points in a row that were tried already, after which the space counts as searched
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+PARTS = {
+    "log": "log",
+    "code": "code",
+    "configuration": "configuration",
+    "space": "search space",
+    "objective": "objective",
+    "p99_ms": "--p99-ms",
+}
+
+
+class Study:
+    """The trials of a folder.
+
+    Args:
+        plan: What is searched.
+        folder: The folder of the database.
+        identity: By PARTS, what the study is made from.
+
+    Raises:
+        InputError: the folder has a study that is made from something else, or a damaged one; it stays as it is.
+    """
+
+    def __init__(self, plan: Plan, folder: pathlib.Path, identity: Mapping[str, str]):
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._plan = plan
+        self._storage, self._study = _open(plan, folder / STUDY, identity)
+        self._running: dict[int, optuna.Trial] = {}
+        self._since = time.monotonic()
+        self._spent = float(self._study.user_attrs.get("seconds", 0.0))
+        self.exhausted = False
+        if not self._study.get_trials(deepcopy=False):
+            self._study.enqueue_trial(plan.space.own_parameters())
+        self.interrupted = self._enqueue_interrupted()
+
+    def _enqueue_interrupted(self) -> int:
+        """Fails the trials that a killed process left, and enqueues their points again; returns how many."""
+        left = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        for trial in left:
+            if set(trial.params) == set(self._plan.space.distributions):
+                self._study.enqueue_trial(trial.params, user_attrs={"reports": _reports(trial)})
+            self._study.tell(trial.number, state=TrialState.FAIL)
+        return len(left)
+
+    @property
+    def finished(self) -> list[FrozenTrial]:
+        """The trials that have ended, stopped and refused ones included, in the order of their numbers."""
+        return self._study.get_trials(deepcopy=False, states=FINISHED)
+
+    @property
+    def best(self) -> FrozenTrial | None:
+        """The best completed trial; None where there is none."""
+        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return self._study.best_trial if complete else None
+
+    @property
+    def optuna_study(self) -> optuna.Study:
+        """Optuna's study, for its analyses."""
+        return self._study
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of all sessions until now."""
+        return self._spent + time.monotonic() - self._since
+
+    @property
+    def is_over_time(self) -> bool:
+        """Whether the budget's time is over, and a trial has completed, so that there is a result."""
+        limit = self._plan.budget.seconds
+        return limit is not None and self.seconds >= limit and self.best is not None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a trial has begun and not ended, as where the time is over."""
+        return bool(self._running)
+
+    def ask(self) -> optuna.Trial | None:
+        """Returns the next trial, at a point that is new; None where the budget is spent or no point is left."""
+        finished = self.finished
+        known = [trial.params for trial in finished] + [trial.params for trial in self._running.values()]
+        most = self._plan.budget.trials
+        if self.is_over_time or (most is not None and len(known) >= most):
+            return None
+        for repeat in range(REPEATS):
+            if len(known) >= self._plan.space.points:
+                break
+            self._study.sampler = _sampler(self._plan.seed, len(known), repeat)
+            trial = self._study.ask(dict(self._plan.space.distributions))
+            if trial.params not in known:
+                self._running[trial.number] = trial
+                for step, value in sorted((int(step), value) for step, value in _reported(trial).items()):
+                    trial.report(value, step)
+                return trial
+            self._study.tell(trial.number, state=TrialState.FAIL)
+        self.exhausted = True
+        return None
+
+    def report(self, trial: optuna.Trial, evaluation: int, value: float) -> bool:
+        """Notes the best value up to an evaluation, counted from 1; returns whether the trial lags behind others."""
+        if evaluation not in _reports_of(self._study, trial):
+            trial.report(value, evaluation)
+        return trial.should_prune()
+
+    def tell(self, trial: optuna.Trial, result: TrialResult, seconds: float) -> FrozenTrial:
+        """Stores what came of a trial."""
+        best = result.best
+        trial.set_user_attr("steps", result.steps)
+        trial.set_user_attr("trial_seconds", seconds)
+        if best:
+            for metric in ("auc", "log_loss"):
+                trial.set_user_attr(metric, best[f"validation_{metric}"])
+            trial.set_user_attr("examples", best["examples"])
+        elif not result.stopped:
+            trial.set_user_attr("refused", "its loss was not a number")
+        state = TrialState.COMPLETE if best else TrialState.PRUNED
+        return self._end(trial, state, best[f"validation_{self._plan.objective}"] if best else None)
+
+    def refuse(self, trial: optuna.Trial, reason: str, **attributes: Any) -> FrozenTrial:
+        """Ends a trial that is not trained, which the sampler takes for a bad one."""
+        for key, value in {"refused": reason, "steps": 0, **attributes}.items():
+            trial.set_user_attr(key, value)
+        return self._end(trial, TrialState.PRUNED, None)
+
+    def _end(self, trial: optuna.Trial, state: TrialState, value: float | None) -> FrozenTrial:
+        ended = self._study.tell(trial, value, state)
+        del self._running[trial.number]
+        self._study.set_user_attr("seconds", self.seconds)
+        return ended
+
+    def close(self) -> None:
+        """Closes the database."""
+        self._storage.remove_session()
+        self._storage.engine.dispose()
+
+
+def _sampler(seed: int, trials: int, repeat: int) -> optuna.samplers.BaseSampler:
+    """Returns the sampler of a trial; after a point that was tried already one that draws at random."""
+    of_trial = (seed * 1_000_003 + trials * REPEATS + repeat) % 2**32
+    if repeat:
+        return optuna.samplers.RandomSampler(seed=of_trial)
+    return optuna.samplers.TPESampler(seed=of_trial, n_startup_trials=STARTUP_TRIALS, multivariate=True)
+
+
+def _open(
+    plan: Plan, database: pathlib.Path, identity: Mapping[str, str]
+) -> tuple[optuna.storages.RDBStorage, optuna.Study]:
+    url = sqlalchemy.URL.create("sqlite", database=str(database)).render_as_string()
+    try:
+        storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 60}})
+        study = optuna.create_study(
+            storage=storage,
+            study_name="tune",
+            direction="maximize" if plan.objective == "auc" else "minimize",
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=COMPLETE_FIRST),
+            load_if_exists=True,
+        )
+        kept = study.user_attrs.get("identity")
+    except (sqlalchemy.exc.DatabaseError, optuna.exceptions.OptunaError, RuntimeError) as error:
+        reason = one_line(getattr(error, "orig", None) or error, 200)
+        raise InputError(f"{database}: not a study of this version ({reason}); choose another --output") from error
+    if kept is None:
+        study.set_user_attr("identity", dict(identity))
+    elif different := [title for part, title in PARTS.items() if kept.get(part) != identity[part]]:
+        raise InputError(
+            f"{database.parent}: holds a study of another {', '.join(different)}; choose another --output, or tune as "
+            "before"
+        )
+    return storage, study
+
+
+def _reports(trial: FrozenTrial) -> dict[str, float]:
+    return {str(step): value for step, value in trial.intermediate_values.items()}
+
+
+def _reported(trial: optuna.Trial) -> dict[str, float]:
+    return dict(trial.user_attrs.get("reports", {}))
+
+
+def _reports_of(study: optuna.Study, trial: optuna.Trial) -> Mapping[int, float]:
+    return study.get_trials(deepcopy=False)[trial.number].intermediate_values

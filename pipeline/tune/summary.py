@@ -1,0 +1,118 @@
+"""What a study has found: its trials, its best configuration, and what mattered."""
+
+import dataclasses
+from typing import Any
+
+import optuna
+import yaml
+from optuna.trial import FrozenTrial, TrialState
+
+from common.errors import InputError
+from pipeline.sweep.plan import value_text
+from pipeline.tune.plan import Plan
+from pipeline.tune.study import Study
+
+LEAST_FOR_IMPORTANCE = 4  # completed trials
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """What a study has found.
+
+    Attributes:
+        best: The best configuration, as the YAML that `ctrpipe run` takes.
+        report: The contents of tune.json.
+    """
+
+    best: str
+    report: dict[str, Any]
+
+
+def summarise(plan: Plan, study: Study) -> Summary:
+    """Returns what a study has found.
+
+    Raises:
+        InputError: no trial has a result.
+    """
+    best, finished = study.best, study.finished
+    if best is None:
+        raise InputError(f"no trial has a result: {_why_none(finished)}")
+    trials = [_trial(plan, trial) for trial in finished]
+    report = {
+        "name": plan.name,
+        "model": plan.space.base.model.name,
+        "objective": f"validation_{plan.objective}",
+        "p99_limit_ms": plan.p99_ms,
+        "seed": plan.seed,
+        "seconds": study.seconds,
+        "steps": sum(trial["steps"] for trial in trials),
+        "exhausted": study.exhausted,
+        "space": _space(plan),
+        "best": next(trial for trial in trials if trial["number"] == best.number),
+        "importance": importance(study),
+        "trials": trials,
+    }
+    config = plan.best_config(best.params)
+    settings = config.model_dump(mode="json", exclude_unset=True, exclude={"search"})
+    head = f"# The best of {len(trials)} trials by validation {plan.objective.replace('_', ' ')}, {best.value:.6f}.\n"
+    return Summary(head + yaml.safe_dump(settings, sort_keys=False), report)
+
+
+def _why_none(finished: list[FrozenTrial]) -> str:
+    reasons = [trial.user_attrs["refused"] for trial in finished if "refused" in trial.user_attrs]
+    if not reasons:
+        return "the budget is too small; give a larger one, and the same study goes on"
+    measured = [trial.user_attrs["p99_ms"] for trial in finished if "p99_ms" in trial.user_attrs]
+    fastest = f", the fastest {min(measured):.2f} ms" if measured else ""
+    return f"{len(reasons)} were refused, the last as {reasons[-1]}{fastest}; change the search space or the limit"
+
+
+def _space(plan: Plan) -> dict[str, Any]:
+    return {
+        key: values if isinstance(values, list) else values.model_dump(exclude_none=True)
+        for key, values in plan.space.values.items()
+    }
+
+
+def _trial(plan: Plan, trial: FrozenTrial) -> dict[str, Any]:
+    attributes = trial.user_attrs
+    refused = attributes.get("refused")
+    complete = trial.state == TrialState.COMPLETE
+    return {
+        "number": trial.number,
+        "state": "complete" if complete else "refused" if refused else "stopped",
+        "settings": plan.space.settings(trial.params),
+        "value": trial.value if complete else None,
+        "auc": attributes.get("auc"),
+        "log_loss": attributes.get("log_loss"),
+        "p99_ms": attributes.get("p99_ms"),
+        "steps": attributes.get("steps", 0),
+        "seconds": attributes.get("trial_seconds", 0.0),
+        "refused": refused,
+        "curve": [[step, value] for step, value in sorted(trial.intermediate_values.items())],
+    }
+
+
+def importance(study: Study) -> dict[str, float] | None:
+    """Returns each key's share in what tells the better half of the trials from all, by PED-ANOVA (Watanabe 2023).
+
+    None where too few trials are complete. Optuna's other method, fANOVA, fits a forest to all values, so that the
+    worst trials decide what counts.
+    """
+    complete = study.optuna_study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    varied = {key for trial in complete for key in trial.params if len({str(one.params[key]) for one in complete}) > 1}
+    if len(complete) < LEAST_FOR_IMPORTANCE or not varied:
+        return None
+    evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.5)
+    return dict(optuna.importance.get_param_importances(study.optuna_study, evaluator=evaluator))
+
+
+def best_first(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the completed trials of tune.json, the best first."""
+    complete = [trial for trial in report["trials"] if trial["state"] == "complete"]
+    return sorted(complete, key=lambda trial: trial["value"], reverse=report["objective"].endswith("auc"))
+
+
+def setting_text(value: Any) -> str:
+    """Returns a setting's value as tables show it."""
+    return f"{value:.4g}" if isinstance(value, float) else value_text(value)

@@ -1,0 +1,71 @@
+"""Trains one trial, which may be stopped at any of its evaluations."""
+
+import dataclasses
+import gc
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from pipeline.config import RunConfig
+from pipeline.training.text_encoder import with_encoder
+from pipeline.training.train import train
+from pipeline.transformed_log import TransformedLog
+
+Judge = Callable[[dict[str, Any]], bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrialResult:
+    """What came of a training.
+
+    Attributes:
+        steps: Training steps that were done, those of first stages included.
+        best: The numbers of its best evaluation; None where it was stopped or its loss was never a number.
+        stopped: Whether its judge stopped it.
+    """
+
+    steps: int
+    best: dict[str, Any] | None
+    stopped: bool = False
+
+
+class _Stopped(Exception):
+    """Raised inside of a training to end it."""
+
+
+def train_trial(
+    config: RunConfig, log: TransformedLog, work: pathlib.Path, stages: pathlib.Path, judge: Judge
+) -> TrialResult:
+    """Trains a configuration on the training rows, and measures it on the validation rows. No test row is read.
+
+    Args:
+        config: The trial's configuration.
+        log: The transformed log.
+        work: Folder of the training's checkpoint, which it goes on from.
+        stages: Folder of first stages, which trials of one process share.
+        judge: Takes each evaluation's numbers and returns whether to stop.
+    """
+    steps: dict[str, int] = {}
+
+    def report(numbers: dict[str, Any]) -> None:
+        model = numbers["model"]
+        steps[model] = numbers.get("step", 0)
+        if model == config.model.name and judge(numbers):
+            raise _Stopped
+
+    files = log.feature_map, log.train, log.validation
+    try:
+        model = with_encoder(config.model, config.text)
+        trained = train(model, config.training, *files, config.seed, work, report, shared_stages=stages)
+        history = trained.history
+        del trained
+    except _Stopped:
+        return TrialResult(sum(steps.values()), None, stopped=True)
+    finally:
+        keras.utils.clear_session()
+        gc.collect()
+    steps[config.model.name] = history["evaluations"][-1]["step"]
+    best = None if history["best"] is None else history["evaluations"][history["best"]]
+    return TrialResult(sum(steps.values()), best)
