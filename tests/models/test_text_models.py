@@ -152,11 +152,12 @@ def fallen(trees, values) -> float:
 
 
 def grow(trees, random) -> None:
-    """Gives trees of two levels: the score and the first field's ordinal decide."""
+    """Gives trees of two levels, each with its own cut: the score and the first field's ordinal decide."""
     shape = (trees.trees, trees.nodes)
     feature, threshold = np.zeros(shape), np.zeros(shape)
     left, right = np.tile(np.arange(trees.nodes), (trees.trees, 1)), np.tile(np.arange(trees.nodes), (trees.trees, 1))
-    feature[:, 1], threshold[:, 1] = 1, 200
+    feature[:, 1], threshold[:, 1] = 1, np.linspace(100, 300, trees.trees)
+    threshold[:, 0] = np.linspace(-1, 1, trees.trees)
     left[:, 0], right[:, 0], left[:, 1], right[:, 1] = 1, 2, 3, 4
     trees.assign(feature, threshold, left, right, random.normal(size=shape))
 
