@@ -12,6 +12,7 @@ from models.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, RESERVED_IDS, 
 from transforms.features.learned import Learned
 from transforms.features.vocabularies import Vocabularies, vocabulary_sizes
 from transforms.log.spec import Categorical, LogSpec, Multivalent, Numeric, Text
+from transforms.text.ragged import without_empty
 from transforms.text.tokenize import text_map, tokenize
 
 UNKNOWN, MISSING = 0, 1  # a field's local ids ahead of its vocabulary; see models.feature_map
@@ -267,8 +268,7 @@ def _categorical(columns: list[tf.Tensor], feature: Categorical, vocabularies: V
 
 def _multivalent(values: tf.Tensor, column: str, feature: Multivalent, vocabularies: Vocabularies) -> _Fields:
     """Returns the ids of the first max_length values of each row; a row without values has the missing id first."""
-    split = tf.strings.split(values, feature.separator)
-    split = tf.ragged.boolean_mask(split, tf.not_equal(split, ""))
+    split = without_empty(tf.strings.split(values, feature.separator))
     tokens = split.to_tensor("", shape=[None, feature.max_length])
     size = vocabularies.sizes[column]
     known = _local_ids(vocabularies.places_of(column, tokens), tokens, [size], feature, UNKNOWN)

@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
+from transforms.text.ragged import without_empty
 from transforms.text.tokenizer_files import TokenizerFiles, read_byte_pairs
 
 # Longer words are merged in parts, because each byte of the longest word may take a pass over all words.
@@ -65,9 +66,7 @@ class BytePairs:
         parts = tf.strings.split(texts, _CUT)
         # Not with tensorflow_text's regex_split, which ends a text at its first zero byte.
         ended = tf.strings.regex_replace(parts.flat_values, tf.constant(f"({_WORD})"), tf.constant(rb"\1" + _CUT))
-        words = tf.strings.split(ended, _CUT)
-        words = tf.ragged.boolean_mask(words, tf.not_equal(words, ""))
-        return _flat(words, parts)
+        return _flat(without_empty(tf.strings.split(ended, _CUT)), parts)
 
     def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the tokens of texts, string [N] -> int32 [N, (tokens)], without special tokens."""

@@ -13,6 +13,7 @@ from models.text.checkpoint import CONFIG, read_config
 from transforms.log.spec import Text
 from transforms.text.byte_pairs import BytePairs
 from transforms.text.checkpoint import find_checkpoint
+from transforms.text.ragged import without_empty
 from transforms.text.word_piece import WordPiece, join_segments
 
 SPECIAL = ("padding", "unknown", "classify", "separator", "mask")
@@ -55,8 +56,7 @@ class TokenLists:
 
     def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the tokens of texts, string [N] -> int32 [N, (tokens)], without special tokens."""
-        split = tf.strings.split(texts, self._separator)
-        split = tf.ragged.boolean_mask(split, tf.not_equal(split, ""))
+        split = without_empty(tf.strings.split(texts, self._separator))
         first = len(SPECIAL)
         default = self.special["unknown"] - first
         known = tft.apply_vocabulary(split.flat_values, self._vocabulary, default_value=default) + first

@@ -1,11 +1,11 @@
 """BERT's tokenizer inside a TensorFlow graph."""
 
 import pathlib
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from transforms.text.ragged import without_empty
 from transforms.text.tokenizer_files import read_word_piece
 
 _LONGEST_WORD = 100  # characters; a longer word is unknown
@@ -79,9 +79,7 @@ class WordPiece:
 
     def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the tokens of texts, string [N] -> int32 [N, (tokens)], without special tokens."""
-        words = self.words(texts)
-        filled = tf.ragged.boolean_mask(words, tf.not_equal(words, ""))
-        return tf.cast(self._word_piece.tokenize(filled).merge_dims(1, 2), tf.int32)
+        return tf.cast(self._word_piece.tokenize(without_empty(self.words(texts))).merge_dims(1, 2), tf.int32)
 
 
 def join_segments(
@@ -101,26 +99,29 @@ def join_segments(
     Returns:
         Tokens and segments, int32 [N, T] each.
     """
-    sizes = [segment.row_lengths() for segment in segments]
+    sizes = [tf.cast(segment.row_lengths(), tf.int32) for segment in segments]
     room = length - 2 - (between if len(segments) == 2 else 0)
     if len(segments) == 1:
         kept = [tf.minimum(sizes[0], room)]
     else:
         kept = _longest_first(sizes[0], sizes[1], room)
-    rows = segments[0].nrows()
-
-    def column(token: int, count: int = 1) -> tf.Tensor:
-        return tf.fill([rows, count], token)
-
-    parts: list[Any] = [column(classify)]
-    kinds: list[Any] = [column(0)]
+    # By places, as concatenated ragged tensors would be ten times as many operations.
+    places = tf.range(length)[None, :]
+    tokens = tf.where(tf.equal(places, 0), classify, padding)
+    kinds = tf.zeros_like(tokens)
+    start = tf.constant(1)
     for index, (segment, size) in enumerate(zip(segments, kept, strict=True)):
-        cut = _first(segment, size)
+        own = places - tf.reshape(start, [-1, 1])
+        is_token = (own >= 0) & (own < size[:, None])
         ends = between if index + 1 < len(segments) else 1
-        parts += [cut, column(separator, ends)]
-        kinds += [tf.ones_like(cut) * index, column(index, ends)]
-    tokens = tf.concat(parts, axis=1).to_tensor(padding, shape=[None, length])
-    return tokens, tf.concat(kinds, axis=1).to_tensor(0, shape=[None, length])
+        is_segment = (own >= 0) & (own < size[:, None] + ends)
+        values = tf.concat([segment.flat_values, [padding]], axis=0)  # there may be no token
+        first = tf.cast(segment.row_starts(), tf.int32)[:, None]
+        taken = tf.gather(values, tf.where(is_token, first + own, 0))
+        tokens = tf.where(is_segment, tf.where(is_token, taken, separator), tokens)
+        kinds = tf.where(is_segment, index, kinds)
+        start += size + ends
+    return tokens, kinds
 
 
 def _longest_first(first: tf.Tensor, second: tf.Tensor, room: int) -> list[tf.Tensor]:
@@ -130,9 +131,3 @@ def _longest_first(first: tf.Tensor, second: tf.Tensor, room: int) -> list[tf.Te
     shorter = tf.where(too_long, tf.cast(room // 2, shorter.dtype), shorter)
     longer = tf.where(too_long, tf.cast(room - room // 2, longer.dtype), longer)
     return [tf.where(swapped, longer, shorter), tf.where(swapped, shorter, longer)]
-
-
-def _first(rows: tf.RaggedTensor, sizes: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the first `sizes` values of every row."""
-    positions = tf.ragged.range(rows.row_lengths())
-    return tf.ragged.boolean_mask(rows, positions < tf.cast(sizes, positions.dtype)[:, None])
