@@ -13,7 +13,7 @@ from models.layers.dense_embedding import DenseEmbedding
 from models.layers.field_embedding import FieldEmbedding
 from models.layers.text_encoder import TextEncoder
 from models.layers.tree_ensemble import TreeEnsemble
-from models.tensors import Inputs, Tensor
+from models.tensors import Inputs, Shape, Tensor
 
 
 class TextReader(Protocol):
@@ -161,6 +161,9 @@ class CTRModel(keras.Model):
             weights = self.linear(inputs["ids"], gathered=(gathered or {}).get("linear"))
             logits = logits + ops.sum(ops.cast(weights, "float32"), axis=1)
         return self.linear_rate * logits
+
+    def build(self, input_shape: Shape | None = None) -> None:
+        """Leaves it to the first call to build the layers: without this method Keras traces the model before it."""
 
     def tables(self) -> list[FieldEmbedding]:
         """Returns the embedding layers, whose weights grow with the vocabulary."""

@@ -135,31 +135,31 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
     if feature_map.numbers:
         packed["numbers"] = tf.TensorSpec([None, 2 * len(feature_map.numbers)], tf.int32, name="numbers")
 
-    @tf.function(input_signature=[examples])
+    @tf.function(autograph=False, input_signature=[examples])
     def serving_default(examples: tf.Tensor) -> Tensors:
         return servable.by_task(servable.pack(servable.parse(examples)))
 
-    @tf.function
+    @tf.function(autograph=False)
     def serving_raw(**tensors: tf.Tensor) -> Tensors:
         return servable.by_task(servable.pack({columns[name]: tensor for name, tensor in tensors.items()}))
 
-    @tf.function
+    @tf.function(autograph=False)
     def serving_packed(**tensors: tf.Tensor) -> Tensors:
         return servable.by_task(tensors)
 
-    @tf.function
+    @tf.function(autograph=False)
     def transform_raw(**tensors: tf.Tensor) -> Tensors:
         return servable.pack({columns[name]: tensor for name, tensor in tensors.items()})
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
     def regress(inputs: tf.Tensor) -> Tensors:
         return {"outputs": servable.by_task(servable.pack(servable.parse(inputs)))[feature_map.tasks[0]]}
 
-    @tf.function(input_signature=[examples])
+    @tf.function(autograph=False, input_signature=[examples])
     def transform_features(examples: tf.Tensor) -> Tensors:
         return servable.pack(servable.parse(examples))
 
-    @tf.function
+    @tf.function(autograph=False)
     def serving_candidates(**tensors: tf.Tensor) -> Tensors:
         assert spec.text  # the model shares one
         named = {columns[name]: tensor for name, tensor in tensors.items()}
@@ -168,13 +168,13 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
             _one_text(packed, TEXT_INPUTS)
         )  # again, as the transform's graph loses the static shape
 
-    @tf.function
+    @tf.function(autograph=False)
     def serving_candidates_packed(**tensors: tf.Tensor) -> Tensors:
         return servable.by_task(_one_text(tensors, TEXT_INPUTS))
 
     description = spec.model_dump_json()
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="request")])
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="request")])
     def log_spec(request: tf.Tensor) -> Tensors:
         # Tells a client that knows only the URL how to read raw rows. The first row alone has the description, others
         # "": it has kilobytes, so a request with many short rows would take gigabytes.

@@ -147,9 +147,9 @@ class TensorFlowLearner:
         self._optimizer.build(self._dense)
         self._rate_factors = rate_factors(network, self._dense, training.encoder_rate)
         self._loss_scale = LossScale() if training.precision == "mixed_float16" else None
-        self._step = tf.function(self.step, reduce_retracing=True)
-        self._several_steps = tf.function(self.several_steps, reduce_retracing=True)
-        self._forward = tf.function(self._probabilities, reduce_retracing=True)
+        self._step = tf.function(self.step, autograph=False, reduce_retracing=True)
+        self._several_steps = tf.function(self.several_steps, autograph=False, reduce_retracing=True)
+        self._forward = tf.function(self._probabilities, autograph=False, reduce_retracing=True)
         self._offset_seeds()
 
     @property

@@ -21,7 +21,7 @@ class WorkerGroup:
         self.count, self.index = (len(cluster.workers), cluster.index) if cluster else (1, 0)
         self.replicas = strategy.num_replicas_in_sync // self.count
         self._strategy = strategy
-        self._sum = tf.function(self._sum_of_copies, reduce_retracing=True)
+        self._sum = tf.function(self._sum_of_copies, autograph=False, reduce_retracing=True)
 
     def total(self, values: np.ndarray) -> np.ndarray:
         """Returns the sum over the workers of float arrays of the same shape."""
