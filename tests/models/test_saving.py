@@ -67,7 +67,7 @@ def test_saved_model_through_the_loader_of_tf_serving(name, tmp_path):
     module.kept = [weight.value for weight in model.weights]
     values = batch_of(name)
     packed = {key: tf.TensorSpec([None, value.shape[1]], value.dtype, name=key) for key, value in values.items()}
-    call = tf.function(lambda **tensors: {"logits": model(tensors, training=False)})
+    call = tf.function(lambda **tensors: {"logits": model(tensors, training=False)}, autograph=False)
     signature = call.get_concrete_function(**packed)
     tf.saved_model.save(module, str(tmp_path), signatures={"serving_packed": signature})
     servable = Servable(tmp_path, threads=1)
