@@ -76,7 +76,7 @@ def _importance(importance: dict[str, float]) -> bytes:
     axis = figure.subplots()
     names = list(importance)[::-1]
     axis.barh(names, [importance[name] for name in names])
-    axis.set(xlabel="share of what tells the better half of the trials from all (PED-ANOVA)")
+    axis.set(xlabel="share of the variance of the completed trials (fANOVA)")
     return _png(figure)
 
 

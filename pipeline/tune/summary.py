@@ -94,17 +94,17 @@ def _trial(plan: Plan, trial: FrozenTrial) -> dict[str, Any]:
 
 
 def importance(study: Study) -> dict[str, float] | None:
-    """Returns each key's share in what tells the better half of the trials from all, by PED-ANOVA (Watanabe 2023).
+    """Returns each key's share of the variance of the completed trials' values, by fANOVA (Hutter 2014).
 
-    None where too few trials are complete. Optuna's other method, fANOVA, fits a forest to all values, so that the
-    worst trials decide what counts.
+    None where too few trials are complete, or their values do not differ. Optuna's other method, PED-ANOVA, compares
+    densities of a few trials, of which a range's points make spikes that hide the lists.
     """
     complete = study.optuna_study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    varied = {key for trial in complete for key in trial.params if len({str(one.params[key]) for one in complete}) > 1}
-    if len(complete) < LEAST_FOR_IMPORTANCE or not varied:
+    if len(complete) < LEAST_FOR_IMPORTANCE or len({trial.value for trial in complete}) < 2:
         return None
-    evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.5)
-    return dict(optuna.importance.get_param_importances(study.optuna_study, evaluator=evaluator))
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+    shares = optuna.importance.get_param_importances(study.optuna_study, evaluator=evaluator)
+    return {key: float(share) for key, share in shares.items()}
 
 
 def best_first(report: dict[str, Any]) -> list[dict[str, Any]]:
