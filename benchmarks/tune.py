@@ -1,0 +1,141 @@
+"""Measures the share of a full grid's training steps in which `ctrpipe tune` finds a model as good as the grid's best.
+
+    python -m benchmarks.tune --data criteo_60k.tsv.gz [--seeds 3] [--trials 24] [--folder DIR] [--output FILE]
+
+The grid has 48 points of a DeepFM on a log in Criteo's format: 4 learning rates, 3 dropouts of the embeddings, 2 widths
+and 2 hidden networks. The study searches the same widths and networks and the two ranges that the grid's numbers span.
+Both train with the same seed, early stopping and evaluations, and are compared by the AUC of the validation rows. A
+stopped trial counts with the steps that it used. The seeds are those of the search. What is done is kept in the folder:
+the same command goes on.
+"""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import statistics
+from typing import Any
+
+import click
+from rich.table import Table
+
+from benchmarks.harness.command import command, finish, folder_option, output_option
+from common.files import write_json
+from common.libraries import load_tensorflow
+from common.progress import announce
+from pipeline.config import load_config
+from pipeline.fingerprints import fingerprint
+from pipeline.packaged_configs import configs_folder
+from pipeline.run import transform
+from pipeline.run_folder import check_output, one_run_at_a_time
+from pipeline.sweep.plan import value_text
+from pipeline.tune.plan import Budget, Plan, make_plan
+from pipeline.tune.plots import budget_curve
+from pipeline.tune.space import with_settings
+
+GRID: dict[str, list[Any]] = {
+    "training.learning_rate": [3e-4, 1e-3, 3e-3, 1e-2],
+    "model.embedding_dropout": [0.0, 0.25, 0.5],
+    "model.embedding_dim": [8, 16],
+    "model.hidden_units": [[64, 32], [200, 100]],
+}
+SEARCH = (
+    "{training.learning_rate: {log: [3e-4, 1e-2]}, model.embedding_dropout: {linear: [0, 0.5]}, "
+    "model.embedding_dim: [8, 16], model.hidden_units: [[64, 32], [200, 100]]}"
+)
+SETTINGS = (
+    "model={name: deepfm, embedding_dim: 8, hidden_units: [64, 32], embedding_stddev: 0.01}",
+    "training={batch_size: 1024, epochs: 3, evaluations_per_epoch: 4, patience: 4, plateau: null}",
+)
+BAR = 0.25  # share of the grid's steps
+
+
+def grid_points() -> list[dict[str, Any]]:
+    """Returns the grid's settings by key, of every point."""
+    return [dict(zip(GRID, values, strict=True)) for values in itertools.product(*GRID.values())]
+
+
+def train_grid(plan: Plan, config: pathlib.Path, data: list[str], folder: pathlib.Path) -> list[dict[str, Any]]:
+    """Trains every point that has no result in the folder, and returns AUC and steps of all."""
+    load_tensorflow()
+    from pipeline.tune.trial import train_trial  # Keras: 3 s, after TensorFlow is loaded quietly
+
+    check_output(folder)
+    results = []
+    with one_run_at_a_time(folder):
+        log = transform(plan.space.base, data, folder)
+        for number, point in enumerate(grid_points(), 1):
+            trial = with_settings(plan.space.base, point, config)
+            file = folder / f"{log.inputs.training_fingerprint(trial, trial.model)}.json"
+            if not file.exists():
+                work = folder / "work" / file.stem
+                result = train_trial(trial, log, work, folder / "stages", lambda numbers: False)
+                auc = result.best["validation_auc"] if result.best else None
+                write_json(file, {"point": point, "auc": auc, "steps": result.steps})
+            results.append(json.loads(file.read_text()))
+            settings = " ".join(value_text(value) for value in point.values())
+            announce(f"Grid {number}: {settings}: AUC {results[-1]['auc']}, {results[-1]['steps']} steps")
+    return results
+
+
+def reached(report: dict[str, Any], auc: float) -> int | None:
+    """Returns the training steps after which a study's best AUC is no less than `auc`; None where it never is.
+
+    Args:
+        report: The contents of tune.json.
+        auc: The AUC to reach.
+    """
+    spent, _, best = budget_curve(report)
+    return next((steps for steps, value in zip(spent, best, strict=True) if value is not None and value >= auc), None)
+
+
+def best_within(report: dict[str, Any], steps: float) -> float | None:
+    """Returns the best AUC of the trials that end within so many training steps."""
+    spent, _, best = budget_curve(report)
+    return max((value for used, value in zip(spent, best, strict=True) if value and used <= steps), default=None)
+
+
+def median_share(shares: list[float | None]) -> float | None:
+    """Returns the median, None where the middle one is of a study that never reached the grid's best."""
+    middle = statistics.median_high([float("inf") if share is None else share for share in shares])
+    return None if middle == float("inf") else middle
+
+
+@command("benchmarks.tune")
+@click.option("--data", required=True, help="A log in Criteo's format.")
+@click.option("--seeds", type=click.IntRange(1), default=3, help="Seeds of the search.")
+@click.option("--trials", type=click.IntRange(1), default=24, help="Trials of each study.")
+@folder_option("tune")
+@output_option("tune")
+def main(data: str, seeds: int, trials: int, folder: pathlib.Path, output: pathlib.Path) -> None:
+    """Training steps of a search beside those of a grid."""
+    load_tensorflow()
+    from pipeline.tune.run import run_tune  # Optuna and TFX: 1 s that --help does without
+
+    config = configs_folder() / "criteo" / "deepfm.yaml"
+    plan = make_plan(config, (*SETTINGS, f"search={SEARCH}"), Budget(trials=trials), "auc")
+    key = fingerprint(load_config(config, SETTINGS), SEARCH)
+    grid = train_grid(plan, config, [data], folder / "grid")
+    total = sum(point["steps"] for point in grid)
+    auc = max(point["auc"] for point in grid)
+    table = Table(title=f"Grid of {len(grid)} points: AUC {auc:.4f} in {total:,} steps")
+    for title in ("seed", "trials", "stopped", "best AUC", f"AUC within {BAR:.0%}", "grid's best after", "share"):
+        table.add_column(title, justify="right")
+    studies = []
+    for seed in range(1, seeds + 1):
+        tuned = run_tune(dataclasses.replace(plan, seed=seed), [data], folder / f"{key}-seed{seed}").report
+        steps, within = reached(tuned, auc), best_within(tuned, BAR * total)
+        share = None if steps is None else steps / total
+        stopped = sum(trial["state"] == "stopped" for trial in tuned["trials"])
+        study = {"seed": seed, "trials": len(tuned["trials"]), "stopped": stopped, "steps": tuned["steps"]}
+        studies.append({**study, "auc": tuned["best"]["value"], "auc_within": within, "reached": steps, "share": share})
+        cells = [f"{seed}", f"{len(tuned['trials'])}", f"{stopped}", f"{tuned['best']['value']:.4f}"]
+        cells += ["-" if within is None else f"{within:.4f}"]
+        table.add_row(*cells, *(["-", "-"] if steps is None else [f"{steps:,} steps", f"{share:.1%}"]))
+    report = {"benchmark": "tune", "data": pathlib.Path(data).name, "grid": {"auc": auc, "steps": total}}
+    median = median_share([study["share"] for study in studies])
+    finish({**report, "studies": studies, "median_share": median, "bar": BAR}, output, table)
+
+
+if __name__ == "__main__":
+    main()
