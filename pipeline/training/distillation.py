@@ -52,8 +52,7 @@ def soften_labels(
         try:
             with atomic_folder(done) as unfinished, PackedWriter(unfinished / "part-0.parquet") as writer:
                 for inputs, labels in packed_reader(patterns, feature_map, BATCH_ROWS):
-                    read = {name: values for name, values in inputs.items() if name != "numbers" or taught.numbers}
-                    outputs = servable.run("serving_packed", read)
+                    outputs = servable.run("serving_packed", inputs)
                     probabilities = np.stack([outputs[task] for task in feature_map.tasks], axis=1)
                     mixed = (1 - weight) * labels + weight * probabilities
                     writer.write({**inputs, "label": mixed.astype(np.float32)})

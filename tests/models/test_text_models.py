@@ -187,6 +187,7 @@ def test_cascading(name):
         return found + value(model.position.kernel)[ids[1] - text_map().fields[1].offset]
 
     model, inputs = randomised(name), text_batch()
+    model.text.position.kernel.assign(model.text.position.kernel + 1)  # which the score leaves out
     if name == "cascading_nn_gbdt":
         grow(model.trees, np.random.default_rng(4))
     compare(model, inputs, np.array([logit(model, *row) for row in zip(*inputs.values(), strict=True)]))
@@ -292,6 +293,20 @@ def test_uni_attention_of_two_tokens_by_hand():
     assert float(found[0, 0, 0]) == pytest.approx(second / (first + second), rel=1e-6)
     np.testing.assert_allclose(attention[0, 0], [first / (first + second), second / (first + second), 0], rtol=1e-6)
     assert float(attention[0, 0, 2]) == 0
+
+
+def test_uni_attention_is_algorithm_1_with_weights_that_tell_the_states_apart():
+    random = np.random.default_rng(6)
+    layer = UniAttention(3)
+    x, y = random.normal(size=(4, 2, 5)).astype(np.float32), random.normal(size=(4, 6, 7)).astype(np.float32)
+    mask = np.arange(6) < np.array([[1], [3], [5], [6]])
+    layer(x, y, mask)
+    for weight in layer.weights:
+        weight.assign(random.normal(size=weight.shape))
+    expected = [
+        [algorithm_1(layer, q, states, kept) for q in row] for row, states, kept in zip(x, y, mask, strict=True)
+    ]
+    np.testing.assert_allclose(layer(x, y, mask), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_folded_weights_give_the_same():

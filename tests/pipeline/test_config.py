@@ -197,3 +197,9 @@ def test_numbers_are_packed_where_a_model_reads_them(tmp_path, changes, columns)
 def test_every_model_that_writes_numbers_is_known_to_the_configuration():
     writing = [info.name for info in available() if issubclass(model_class(info.name), NumberTextModel)]
     assert writing == [info.name for info in available() if reads_numbers(info.name)] != []
+
+
+@pytest.mark.parametrize("setting", ["training.epochs", "=3", ""])
+def test_an_override_needs_key_and_value(tmp_path, setting):
+    with pytest.raises(InputError, match="^--set .*: expected KEY=VALUE"):
+        load_config(write(tmp_path), (setting,))

@@ -230,8 +230,7 @@ def written_numbers(values: tf.Tensor) -> tf.Tensor:
     rounded = tf.cast(tf.round(scaled), tf.int64)
     exponent += tf.cast(rounded >= 1000, tf.int64)  # 999.6 is (1, 3)
     for _ in range(3):
-        ends_in_zero = tf.equal(rounded % 10, 0) & (rounded > 0)
-        rounded = tf.where(ends_in_zero, rounded // 10, rounded)
+        rounded = tf.where(tf.equal(rounded % 10, 0), rounded // 10, rounded)
     significand = tf.where(wide < 0, -rounded, rounded)
     pairs = [tf.where(known, significand, _id(MISSING_SIGNIFICAND)), exponent]
     return tf.reshape(tf.stack(pairs, axis=2), [-1, 2 * values.shape[1]])
