@@ -53,8 +53,6 @@ _MODELS = {
     "cascading_deepfm": ("models.text.cascading", "CascadingDeepFM", "BERT4CTR, section 4.1.3"),
     "cascading_nn_gbdt": ("models.text.cascading", "CascadingNNGBDT", "BERT4CTR, section 4.1.3; Ling 2017"),
 }
-# Models that read numbers as the log has them, for which a transform packs them.
-_READ_NUMBERS = ("numbert", "numbert_uni_attention")
 # Hyperparameters that may also be None.
 _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
 
@@ -150,11 +148,6 @@ def model_class(name: str) -> type["CTRModel"]:
     module, attribute, _ = _MODELS[name]
     model: type[CTRModel] = getattr(importlib.import_module(module), attribute)
     return model
-
-
-def reads_numbers(name: str) -> bool:
-    """Returns whether a model of the registry reads numbers as the log has them (see NumberTokens)."""
-    return name in _READ_NUMBERS
 
 
 def source_of(name: str) -> str:

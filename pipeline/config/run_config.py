@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import pydantic
 
 from common.processes import Workers
-from models.registry import reads_numbers
+from models.raw_numbers import reads_numbers
 from pipeline.config.evaluation import Evaluation, Gates, Statistics
 from pipeline.config.kubeflow import Kubeflow
 from pipeline.config.model import Model

@@ -4,7 +4,8 @@ import pytest
 import yaml
 
 from common.errors import InputError
-from models.registry import available, model_class, reads_numbers
+from models.raw_numbers import reads_numbers
+from models.registry import available, model_class
 from models.text.numbert import NumberTextModel
 from pipeline.config import load_config
 from pipeline.fingerprints import fingerprint

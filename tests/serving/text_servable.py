@@ -11,7 +11,7 @@ import tensorflow_transform as tft
 from common.processes import Workers
 from models import create
 from models.ctr_model import empty_row
-from models.registry import reads_numbers
+from models.raw_numbers import reads_numbers
 from serving.export import export
 from serving.layout import Asset, versions
 from tests.models.small_models import ENCODER, SMALL
