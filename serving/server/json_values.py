@@ -1,10 +1,11 @@
 """JSON values as RapidJSON has them: objects with repeated names, names of types, and the texts that errors echo."""
 
-import decimal
 import math
 import re
 from collections.abc import Iterator
 from typing import Any
+
+from serving.server.double_digits import double_digits
 
 ECHO_BYTES = 256
 _INDENT = b"    "
@@ -115,10 +116,9 @@ def _scalar_text(value: str | float | bool | None) -> bytes:
 
 
 def _double_text(value: float) -> bytes:
-    """Returns a number's shortest text, with an exponent below 1e-6 and from 1e21 on, which has no plus sign."""
-    sign, digits, exponent = decimal.Decimal(repr(value)).normalize().as_tuple()
-    text = "".join(map(str, digits))
-    point = len(text) + int(exponent)  # where it lies after the first digit
+    """Returns a number's text, with an exponent below 1e-6 and from 1e21 on, which has no plus sign."""
+    text, exponent = double_digits(abs(value)) if value else ("", 0)
+    point = len(text) + exponent  # where it lies after the first digit
     if not value:
         text = "0.0"
     elif len(text) <= point <= 21:
@@ -129,4 +129,4 @@ def _double_text(value: float) -> bytes:
         text = f"0.{'0' * -point}{text}"
     else:
         text = f"{text[0]}{text[1:] and '.'}{text[1:]}e{point - 1}"
-    return (b"-" if sign else b"") + text.encode()
+    return (b"-" if math.copysign(1, value) < 0 else b"") + text.encode()
