@@ -1,7 +1,7 @@
 """The digits with which RapidJSON prints a double: by Grisu2, whose text reads back as the same double.
 
-It is nearly always the shortest such text. With 16 or 17 digits it is often not the nearest one, as RapidJSON's search for
-that ends with a table of powers.
+It is nearly always the shortest such text. With 16 or 17 digits it is often not the nearest one: RapidJSON's search
+for that ends with a table of powers.
 
 References:
     Loitsch, "Printing floating-point numbers quickly and accurately with integers", 2010, section 5.
