@@ -17,9 +17,7 @@ The logs have categorical columns alone, and no effect of a single column; logit
 """
 
 import dataclasses
-import hashlib
 import itertools
-import json
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -38,6 +36,9 @@ from pipeline.compare.rows_and_seeds import Difference
 from pipeline.compare.shards import shards
 from pipeline.compare.sides import compare_sides, side
 from pipeline.config import Model, Training
+from pipeline.fingerprints import fingerprint
+from transforms.generate.click_model import sigmoid
+from transforms.generate.sample import Sample
 
 MARGIN = 0.001  # of AUC: less is no loss
 SAME = 1e-5  # between probabilities that are the same
@@ -53,15 +54,6 @@ TRAINING = Training(
 FACTORS = {"embedding_dim": 8, "embedding_stddev": 0.3}
 ATTENTION_NET = {**FACTORS, "embedding_dim": 16, "layers": 2, "heads": 2, "hidden_units": (64, 64)}
 TOKENS = {**ATTENTION_NET, "layers": 1, "key_dim": 8, "value_dim": 16, "ffn_dim": 32}
-
-
-@dataclasses.dataclass(frozen=True)
-class Drawn:
-    """Rows of a log; see harness.packed_log.Rows."""
-
-    codes: np.ndarray
-    labels: np.ndarray
-    probabilities: np.ndarray
 
 
 Logits = Callable[[np.ndarray], np.ndarray]
@@ -168,7 +160,7 @@ _WHOLE = _model("hiformer", TOKENS, qk_rank=None, v_rank=None)
 CLAIMS = (
     Claim(
         "top_k",
-        "Attention-Net, Table 2: the largest 5 scores of a row beside all of them",
+        "Attention-Net, Table 1: the k largest scores of a row beside all of them",
         "sparse",
         (
             ("all 16", _model("attention_net", ATTENTION_NET, top_k=None)),
@@ -214,15 +206,16 @@ CLAIMS = (
 )
 
 
-def draw(truth: Truth, rows: int, seed: int) -> Drawn:
+def draw(truth: Truth, rows: int, seed: int) -> Sample:
     """Returns rows with uniform values; effects and scale are the same for all seeds."""
     logits = truth.logits(np.random.default_rng(WORLD))
     sample = np.random.default_rng([WORLD, 0]).integers(truth.values, size=(100_000, truth.columns))
     scale = LOGIT_DEVIATION / logits(sample).std()
     random = np.random.default_rng([WORLD, 1, seed])
     codes = random.integers(truth.values, size=(rows, truth.columns))
-    probabilities = 1 / (1 + np.exp(-BIAS - scale * logits(codes)))
-    return Drawn(codes, (random.random(rows) < probabilities).astype(np.int8), probabilities)
+    probabilities = sigmoid(BIAS + scale * logits(codes))
+    labels = (random.random(rows) < probabilities).astype(np.int8)
+    return Sample(codes, (truth.values,) * truth.columns, labels, probabilities)
 
 
 def make_log(name: str, rows: int, folder: pathlib.Path) -> PackedLog:
@@ -230,7 +223,7 @@ def make_log(name: str, rows: int, folder: pathlib.Path) -> PackedLog:
     truth = TRUTHS[name]
     parts = {part: draw(truth, int(rows * of), seed) for part, (seed, of) in PARTS.items()}
     columns = [f"C{index + 1}" for index in range(truth.columns)]
-    return write_packed_log(name, columns, [truth.values] * truth.columns, parts, folder)
+    return write_packed_log(name, columns, parts, folder)
 
 
 def trainings(
@@ -255,12 +248,12 @@ def trainings(
     """
     results = []
     for seed in seeds:
-        settings = {"model": model.model_dump(mode="json"), "training": training.model_dump(mode="json"), "seed": seed}
-        predictor = told_by and told_by.model_dump(mode="json")
-        text = json.dumps([settings, predictor, log_name, len(log.labels), log.best_auc], sort_keys=True)
-        path = folder / "trainings" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.npy"
+        rows = (log_name, len(log.labels), log.best_auc)
+        training_key = fingerprint(model, training, seed, rows)
+        path = folder / "trainings" / f"{fingerprint(training_key, told_by)}.npy"
         if not path.exists():
-            learner = trained(model, training, log, seed, folder / "work" / path.stem)
+            # The folder is the training's, whoever predicts: from its end nothing is trained again.
+            learner = trained(model, training, log, seed, folder / "work" / training_key)
             if told_by:
                 learner = with_weights(told_by, training, log, learner.weights())
             path.parent.mkdir(parents=True, exist_ok=True)

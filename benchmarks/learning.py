@@ -100,7 +100,7 @@ def make_log(kind: str, rows: int, folder: pathlib.Path) -> PackedLog:
     spec = dataclasses.replace(spec, columns=tuple(column for column in spec.columns if column.name in COLUMNS))
     parts = {part: sample(spec, CLICK_MODELS[kind], int(rows * of), seed) for part, (seed, of) in PARTS.items()}
     names = [column.name for column in spec.columns]
-    return write_packed_log(kind, names, parts["test"].code_counts, parts, folder)
+    return write_packed_log(kind, names, parts, folder)
 
 
 def trained_auc(model: str, log: PackedLog, seed: int, work: pathlib.Path, training: Training = TRAINING) -> float:

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -11,28 +11,10 @@ from common.errors import InputError
 from models import FeatureMap, metrics
 from pipeline.config import Model, Training
 from transforms.features.packed_files import PackedWriter
+from transforms.generate.sample import Sample
 
 # The seed of the rows of each part, and how many times the training rows it has.
 PARTS = {"train": (1, 1.0), "validation": (2, 0.25), "test": (3, 0.5)}
-
-
-class Rows(Protocol):
-    """Rows of a generated log.
-
-    Attributes:
-        codes: Ids of each column's values, `[N, columns]`, from 0.
-        labels: 0 or 1, `[N]`.
-        probabilities: The labels' true probabilities, `[N]`.
-    """
-
-    @property
-    def codes(self) -> np.ndarray: ...
-
-    @property
-    def labels(self) -> np.ndarray: ...
-
-    @property
-    def probabilities(self) -> np.ndarray: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +34,13 @@ class PackedLog:
     best_auc: float
 
 
-def write_packed_log(
-    name: str, columns: Sequence[str], sizes: Sequence[int], parts: Mapping[str, Rows], folder: pathlib.Path
-) -> PackedLog:
-    """Writes a log of categorical columns with so many values each.
+def write_packed_log(name: str, columns: Sequence[str], parts: Mapping[str, Sample], folder: pathlib.Path) -> PackedLog:
+    """Writes a log of categorical columns, of which each of PARTS has rows.
 
     Raises:
         InputError: the test rows have one class only.
     """
+    sizes = parts["test"].code_counts
     fields = [(column, "categorical", size, 1, "feature") for column, size in zip(columns, sizes, strict=True)]
     feature_map = FeatureMap.from_sizes(fields)
     files = {}

@@ -83,6 +83,8 @@ def test_a_claim_is_checked_once_and_then_read(tmp_path, monkeypatch):
     np.testing.assert_allclose(checked["auc"]["all tokens"], checked["auc"]["pruned"], atol=1e-6)
     assert checked["verdict"] == HOLDS and len(checked["auc"]["LR"]) == 2
 
+    assert len(list((tmp_path / "work").iterdir())) == 2 * 2  # LR and all tokens: pruned has the latter's trainings
+
     def trains(*_: object) -> None:
         raise AssertionError("it trains again")
 
