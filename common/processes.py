@@ -39,6 +39,7 @@ from common.errors import InputError
 from common.files import write_bytes
 
 PRELOADED_START_SECONDS = 0.5  # for a copy of a preloaded process to start and to reach full speed
+CPUINFO = pathlib.Path("/proc/cpuinfo")  # of Linux
 _SIGNATURE_BYTES = 32
 _preloaded = False
 _idle_pools: dict[int, concurrent.futures.ProcessPoolExecutor] = {}  # by size
@@ -224,6 +225,11 @@ def _interrupts_blocked() -> Iterator[None]:
 def cores() -> int:
     """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def on_intel() -> bool:
+    """Returns whether the processor says that it is Intel's; False where the system does not say."""
+    return CPUINFO.exists() and "GenuineIntel" in CPUINFO.read_text()
 
 
 def _worth_starting(most: int, seconds: float, start_seconds: float) -> int:

@@ -7,9 +7,9 @@ import platform
 import time
 from typing import Any
 
-from common.processes import cores
+from common.processes import CPUINFO, cores
 
-CPUINFO, STAT = pathlib.Path("/proc/cpuinfo"), pathlib.Path("/proc/stat")
+STAT = pathlib.Path("/proc/stat")
 BUSY = 0.1
 # Packages and environment variables that decide how fast a model and its server are.
 PACKAGES = ("tensorflow", "numpy", "grpcio", "uvicorn", "uvloop", "httptools", "orjson")

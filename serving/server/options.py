@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import Any, NoReturn
 
 from common.errors import InputError
-from common.processes import cores
+from common.processes import cores, on_intel
 from serving.layout import local_path
 
 log = logging.getLogger(__name__)
@@ -238,10 +238,12 @@ def parse_flags(flags: Sequence[str]) -> ServerOptions:
 
 
 def set_environment(options: ServerOptions) -> None:
-    """Turns oneDNN off unless the environment says otherwise; to be called before TensorFlow is imported.
+    """Sets what TensorFlow reads as it is imported: oneDNN off, on other processors than Intel's.
 
-    oneDNN spreads the product of one row with a matrix over all processors: a request of one row took 5 to 10 times as
-    long, one of 100 rows as long as without. --mixed_precision=bfloat16 needs oneDNN.
+    TensorFlow's own default is on. On an AMD EPYC oneDNN spread the product of one row with a matrix over all
+    processors: a request of one row took 5 to 10 times as long, one of 100 rows as long as without. On an Intel Xeon
+    one row takes a tenth longer, 10 to 100 rows and many clients take less (docs/measured.md). What the environment
+    says comes first; --mixed_precision=bfloat16 needs oneDNN.
     """
-    if not options.mixed_precision:
+    if not options.mixed_precision and not on_intel():
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common import processes
 from common.errors import InputError
 from serving.server import ServerOptions, parse_flags, running_server, serve
+from serving.server.options import set_environment
 from serving.server.run import GRACE_SECONDS
 from tests.contract import models, servers
 from tests.contract.rpc import Rpc
@@ -222,6 +224,27 @@ def test_unknown_flags_are_named_and_ignored(caplog):
     assert options.port == 2
     for argument in ("--prot=1", "word", "--force_allow_any_version_labels_for_unavailable_models"):
         assert f"unknown argument: {argument} is ignored" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("processor", "flags", "before", "after"),
+    [
+        ("AuthenticAMD", {}, None, "0"),
+        ("GenuineIntel", {}, None, None),  # TensorFlow's default: on
+        (None, {}, None, "0"),  # a system that does not say
+        ("AuthenticAMD", {}, "1", "1"),
+        ("GenuineIntel", {}, "0", "0"),
+        ("AuthenticAMD", {"mixed_precision": "bfloat16"}, None, None),
+    ],
+)
+def test_onednn_is_off_where_the_processor_is_not_intels(tmp_path, monkeypatch, processor, flags, before, after):
+    cpuinfo = tmp_path / "cpuinfo"
+    if processor:
+        cpuinfo.write_text(f"processor\t: 0\nvendor_id\t: {processor}\n")
+    monkeypatch.setattr(processes, "CPUINFO", cpuinfo)
+    monkeypatch.setattr(os, "environ", {"TF_ENABLE_ONEDNN_OPTS": before} if before else {})
+    set_environment(ServerOptions(**flags))
+    assert os.environ.get("TF_ENABLE_ONEDNN_OPTS") == after
 
 
 @pytest.mark.parametrize("flag", ["--version", "--version=true"])
