@@ -85,6 +85,7 @@ def finish(
 def _statistics(config: RunConfig, artifacts: RunArtifacts) -> dict[str, Any]:
     """Returns the contents of statistics.json: rows, columns, anomalies and malformed rows of the log."""
     from pipeline.components.log_statistics_gen import RATES
+    from pipeline.components.log_transform import ALL_UNKNOWN
     from pipeline.monitoring.statistics import summarise_statistics
 
     return summarise_statistics(
@@ -93,6 +94,7 @@ def _statistics(config: RunConfig, artifacts: RunArtifacts) -> dict[str, Any]:
         json.loads((artifacts.folder("LogExampleGen", "examples") / "counts.json").read_text()),
         config.log_spec,
         json.loads(str(artifacts.property("LogStatisticsGen", "statistics", RATES))),
+        json.loads(artifacts.property("LogTransform", "transformed_examples", ALL_UNKNOWN) or "{}"),
     )
 
 

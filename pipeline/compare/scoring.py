@@ -40,7 +40,7 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
     rows = pa.concat_tables([_lines_of(name, lines[files == name], config) for name in names])
     return ScoredRows(
         hashlib.sha256(repr(names).encode() + lines.tobytes()).hexdigest()[:16],
-        {task: rows[config.data.labels[task]].to_numpy() for task in scores},
+        {task: rows[config.data.columns_by_task[task]].to_numpy() for task in scores},
         {task: values.filter(valid).to_numpy() for task, values in scores.items()},
         {name: _as_text(rows[name]) for name in config.evaluation.slices},
     )

@@ -1,5 +1,6 @@
 """Replaces TFX's Transform: the same transform graph, from columnar parts (see transforms.features.transform)."""
 
+import json
 import pathlib
 
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
@@ -9,9 +10,13 @@ from tfx.types.standard_artifacts import Examples, TransformGraph
 
 from common.processes import Workers, end_idle_pools
 from common.progress import announce, throttled_announce
+from transforms.features.packed_files import packed_files
 from transforms.features.transform import analyze, transform
+from transforms.features.understood import all_unknown
 from transforms.log.payload import payload_files
 from transforms.log.spec import LogSpec
+
+ALL_UNKNOWN = "all_unknown_by_split"  # a property of the packed rows, JSON: fields of unknown values alone
 
 
 @component
@@ -29,7 +34,7 @@ def LogTransform(
     Args:
         examples: The payload.
         transform_graph: The transform of the raw columns, as a TFT output folder.
-        transformed_examples: The packed rows.
+        transformed_examples: The packed rows, with the property ALL_UNKNOWN.
         spec: LogSpec as JSON.
         seed: Seed of the packed rows' order, and of `missing_rate`.
         workers: See Workers.from_json.
@@ -42,5 +47,7 @@ def LogTransform(
     analyze(log, payload_files(source / "Split-train"), graph, log_workers, announce)
     splits = {name: (source / f"Split-{name}", target / f"Split-{name}") for name in names}
     transform(log, graph, splits, seed, log_workers, throttled_announce())
+    unknown = {name: all_unknown(log, graph, packed_files(folder)) for name, (_, folder) in splits.items()}
+    transformed_examples.set_string_custom_property(ALL_UNKNOWN, json.dumps(unknown))
     end_idle_pools()  # frees the workers' memory before the training
     transformed_examples.split_names = examples.split_names

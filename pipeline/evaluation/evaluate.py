@@ -45,9 +45,9 @@ def evaluate(
     labels = _read_columns(files, spec.label_columns)
     predicted = payload_files(judged / PREDICTIONS)
     probabilities = _read_probabilities(predicted, tfma.CANDIDATE_KEY, list(spec.data.labels))
-    tasks = {task: summarise(labels[column], probabilities[task]) for task, column in spec.data.labels.items()}
+    tasks = {task: summarise(labels[column], probabilities[task]) for task, column in spec.data.columns_by_task.items()}
     primary = next(iter(spec.data.labels))
-    label = labels[spec.data.labels[primary]]
+    label = labels[spec.data.columns_by_task[primary]]
     others: dict[str, np.ndarray] = {}
     metrics: dict[str, Any] = {**tasks[primary], "tasks": tasks, "slices": {}, "tail": None, "baseline": None}
     slices: dict[str, pa.Array] = {}
@@ -63,7 +63,7 @@ def evaluate(
     if baseline:
         others["baseline_probability"] = _read_probabilities(predicted, TRAINED_BASELINE, [primary])[primary]
         metrics["baseline"] = {"name": baseline, **summarise(label, others["baseline_probability"])}
-    by_task = {task: labels[column] for task, column in spec.data.labels.items()}
+    by_task = {task: labels[column] for task, column in spec.data.columns_by_task.items()}
     tail_of = evaluation.tail.model_dump() if evaluation.tail else None
     return metrics, ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of), others
 

@@ -180,6 +180,7 @@ def summarise_statistics(
     counts: dict[str, Any],
     spec: LogSpec,
     rates: Mapping[str, float],
+    all_unknown: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Returns the contents of report_data/statistics.json.
 
@@ -189,6 +190,7 @@ def summarise_statistics(
         counts: The contents of counts.json, which ingestion wrote.
         spec: The description of the log.
         rates: By split, the share of the rows that were drawn.
+        all_unknown: By split, the fields whose values are all unknown to their vocabulary.
     """
     splits = {
         name: {"rows": rows, "positives": counts["positives"][name], "rate": rates[name]}
@@ -206,8 +208,37 @@ def summarise_statistics(
             anomalies_shown.append(
                 {"column": column, "split": folder.name.removeprefix("Split-"), "text": info.description}
             )
+    anomalies_shown += _soft_failures(statistics, spec, [name for name, rows in counts["rows"].items() if rows])
+    for split, fields in all_unknown.items():
+        text = "every value is unknown: none is in the vocabulary of the training rows"
+        anomalies_shown += [{"column": field, "split": split, "text": text} for field in fields]
     letters = {"rows": counts["rejected"], "reasons": counts["reasons"]}
     return {"splits": splits, "columns": columns, "anomalies": anomalies_shown, "dead_letters": letters}
+
+
+def _soft_failures(statistics: pathlib.Path, spec: LogSpec, splits: Sequence[str]) -> list[dict[str, str]]:
+    """Returns the feature columns from which nothing can be learned: one value, or none in a split."""
+    found = []
+    for split in splits:
+        dataset = read_statistics(statistics, split).datasets[0]
+        features = {feature.path.step[0]: feature for feature in dataset.features}
+        for column in spec.feature_columns:
+            text = _soft_failure(features.get(column), split, dataset.num_examples)
+            if text:
+                found.append({"column": column, "split": split, "text": text})
+    return found
+
+
+def _soft_failure(feature: Any, split: str, rows: float) -> str:
+    stats = feature and feature.WhichOneof("stats")
+    values = getattr(feature, stats) if stats else None
+    if values is None or not values.common_stats.num_non_missing:
+        return "every value is missing"
+    if split != "train" or values.common_stats.num_non_missing < rows:
+        return ""
+    if stats == "string_stats":
+        return f"one value in all rows: {values.top_values[0].value[:MOST_SHOWN]}" if values.unique == 1 else ""
+    return f"one value in all rows: {values.min:g}" if values.min == values.max else ""
 
 
 def _column(feature: Any, kinds: dict[str, str], rows: int) -> dict[str, Any]:

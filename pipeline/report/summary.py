@@ -54,6 +54,9 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     if metrics["drift_breached"]:
         drift = json.loads((output / "report_data" / "drift.json").read_text())
         print(f"Drift:  further from another log than they may be: {', '.join(far_columns(drift))}")
+    statistics = json.loads((output / "report_data" / "statistics.json").read_text())
+    for anomaly in statistics["anomalies"]:
+        print(f"Column: {anomaly['column']}, {anomaly['split']} rows: {anomaly['text']}")
     print(f"Report: {output}/report.html")
 
 

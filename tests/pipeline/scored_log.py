@@ -34,7 +34,7 @@ def config(
 
 def gates_of(run: RunConfig):
     """TFMA's configuration of a run's gates and slices."""
-    return eval_config(run.gates, run.evaluation, run.data.labels)
+    return eval_config(run.gates, run.evaluation, run.data.columns_by_task)
 
 
 def write(folder: pathlib.Path, run: RunConfig, columns: dict[str, list], parts: int = 1) -> list[pathlib.Path]:

@@ -43,7 +43,7 @@ def test_every_key_has_a_row_below_its_heading():
     assert {"`data.split`", "`training.plateau`", "`model`, `evaluation.baseline`"} < set(chapters)
     assert "| `epochs` | whole number, at least 1 | `10` |" in chapters["`training`"]
     assert "| `by` | `order`, `hash` or `time` | `order` |" in chapters["`data.split`"]
-    assert "| `labels` | mapping of text to text, not empty | required |" in chapters["`data`"]
+    assert "| `labels` | mapping of text to [section](#datalabelsname), not empty | required |" in chapters["`data`"]
     assert "| `warmup_requests` | whole number, at least 1, at most 249 | `10` |" in chapters["`serving`"]
     assert "[section](#trainingplateau) or null" in chapters["`training`"]
     for section in SECTIONS:

@@ -62,6 +62,8 @@ def finished_run(folder: pathlib.Path, model: np.ndarray, baseline: np.ndarray, 
         {"baseline_probability": baseline},
     )
     (folder / "report_data" / "gates.json").write_text("[]")
+    anomaly = {"column": "shop", "split": "test", "text": "every value is missing"}
+    (folder / "report_data" / "statistics.json").write_text(json.dumps({"anomalies": [anomaly]}))
     summary = {"auc": 0.5, "log_loss": 0.5, "rig": 0.1, "calibration": 1.0}
     metrics = {**summary, "examples": len(labels), "tail": None, "baseline": {"name": "lr", **summary}}
     metrics |= {"blessed": True, "model_version": "1", "drift_breached": False}
@@ -97,4 +99,5 @@ def test_the_last_table_has_the_difference_to_the_baseline_and_a_verdict(
     assert f"│ ahead of lr, 95% │ {interval} │" in printed
     words = "better than that of lr" if better else "shows no difference to that of lr"
     assert f"attention_net: AUC {words} ({difference:+.4f}, 95% {interval}) over these trainings' rows alone" in printed
+    assert "Column: shop, test rows: every value is missing" in printed
     assert "one seed on each side, and another seed may turn it round" in printed

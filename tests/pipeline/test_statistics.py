@@ -13,7 +13,7 @@ from tfx.types.standard_artifacts import ExampleAnomalies, Examples, ExampleStat
 from common.processes import Workers
 from pipeline.components.log_statistics_gen import RATES, LogStatisticsGen, train_statistics
 from pipeline.components.log_validator import Executor
-from pipeline.monitoring.statistics import generate_statistics, summarise_statistics
+from pipeline.monitoring.statistics import generate_statistics, summarise_statistics, write_statistics
 from pipeline.monitoring.validation import tfdv
 from transforms.log import payload
 from transforms.log.payload import PayloadWriter, payload_files, payload_schema
@@ -158,8 +158,31 @@ def test_the_component_writes_what_example_validator_reads(split, tmp_path):
         "reasons": {},
     }
     rates = json.loads(statistics.get_string_custom_property(RATES))
-    shown = summarise_statistics(tmp_path / "statistics", tmp_path / "anomalies", counts, SPEC, rates)
+    shown = summarise_statistics(tmp_path / "statistics", tmp_path / "anomalies", counts, SPEC, rates, {})
     assert shown["splits"]["train"] == {"rows": ROWS, "positives": 1250, "rate": 0.2}
     assert [anomaly["column"] for anomaly in shown["anomalies"]] == ["price"]
     assert [column["name"] for column in shown["columns"]] == ["click", "price", "site"]
     assert abs(shown["columns"][2]["missing_rate"] - 1 / 3) < 0.05 and shown["columns"][2]["unique"] == 7
+
+
+def test_columns_of_which_nothing_is_understood_are_anomalies(tmp_path):
+    values = {"train": columns(90), "test": columns(30)}
+    values["train"]["price"][:] = 7
+    values["train"]["site"] = np.array(["one"] * 90, object)
+    values["test"]["price"][:] = 3  # one value of a few rows says little
+    values["test"]["site"][:] = None
+    for name, rows in values.items():
+        write(tmp_path / f"Split-{name}", rows)
+        (tmp_path / "anomalies" / f"Split-{name}").mkdir(parents=True)
+        (tmp_path / "anomalies" / f"Split-{name}" / "SchemaDiff.pb").write_bytes(b"")
+    rates = write_statistics(tmp_path, tmp_path / "statistics", list(values), ROWS, 0, ONE)
+    counts = {"rows": {"train": 90, "test": 30}, "positives": {"train": 1, "test": 1}, "rejected": 0, "reasons": {}}
+    shown = summarise_statistics(
+        tmp_path / "statistics", tmp_path / "anomalies", counts, SPEC, rates, {"test": ["site"], "train": []}
+    )
+    assert [tuple(anomaly.values()) for anomaly in shown["anomalies"]] == [
+        ("price", "train", "one value in all rows: 7"),
+        ("site", "train", "one value in all rows: one"),
+        ("site", "test", "every value is missing"),
+        ("site", "test", "every value is unknown: none is in the vocabulary of the training rows"),
+    ]

@@ -29,7 +29,9 @@ from transforms.features.preprocessing import (
 from transforms.features.transform import analyze, load_graph
 from transforms.features.vocabularies import vocabulary_name
 from transforms.log.payload import PayloadWriter, payload_files, payload_schema, read_payload
-from transforms.log.spec import LogSpec
+from transforms.log.spec import LogSpec, Time
+
+HOUR = Time(columns=["hour"], kind="time")
 
 
 def test_log_bucket_is_the_floor_of_the_logarithm():
@@ -52,7 +54,7 @@ def test_time_equals_the_calendar():
     moments = [start + datetime.timedelta(hours=int(hours)) for hours in random.integers(0, 99 * 365 * 24, 500)]
     moments += [datetime.datetime(2024, 2, 29, 23), datetime.datetime(2000, 3, 1), datetime.datetime(2014, 10, 21, 0)]
     texts = [moment.strftime("%y%m%d%H") for moment in moments]
-    hour, weekday, weekend = (time_ids(tf.constant(texts)).numpy() - RESERVED_IDS).T
+    hour, weekday, weekend = (time_ids(tf.constant(texts), HOUR).numpy() - RESERVED_IDS).T
     assert hour.tolist() == [moment.hour for moment in moments]
     assert weekday.tolist() == [moment.weekday() for moment in moments]
     assert weekend.tolist() == [int(moment.weekday() >= 5) for moment in moments]
@@ -60,7 +62,7 @@ def test_time_equals_the_calendar():
 
 @pytest.mark.parametrize(("text", "local"), [("", 1), ("14139900", 0), ("hello", 0), ("141021", 0)])
 def test_other_times_are_missing_or_unknown(text, local):
-    assert time_ids(tf.constant([text])).numpy().tolist() == [[local] * 3]
+    assert time_ids(tf.constant([text]), HOUR).numpy().tolist() == [[local] * 3]
 
 
 def test_vocabulary_names_differ_for_different_columns():
@@ -236,7 +238,7 @@ def test_what_learns_nothing_from_the_log_is_beside_the_rest(graph):
     found = by_name()
     for name, bucket in (("logarithm", log_bucket), ("other", log_bucket), ("bars", bars_bucket)):
         np.testing.assert_array_equal(found[name][:, 0], bucket(tf.constant(rows[name])) + RESERVED_IDS)
-    times = time_ids(tf.constant(rows["hour"])).numpy()
+    times = time_ids(tf.constant(rows["hour"]), HOUR).numpy()
     for place, part in enumerate(("hour", "weekday", "is_weekend")):
         np.testing.assert_array_equal(found[f"hour_{part}"][:, 0], times[:, place])
     buckets = tf.strings.to_hash_bucket_fast(tf.constant(rows["hashed"]), 7).numpy() + RESERVED_IDS

@@ -11,7 +11,8 @@ from common.errors import InputError
 from models.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, RESERVED_IDS, FeatureMap
 from transforms.features.learned import Learned
 from transforms.features.vocabularies import Vocabularies, vocabulary_sizes
-from transforms.log.spec import Categorical, LogSpec, Multivalent, Numeric, Text
+from transforms.log.spec import WHOLE_NUMBER, Categorical, Feature, LogSpec, Multivalent, Numeric, Text, Time
+from transforms.log.times import PARTS, time_pattern, time_rules, zone_offsets
 from transforms.text.ragged import without_empty
 from transforms.text.tokenize import text_map, tokenize
 
@@ -26,6 +27,8 @@ BARS_BUCKETS = 1 + _BARS_BUCKETS
 MIN_MAX_BUCKETS = 101
 # The smallest float32 that is no subnormal number; whether smaller ones are 0 depends on a thread's settings.
 _SMALLEST = float(np.finfo(np.float32).smallest_normal)
+_DAY_MINUTES = 24 * 60
+_DAYS_TO_1970 = 719_468  # from 0000-03-01
 _TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
 
 
@@ -55,7 +58,7 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
     outputs: dict[str, tf.Tensor] = {}
     # The columns of a feature share their operations: how many there are decides how long a request waits.
     for feature in learned.spec.features:
-        columns = [inputs[column] for column in feature.columns]
+        columns = _plain_values([inputs[column] for column in feature.columns], feature, learned.spec)
         figures = [analyzed[column] for column in feature.columns if column in analyzed]
         if isinstance(feature, Numeric) and feature.is_dense:
             normalize = standardize if feature.transform == "standardize" else quantile_normalize
@@ -75,14 +78,43 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
                 name: tf.cast(each, tf.int64) for name, each in zip(("tokens", "segments"), tensors, strict=True)
             }
         else:
-            fields += [_Fields(time_ids(column), _ids(_TIME_PARTS.values()), 1) for column in columns]
+            fields += [_Fields(time_ids(column, feature), _ids(_TIME_PARTS.values()), 1) for column in columns]
     if fields:
         outputs["ids"] = _shared_ids(fields)
     if dense:
         outputs["dense"] = tf.concat(dense, axis=1)
     if written := learned.spec.written_columns:
-        outputs["numbers"] = written_numbers(tf.stack([inputs[column] for column in written], axis=1))
+        outputs["numbers"] = written_numbers(
+            tf.stack(_known_numbers([inputs[column] for column in written], learned.spec.missing_numbers), axis=1)
+        )
     return outputs
+
+
+def _plain_values(columns: list[tf.Tensor], feature: Feature, spec: LogSpec) -> list[tf.Tensor]:
+    """Returns columns [N] as the checked log has them: what a request sends was not read by the reader.
+
+    It is what LogReader does to the texts of a log.
+    """
+    if isinstance(feature, Numeric):
+        return _known_numbers(columns, spec.missing_numbers)
+    words = spec.missing_words(feature)
+    is_whole = isinstance(feature, Categorical) and feature.whole_numbers
+    if not (words or is_whole):
+        return columns
+    texts = tf.stack(columns, axis=1)
+    if words:
+        texts = tf.where(tf.reduce_any(tf.equal(texts[..., None], list(words)), axis=-1), "", texts)
+    if is_whole:
+        texts = tf.strings.regex_replace(texts, WHOLE_NUMBER, r"\1", replace_global=False)
+    plain: list[tf.Tensor] = tf.unstack(texts, axis=1)
+    return plain
+
+
+def _known_numbers(columns: list[tf.Tensor], missing: Sequence[float]) -> list[tf.Tensor]:
+    """Returns columns [N] with NaN in place of numbers that mean a missing one."""
+    for number in missing:
+        columns = [tf.where(tf.equal(column, number), np.float32("nan"), column) for column in columns]
+    return columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,19 +308,50 @@ def _multivalent(values: tf.Tensor, column: str, feature: Multivalent, vocabular
     return _Fields(tf.concat([first, local[:, 1:]], axis=1), _ids([size + feature.oov_buckets - 1]), feature.max_length)
 
 
-def time_ids(values: tf.Tensor) -> tf.Tensor:
-    """Returns hour, weekday (0 = Monday) and is_weekend of YYMMDDHH strings; "" is missing. int64 [N, 3]."""
-    valid = tf.strings.regex_full_match(values, r"\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])([01]\d|2[0-3])")
-    number = tf.strings.to_number(tf.where(valid, values, "00010100"), tf.int64)
-    year, month, day, hour = number // 1_000_000 + 2000, number // 10_000 % 100, number // 100 % 100, number % 100
-    # Days since 0000-03-01 of the proleptic Gregorian calendar; a year starts in March, so that leap days end it.
-    shifted = tf.where(month > 2, year, year - 1)
-    days = 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400
-    days += (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    weekday = (days + 2) % 7  # 0000-03-01 was a Wednesday
-    parts = tf.stack([hour, weekday, tf.cast(weekday >= 5, tf.int64)], axis=1)
+def time_ids(values: tf.Tensor, feature: Time) -> tf.Tensor:
+    """Returns hour, weekday (0 = Monday) and is_weekend of times; "" is missing. int64 [N, 3].
+
+    An hour that a format does not say, as that of a date, is missing.
+    """
+    rules = time_rules(feature.format)
+    is_time = tf.strings.regex_full_match(values, time_pattern(feature.format))
+    text = tf.where(is_time, values, "," * (len(PARTS) - 1))
+    for rule in rules:
+        text = tf.strings.regex_replace(text, rule.pattern, rule.rewriting, replace_global=False)
+    found = tf.strings.split(text, ",").to_tensor("", shape=[None, len(PARTS)])
+    said = tf.not_equal(found, "")
+    negative = tf.equal(found[:, PARTS.index("sign")], "-")
+    is_number = said & (tf.range(len(PARTS)) != PARTS.index("sign"))
+    numbers = tf.strings.to_number(tf.where(is_number, found, "0"), tf.int64)
+    part = dict(zip(PARTS, tf.unstack(numbers, axis=1), strict=True))
+    is_said = dict(zip(PARTS, tf.unstack(said, axis=1), strict=True))
+    minutes = _days(part["year"], part["month"], part["day"]) * _DAY_MINUTES
+    minutes += (part["hour"] + part["afternoon"]) * 60 + part["minute"]
+    offset = part["zone_hours"] * 60 + part["zone_minutes"]
+    utc = tf.where(is_said["epoch"], part["epoch"] // 60, minutes - tf.where(negative, -offset, offset))
+    has_zone = is_said["epoch"] | is_said["sign"]
+    minutes = tf.where(has_zone, utc + _zone_minutes(utc, feature.timezone), minutes)
+    weekday = (minutes // _DAY_MINUTES + 3) % 7  # 1970-01-01 was a Thursday
+    parts = tf.stack([minutes // 60 % 24, weekday, tf.cast(weekday >= 5, tf.int64)], axis=1) + RESERVED_IDS
+    has_hour = tf.stack([is_said["epoch"] | is_said["hour"], is_time, is_time], axis=1)
     absent = tf.where(tf.equal(values, ""), _id(MISSING), _id(UNKNOWN))
-    return tf.where(valid[:, None], parts + RESERVED_IDS, absent[:, None])
+    return tf.where(is_time[:, None], tf.where(has_hour, parts, _id(MISSING)), absent[:, None])
+
+
+def _days(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
+    """Returns the days from 1970-01-01 to dates of the proleptic Gregorian calendar. int64 [N]."""
+    shifted = tf.where(month > 2, year, year - 1)  # a year starts in March, so that leap days end it
+    days = 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400
+    return days + (153 * ((month + 9) % 12) + 2) // 5 + day - 1 - _DAYS_TO_1970
+
+
+def _zone_minutes(utc: tf.Tensor, zone: str) -> tf.Tensor:
+    """Returns a zone's offset at moments, in minutes. int64 [N]."""
+    starts, offsets = zone_offsets(zone)
+    if len(starts) == 1:
+        return _id(offsets[0] // 60)
+    place = tf.searchsorted(_ids(starts), utc * 60, "right", out_type=tf.int64)
+    return tf.gather(_ids(offsets) // 60, tf.maximum(place - 1, 0))
 
 
 def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:

@@ -1,5 +1,6 @@
 """Finds the lines of a log's text, and those that Arrow would misread."""
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import IO
@@ -9,8 +10,6 @@ import pyarrow as pa
 
 # Large enough for Arrow to be fast, small enough for a processor's cache.
 CHUNK_BYTES = 1 << 21
-# A value as Arrow reads it: a quote is special only where a value begins; text after the closing quote is kept.
-_CSV_VALUE = re.compile(rb'(?:^|,)(?:"(?:[^"]|"")*"(?!")[^,]*|[^",][^,]*|(?=,|$))')
 _BLOCK = 64  # lines
 
 
@@ -19,14 +18,16 @@ class Lines:
 
     Args:
         text: Whole lines; the last may lack its line break.
-        delimiter: Separates the values of a line; a comma also allows quoted values.
+        delimiter: Separates the values of a line.
+        quoted: Whether values may be quoted.
     """
 
-    def __init__(self, text: bytes, delimiter: bytes):
+    def __init__(self, text: bytes, delimiter: bytes, quoted: bool):
         if not text.endswith(b"\n"):
             text = text.removesuffix(b"\r") + b"\n"
         self.text = text
         self._delimiter = delimiter
+        self._quoted = quoted
         self._bytes = np.frombuffer(text, np.uint8)
         self._ends = np.flatnonzero(self._bytes == ord("\n"))
         self._starts = np.append(0, self._ends[:-1] + 1)
@@ -72,7 +73,7 @@ class Lines:
             return "the line is empty"
         if b"\r" in line:
             return "a carriage return inside the row"
-        count = count_values(line, self._delimiter)
+        count = count_values(line, self._delimiter, self._quoted)
         if not count:
             return "a quote is not closed"
         if count != width and not is_utf8(line):
@@ -93,26 +94,35 @@ class Lines:
 
         In all others every second quote closes a value, or is the first half of a doubled one.
         """
-        if self._delimiter != b"," or b'"' not in self.text:
+        if not self._quoted or b'"' not in self.text:
             return np.empty(0, np.int64)
         quotes = np.flatnonzero(self._bytes == ord('"'))
         first = np.searchsorted(quotes, self._starts)
         counts = np.diff(first, append=len(quotes))
         opening = quotes[(np.arange(len(quotes)) - np.repeat(first, counts)) % 2 == 0]
         before = self._bytes[opening - 1]  # at the first byte: index -1, the last line break
-        inside = opening[(before != ord(",")) & (before != ord("\n")) & (before != ord('"'))]
+        inside = opening[(before != ord(self._delimiter)) & (before != ord("\n")) & (before != ord('"'))]
         return np.concatenate([np.flatnonzero(counts % 2), self._lines_at(inside)])
 
     def _lines_at(self, positions: np.ndarray) -> np.ndarray:
         return np.searchsorted(self._ends, positions)
 
 
-def count_values(line: bytes, delimiter: bytes) -> int:
+def count_values(line: bytes, delimiter: bytes, quoted: bool) -> int:
     """Returns how many values a line without its line break has; 0 if a quote is not closed."""
-    if delimiter != b",":
+    if not quoted:
         return line.count(delimiter) + 1
-    values = list(_CSV_VALUE.finditer(line))
+    values = list(_quoted_value(delimiter).finditer(line))
     return len(values) if sum(len(value[0]) for value in values) == len(line) else 0
+
+
+@functools.cache
+def _quoted_value(delimiter: bytes) -> re.Pattern[bytes]:
+    """Matches a value as Arrow reads it: a quote is special only where a value begins; text after the closing quote is
+    kept.
+    """
+    d = re.escape(delimiter)
+    return re.compile(rb'(?:^|%b)(?:"(?:[^"]|"")*"(?!")[^%b]*|[^"%b][^%b]*|(?=%b|$))' % (d, d, d, d, d))
 
 
 def is_utf8(value: bytes) -> bool:

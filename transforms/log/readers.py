@@ -25,8 +25,20 @@ from common.processes import Workers
 from transforms.log.byte_sum import ByteSum, SummedFile, changed, joined
 from transforms.log.lines import CHUNK_BYTES, Lines, count_values, whole_lines
 from transforms.log.payload import plain
-from transforms.log.spec import LogSpec
-from transforms.log.values import as_binary, as_floats, check_utf8, check_utf8_of, to_floats, to_labels
+from transforms.log.spec import USUAL_MISSING, Categorical, LogSpec, Time, spellings
+from transforms.log.values import (
+    TextNumbers,
+    as_binary,
+    as_floats,
+    check_times,
+    check_utf8,
+    check_utf8_of,
+    to_floats,
+    to_labels,
+    whole_numbers,
+    without_numbers,
+    without_words,
+)
 
 RANGE_BYTES = 32 << 20
 BYTES_PER_SECOND = 70e6  # read, checked and written as payload by one process, with 40 columns
@@ -182,7 +194,25 @@ class LogReader:
         self._labels = labels
         self._label_columns = spec.label_columns if labels else []
         self._columns = [*self._numeric_columns, *self._text_columns, *self._label_columns]
-        self._delimiter = b"," if spec.data.format == "csv" else b"\t"
+        self._delimiter = spec.data.separator.encode()
+        self._quoted = spec.data.format == "csv"
+        decimal = spec.data.decimal
+        self._written = {
+            column: TextNumbers(tuple(word.encode() for word in spec.missing_words(feature)), decimal)
+            for column, feature in spec.feature_by_column.items()
+        }
+        self._times = {
+            column: feature.format for column, feature in spec.feature_by_column.items() if isinstance(feature, Time)
+        }
+        self._whole = {
+            column
+            for column, feature in spec.feature_by_column.items()
+            if isinstance(feature, Categorical) and feature.whole_numbers
+        }
+        words = USUAL_MISSING if spec.data.missing_values is None else sorted(spellings(spec.data.missing_values))
+        self._label_written = TextNumbers(tuple(word.encode() for word in words), decimal)
+        self._missing_numbers = spec.missing_numbers
+        self._label_rules = {label.column: label for label in spec.data.labels.values()}
 
     def read(self, path: str) -> Iterator[LogBatch]:
         """Yields all rows of a file, in order.
@@ -256,7 +286,7 @@ class LogReader:
         labels = set(self.spec.label_columns)
         unlabelled = [name for name in data.columns if name not in labels]
         lines = chunk.split(b"\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT]
-        widths = [count_values(line, self._delimiter) for line in lines]
+        widths = [count_values(line, self._delimiter, self._quoted) for line in lines]
         if widths.count(len(unlabelled)) > widths.count(len(data.columns)):
             return unlabelled, b""
         return data.columns, b""
@@ -278,7 +308,7 @@ class LogReader:
     def _parse_options(self, invalid: Callable[[pa.csv.InvalidRow], str] | None = None) -> pa.csv.ParseOptions:
         return pa.csv.ParseOptions(
             delimiter=self._delimiter.decode(),
-            quote_char='"' if self._delimiter == b"," else False,
+            quote_char='"' if self._quoted else False,
             newlines_in_values=False,
             ignore_empty_lines=False,
             invalid_row_handler=invalid,
@@ -290,7 +320,7 @@ class LogReader:
             if zlib.crc32(file.read(part.header)) != part.layout:
                 raise changed(part.path)
             for chunk in whole_lines(file, part.length):
-                batch = self._parse(part.path, Lines(chunk, self._delimiter), line, list(part.columns))
+                batch = self._parse(part.path, Lines(chunk, self._delimiter, self._quoted), line, list(part.columns))
                 line += len(batch.lines) + len(batch.rejects)
                 position += len(chunk)
                 yield batch
@@ -406,17 +436,28 @@ class LogReader:
         columns: dict[str, pa.Array] = {}
         faults: dict[int, str] = {}
         for name in self._numeric_columns:
-            convert = to_floats if pa.types.is_binary(table[name].type) else as_floats
-            columns[name] = convert(table[name], name, faults)
+            if pa.types.is_binary(table[name].type):
+                columns[name] = to_floats(table[name], name, faults, self._written[name])
+            else:
+                columns[name] = as_floats(table[name], name, faults)
+            columns[name] = without_numbers(columns[name], self._missing_numbers)
         for name in self._text_columns:
-            columns[name] = table[name]
+            columns[name] = self._plain_texts(table[name], name)
             if suspects is None:
                 check_utf8(table[name], name, faults)
             else:
                 check_utf8_of(suspects, table[name], name, faults)
+            if name in self._times:
+                check_times(columns[name], name, faults, self._times[name])
         for name in self._label_columns:
-            columns[name] = to_labels(table[name], name, faults)
+            columns[name] = to_labels(table[name], name, faults, self._label_rules[name], self._label_written)
         return _without_rows(pa.RecordBatch.from_pydict(columns), sorted(faults)), faults
+
+    def _plain_texts(self, values: pa.Array, name: str) -> pa.Array:
+        """Returns texts with one way to write what may be written in several; the served graph does the same."""
+        if name in self._written:
+            values = without_words(values, self._written[name].missing)
+        return whole_numbers(values) if name in self._whole else values
 
 
 def _checked(batch: LogBatch, lines: int) -> LogBatch:

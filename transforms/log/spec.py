@@ -2,12 +2,22 @@
 
 import collections
 import re
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import pydantic
 
+from transforms.log.times import time_rules, zone_offsets
+
 RANGE = re.compile(r"^(?P<prefix>.*?)(?P<first>\d+)\.\.(?P=prefix)(?P<last>\d+)$")
 MAX_RANGE = 100_000
+# What stands for a missing number or time unless a configuration says otherwise.
+USUAL_MISSING = (
+    *("NULL", "null", "Null", "NaN", "nan", "NAN", "-nan", "NA", "N/A", "n/a", "#N/A", "<NA>"),
+    *("None", "none", "\\N", "-", "?"),
+)
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+WHOLE_NUMBER = r"^([+-]?\d+)\.0*$"  # with decimals that are 0; the group is the number without them
 RANDOM = "random"  # an encoder that starts from random weights
 
 
@@ -30,6 +40,8 @@ def expand_names(names: list[str]) -> list[str]:
     return expanded
 
 
+# A value of the log in a configuration. YAML reads yes, 5 and NULL as what they mean; see `spellings`.
+Word = bool | int | float | str | None
 ColumnNames = Annotated[list[str], pydantic.AfterValidator(expand_names)]
 
 
@@ -85,6 +97,60 @@ class Split(Section):
         return seed if self.by == "hash" else 0
 
 
+class Label(Section):
+    """What makes a row a positive one of a task.
+
+    Example:
+        data:
+          labels:
+            ctr: {column: clicked, positive: [click], negative: [noclick]}
+            liked: {column: rating, threshold: 4}
+    """
+
+    column: str = pydantic.Field(min_length=1, examples=["clicked"])
+    """The column of the log. With neither `positive` nor `threshold` it has 0 and 1, or false and true."""
+    positive: list[Word] = pydantic.Field([], examples=[["click"], [2]])
+    """Values of positive rows. 2 is also 2.0; `yes` and `true`, which are one value in YAML, are yes, true, on
+    and 1.
+    """
+    negative: list[Word] = pydantic.Field([], examples=[["noclick"], [1]])
+    """Values of negative rows, so that all others are malformed; empty: every value that is not positive."""
+    threshold: float | None = pydantic.Field(None, examples=[4])
+    """In place of `positive`: rows whose number is at least this one are positive."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _from_column(cls, value: Any) -> Any:
+        return {"column": value} if isinstance(value, str) else value
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> "Label":
+        if self.threshold is not None and (self.positive or self.negative):
+            raise ValueError("threshold takes the place of positive and negative; give one of them")
+        if self.negative and not self.positive:
+            raise ValueError("negative goes with positive, which is empty")
+        both = sorted(spellings(self.positive) & spellings(self.negative))
+        if both:
+            raise ValueError(f"{', '.join(both)} is both positive and negative")
+        return self
+
+
+def spellings(values: Sequence[Word]) -> set[str]:
+    """Returns how a log may write values of a configuration: 2 as '2' or '2.0', true as YAML 1.1 writes it."""
+    found: set[str] = set()
+    for value in values:
+        if isinstance(value, bool):
+            words = ("1", "true", "yes", "on") if value else ("0", "false", "no", "off")
+            found |= {spelt for word in words for spelt in (word, word.capitalize(), word.upper())}
+        elif value is None:
+            found |= {"null", "Null", "NULL", "~"}
+        elif isinstance(value, str):
+            found.add(value)
+        else:
+            found |= {str(int(value)), f"{int(value)}.0"} if value == int(value) else {str(value)}
+    return found
+
+
 class Data(Section):
     """The raw log: where it is, what its lines look like, how it is split.
 
@@ -108,8 +174,22 @@ class Data(Section):
     """Names of a headerless file's columns, in order; `I1..I13` is short for thirteen names. With a header, or Parquet,
     it may be left out, or lists columns that the header must have.
     """
-    labels: dict[str, str] = pydantic.Field(min_length=1, examples=[{"ctr": "click"}])
-    """Maps each task to its 0/1 column; the first task is the primary one, which gates and early stopping judge."""
+    delimiter: str | None = pydantic.Field(None, examples=[";", "|"])
+    """One character between two values of a line; null: the tab of `tsv`, the comma of `csv`. Values of `csv` may be
+    quoted, those of `tsv` are as they stand.
+    """
+    decimal: Literal[".", ","] = "."
+    """What stands before a number's decimals."""
+    missing_values: list[Word] | None = pydantic.Field(None, examples=[["NULL", "unknown", -1]])
+    """Words that mean a missing value, in every column but the labels, besides the empty one. null: in columns of
+    numbers and times the usual ones (NULL, NaN, NA, N/A, None, \\N, -, ? and their like), in others none.
+    """
+    labels: dict[str, Label] = pydantic.Field(
+        min_length=1, examples=[{"ctr": "click"}, {"ctr": {"column": "clicked", "positive": ["click"]}}]
+    )
+    """Maps each task to its column of 0 and 1, or to a mapping that says which values are positive; the first task is
+    the primary one, which gates and early stopping judge.
+    """
     split: Split = Split()
     """How rows are divided into training, validation and test rows."""
     max_bad_row_rate: float = pydantic.Field(0.01, ge=0, le=1)
@@ -128,10 +208,33 @@ class Data(Section):
         repeated = sorted({name for name in self.columns if self.columns.count(name) > 1})
         if repeated:
             raise ValueError(f"columns are listed twice: {', '.join(repeated)}")
+        if self.delimiter is not None:
+            if self.format == "parquet":
+                raise ValueError(f"delimiter goes with csv and tsv, not with {self.format}")
+            if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
+                raise ValueError(f"delimiter must be one ASCII character other than a quote, not {self.delimiter!r}")
         for task in self.labels:
             if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", task):
                 raise ValueError(f"'{task}' is no task name: use letters, digits and _")
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _one_rule_a_column(self) -> "Data":
+        rules: dict[str, Label] = {}
+        for label in self.labels.values():
+            if rules.setdefault(label.column, label) != label:
+                raise ValueError(f"labels: two tasks read {label.column} in two ways; write it to a second column")
+        return self
+
+    @property
+    def columns_by_task(self) -> dict[str, str]:
+        """The column of each task's label."""
+        return {task: label.column for task, label in self.labels.items()}
+
+    @property
+    def separator(self) -> str:
+        """The character between two values of a line."""
+        return self.delimiter or {"csv": ",", "tsv": "\t"}.get(self.format, "\t")
 
     @property
     def header_in_file(self) -> bool:
@@ -213,6 +316,8 @@ class Categorical(_Vocabulary):
     """`vocabulary` gives the training rows' values ids of their own; `hash` gives one of `buckets` ids by a hash."""
     buckets: int | None = pydantic.Field(None, ge=2, examples=[100_000])
     """Number of ids of `hash`, which needs it."""
+    whole_numbers: bool = False
+    """Whether 123.0 is the value 123, as ids become where a program read them as numbers."""
     missing_rate: float = pydantic.Field(0.0, ge=0, lt=1)
     """Share of the training rows' values that is made missing, so that the missing id is trained; a value outside the
     vocabulary then takes that id (BERT4CTR's robust training, appendix A.2).
@@ -245,14 +350,35 @@ class Multivalent(_Vocabulary):
 
 
 class Time(_Columns):
-    """An hour as YYMMDDHH. Gives the fields `<column>_hour`, `<column>_weekday` and `<column>_is_weekend`.
+    """A moment. Gives the fields `<column>_hour`, `<column>_weekday` and `<column>_is_weekend`.
+
+    A value that is no time of the format makes its row malformed, as a text in a column of numbers does.
 
     Example:
-        features: [{columns: [hour], kind: time}]
+        features:
+          - {columns: [hour], kind: time}
+          - {columns: [shown_at], kind: time, format: iso8601, timezone: Europe/Berlin}
+          - {columns: [day], kind: time, format: "%d.%m.%Y"}
     """
 
     kind: Literal["time"]
     """The kind of feature."""
+    format: str = pydantic.Field("auto", examples=["iso8601", "%d/%b/%Y:%H:%M:%S %z"])
+    """How times are written: `yymmddhh`; `epoch_seconds`; `epoch_milliseconds`; `iso8601`, a date alone or with a time,
+    with a zone or without; a pattern of strptime. `auto` knows each value by its form: the four, and YYYYMMDDHH, where
+    an epoch has 9 or 10 digits (12 or 13 in milliseconds) and is before 2033. A date alone has no hour. Parquet's dates
+    and timestamps are `iso8601`.
+    """
+    timezone: str = pydantic.Field("UTC", examples=["Europe/Berlin"])
+    """The zone whose hours and weekdays are meant. Epochs and times with a zone are converted to it; times without a
+    zone are taken as they stand.
+    """
+
+    @pydantic.model_validator(mode="after")
+    def _readable(self) -> "Time":
+        time_rules(self.format)
+        zone_offsets(self.timezone)
+        return self
 
 
 class Text(Section):
@@ -330,11 +456,12 @@ class LogSpec(Section):
         repeated = sorted(name for name, count in collections.Counter(names).items() if count > 1)
         if repeated:
             raise ValueError(f"features: listed twice: {', '.join(repeated)}")
-        leaked = sorted(set(names) & set(self.data.labels.values()))
+        labels = list(self.data.columns_by_task.values())
+        leaked = sorted(set(names) & set(labels))
         if leaked:
             raise ValueError(f"features: the label {', '.join(leaked)} must not be a feature")
         if self.data.columns:
-            needed = names + list(self.data.labels.values()) + [c for c in [self.data.split.column] if c]
+            needed = names + labels + [c for c in [self.data.split.column] if c]
             in_log = set(self.data.columns)
             absent = [name for name in needed if name not in in_log]
             if absent:
@@ -418,4 +545,15 @@ class LogSpec(Section):
     @property
     def label_columns(self) -> list[str]:
         """The columns of the labels, the primary task's first."""
-        return list(self.data.labels.values())
+        return list(self.data.columns_by_task.values())
+
+    def missing_words(self, feature: Feature) -> tuple[str, ...]:
+        """Returns the words that mean a missing value in a feature's columns, besides the empty one."""
+        if self.data.missing_values is not None:
+            return tuple(sorted(spellings(self.data.missing_values)))
+        return USUAL_MISSING if isinstance(feature, Numeric | Time) else ()
+
+    @property
+    def missing_numbers(self) -> tuple[float, ...]:
+        """Numbers that mean a missing one, as -1."""
+        return tuple(float(word) for word in spellings(self.data.missing_values or []) if NUMBER.fullmatch(word))

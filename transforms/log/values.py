@@ -3,6 +3,7 @@
 The functions add malformed rows to `faults`, which maps a row to the reason; a row's first reason is kept.
 """
 
+import dataclasses
 import re
 from collections.abc import Sequence
 
@@ -12,12 +13,37 @@ import pyarrow.compute as pc
 
 from common.errors import InputError
 from transforms.log.lines import is_utf8
+from transforms.log.spec import WHOLE_NUMBER, Label, Word, spellings
+from transforms.log.times import time_pattern
 
+_TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
-def to_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
+@dataclasses.dataclass(frozen=True)
+class TextNumbers:
+    """How a log's texts write numbers.
+
+    Attributes:
+        missing: Words that mean a missing number, besides the empty one.
+        decimal: What stands before the decimals: . or a comma.
+    """
+
+    missing: tuple[bytes, ...] = ()
+    decimal: str = "."
+
+
+def to_floats(values: pa.Array, name: str, faults: dict[int, str], written: TextNumbers) -> pa.Array:
     """Returns binary values as float32; null where a value is missing."""
+    if written.decimal == ",":
+        faults_before = set(faults)
+        values = without_words(values, written.missing)
+        # A point would part thousands: it becomes what no number has.
+        pointed = pc.replace_substring(pc.replace_substring(values, b".", b"'"), b",", b".")
+        numbers = to_floats(pointed, name, faults, TextNumbers())
+        for row in faults.keys() - faults_before:
+            faults[row] = f"{name}: {_shown(values[row])} {_fault_of(pointed[row].as_py())}"
+        return numbers
     suspects = _not_of_digits(values)
     if len(suspects) < len(values) // 32:
         bad = _no_numbers(values, suspects)
@@ -29,8 +55,8 @@ def to_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
         except pa.ArrowInvalid:
             bad = _no_numbers(values, suspects)
             numbers = _cast(_null_where(bad, values))
-    _note_numbers(values, bad, name, faults)
-    return _finite(numbers, values, name, faults)
+    _note_numbers(values, _without_words(bad, values, written.missing), name, faults)
+    return _finite(numbers, values, name, faults, written.missing)
 
 
 def as_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
@@ -40,15 +66,74 @@ def as_floats(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
     return _finite(numbers, values, name, faults)
 
 
-def to_labels(values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
+def to_labels(values: pa.Array, name: str, faults: dict[int, str], label: Label, written: TextNumbers) -> pa.Array:
     """Returns binary values as labels, float32 0 or 1."""
-    one = pc.is_in(values, value_set=pa.array([b"1", b"1.0"]))
-    zero = pc.is_in(values, value_set=pa.array([b"0", b"0.0"]))
+    if label.threshold is not None:
+        return _above(values, name, faults, label.threshold, written)
+    one, zero = (pc.is_in(values, value_set=pa.array(words)) for words in ([b"1", b"1.0"], [b"0", b"0.0"]))
+    expected = "0 or 1"
+    if label.positive:
+        one, zero = _in_words(values, label.positive), _in_words(values, label.negative)
+        expected = f"one of {', '.join(map(str, [*label.positive, *label.negative]))}"
+        if not label.negative:
+            missing = pc.is_in(values, value_set=pa.array(written.missing, pa.binary()))
+            zero = pc.and_not(values.is_valid(), pc.or_(one, missing))
+            expected = "a value"
+    elif not pc.all(pc.or_(one, zero)).as_py():
+        one, zero = pc.or_(one, _in_words(values, _TRUE)), pc.or_(zero, _in_words(values, _FALSE))
     for row in np.flatnonzero(~pc.or_(one, zero).to_numpy(zero_copy_only=False)).tolist():
-        value = values[row].as_py()
-        shown = "nothing" if value is None else f"'{value.decode('utf-8', 'replace')}'"
-        faults.setdefault(row, f"{name}: the label must be 0 or 1, found {shown}")
+        faults.setdefault(row, f"{name}: the label must be {expected}, found {_shown(values[row])}")
     return one.cast(pa.float32())
+
+
+def _above(values: pa.Array, name: str, faults: dict[int, str], threshold: float, written: TextNumbers) -> pa.Array:
+    wrong: dict[int, str] = {}
+    numbers = to_floats(values, name, wrong, written)
+    for row in wrong.keys() | np.flatnonzero(numbers.is_null().to_numpy(zero_copy_only=False)):
+        faults.setdefault(int(row), f"{name}: the label must be a number, found {_shown(values[int(row)])}")
+    return pc.greater_equal(numbers, pa.scalar(threshold, pa.float32())).cast(pa.float32())
+
+
+def _in_words(values: pa.Array, words: Sequence[Word]) -> pa.Array:
+    return pc.is_in(values, value_set=pa.array([word.encode() for word in sorted(spellings(words))], pa.binary()))
+
+
+def _shown(value: pa.Scalar) -> str:
+    text = value.as_py()
+    return "nothing" if text is None else f"'{text.decode('utf-8', 'replace')}'"
+
+
+def without_words(values: pa.Array, words: tuple[bytes, ...]) -> pa.Array:
+    """Returns binary values with null in place of words that mean a missing value."""
+    if not words:
+        return values
+    found = pc.is_in(values, value_set=pa.array(words, pa.binary()))
+    return _null_where(np.flatnonzero(found.to_numpy(zero_copy_only=False)), values)
+
+
+def without_numbers(values: pa.Array, missing: Sequence[float]) -> pa.Array:
+    """Returns float32 values with null in place of numbers that mean a missing one."""
+    if not missing:
+        return values
+    found = pc.is_in(values, value_set=pa.array(missing, pa.float32()))
+    return pc.if_else(found, pa.scalar(None, pa.float32()), values)
+
+
+def whole_numbers(values: pa.Array) -> pa.Array:
+    """Returns binary values with 123 in place of 123.0."""
+    return pc.replace_substring_regex(values, WHOLE_NUMBER, r"\1")
+
+
+def check_times(values: pa.Array, name: str, faults: dict[int, str], time_format: str) -> None:
+    """Adds rows whose binary value is no time of a format to `faults`."""
+    distinct = values.dictionary_encode()
+    is_time = pc.match_substring_regex(distinct.dictionary, time_pattern(time_format)).to_numpy(zero_copy_only=False)
+    if is_time.all():
+        return
+    wrong = np.flatnonzero(~np.append(is_time, True)[distinct.indices.fill_null(len(is_time)).to_numpy()])
+    for row in wrong.tolist():
+        expected = "a time of a known format" if time_format == "auto" else f"a time as {time_format}"
+        faults.setdefault(row, f"{name}: {_shown(values[row])} is not {expected}")
 
 
 def check_utf8(values: pa.Array, name: str, faults: dict[int, str]) -> None:
@@ -130,16 +215,35 @@ def _no_numbers(values: pa.Array, rows: np.ndarray) -> np.ndarray:
     return wrong
 
 
-def _finite(numbers: pa.Array, values: pa.Array, name: str, faults: dict[int, str]) -> pa.Array:
+def _finite(
+    numbers: pa.Array, values: pa.Array, name: str, faults: dict[int, str], missing: tuple[bytes, ...] = ()
+) -> pa.Array:
+    """Returns the numbers, null where the value is a word for a missing one, as Arrow reads nan as a number."""
     good = pc.is_finite(numbers)
     if pc.all(good).as_py() is False:  # None where all values are missing
-        _note_numbers(values, np.flatnonzero(~good.fill_null(True).to_numpy(zero_copy_only=False)), name, faults)
+        odd = np.flatnonzero(~good.fill_null(True).to_numpy(zero_copy_only=False))
+        wrong = _without_words(odd, values, missing)
+        _note_numbers(values, wrong, name, faults)
+        if len(wrong) < len(odd):
+            numbers = pc.if_else(good.fill_null(False), numbers, pa.scalar(None, numbers.type))
     return numbers
+
+
+def _without_words(rows: np.ndarray, values: pa.Array, words: tuple[bytes, ...]) -> np.ndarray:
+    """Returns those of the rows whose binary value is none of the words."""
+    if not len(rows) or not words:
+        return rows
+    found = pc.is_in(values.take(pa.array(rows)), value_set=pa.array(words, pa.binary()))
+    others: np.ndarray = rows[~found.to_numpy(zero_copy_only=False)]
+    return others
 
 
 def _note_numbers(values: pa.Array, rows: np.ndarray, name: str, faults: dict[int, str]) -> None:
     for row in rows.tolist():
         value = values[row].as_py()
         text = value if isinstance(value, bytes) else str(value).encode()
-        reason = "is too large for a 32-bit float" if _NUMBER.fullmatch(text) else "is not a number"
-        faults.setdefault(row, f"{name}: '{text.decode('utf-8', 'replace')}' {reason}")
+        faults.setdefault(row, f"{name}: '{text.decode('utf-8', 'replace')}' {_fault_of(text)}")
+
+
+def _fault_of(text: bytes) -> str:
+    return "is too large for a 32-bit float" if _NUMBER.fullmatch(text) else "is not a number"

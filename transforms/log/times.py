@@ -1,0 +1,214 @@
+"""Formats of times: which texts are times, and how their parts are taken out of them.
+
+The expressions and the rewritings are RE2's. Arrow, which checks the log, and TensorFlow, which runs in the served
+graph, both have RE2, so that a value is understood in training and in serving alike.
+"""
+
+import dataclasses
+import datetime
+import functools
+import itertools
+import zoneinfo
+from collections.abc import Mapping
+
+# The parts of a rewritten time, in their order, with commas between them. `epoch` is in seconds and stands alone; the
+# hour of a 12-hour clock is `hour` + `afternoon`; the last three are a zone's offset, absent where the value has none.
+PARTS = ("epoch", "year", "month", "day", "hour", "afternoon", "minute", "sign", "zone_hours", "zone_minutes")
+NAMED_FORMATS = ("auto", "yymmddhh", "epoch_seconds", "epoch_milliseconds", "iso8601")
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_LONG_MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
+)
+_MONTH, _DAY = r"(0[1-9]|1[0-2])", r"(0[1-9]|[12]\d|3[01])"
+_HOUR, _MINUTE = r"([01]\d|2[0-3])", r"([0-5]\d)"
+_SECOND = r"(?:[0-5]\d|60)(?:[.,]\d+)?"
+_SPECIAL = r"\.+*?()[]{}^$|/-"  # what is escaped in an expression
+_SHORTHANDS = {"%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%F": "%Y-%m-%d"}
+
+
+@dataclasses.dataclass(frozen=True)
+class TimeRule:
+    """One way to write a time.
+
+    Attributes:
+        pattern: The expression that the whole value must match.
+        rewriting: What the value becomes: PARTS with commas between them, `\\1` is the first group of `pattern`.
+    """
+
+    pattern: str
+    rewriting: str
+
+
+def _rule(pattern: str, parts: Mapping[str, str]) -> TimeRule:
+    return TimeRule(f"^{pattern}$", ",".join(parts.get(part, "") for part in PARTS))
+
+
+@functools.cache
+def time_rules(time_format: str) -> tuple[TimeRule, ...]:
+    """Returns the rules of a format: one of NAMED_FORMATS, or a pattern of strptime.
+
+    Raises:
+        ValueError: the format is neither, or has a directive that cannot be read.
+    """
+    if time_format == "auto":
+        # 2,000,000,000 seconds are the year 2033; ten digits that begin with 20 are YYYYMMDDHH.
+        epochs = [_rule(r"([1-9]\d{8}|1\d{9})", {"epoch": r"\1"}), _rule(r"([1-9]\d{8}|1\d{9})\d{3}", {"epoch": r"\1"})]
+        return (*_compact("(?:20)?"), *_iso(), *epochs)
+    if time_format == "yymmddhh":
+        return _compact("")
+    if time_format == "epoch_seconds":
+        return (_rule(r"(-?\d{1,11})(?:\.\d*)?", {"epoch": r"\1"}),)
+    if time_format == "epoch_milliseconds":
+        return (_rule(r"(-?\d{1,11})\d{3}(?:\.\d*)?", {"epoch": r"\1"}), _rule(r"\d{1,3}(?:\.\d*)?", {"epoch": "0"}))
+    if time_format == "iso8601":
+        return _iso()
+    if "%" not in time_format:
+        named = ", ".join(NAMED_FORMATS)
+        raise ValueError(f"format '{time_format}' is none of {named}, and no pattern as '%Y-%m-%d %H:%M:%S'")
+    return _strptime(time_format)
+
+
+def _compact(century: str) -> tuple[TimeRule, ...]:
+    parts = {"year": r"20\1", "month": r"\2", "day": r"\3", "hour": r"\4"}
+    return (_rule(rf"{century}(\d\d){_MONTH}{_DAY}{_HOUR}", parts),)
+
+
+def _iso() -> tuple[TimeRule, ...]:
+    """Returns the rules of ISO 8601's extended format: a date, with a time or without, with a zone or without."""
+    date = {"year": r"\1", "month": r"\2", "day": r"\3"}
+    day = rf"(\d{{4}})-{_MONTH}-{_DAY}"
+    time = rf"{day}[Tt ]{_HOUR}:{_MINUTE}(?::{_SECOND})?"
+    moment = {**date, "hour": r"\4", "minute": r"\5"}
+    utc = {"sign": "+", "zone_hours": "0", "zone_minutes": "0"}
+    zone = {"sign": r"\6", "zone_hours": r"\7", "zone_minutes": r"\8"}
+    return (
+        _rule(time, moment),
+        _rule(rf"{time} ?[Zz]", {**moment, **utc}),
+        _rule(rf"{time} ?([+-])(\d\d):?([0-5]\d)?", {**moment, **zone}),
+        _rule(day, date),
+    )
+
+
+# strptime ------------------------------------------------------------------------------------------------------------
+
+_Choice = tuple[str, dict[str, str]]  # an expression, and the parts that it says; "group" is its group's number
+
+_GROUPS: dict[str, tuple[str, str]] = {
+    "%Y": ("year", r"(\d{4})"),
+    "%m": ("month", r"(1[0-2]|0?[1-9])"),
+    "%d": ("day", r"(3[01]|[12]\d|0?[1-9])"),
+    "%H": ("hour", r"(2[0-3]|[01]\d|\d)"),
+    "%M": ("minute", r"([0-5]\d|\d)"),
+}
+_PASSED_OVER = {
+    "%S": r"(?:[0-5]\d|60|\d)",
+    "%f": r"\d{1,9}",
+    "%a": "(?i:mon|tue|wed|thu|fri|sat|sun)",
+    "%A": "(?i:monday|tuesday|wednesday|thursday|friday|saturday|sunday)",
+    "%%": "%",
+}
+
+
+def _strptime(time_format: str) -> tuple[TimeRule, ...]:
+    """Returns the rules of a strptime pattern: a rule for each combination of what a group alone cannot say."""
+    pieces = [_choices(piece) for piece in _pieces(time_format)]
+    rules = []
+    for chosen in itertools.product(*pieces):
+        groups, parts, pattern = 0, dict[str, str](), ""
+        for expression, says in chosen:
+            for part, value in says.items():
+                if part in parts:
+                    raise ValueError(f"format '{time_format}' says the {part} twice")
+                groups += r"\?" in value
+                parts[part] = value.replace(r"\?", f"\\{groups}")
+            pattern += expression
+        rules.append(_rule(pattern, parts))
+        missing = [part for part in ("year", "month", "day") if part not in parts]
+        if missing:
+            raise ValueError(f"format '{time_format}' does not say the {' and the '.join(missing)}")
+    return tuple(rules)
+
+
+def _pieces(time_format: str) -> list[str]:
+    for short, long in _SHORTHANDS.items():
+        time_format = time_format.replace(short, long)
+    pieces, place = [], 0
+    while place < len(time_format):
+        size = 2 if time_format[place] == "%" else 1
+        pieces.append(time_format[place : place + size])
+        place += size
+    return pieces
+
+
+def _choices(piece: str) -> list[_Choice]:
+    """Returns the ways to read one directive, or one character, of a pattern; `\\?` stands for its group."""
+    if not piece.startswith("%"):
+        return [(f"\\{piece}" if piece in _SPECIAL else piece, {})]
+    if piece in _PASSED_OVER:
+        return [(_PASSED_OVER[piece], {})]
+    if piece in _GROUPS:
+        part, expression = _GROUPS[piece]
+        return [(expression, {part: r"\?"})]
+    if piece == "%y":  # POSIX: 69 is 1969, 68 is 2068
+        return [(r"([0-5]\d|6[0-8])", {"year": r"20\?"}), (r"(69|[7-9]\d)", {"year": r"19\?"})]
+    if piece in ("%b", "%B"):
+        names = _MONTHS if piece == "%b" else _LONG_MONTHS
+        return [(f"(?i:{name})", {"month": str(number)}) for number, name in enumerate(names, 1)]
+    if piece == "%I":
+        return [("12", {"hour": "0"}), (r"(1[01]|0?[1-9])", {"hour": r"\?"})]
+    if piece == "%p":
+        return [("(?i:am)", {"afternoon": "0"}), ("(?i:pm)", {"afternoon": "12"})]
+    if piece == "%z":
+        offset = {"sign": r"\?", "zone_hours": r"\?", "zone_minutes": r"\?"}
+        return [("[Zz]", {"sign": "+", "zone_hours": "0", "zone_minutes": "0"}), (r"([+-])(\d\d):?([0-5]\d)", offset)]
+    read = " ".join(sorted([*_GROUPS, *_PASSED_OVER, *_SHORTHANDS, "%y", "%b", "%B", "%I", "%p", "%z"]))
+    raise ValueError(f"format: {piece} cannot be read; what can: {read}")
+
+
+def time_pattern(time_format: str) -> str:
+    """Returns the expression that all times of a format match, and nothing else."""
+    return "|".join(rule.pattern for rule in time_rules(time_format))
+
+
+# Zones ---------------------------------------------------------------------------------------------------------------
+
+_FIRST_YEAR, _LAST_YEAR = 1970, 2100
+
+
+@functools.cache
+def zone_offsets(zone: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the moments at which a zone's offset changes, in epoch seconds, and the offset from each on, in seconds.
+
+    The first moment is the beginning of 1970; what is earlier has its offset too, what is after 2100 the last one.
+
+    Raises:
+        ValueError: there is no such zone.
+    """
+    try:
+        rules = zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"timezone '{zone}' is not known; it should be as 'Europe/Berlin' or 'UTC'") from error
+
+    def offset(moment: int) -> int:
+        found = datetime.datetime.fromtimestamp(moment, rules).utcoffset()
+        return int(found.total_seconds()) if found else 0
+
+    days = [
+        int(datetime.datetime(year, month, day, tzinfo=datetime.UTC).timestamp())
+        for year in range(_FIRST_YEAR, _LAST_YEAR)
+        for month in range(1, 13)
+        for day in (1, 11, 21)  # a zone may change its offset and change it back within a month
+    ]
+    starts, offsets = [days[0]], [offset(days[0])]
+    for first, last in itertools.pairwise(days):
+        while offsets[-1] != offset(last):
+            low, high = first, last  # the offset at `low` is the one before the change
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if offset(middle) == offsets[-1] else (low, middle)
+            starts.append(high)
+            offsets.append(offset(high))
+            first = high
+    return tuple(starts), tuple(offsets)
