@@ -9,7 +9,7 @@ import click
 from common.exit_codes import BLOCKED
 from pipeline.commands.options import PATH
 
-DATA_HELP = "A raw log file or quoted glob, or KDD Cup 2012's folder; repeat for more. Replaces data.paths."
+DATA_HELP = "A raw log file, quoted glob or folder of day=..., or KDD Cup 2012's; repeat for more. Replaces data.paths."
 
 
 @click.command()

@@ -1,8 +1,9 @@
 """Finds the lines of a log's text, and those that Arrow would misread."""
 
 import functools
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO
 
 import numpy as np
@@ -11,6 +12,8 @@ import pyarrow as pa
 # Large enough for Arrow to be fast, small enough for a processor's cache.
 CHUNK_BYTES = 1 << 21
 _BLOCK = 64  # lines
+_LONE_RETURN = re.compile(rb"\r(?!\n)")
+_MAX_RECORD_BYTES = 1 << 20  # of a record with line breaks; a quote that is open for longer is a mistake
 
 
 class Lines:
@@ -20,9 +23,11 @@ class Lines:
         text: Whole lines; the last may lack its line break.
         delimiter: Separates the values of a line.
         quoted: Whether values may be quoted.
+        joined: First and last line of each record that has several; such a record counts as one line.
     """
 
-    def __init__(self, text: bytes, delimiter: bytes, quoted: bool):
+    def __init__(self, text: bytes, delimiter: bytes, quoted: bool, joined: Sequence[tuple[int, int]] = ()):
+        self.size = len(text)
         if not text.endswith(b"\n"):
             text = text.removesuffix(b"\r") + b"\n"
         self.text = text
@@ -30,6 +35,12 @@ class Lines:
         self._quoted = quoted
         self._bytes = np.frombuffer(text, np.uint8)
         self._ends = np.flatnonzero(self._bytes == ord("\n"))
+        self.breaks = len(self._ends)
+        # The number of line breaks before each line.
+        self.numbers = np.arange(self.breaks)
+        if joined:
+            inner = np.concatenate([np.arange(first, last) for first, last in joined])
+            self._ends, self.numbers = np.delete(self._ends, inner), np.delete(self.numbers, inner + 1)
         self._starts = np.append(0, self._ends[:-1] + 1)
 
     def __len__(self) -> int:
@@ -71,7 +82,7 @@ class Lines:
     def _fault(self, line: bytes, width: int) -> str:
         if not line and width > 1:
             return "the line is empty"
-        if b"\r" in line:
+        if _LONE_RETURN.search(line):
             return "a carriage return inside the row"
         count = count_values(line, self._delimiter, self._quoted)
         if not count:
@@ -122,7 +133,7 @@ def _quoted_value(delimiter: bytes) -> re.Pattern[bytes]:
     kept.
     """
     d = re.escape(delimiter)
-    return re.compile(rb'(?:^|%b)(?:"(?:[^"]|"")*"(?!")[^%b]*|[^"%b][^%b]*|(?=%b|$))' % (d, d, d, d, d))
+    return re.compile(rb'(?:^|%b)(?:"(?:[^"]|"")*"(?!")[^%b\n]*|[^"%b\n][^%b\n]*|(?=%b|$))' % (d, d, d, d, d))
 
 
 def is_utf8(value: bytes) -> bool:
@@ -157,3 +168,46 @@ def whole_lines(file: IO[bytes], length: int | None = None) -> Iterator[bytes]:
             pieces.append(block)
     if pieces:
         yield b"".join(pieces)
+
+
+def whole_records(file: IO[bytes], length: int | None, delimiter: bytes, width: int) -> Iterator[Lines]:
+    """Yields the rest of a file as lines, of which those that a quoted value joins are one (RFC 4180).
+
+    A quote that is never closed, or closes where a row has another width, costs its own line only.
+
+    Args:
+        file: The file, at the position where reading begins.
+        length: How many bytes to read at most; None: up to its end.
+        delimiter: Separates the values.
+        width: The number of values of a row.
+    """
+    rest = b""
+    for chunk in itertools.chain(whole_lines(file, length), [b""]):
+        text = rest + chunk
+        joined, unfinished = _joined_lines(text, delimiter, width, is_last=not chunk)
+        text, rest = text[:unfinished], text[unfinished:]
+        if text:
+            yield Lines(text, delimiter, True, joined)
+
+
+def _joined_lines(text: bytes, delimiter: bytes, width: int, is_last: bool) -> tuple[list[tuple[int, int]], int]:
+    """Returns first and last line of each record of several lines, and where a record begins that may go on."""
+    values = np.frombuffer(text, np.uint8)
+    ends = np.flatnonzero(values == ord("\n"))
+    if not text.endswith(b"\n"):
+        ends = np.append(ends, len(text))
+    starts = np.append(0, ends[:-1] + 1)
+    quotes = np.searchsorted(np.flatnonzero(values == ord('"')), np.append(starts, len(text)))
+    odd = np.flatnonzero(np.diff(quotes) % 2).tolist()  # in all others quotes are closed
+    joined: list[tuple[int, int]] = []
+    place = 0
+    while place < len(odd) - 1:
+        first, last = odd[place], odd[place + 1]
+        record = text[starts[first] : ends[last]].removesuffix(b"\r")
+        is_record = len(record) <= _MAX_RECORD_BYTES and count_values(record, delimiter, True) == width
+        if is_record:
+            joined.append((first, last))
+        place += 2 if is_record else 1
+    if is_last or place == len(odd) or len(text) - starts[odd[place]] > _MAX_RECORD_BYTES:
+        return joined, len(text)
+    return joined, int(starts[odd[place]])

@@ -1,6 +1,6 @@
-"""Reads raw logs (TSV, CSV, Parquet; plain or gzip) as checked, columnar batches; malformed rows become rejects.
+"""Reads raw logs (TSV, CSV, JSON lines, Parquet) as checked, columnar batches; malformed rows become rejects.
 
-A log is read in independent ranges of whole lines. A row is one line: a quoted value must not contain a line break.
+A log is read in independent ranges of whole lines. A row is one line, unless data.quoted_line_breaks says otherwise.
 """
 
 import collections
@@ -11,6 +11,7 @@ import gzip
 import io
 import os
 import pathlib
+import urllib.parse
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, cast
@@ -23,7 +24,8 @@ import pyarrow.parquet
 from common.errors import InputError, one_line
 from common.processes import Workers
 from transforms.log.byte_sum import ByteSum, SummedFile, changed, joined
-from transforms.log.lines import CHUNK_BYTES, Lines, count_values, whole_lines
+from transforms.log.json_lines import parse_objects
+from transforms.log.lines import CHUNK_BYTES, Lines, count_values, whole_lines, whole_records
 from transforms.log.payload import plain
 from transforms.log.spec import USUAL_MISSING, Categorical, LogSpec, Time, spellings
 from transforms.log.values import (
@@ -33,6 +35,8 @@ from transforms.log.values import (
     check_times,
     check_utf8,
     check_utf8_of,
+    is_list,
+    join_lists,
     to_floats,
     to_labels,
     whole_numbers,
@@ -46,6 +50,8 @@ PARQUET_ROWS = 1 << 16  # of a batch
 _GZIP_FACTOR = 4  # bytes of text in one of gzip, about
 _COUNT_SECONDS = 5e-10  # to count lines, a byte
 _ONE_PROCESS = Workers(processes=1)
+_MARK = b"\xef\xbb\xbf"  # a byte order mark
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _PARQUET_MARK = b"PAR1"  # the first and the last bytes of a file
 _LINES_LOOKED_AT = 100  # to find out whether a file without a header has labels
 
@@ -110,7 +116,7 @@ class LogBatch:
 
 
 def find_files(patterns: list[str]) -> list[str]:
-    """Returns the files that match paths and globs, those of a pattern sorted by name.
+    """Returns the files that match paths and globs, or lie in partitioned folders, those of a pattern sorted by name.
 
     Raises:
         InputError: a file is missing, a glob matches nothing, or there are no patterns.
@@ -122,6 +128,9 @@ def find_files(patterns: list[str]) -> list[str]:
         if pathlib.Path(pattern).is_file():  # a name may hold [ or ?
             files.append(pattern)
             continue
+        if found := _files_in(pattern):
+            files += found
+            continue
         if pathlib.Path(pattern).is_dir():
             raise InputError(f"{pattern}: a folder; name its files, as in '{pattern}/*'")
         matches = sorted(name for name in glob.glob(pattern) if pathlib.Path(name).is_file())
@@ -132,8 +141,20 @@ def find_files(patterns: list[str]) -> list[str]:
     return files
 
 
+def _files_in(folder: str) -> list[str]:
+    """Returns the files below a folder whose subfolders are called as day=2026-11-01, sorted by their paths."""
+    files = [path for path in pathlib.Path(folder).glob("*=*/**/*") if path.is_file()]
+    return sorted(str(path) for path in files if not path.name.startswith((".", "_")))
+
+
+def partition_values(path: str) -> dict[str, bytes | None]:
+    """Returns what the names of a file's folders say, as Hive writes them: `day=2026-11-01`, with %2F for a slash."""
+    pairs = (part.partition("=") for part in pathlib.Path(path).parts[:-1] if "=" in part)
+    return {name: None if text == _HIVE_NULL else urllib.parse.unquote_to_bytes(text) for name, _, text in pairs}
+
+
 def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers = _ONE_PROCESS) -> list[Range]:
-    """Cuts the files into ranges, in order, of about RANGE_BYTES each; a file with gzip is one range.
+    """Cuts the files into ranges, in order, of about RANGE_BYTES each; a compressed file is one range.
 
     Args:
         files: The files of a log.
@@ -194,6 +215,8 @@ class LogReader:
         self._labels = labels
         self._label_columns = spec.label_columns if labels else []
         self._columns = [*self._numeric_columns, *self._text_columns, *self._label_columns]
+        self._file_columns = [name for name in self._columns if name not in spec.data.partitions]
+        self._separators = spec.separators
         self._delimiter = spec.data.separator.encode()
         self._quoted = spec.data.format == "csv"
         decimal = spec.data.decimal
@@ -249,17 +272,18 @@ class LogReader:
         if self.spec.data.format == "parquet":
             return self._row_groups(path)
         whole = self._whole_text(path)
-        return [whole] if whole.length is None else list(_cut(whole))
+        is_one = whole.length is None or self.spec.data.quoted_line_breaks
+        return [whole] if is_one else list(_cut(whole))
 
     # Text -----------------------------------------------------------------------------------------------------------
 
     def _whole_text(self, path: str) -> Range:
         """Returns the whole file but its header as one range."""
         columns, header = self.spec.data.columns, b""
-        is_plain = not path.endswith(".gz")
+        is_plain = not path.endswith((".gz", ".zst"))
         with _text_errors(path):
             size = os.path.getsize(path)
-            if self.spec.data.header or not self._labels:
+            if not self.spec.data.is_table or self.spec.data.header or not self._labels:
                 with _open(path) as file:
                     columns, header = self._columns_of_file(path, next(whole_lines(file), b""))
         if is_plain and size == len(header):
@@ -274,6 +298,8 @@ class LogReader:
         data = self.spec.data
         if not chunk:
             raise _empty(path)
+        if data.format == "jsonl":
+            return [], _MARK if chunk.startswith(_MARK) else b""
         if data.header:
             first, newline, _ = chunk.partition(b"\n")
             try:
@@ -293,7 +319,7 @@ class LogReader:
 
     def _check_columns(self, path: str, names: list[str]) -> None:
         labels = set(self.spec.label_columns)
-        wanted = dict.fromkeys(self._columns + [name for name in self.spec.data.columns if name not in labels])
+        wanted = dict.fromkeys(self._file_columns + [name for name in self.spec.data.columns if name not in labels])
         occurrences = collections.Counter(names)
         repeated = [name for name in wanted if occurrences[name] > 1]
         if repeated:
@@ -309,7 +335,7 @@ class LogReader:
         return pa.csv.ParseOptions(
             delimiter=self._delimiter.decode(),
             quote_char='"' if self._quoted else False,
-            newlines_in_values=False,
+            newlines_in_values=self.spec.data.quoted_line_breaks,
             ignore_empty_lines=False,
             invalid_row_handler=invalid,
         )
@@ -319,36 +345,60 @@ class LogReader:
         with _text_errors(part.path), _open_summed(part, into or ByteSum()) as file:
             if zlib.crc32(file.read(part.header)) != part.layout:
                 raise changed(part.path)
-            for chunk in whole_lines(file, part.length):
-                batch = self._parse(part.path, Lines(chunk, self._delimiter, self._quoted), line, list(part.columns))
-                line += len(batch.lines) + len(batch.rejects)
-                position += len(chunk)
+            for lines in self._lines(file, part):
+                batch = self._parse(part.path, lines, line, list(part.columns))
+                line += lines.breaks
+                position += lines.size
                 yield batch
         if not position:
             raise _empty(part.path)
         if part.length not in (None, position):
             raise changed(part.path)
 
+    def _lines(self, file: IO[bytes], part: Range) -> Iterator[Lines]:
+        """Yields the rows of a range, some at a time."""
+        if self.spec.data.quoted_line_breaks:
+            return whole_records(file, part.length, self._delimiter, len(part.columns))
+        return (Lines(chunk, self._delimiter, self._quoted) for chunk in whole_lines(file, part.length))
+
     def _parse(self, path: str, lines: Lines, first_line: int, columns: list[str]) -> LogBatch:
         not_utf8 = lines.not_utf8()
-        faults = lines.faults(len(columns), not_utf8)
+        if self.spec.data.format == "jsonl":
+            faults = dict.fromkeys(not_utf8, "invalid UTF-8")
+        else:
+            faults = lines.faults(len(columns), not_utf8)
         kept = np.delete(np.arange(len(lines)), list(faults))
         try:
             table, wrong = self._to_table(lines.without(list(faults)), len(kept), columns)
         except pa.ArrowInvalid as error:
-            place = f"lines {first_line} to {first_line + len(lines) - 1}"
+            place = f"lines {first_line} to {first_line + lines.breaks - 1}"
             raise InputError(f"{path}: {place} cannot be read ({one_line(error, 200)})") from error
         faults.update((int(kept[row]), reason) for row, reason in wrong.items())
         kept = np.delete(kept, list(wrong))
-        suspects = np.flatnonzero(np.isin(kept, not_utf8)).tolist() if not_utf8 else []
-        rows, bad = self._check(table, suspects)
+        suspects: list[int] | None = np.flatnonzero(np.isin(kept, not_utf8)).tolist() if not_utf8 else []
+        if self.spec.data.format == "jsonl":
+            suspects = None  # an escape may be half a character
+        rows, bad = self._check(table | self._of_folders(path, len(kept)), suspects)
         faults.update((int(kept[row]), reason) for row, reason in bad.items())
         kept = np.delete(kept, list(bad))
         rejects = [
-            Reject(first_line + line, faults[line], lines[line].decode("utf-8", "backslashreplace"))
+            Reject(first_line + int(lines.numbers[line]), faults[line], lines[line].decode("utf-8", "backslashreplace"))
             for line in sorted(faults)
         ]
-        return _checked(LogBatch(path, rows, first_line + kept, rejects), len(lines))
+        return _checked(LogBatch(path, rows, first_line + lines.numbers[kept], rejects), len(lines))
+
+    def _of_folders(self, path: str, rows: int) -> dict[str, pa.Array]:
+        """Returns the columns that the names of the file's folders say.
+
+        Raises:
+            InputError: they do not say one.
+        """
+        wanted = [name for name in self._columns if name in self.spec.data.partitions]
+        said = partition_values(path) if wanted else {}
+        absent = [name for name in wanted if name not in said]
+        if absent:
+            raise InputError(f"{path}: no folder of the path is called {absent[0]}=..., as data.partitions has it")
+        return {name: pa.repeat(pa.scalar(said[name], pa.binary()), rows) for name in wanted}
 
     def _to_table(self, text: bytes, rows: int, columns: list[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
         """Returns the columns to read of whole lines, as binary, and the reasons why other rows are malformed, by row.
@@ -357,7 +407,9 @@ class LogReader:
             pa.ArrowInvalid: a line cannot be parsed, or a quoted value spans several lines.
         """
         if not rows:
-            return {name: pa.array([], pa.binary()) for name in self._columns}, {}
+            return {name: pa.array([], pa.binary()) for name in self._file_columns}, {}
+        if self.spec.data.format == "jsonl":
+            return parse_objects(text.split(b"\n")[:-1], self._file_columns, self._separators)
         wrong: dict[int, str] = {}
 
         def pass_over(row: pa.csv.InvalidRow) -> str:
@@ -369,8 +421,8 @@ class LogReader:
             read_options=pa.csv.ReadOptions(column_names=columns, use_threads=False, block_size=len(text) + 1),
             parse_options=self._parse_options(pass_over),
             convert_options=pa.csv.ConvertOptions(
-                column_types={name: pa.binary() for name in self._columns},
-                include_columns=self._columns,
+                column_types={name: pa.binary() for name in self._file_columns},
+                include_columns=self._file_columns,
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=True,
                 null_values=[""],
@@ -378,8 +430,8 @@ class LogReader:
             ),
         )
         if table.num_rows + len(wrong) != rows:
-            raise pa.ArrowInvalid("a quoted value holds a line break")
-        return {name: _one_chunk(table.column(name)) for name in self._columns}, wrong
+            raise pa.ArrowInvalid("a quoted value holds a line break; set data.quoted_line_breaks")
+        return {name: _one_chunk(table.column(name)) for name in self._file_columns}, wrong
 
     # Parquet --------------------------------------------------------------------------------------------------------
 
@@ -408,33 +460,42 @@ class LogReader:
         with _parquet_errors(part.path), open(part.path, "rb") as source:
             file = _to_parquet(part.path, source) if into is None else _row_groups_in_memory(source, part, into)
             groups = list(range(part.start, part.start + (part.length or 0)))
-            for batch in file.iter_batches(PARQUET_ROWS, row_groups=groups, columns=self._columns):
+            for batch in file.iter_batches(PARQUET_ROWS, row_groups=groups, columns=self._file_columns):
                 yield self._check_parquet(part.path, batch, line)
                 line += batch.num_rows
 
     def _check_parquet(self, path: str, batch: pa.RecordBatch, first_row: int) -> LogBatch:
         table: dict[str, pa.Array] = {}
-        for name in self._columns:
+        faults: dict[int, str] = {}
+        for name in self._file_columns:
             values = plain(batch.column(name))
             is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
-            as_it_is = is_number and name in self._numeric_columns
-            table[name] = values if as_it_is else as_binary(values, name, path)
-        rows, bad = self._check(table, None)
+            if is_number and name in self._numeric_columns:
+                table[name] = values
+            elif is_list(values.type) and name in self._separators:
+                table[name] = join_lists(values, self._separators[name], name, path, faults)
+            else:
+                table[name] = as_binary(values, name, path)
+        table |= self._of_folders(path, batch.num_rows)
+        rows, bad = self._check(table, None, faults)
         kept = np.delete(np.arange(batch.num_rows), list(bad))
         rejects = [Reject(first_row + row, bad[row], _row_text(table, row)) for row in sorted(bad)]
         return _checked(LogBatch(path, rows, first_row + kept, rejects), batch.num_rows)
 
     # Values ---------------------------------------------------------------------------------------------------------
 
-    def _check(self, table: dict[str, pa.Array], suspects: list[int] | None) -> tuple[pa.RecordBatch, dict[int, str]]:
+    def _check(
+        self, table: dict[str, pa.Array], suspects: list[int] | None, found: dict[int, str] | None = None
+    ) -> tuple[pa.RecordBatch, dict[int, str]]:
         """Returns the good rows, and the reasons why the others are malformed, by row.
 
         Args:
             table: Binary columns; numeric ones may be numbers.
             suspects: The rows that may have invalid UTF-8; None if all may.
+            found: Rows that are malformed already.
         """
         columns: dict[str, pa.Array] = {}
-        faults: dict[int, str] = {}
+        faults = found or {}
         for name in self._numeric_columns:
             if pa.types.is_binary(table[name].type):
                 columns[name] = to_floats(table[name], name, faults, self._written[name])
@@ -512,6 +573,9 @@ def _text_errors(path: str) -> Iterator[None]:
     except (gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{path}: not a valid gzip file ({one_line(error, 200)})") from error
     except OSError as error:
+        if error.errno is None and path.endswith(".zst"):
+            text = one_line(error, 200)
+            raise InputError(f"{path}: not a whole zstd file ({text}); copy or write it again") from error
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
@@ -607,7 +671,32 @@ def _empty(path: str) -> InputError:
 
 
 def _open(path: str) -> IO[bytes]:
+    if path.endswith(".zst"):
+        return cast(IO[bytes], _Zstd(open(path, "rb")))
     return cast(IO[bytes], gzip.open(path, "rb")) if path.endswith(".gz") else open(path, "rb")
+
+
+class _Zstd(io.RawIOBase):
+    """The text of a file with zstd, of one frame or several.
+
+    Args:
+        file: The file, which is closed with this one.
+    """
+
+    def __init__(self, file: IO[bytes]):
+        self._file = file
+        self._text = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        text: bytes = self._text.read(None if size < 0 else size)
+        return text
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 @contextlib.contextmanager
@@ -618,6 +707,8 @@ def _open_summed(part: Range, into: ByteSum) -> Iterator[IO[bytes]]:
         if part.path.endswith(".gz"):
             with gzip.GzipFile(fileobj=summed) as text:
                 yield cast(IO[bytes], text)
+        elif part.path.endswith(".zst"):
+            yield cast(IO[bytes], _Zstd(summed))
         else:
             raw.seek(part.start - part.header)
             yield summed

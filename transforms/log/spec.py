@@ -166,14 +166,20 @@ class Data(Section):
 
     paths: list[str] = pydantic.Field([], examples=[["logs/2026-05-*.tsv.gz"]])
     """Files and globs, in the log's order; `--data` on the command line takes their place."""
-    format: Literal["tsv", "csv", "parquet"] = "tsv"
-    """Format of the files: tab- or comma-separated text, UTF-8, plain or gzip; or Parquet."""
+    format: Literal["tsv", "csv", "jsonl", "parquet"] = "tsv"
+    """Format of the files: tab- or comma-separated text, or JSON lines, UTF-8, plain, gzip (`.gz`) or zstd (`.zst`); or
+    Parquet.
+    """
     header: bool = False
-    """Whether the first line of each text file names the columns. Parquet files always name theirs."""
+    """Whether the first line of each text file names the columns. Parquet and JSON lines always name theirs."""
     columns: ColumnNames = pydantic.Field([], examples=[["label", "I1..I13"]])
     """Names of a headerless file's columns, in order; `I1..I13` is short for thirteen names. With a header, or Parquet,
     it may be left out, or lists columns that the header must have.
     """
+    partitions: list[str] = pydantic.Field([], examples=[["day"]])
+    """Columns whose value is in the names of the files' folders, as in `day=2026-11-01/part-0.parquet`."""
+    quoted_line_breaks: bool = False
+    """Whether a quoted value of `csv` may have line breaks in it (RFC 4180). A file is then read by one process."""
     delimiter: str | None = pydantic.Field(None, examples=[";", "|"])
     """One character between two values of a line; null: the tab of `tsv`, the comma of `csv`. Values of `csv` may be
     quoted, those of `tsv` are as they stand.
@@ -203,16 +209,21 @@ class Data(Section):
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Data":
-        if self.format != "parquet" and not self.header and not self.columns:
+        if self.is_table and not self.header and not self.columns:
             raise ValueError("columns must be listed when the file has no header")
         repeated = sorted({name for name in self.columns if self.columns.count(name) > 1})
         if repeated:
             raise ValueError(f"columns are listed twice: {', '.join(repeated)}")
         if self.delimiter is not None:
-            if self.format == "parquet":
+            if not self.is_table:
                 raise ValueError(f"delimiter goes with csv and tsv, not with {self.format}")
             if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
                 raise ValueError(f"delimiter must be one ASCII character other than a quote, not {self.delimiter!r}")
+        if self.quoted_line_breaks and self.format != "csv":
+            raise ValueError(f"quoted_line_breaks goes with csv, whose values may be quoted, not with {self.format}")
+        both = sorted(set(self.partitions) & set(self.columns))
+        if both:
+            raise ValueError(f"columns lists {', '.join(both)}, which partitions takes from the folders' names")
         for task in self.labels:
             if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", task):
                 raise ValueError(f"'{task}' is no task name: use letters, digits and _")
@@ -232,14 +243,14 @@ class Data(Section):
         return {task: label.column for task, label in self.labels.items()}
 
     @property
-    def separator(self) -> str:
-        """The character between two values of a line."""
-        return self.delimiter or {"csv": ",", "tsv": "\t"}.get(self.format, "\t")
+    def is_table(self) -> bool:
+        """Whether the files are text whose values a delimiter separates."""
+        return self.format in ("tsv", "csv")
 
     @property
-    def header_in_file(self) -> bool:
-        """Whether the file's first line is a header."""
-        return self.header and self.format != "parquet"
+    def separator(self) -> str:
+        """The character between two values of a line."""
+        return self.delimiter or ("," if self.format == "csv" else "\t")
 
 
 class _Columns(Section):
@@ -462,7 +473,7 @@ class LogSpec(Section):
             raise ValueError(f"features: the label {', '.join(leaked)} must not be a feature")
         if self.data.columns:
             needed = names + labels + [c for c in [self.data.split.column] if c]
-            in_log = set(self.data.columns)
+            in_log = {*self.data.columns, *self.data.partitions}
             absent = [name for name in needed if name not in in_log]
             if absent:
                 listed = ", ".join(absent)
@@ -552,6 +563,15 @@ class LogSpec(Section):
         if self.data.missing_values is not None:
             return tuple(sorted(spellings(self.data.missing_values)))
         return USUAL_MISSING if isinstance(feature, Numeric | Time) else ()
+
+    @property
+    def separators(self) -> dict[str, str]:
+        """What stands between the elements of a list, by the columns that may have one."""
+        return {
+            column: feature.separator
+            for column, feature in self.feature_by_column.items()
+            if isinstance(feature, Multivalent | Text) and feature.separator
+        }
 
     @property
     def missing_numbers(self) -> tuple[float, ...]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from common.errors import InputError
 from transforms.log.lines import is_utf8
+from transforms.log.payload import plain
 from transforms.log.spec import WHOLE_NUMBER, Label, Word, spellings
 from transforms.log.times import time_pattern
 
@@ -167,6 +168,28 @@ def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
         raise InputError(f"{path}: column {name} of type {values.type} cannot be read as a value per row") from error
     empty = pc.equal(pc.binary_length(values), 0).fill_null(False)
     return _null_where(np.flatnonzero(empty.to_numpy(zero_copy_only=False)), values)
+
+
+def join_lists(values: pa.Array, separator: str, name: str, path: str, faults: dict[int, str]) -> pa.Array:
+    """Returns a Parquet column of lists as binary values with a separator between the elements; null for an empty list.
+
+    Raises:
+        InputError: the elements are no single values.
+    """
+    elements = as_binary(plain(pc.list_flatten(values)), name, path)
+    present = elements.is_valid()
+    parents = pc.list_parent_indices(values).filter(present).to_numpy()
+    elements = elements.filter(present)
+    for row in parents[pc.match_substring(elements, separator).to_numpy(zero_copy_only=False)].tolist():
+        faults.setdefault(row, f"{name}: an element of the list has the separator '{separator}' in it")
+    ends = np.cumsum(np.bincount(parents, minlength=len(values)))
+    lists = pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), elements)
+    return as_binary(pc.binary_join(lists, separator.encode()), name, path)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Returns whether an Arrow type is one of lists."""
+    return any(is_kind(kind) for is_kind in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
 
 
 def _null_where(rows: np.ndarray, values: pa.Array) -> pa.Array:

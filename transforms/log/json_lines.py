@@ -1,0 +1,60 @@
+"""Reads JSON lines: one object a line, whose values become the bytes that a text file would have."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+
+class _Wrong(Exception):
+    """Raised for a value that is no single one; its text is the reason."""
+
+
+def parse_objects(
+    lines: Sequence[bytes], columns: Sequence[str], separators: Mapping[str, str]
+) -> tuple[dict[str, pa.Array], dict[int, str]]:
+    """Returns the columns of good lines as binary, null where a value is absent or "", and what is wrong with others.
+
+    Numbers keep the digits of the file, so that an id of twenty digits is exact; true and false are 1 and 0.
+
+    Args:
+        lines: The lines, valid UTF-8.
+        columns: The keys to read.
+        separators: What to put between the elements of a list, by the columns that may have one.
+    """
+    rows: list[list[bytes | None]] = []
+    wrong: dict[int, str] = {}
+    for number, line in enumerate(lines):
+        try:
+            values = _DECODER.decode(line.decode())
+            if not isinstance(values, dict):
+                raise _Wrong("expected a JSON object")
+            rows.append([_as_bytes(values.get(name), name, separators.get(name)) for name in columns])
+        except json.JSONDecodeError as error:
+            wrong[number] = f"no valid JSON ({error.msg}, column {error.colno})"
+        except RecursionError:
+            wrong[number] = "no valid JSON (nested too deeply)"
+        except _Wrong as error:
+            wrong[number] = str(error)
+    by_column = zip(*rows, strict=True) if rows else ((),) * len(columns)
+    return {name: pa.array(values, pa.binary()) for name, values in zip(columns, by_column, strict=True)}, wrong
+
+
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+
+
+def _as_bytes(value: Any, name: str, separator: str | None) -> bytes | None:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass") or None
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return b"1" if value else b"0"
+    if isinstance(value, list) and separator is not None:
+        elements = [_as_bytes(element, name, None) for element in value]
+        between = separator.encode()
+        if any(between in element for element in elements if element):
+            raise _Wrong(f"{name}: an element of the list has the separator '{separator}' in it")
+        return between.join(element for element in elements if element) or None
+    raise _Wrong(f"{name}: expected one value, found {'a list' if isinstance(value, list) else 'an object'}")
