@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from common.libraries import load_tensorflow
 from common.processes import Workers
 from pipeline.commands.options import PATH
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def prepare() -> None:
-    """Join a log of several files into one that `ctrpipe run` reads."""
+    """Make a log that `ctrpipe run`, `score` and `drift` read out of other files."""
 
 
 @prepare.command()
@@ -58,6 +59,35 @@ def kddcup2012(
 
     processes = Workers(workers, beam_args, scratch=output)
     _print_counts(join(folder, output, Options(most_lines=rows, **options), processes))
+
+
+@prepare.command()
+@click.argument("folder", type=PATH)
+@click.argument("output", type=PATH)
+@click.option("--model", type=PATH, required=True, help="DIR/models/<name>, or one version in it: the served model.")
+def requests(folder: pathlib.Path, output: pathlib.Path, model: pathlib.Path) -> None:
+    """Turn the requests that `ctrpipe serve --request_log` wrote into a log without labels, the Parquet file OUTPUT.
+
+    \b
+    FOLDER is the model's own in that of the server, such as requests/ctr. A row is one that was asked about:
+      the columns of the log  as they came, in the signatures with raw columns and in tf.Examples
+      request_time            seconds since 1970
+      model_version           the version that answered
+      served_<task>           the probability that was answered
+    Requests with packed tensors have no columns; they are counted. `ctrpipe drift --kind skew` and `score` read OUTPUT.
+    """
+    load_tensorflow()
+    # TensorFlow: 4 s that `ctrpipe --help` does without.
+    from serving.assets import read_log_spec
+    from serving.layout import find_version
+    from serving.request_rows import write_rows
+
+    written = write_rows(folder, read_log_spec(find_version(model)), output)
+    for signature, count in sorted(written.skipped.items()):
+        click.echo(f"{count:,} requests to {signature} have no raw columns")
+    click.echo(
+        f"{written.rows:,} rows of {written.requests:,} requests in {written.files:,} files, written to {output}"
+    )
 
 
 def _print_counts(joined: "Prepared") -> None:

@@ -20,6 +20,7 @@ from serving.server.errors import ServingError, bad_request
 from serving.server.memory import map_large_pieces_alone, return_unused_pages
 from serving.server.metrics import Metrics
 from serving.server.options import ServerOptions
+from serving.server.request_log import RequestLog
 from serving.server.served import ServedVersion
 from serving.server.session_options import session_config
 from serving.server.versions import LoadExecutors, Version, VersionManager
@@ -44,6 +45,7 @@ class ServerCore:
 
     Attributes:
         metrics: The server's counters.
+        request_log: Writes a sample of the answered requests; None without --request_log.
 
     Raises:
         InputError: a folder does not exist, or the config file has a mistake.
@@ -60,6 +62,7 @@ class ServerCore:
         try:
             model_config.check_models(self._config)
             self._labels = self._new_labels(self._config, {})
+            model_config.check_logging(self._config)
         except ServingError as error:
             raise InputError(f"{options.model_config_file or options.model_base_path}: {error.message}") from error
         self._reloading = threading.Lock()
@@ -70,6 +73,10 @@ class ServerCore:
             options.load_retry_interval_micros / 1e6,
         )
         self._out_of_reach = ""  # why no versions are looked for, which is logged once
+        self.request_log: RequestLog | None = None
+        if options.request_log:
+            tags = options.saved_model_tags.split(",")
+            self.request_log = RequestLog(options.request_log, options.sampling_rate, tags, self.metrics)
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._switch_seconds = sys.getswitchinterval()
@@ -115,6 +122,8 @@ class ServerCore:
         self._executors.load.shutdown(cancel_futures=True)
         self._executors.unload.shutdown()
         self._batching.close()
+        if self.request_log:
+            self.request_log.close()
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
@@ -159,8 +168,8 @@ class ServerCore:
         """Serves the models of a new config in place of those of the old one; waits for the new ones to load.
 
         Raises:
-            ServingError: the config is refused (V6), a label points at a version that is not available (V7), or a new
-                model's version did not load, after all retries.
+            ServingError: the config is refused (V6), a label points at a version that is not available (V7), a new
+                model's version did not load, after all retries, or a model has a logging_config (V11).
         """
         with self._reloading:
             if config.WhichOneof("config") != "model_config_list":
@@ -175,6 +184,7 @@ class ServerCore:
             self._config = config
             if failed := self._await_models(new):
                 raise ServingError("UNKNOWN", _unavailable("model", failed))
+            model_config.check_logging(config)
 
     def _apply(self, config: model_server_config_pb2.ModelServerConfig, look: bool) -> None:
         models: dict[str, VersionManager] = {}

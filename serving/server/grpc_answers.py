@@ -45,10 +45,16 @@ def predict(
         )
     inputs = _inputs(definition, request.inputs)
     outputs = _outputs(definition, request.output_filter)
-    answer = version.run(signature, inputs, outputs, timeout_seconds)
+    return predict_response(version, signature, version.run(signature, inputs, outputs, timeout_seconds), as_content)
+
+
+def predict_response(
+    version: ServedVersion, signature: str, outputs: Mapping[str, np.ndarray], as_content: bool = False
+) -> predict_pb2.PredictResponse:
+    """Returns the answer that holds these outputs, by alias."""
     response = predict_pb2.PredictResponse()
     _set_spec(response.model_spec, version, signature)
-    for name, value in answer.items():
+    for name, value in outputs.items():
         response.outputs[name].CopyFrom(to_proto(np.asarray(value), as_content))
     return response
 
@@ -111,6 +117,13 @@ def classify(
     """Answers Classify. Raises ServingError: C5, and what the session raises."""
     signature = request.model_spec.signature_name or examples.DEFAULT_SIGNATURE
     classes, scores = examples.classify(version, serialized(request.input), signature, timeout_seconds, check_method)
+    return classification_response(version, signature, classes, scores)
+
+
+def classification_response(
+    version: ServedVersion, signature: str, classes: np.ndarray | None, scores: np.ndarray | None
+) -> classification_pb2.ClassificationResponse:
+    """Returns the answer that holds these labels and scores, of shape [N, C]."""
     response = classification_pb2.ClassificationResponse()
     _set_spec(response.model_spec, version, signature)
     _fill_classes(response.result, classes, scores)
@@ -126,6 +139,13 @@ def regress(
     """Answers Regress. Raises ServingError: C5, and what the session raises."""
     signature = request.model_spec.signature_name or examples.DEFAULT_SIGNATURE
     values = examples.regress(version, serialized(request.input), signature, timeout_seconds, check_method)
+    return regression_response(version, signature, values)
+
+
+def regression_response(
+    version: ServedVersion, signature: str, values: np.ndarray
+) -> regression_pb2.RegressionResponse:
+    """Returns the answer that holds these values, of shape [N]."""
     response = regression_pb2.RegressionResponse()
     _set_spec(response.model_spec, version, signature)
     _fill_values(response.result, values)

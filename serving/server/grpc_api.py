@@ -1,5 +1,6 @@
 """PredictionService and ModelService over the models: a request proto in, a response proto or a ServingError out."""
 
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -20,14 +21,22 @@ from tensorflow_serving.apis import (
 from serving.server import grpc_answers
 from serving.server.core import ServerCore
 from serving.server.errors import ServingError, bad_request, number_of
+from serving.server.examples import DEFAULT_SIGNATURE
 from serving.server.options import ServerOptions
 from serving.server.reload_guard import ReloadGuard
+from serving.server.request_log import message_record
 from serving.server.served import ServedVersion
 
 log = logging.getLogger(__name__)
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
+_RECORDS = {
+    "Predict": "predict_log",
+    "Classify": "classify_log",
+    "Regress": "regress_log",
+    "MultiInference": "multi_inference_log",
+}
 
 
 class GrpcApi:
@@ -78,6 +87,7 @@ class GrpcApi:
         spec = request.tasks[0].model_spec if request.tasks else model_pb2.ModelSpec()
         with self._core.use(*_target(spec)) as version:
             response = grpc_answers.multi_inference(version, request, timeout, self._check_method)
+            self._log(version, "MultiInference", request, response)
         self._core.metrics.record_examples(spec.name, grpc_answers.count(request.input))
         return response
 
@@ -89,6 +99,7 @@ class GrpcApi:
             with self._core.use(*_target(_spec(request))) as version:
                 response = answer(version)
                 self._core.metrics.record_runtime(spec.name, api, version.runtime_seconds)
+                self._log(version, api, request, response)
                 return response
         except ServingError as error:
             status = error.code
@@ -99,6 +110,14 @@ class GrpcApi:
         finally:
             seconds = time.perf_counter() - began
             self._core.metrics.record_request(spec.name, api, "GRPC", status, seconds)
+
+    def _log(self, version: ServedVersion, api: str, request: Any, response: Message) -> None:
+        """Logs the request where --request_log picks it."""
+        if self._core.request_log and self._core.request_log.picks():
+            spec = request.tasks[0].model_spec if api == "MultiInference" else request.model_spec
+            make = functools.partial(message_record, _RECORDS[api], request, response)
+            size = request.ByteSize() + response.ByteSize()
+            self._core.request_log.add(version, spec.signature_name or DEFAULT_SIGNATURE, size, make)
 
     def _metadata(self, request: get_model_metadata_pb2.GetModelMetadataRequest, timeout: float | None) -> Message:
         spec = _spec(request)

@@ -133,6 +133,7 @@ class Metrics:
         self._queuing_latency = _Histogram("serving/batching_session/queuing_latency", _QUEUING, "thread_pool_name")
         self._wrapped_runs = _Counter("serving/batching_session/wrapped_run_count")
         self._batch_rows = _Histogram("serving/batching_session/processed_batch_size", _ROWS)
+        self._request_log_count = _Counter("serving/request_log_count", "model_name", "status_code")
         self._mlmd = _Gauge("serving/mlmd_map", "model_name", "version")
         self._loads = _Counter("cc/saved_model/load_attempt_count", "model_path", "status")
 
@@ -184,6 +185,10 @@ class Metrics:
     def record_batch_rows(self, rows: int) -> None:
         """Counts a batch of so many rows, the padding included."""
         self._batch_rows.observe((), rows)
+
+    def record_logged(self, model: str, status: str) -> None:
+        """Counts a request that --request_log picked, by the name of its status code (core/request_logger.cc)."""
+        self._request_log_count.add((model, status))
 
     def add_mlmd(self, model: str, version: int) -> None:
         """Shows that the version has an artifact in ML Metadata; the page prints 0 for its text (W6)."""

@@ -51,6 +51,16 @@ def check_models(config: model_server_config_pb2.ModelServerConfig, served: Coll
         _check_platform(model, model.name in served)
 
 
+def check_logging(config: model_server_config_pb2.ModelServerConfig) -> None:
+    """Refuses a config that asks for a log of requests, as tensorflow_model_server is built without one (V11).
+
+    Raises:
+        ServingError: a model has a logging_config.
+    """
+    if any(model.HasField("logging_config") for model in config.model_config_list.config):
+        raise bad_request("No request-logger-creator provided.")
+
+
 def _check_platform(model: model_server_config_pb2.ModelConfig, is_served: bool) -> None:
     platform = _platform(model)
     if platform == PLATFORM:

@@ -40,9 +40,9 @@ class ServerOptions:
     """The flags of `ctrpipe serve`; each has the name and the default that it has at tensorflow_model_server.
 
     Ours are `host` (TF Serving listens on every address), `max_request_bytes`, `max_json_memory_bytes` and
-    `max_json_depth` (it has no limits), `rest_api_busy_poll_micros`, `allow_reload_from_network`,
-    `allow_profiler_from_network` and `allowed_model_roots` (any client may load any folder there, and have a trace
-    written to any).
+    `max_json_depth` (it has no limits), `rest_api_busy_poll_micros`, `request_log` and `sampling_rate` (it can be built
+    with a log of requests, but is not), `allow_reload_from_network`, `allow_profiler_from_network` and
+    `allowed_model_roots` (any client may load any folder there, and have a trace written to any).
     """
 
     model_base_path: Path | None = _flag(None, "Folder of a model's versions; not read with --model_config_file.")
@@ -68,6 +68,10 @@ class ServerOptions:
     grpc_socket_path: str = _flag("", "Also answer gRPC on this UNIX socket.")
     grpc_max_threads: int = _flag(_threads(), "gRPC requests that run at the same time.")
     grpc_channel_arguments: str = _flag("", "KEY=VALUE,...: arguments of the gRPC server.")
+    request_log: Path | None = _flag(
+        None, "Folder for a sample of the answered requests, as TFRecords of PredictionLog. Not a flag of TF Serving."
+    )
+    sampling_rate: float = _flag(0.01, "Share of the requests that --request_log writes. Not a flag of TF Serving.")
     ssl_config_file: Path | None = _flag(None, "Text proto SSLConfig: keys and certificates of the gRPC server.")
     enable_grpc_healthcheck_service: bool = _flag(False, "Answer grpc.health.v1.Health.")
     enable_serialization_as_tensor_content: bool = _flag(False, "gRPC responses in tensor_content, not in *_val.")
@@ -156,6 +160,8 @@ class ServerOptions:
                 raise InputError(f"--{name}={getattr(self, name)}: it must be above 0")
         if self.rest_api_busy_poll_micros < 0:
             raise InputError(f"--rest_api_busy_poll_micros={self.rest_api_busy_poll_micros}: it must be 0 or more")
+        if not 0 < self.sampling_rate <= 1:
+            raise InputError(f"--sampling_rate={self.sampling_rate}: it must be above 0 and at most 1")
         if self.batching_parameters_file and not self.enable_batching:
             raise InputError("--batching_parameters_file is set without --enable_batching; add that flag")
         if self.tensorflow_session_parallelism and (

@@ -9,6 +9,7 @@ import time
 import urllib.parse
 import weakref
 import zlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -28,6 +29,7 @@ from serving.server.metrics import CONTENT_TYPE, Metrics
 from serving.server.monitoring_config import metrics_path
 from serving.server.options import ServerOptions
 from serving.server.pace import Pace
+from serving.server.request_log import PredictionLog, classify_record, predict_record, regress_record
 from serving.server.tensors import parse_predict
 
 log = logging.getLogger(__name__)
@@ -226,11 +228,18 @@ class RestApi:
         del parsed
         with self._core.use(route.name or "", number, route.label) as version:
             check = self._options.enable_signature_method_name_check
+            make: Callable[[], PredictionLog]
             if method == "classify":
-                answer = format_classify(*classify(version, batch, signature, reading.seconds_left(), check))
+                classes, scores = classify(version, batch, signature, reading.seconds_left(), check)
+                answer = format_classify(classes, scores)
+                make = functools.partial(classify_record, version, signature, batch, classes, scores)
             else:
-                answer = format_regress(regress(version, batch, signature, reading.seconds_left(), check))
+                values = regress(version, batch, signature, reading.seconds_left(), check)
+                answer = format_regress(values)
+                make = functools.partial(regress_record, version, signature, batch, values)
             self._metrics.record_runtime(version.name, method.capitalize(), version.runtime_seconds)
+            if self._core.request_log and self._core.request_log.picks():
+                self._core.request_log.add(version, signature, sum(map(len, batch)) + len(answer), make)
             return answer
 
     def _predict(
@@ -265,6 +274,10 @@ class RestApi:
             del request  # nor while the model runs
             reading.check_time()
             outputs = version.run(signature, inputs, timeout_seconds=reading.seconds_left())
+            if self._core.request_log and self._core.request_log.picks():
+                size = len(body) + sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
+                make = functools.partial(predict_record, version, signature, inputs, outputs)
+                self._core.request_log.add(version, signature, size, make)
             del inputs
             self._metrics.record_runtime(version.name, "Predict", version.runtime_seconds)
         reading.check_time()

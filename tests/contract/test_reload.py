@@ -1,4 +1,4 @@
-"""The list of models and its reloads (V6, V9)."""
+"""The list of models and its reloads (V6, V9, V11)."""
 
 import contextlib
 
@@ -100,6 +100,14 @@ def test_V6_a_new_model_that_does_not_load_is_told(rpc, bases, tmp_path):
     reload(rpc, model_config(a=(bases / "a",)))
 
 
+def test_V11_a_log_of_requests_is_refused_when_the_models_are_loaded(rpc, bases):
+    logged = "logging_config { sampling_config { sampling_rate: 1 } }"
+    text = model_config(a=(bases / "a",), b=(bases / "b", logged))
+    assert refusal(reload, rpc, text) == ("INVALID_ARGUMENT", "No request-logger-creator provided.")
+    assert rpc.answering("b") == 2
+    reload(rpc, model_config(a=(bases / "a",)))
+
+
 def test_V9_the_config_file_is_polled(bases, tmp_path):
     file = tmp_path / "models.config"
     file.write_text(model_config(a=(bases / "a",)))
@@ -125,6 +133,7 @@ def test_V9_without_the_flag_it_is_read_once(rpc, config, bases):
             "models.config: Error parsing text-format tensorflow.serving.ModelServerConfig: line 1:30",
         ),
         (model_config(a=("relative",)), "models.config: Expected model a to have an absolute path"),
+        (model_config(a=("/x", "logging_config {}")), "models.config: No request-logger-creator provided."),
     ],
 )
 def test_V6_a_mistake_in_the_file_is_one_line(tmp_path, text, message):

@@ -1,6 +1,6 @@
 """Pushes of one model that are killed: `python -m tests.e2e.push_runs FOLDER MOMENT...` in a process of its own.
 
-A moment is a number of seconds from the start of a push, or `before:N` and `after:N`: the Nth rename of a folder.
+A moment is a share of the time that a push takes here, or `before:N` and `after:N`: the Nth rename of a folder.
 Each is killed in a copy of this process, in a folder of its own, and then done again. Prints, as JSON, by moment how
 it ended, the versions that were there before the second try and after it, and the one that ML Metadata has recorded.
 """
@@ -60,10 +60,10 @@ def push(output: pathlib.Path) -> None:
     _AnnouncingRunner().run(graph)
 
 
-def die(moment: str) -> None:
+def die(moment: str, push_seconds: float) -> None:
     """Has this process killed at the moment."""
     if ":" not in moment:
-        seconds = float(moment)
+        seconds = float(moment) * push_seconds
         threading.Thread(
             target=lambda: (time.sleep(seconds), os.kill(os.getpid(), signal.SIGKILL)), daemon=True
         ).start()
@@ -83,12 +83,12 @@ def die(moment: str) -> None:
     os.rename = killing  # as pathlib calls it
 
 
-def in_copy(output: pathlib.Path, moment: str | None) -> int:
+def in_copy(output: pathlib.Path, moment: str | None, push_seconds: float = 0.0) -> int:
     copy = os.fork()
     if not copy:
         try:
             if moment:
-                die(moment)
+                die(moment, push_seconds)
             push(output)
             os._exit(0)
         finally:
@@ -97,12 +97,16 @@ def in_copy(output: pathlib.Path, moment: str | None) -> int:
 
 
 def main(folder: pathlib.Path, moments: list[str]) -> None:
+    (folder / "whole").mkdir()
+    began = time.monotonic()
+    assert in_copy(folder / "whole", None) == 0
+    push_seconds = time.monotonic() - began
     found = []
     for number, moment in enumerate(moments):
         output = folder / str(number)
         output.mkdir()
         base = output / "models" / "ctr"
-        ended = in_copy(output, moment)
+        ended = in_copy(output, moment, push_seconds)
         between = [path.name for path in versions(base)]
         assert in_copy(output, None) == 0
         after = [path.name for path in versions(base)]

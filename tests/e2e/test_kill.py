@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 random.seed(0)
 NAMED = ["before:1", "after:1", "before:2"]  # there is one rename
-RANDOM = [f"{random.uniform(0.1, 0.6):.3f}" for _ in range(70)]
+RANDOM = [f"{random.uniform(0.1, 1.2):.3f}" for _ in range(70)]
 
 
 @pytest.mark.slow
@@ -27,6 +27,6 @@ def test_a_push_is_done_once_wherever_it_is_killed(tmp_path, moments):
     for moment, ended, between, after, recorded, hidden in found:
         assert ended in (0, -9) and len(after) == 1 and recorded == after[0] and not hidden, moment
         assert between in ([], after), moment
-    assert found[0][1] == -9
+    assert sum(ended == -9 for _, ended, *_ in found) >= len(moments) / 2
     if moments == NAMED:
         assert [(ended, len(between)) for _, ended, between, *_ in found] == [(-9, 0), (-9, 1), (0, 1)]

@@ -1,0 +1,167 @@
+"""Turns logged requests (`serve --request_log`) into rows of a raw log, as they were before they came to the server."""
+
+import collections
+import dataclasses
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+from common.errors import InputError
+from common.files import atomic_path
+from serving.server.grpc_answers import serialized
+from serving.server.grpc_tensors import to_array
+from transforms.log.spec import LogSpec
+
+BATCH_ROWS = 1 << 16  # of a row group
+REQUEST_TIME, MODEL_VERSION, SERVED = "request_time", "model_version", "served_"
+EXAMPLES = "examples"
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass
+class Written:
+    """What became of the logged requests.
+
+    Attributes:
+        files: The files that were read.
+        requests: The requests whose rows were written.
+        rows: Their rows.
+        skipped: How many requests have no raw columns, by signature: packed tensors, or another model's inputs.
+    """
+
+    files: int = 0
+    requests: int = 0
+    rows: int = 0
+    skipped: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+
+
+def write_rows(folder: pathlib.Path, spec: LogSpec, output: pathlib.Path) -> Written:
+    """Writes the rows of all requests that hold raw columns, in the order of their files, to one Parquet file.
+
+    Beside the columns of the log there are `request_time` in seconds since 1970, `model_version`, and
+    `served_<task>`, the probability that was answered.
+
+    Args:
+        folder: What the server wrote for one model: FOLDER/MODEL of --request_log. Files that are being written
+            (`.part`) are not read.
+        spec: The description of the log that the model was trained on.
+        output: The Parquet file.
+
+    Raises:
+        InputError: there is no file, one is damaged, or none of the requests has raw columns.
+    """
+    files = sorted(folder.glob("*.tfrecord"))
+    if not files:
+        raise InputError(f"{folder}: no *.tfrecord in it; give FOLDER/MODEL of ctrpipe serve --request_log=FOLDER")
+    written = Written(files=len(files))
+    with atomic_path(output) as path, pa.parquet.ParquetWriter(path, _schema(spec)) as writer:
+        for table in _tables(files, spec, written):
+            writer.write_table(table)
+        if not written.rows:
+            signatures = ", ".join(sorted(written.skipped)) or "none"
+            raise InputError(
+                f"{folder}: no request has the columns of the log; signatures asked: {signatures}; ask serving_raw or "
+                "send examples"
+            )
+    return written
+
+
+def _schema(spec: LogSpec) -> pa.Schema:
+    numbers = [(name, pa.float32()) for name in spec.numeric_columns]
+    texts = [(name, pa.binary()) for name in spec.text_columns]
+    served = [(SERVED + task, pa.float32()) for task in spec.data.labels]
+    return pa.schema([*numbers, *texts, (REQUEST_TIME, pa.int64()), (MODEL_VERSION, pa.int64()), *served])
+
+
+def _tables(files: list[pathlib.Path], spec: LogSpec, written: Written) -> Iterator[pa.Table]:
+    pending: list[Arrays] = []
+    rows = 0
+    for file in files:
+        for record in _records(file):
+            arrays = _rows(record, spec)
+            if arrays is None:
+                written.skipped[record.log_metadata.model_spec.signature_name] += 1
+                continue
+            pending.append(arrays)
+            rows += len(arrays[REQUEST_TIME])
+            written.requests += 1
+            if rows >= BATCH_ROWS:
+                yield _table(pending, spec)
+                written.rows += rows
+                pending, rows = [], 0
+    if pending:
+        yield _table(pending, spec)
+        written.rows += rows
+
+
+def _records(file: pathlib.Path) -> Iterator[prediction_log_pb2.PredictionLog]:
+    try:
+        for number, record in enumerate(tf.data.TFRecordDataset(str(file)).as_numpy_iterator(), 1):
+            try:
+                yield prediction_log_pb2.PredictionLog.FromString(record)
+            except DecodeError as error:
+                raise InputError(f"{file}: record {number} is no PredictionLog; take the file away") from error
+    except tf.errors.DataLossError as error:
+        raise InputError(f"{file}: damaged, or no TFRecord; take the file away") from error
+
+
+def _rows(record: prediction_log_pb2.PredictionLog, spec: LogSpec) -> Arrays | None:
+    """Returns the columns [N] of a request; None where it has none."""
+    kind = record.WhichOneof("log_type")
+    if kind is None:
+        return None
+    logged = getattr(record, kind)
+    columns = (
+        _predicted(logged.request, spec) if kind == "predict_log" else _examples(serialized(logged.request.input), spec)
+    )
+    if columns is None:
+        return None
+    size = max(map(len, columns.values()))
+    columns = {name: np.broadcast_to(array, size) for name, array in columns.items()}  # candidates share a text
+    columns[REQUEST_TIME] = np.full(size, record.log_metadata.timestamp_secs, np.int64)
+    columns[MODEL_VERSION] = np.full(size, record.log_metadata.model_spec.version.value, np.int64)
+    for task in spec.data.labels:
+        columns[SERVED + task] = _served(kind, logged.response, task, size)
+    return columns
+
+
+def _predicted(request: predict_pb2.PredictRequest, spec: LogSpec) -> Arrays | None:
+    if set(request.inputs) == {EXAMPLES}:
+        return _examples(to_array(request.inputs[EXAMPLES]).tolist(), spec)
+    if set(request.inputs) != set(spec.feature_columns):
+        return None
+    return {name: to_array(proto) for name, proto in request.inputs.items()}
+
+
+def _examples(examples: list[bytes], spec: LogSpec) -> Arrays:
+    """Returns the columns of serialized tf.Examples as the graph parses them: what is absent is NaN or b""."""
+    features = {name: tf.io.FixedLenFeature([], tf.float32, float("nan")) for name in spec.numeric_columns}
+    features |= {name: tf.io.FixedLenFeature([], tf.string, "") for name in spec.text_columns}
+    return {name: values.numpy() for name, values in tf.io.parse_example(examples, features).items()}
+
+
+def _served(kind: str, response: Any, task: str, size: int) -> np.ndarray:
+    """Returns the answered probabilities of a task, [N]; NaN where the answer does not hold them."""
+    if kind == "predict_log" and task in response.outputs:
+        return to_array(response.outputs[task])
+    if kind == "regress_log":
+        return np.array([one.value for one in response.result.regressions], np.float32)
+    return np.full(size, np.nan, np.float32)
+
+
+def _table(parts: list[Arrays], spec: LogSpec) -> pa.Table:
+    schema = _schema(spec)
+    columns = []
+    for field in schema:
+        values = np.concatenate([part[field.name] for part in parts])
+        is_missing = values == b"" if field.type == pa.binary() else np.isnan(values)
+        columns.append(pa.array(values, field.type, mask=is_missing))
+    return pa.Table.from_arrays(columns, schema=schema)
