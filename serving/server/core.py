@@ -169,7 +169,7 @@ class ServerCore:
 
         Raises:
             ServingError: the config is refused (V6), a label points at a version that is not available (V7), a new
-                model's version did not load, after all retries, or a model has a logging_config (V11).
+                model's version did not load, after all retries, or a model has a logging_config (V14).
         """
         with self._reloading:
             if config.WhichOneof("config") != "model_config_list":

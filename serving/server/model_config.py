@@ -52,7 +52,7 @@ def check_models(config: model_server_config_pb2.ModelServerConfig, served: Coll
 
 
 def check_logging(config: model_server_config_pb2.ModelServerConfig) -> None:
-    """Refuses a config that asks for a log of requests, as tensorflow_model_server is built without one (V11).
+    """Refuses a config that asks for a log of requests, as tensorflow_model_server is built without one (V14).
 
     Raises:
         ServingError: a model has a logging_config.

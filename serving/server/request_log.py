@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import Message
-from tensorflow_serving.apis import classification_pb2, model_pb2, prediction_log_pb2, regression_pb2
+from tensorflow_serving.apis import classification_pb2, model_pb2, regression_pb2
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from common.errors import InputError, one_line
 from serving.server import grpc_answers
@@ -34,8 +35,6 @@ FILE_BYTES = 64 << 20
 FILE_SECONDS = 60.0
 # What waits to be written takes no more memory than this; beyond it requests are answered, and not logged.
 WAITING_BYTES = 64 << 20
-
-PredictionLog = prediction_log_pb2.PredictionLog
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import uvicorn
 from google.protobuf import json_format
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from serving.server.body_cost import Reading, check_cost
 from serving.server.core import ServedVersion, ServerCore
@@ -29,7 +30,7 @@ from serving.server.metrics import CONTENT_TYPE, Metrics
 from serving.server.monitoring_config import metrics_path
 from serving.server.options import ServerOptions
 from serving.server.pace import Pace
-from serving.server.request_log import PredictionLog, classify_record, predict_record, regress_record
+from serving.server.request_log import classify_record, predict_record, regress_record
 from serving.server.tensors import parse_predict
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The list of models and its reloads (V6, V9, V11)."""
+"""The list of models and its reloads (V6, V9, V14)."""
 
 import contextlib
 
@@ -100,7 +100,7 @@ def test_V6_a_new_model_that_does_not_load_is_told(rpc, bases, tmp_path):
     reload(rpc, model_config(a=(bases / "a",)))
 
 
-def test_V11_a_log_of_requests_is_refused_when_the_models_are_loaded(rpc, bases):
+def test_V14_a_log_of_requests_is_refused_when_the_models_are_loaded(rpc, bases):
     logged = "logging_config { sampling_config { sampling_rate: 1 } }"
     text = model_config(a=(bases / "a",), b=(bases / "b", logged))
     assert refusal(reload, rpc, text) == ("INVALID_ARGUMENT", "No request-logger-creator provided.")

@@ -96,11 +96,16 @@ def in_copy(output: pathlib.Path, moment: str | None, push_seconds: float = 0.0)
     return os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
 
 
-def main(folder: pathlib.Path, moments: list[str]) -> None:
-    (folder / "whole").mkdir()
+def whole_push(output: pathlib.Path) -> float:
+    """Returns the seconds of a push that nothing kills."""
+    output.mkdir()
     began = time.monotonic()
-    assert in_copy(folder / "whole", None) == 0
-    push_seconds = time.monotonic() - began
+    assert in_copy(output, None) == 0
+    return time.monotonic() - began
+
+
+def main(folder: pathlib.Path, moments: list[str]) -> None:
+    push_seconds = min(whole_push(folder / f"whole{number}") for number in range(3))  # the first reads cold files
     found = []
     for number, moment in enumerate(moments):
         output = folder / str(number)

@@ -20,13 +20,14 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
     regression_pb2,
 )
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from common.errors import InputError
 from serving.loader import Servable
 from serving.server import ServerOptions, running_server
 from serving.server import request_log as request_log_module
 from serving.server.metrics import Metrics
-from serving.server.request_log import PredictionLog, RequestLog
+from serving.server.request_log import RequestLog
 from serving.server.served import ServedVersion
 from serving.server.warmup import read_records, replay_warmup
 from tests.contract import models

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import tensorflow as tf
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from common.processes import Workers
 from pipeline.config import Monitoring
@@ -14,7 +15,6 @@ from serving.client.grpc_client import GrpcClient
 from serving.request_rows import write_rows
 from serving.scoring.score import score
 from serving.server import ServerOptions, running_server
-from serving.server.request_log import PredictionLog
 from tests.e2e.small_run import call, one_line
 from tests.serving import packed_servable
 from transforms.log.ingest import to_examples

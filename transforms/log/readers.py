@@ -167,15 +167,16 @@ def plan(files: list[str], spec: LogSpec, labels: bool = True, workers: Workers 
     """
     reader = LogReader(spec, labels)
     by_file = [reader.ranges(path) for path in files]
-    if spec.data.format == "parquet":
-        return [part for parts in by_file for part in parts]
-    cut = [part for parts in by_file for part in parts[:-1]]
+    cut = [part for parts in by_file for part in parts[:-1] if not reader.is_parquet(part.path)]
     seconds = _COUNT_SECONDS * sum(part.size for part in cut)
     counts = iter(workers.map(_count_lines, cut, seconds) if cut else [])
     ranges: list[Range] = []
     for parts in by_file:
         line = parts[0].line
         for part in parts:
+            if reader.is_parquet(part.path):  # the footer says the rows
+                ranges.append(part)
+                continue
             ranges.append(dataclasses.replace(part, line=line))
             line += next(counts) if part is not parts[-1] else 0
     return ranges
@@ -219,6 +220,7 @@ class LogReader:
         self._separators = spec.separators
         self._delimiter = spec.data.separator.encode()
         self._quoted = spec.data.format == "csv"
+        self._parquet_files: dict[str, bool] = {}
         decimal = spec.data.decimal
         self._written = {
             column: TextNumbers(tuple(word.encode() for word in spec.missing_words(feature)), decimal)
@@ -243,7 +245,7 @@ class LogReader:
         Raises:
             InputError: the file is empty, cut short, unreadable, or its columns are not those of the configuration.
         """
-        if self.spec.data.format == "parquet":
+        if self.is_parquet(path):
             for part in self._row_groups(path):
                 yield from self.read_range(part)
         else:
@@ -260,8 +262,17 @@ class LogReader:
         Raises:
             InputError: the file is empty, cut short, unreadable, or no longer what it was.
         """
-        read = self._read_row_groups if self.spec.data.format == "parquet" else self._read_text
+        read = self._read_row_groups if self.is_parquet(part.path) else self._read_text
         return read(part, into)
+
+    def is_parquet(self, path: str) -> bool:
+        """Returns whether a file is read as Parquet: by the configuration, or by its first bytes where that says text.
+
+        What `ctrpipe prepare requests` writes is Parquet, and is read with the description of a log of text.
+        """
+        if path not in self._parquet_files:
+            self._parquet_files[path] = self.spec.data.format == "parquet" or _starts_as_parquet(path)
+        return self._parquet_files[path]
 
     def ranges(self, path: str) -> list[Range]:
         """Returns the ranges of one file; of text, only the first one's line is known.
@@ -269,7 +280,7 @@ class LogReader:
         Raises:
             InputError: as `read`.
         """
-        if self.spec.data.format == "parquet":
+        if self.is_parquet(path):
             return self._row_groups(path)
         whole = self._whole_text(path)
         is_one = whole.length is None or self.spec.data.quoted_line_breaks
@@ -593,6 +604,14 @@ def _to_parquet(path: str, source: IO[bytes]) -> pa.parquet.ParquetFile:
         return pa.parquet.ParquetFile(source)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a readable Parquet file ({one_line(error, 200)})") from error
+
+
+def _starts_as_parquet(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_PARQUET_MARK)) == _PARQUET_MARK
+    except OSError:
+        return False  # who reads it says why
 
 
 def _parquet_footer(source: IO[bytes]) -> bytes:
