@@ -23,12 +23,14 @@ from common.interrupt import interrupts_delivered
 
 COMMANDS = (
     "bench",
+    "check",
     "compare",
     "compile",
     "configs",
     "demo",
     "drift",
     "generate",
+    "init",
     "label",
     "models",
     "predict",

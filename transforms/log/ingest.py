@@ -206,7 +206,7 @@ class _IngestRange:
                 for name, rows in _by_split(split, batch, item.file, self.seed):
                     writers[name].write(rows)
                 first = first or next(iter(batch.rejects), None)
-                reasons.update(_kind(reject) for reject in batch.rejects)
+                reasons.update(kind_of_reject(reject) for reject in batch.rejects)
                 dead_letters.writelines(
                     _dead_letter(batch.path, r) for r in batch.rejects[: DEAD_LETTERS_KEPT - rejected]
                 )
@@ -216,7 +216,8 @@ class _IngestRange:
         return IngestedRange(lines, rejected, reasons, first, folder / "rejects.jsonl", parts, read)
 
 
-def _kind(reject: Reject) -> str:
+def kind_of_reject(reject: Reject) -> str:
+    """Returns the reason without the value that it names."""
     return _SHOWN_VALUE.sub(" ", reject.reason).split(", found")[0]
 
 

@@ -147,6 +147,16 @@ def _files_in(folder: str) -> list[str]:
     return sorted(str(path) for path in files if not path.name.startswith((".", "_")))
 
 
+def first_bytes(path: str, size: int) -> bytes:
+    """Returns the first bytes of a text file, those of its text where it is compressed.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    with _text_errors(path), _open(path) as file:
+        return file.read(size)
+
+
 def partition_values(path: str) -> dict[str, bytes | None]:
     """Returns what the names of a file's folders say, as Hive writes them: `day=2026-11-01`, with %2F for a slash."""
     pairs = (part.partition("=") for part in pathlib.Path(path).parts[:-1] if "=" in part)
@@ -285,6 +295,14 @@ class LogReader:
         whole = self._whole_text(path)
         is_one = whole.length is None or self.spec.data.quoted_line_breaks
         return [whole] if is_one else list(_cut(whole))
+
+    def check_columns(self, path: str) -> None:
+        """Raises InputError if a file is empty or unreadable, or lacks a column, without reading its rows."""
+        if self.spec.data.format == "parquet":
+            self._row_groups(path)
+        else:
+            self._whole_text(path)
+        self._of_folders(path, 0)
 
     # Text -----------------------------------------------------------------------------------------------------------
 

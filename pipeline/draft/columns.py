@@ -1,0 +1,198 @@
+"""Guesses what a log's columns are, from their names and first values."""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pipeline.draft.sample import Sample
+from transforms.log.spec import NUMBER, USUAL_MISSING
+from transforms.log.times import time_pattern
+
+# A column is of a kind if this share of its values is.
+_SHARE = 0.99
+# Names of labels, the likeliest first.
+_LABELS = (
+    *("click", "clicked", "is_click", "is_clicked", "label", "ctr", "target", "y", "clk", "conversion"),
+    *("converted", "purchase", "purchased", "buy", "like", "liked", "recommended_ind", "rating", "stars", "score"),
+)
+_PAIRS = (("1", "0"), ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("click", "noclick"), ("2", "1"))
+_PATTERNS = (
+    *("%m/%d/%Y %I:%M:%S %p", "%d/%b/%Y:%H:%M:%S %z", "%Y/%m/%d %H:%M:%S", "%d.%m.%Y %H:%M", "%d.%m.%Y"),
+    *("%Y%m%d", "%Y%m%d%H%M%S", "%m/%d/%Y %H:%M", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%d/%m/%Y", "%d-%b-%Y", "%Y/%m/%d"),
+)
+_TIME_NAME = re.compile(r"(^|_|\b)(time|timestamp|ts|date|day|hour|datetime|created|at)(_|\b|$)", re.IGNORECASE)
+_ID_NAME = re.compile(r"(^|[_\s])(id|code|zip|type|category|hash|key|model|ip|site|app|device|user|item|ad)s?$", re.I)
+_CODE_NAME = re.compile(r"^[Cc]\d+$")
+_NUMBER_NAME = re.compile(r"(price|count|age|num|amount|age|duration|len|size|rate|score|views|clicks|^I\d+$)", re.I)
+_SEPARATORS = "|,; "
+_MOST_CODES = 32  # different whole numbers that are rather codes than amounts
+_EPOCH_SPAN = 1.25  # the latest of a log's epochs over its earliest
+
+
+@dataclasses.dataclass(frozen=True)
+class Guess:
+    """What a column may be.
+
+    Attributes:
+        settings: Keys of a feature; empty where the column is left out.
+        comment: What was seen, and what is unsure.
+        unsure: Whether a look at it is worth while.
+    """
+
+    settings: dict[str, Any]
+    comment: str
+    unsure: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelGuess:
+    """The column of the label and its entry in `data.labels`."""
+
+    column: str
+    rule: str | dict[str, Any]
+    comment: str
+    others: tuple[str, ...] = ()  # columns that may be labels too, and would betray this one
+
+
+def guess_label(sample: Sample, column: str | None = None) -> LabelGuess | None:
+    """Returns the likeliest label, or the rule of a column that is one; None where no column looks like one."""
+    rules = {name: rule for name in sample.columns if (rule := _label_rule(name, sample.columns[name]))}
+    if column is not None:
+        return LabelGuess(column, *rules[column]) if column in rules else None
+    named = [name for wanted in _LABELS for name in rules if name.lower().replace(" ", "_") == wanted]
+    first = [name for name, (rule, _) in rules.items() if isinstance(rule, str)]
+    likely = [*named, *first]
+    if not likely:
+        ratings = list(rules)
+        likely = ratings[:1]
+    if not likely:
+        return None
+    others = tuple(name for name in named if name != likely[0])
+    return LabelGuess(likely[0], *rules[likely[0]], others)
+
+
+def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any], str] | None:
+    distinct = collections.Counter(values)
+    words = {value.lower().removesuffix(".0") for value in distinct}
+    rows = len(values)
+    for positive, negative in _PAIRS:
+        if words == {positive, negative} or (words == {negative} and name.lower() in _LABELS):
+            count = sum(distinct[value] for value in distinct if value.lower().removesuffix(".0") == positive)
+            seen = f"positive in {count / rows:.1%} of the first {rows:,} rows"
+            if positive in ("1", "true"):
+                return name, seen
+            spelt = [sorted(v for v in distinct if v.lower().removesuffix(".0") == w) for w in (positive, negative)]
+            return {"column": name, "positive": spelt[0] or [positive], "negative": spelt[1]}, seen
+    if words <= {str(number) for number in range(11)} and 3 <= len(words) and min(words) in ("0", "1"):
+        highest = max(int(word) for word in words)
+        threshold = -(-highest * 4 // 5)
+        count = sum(total for value, total in distinct.items() if float(value) >= threshold)
+        seen = f"a rating up to {highest}: {threshold} and more in {count / rows:.1%} of the first {rows:,} rows"
+        return {"column": name, "threshold": threshold}, seen
+    return None
+
+
+def guess_column(name: str, values: Sequence[str], is_list: bool) -> Guess:
+    """Returns what a column may be."""
+    present = [value for value in values if value not in USUAL_MISSING and value != ""]
+    missing = 1 - len(present) / len(values)
+    seen = f"{missing:.0%} missing" if missing else "never missing"
+    if not present:
+        return Guess({}, "without a value in the first rows, so that it is left out", True)
+    distinct = collections.Counter(present)
+    seen = f"{len(distinct):,} different values, {seen}"
+    if is_list:
+        return _lists(present, "|", f"lists, {seen}")
+    if time_format := _time_format(name, present):
+        settings = {"kind": "time"} | ({} if time_format == "auto" else {"format": time_format})
+        return Guess(settings, f"times as {present[0]}, {seen}", "/%m/" in time_format or "%m/%d" in time_format)
+    if _most(present, lambda value: bool(NUMBER.fullmatch(value))):
+        return _number(name, present, distinct, seen)
+    if separator := _separator(present):
+        return _lists(present, separator, f"several values parted by {separator!r}, {seen}")
+    if len(distinct) > 0.95 * len(present) and len(present) > 100:
+        if sum(map(len, present)) / len(present) > 24 and " " in present[0]:
+            return _lists(present, " ", f"texts, read as words, {seen}; kind: text is for models with an encoder")
+        return _all_different(seen)
+    return Guess(_vocabulary(distinct), seen)
+
+
+def _all_different(seen: str) -> Guess:
+    return Guess({}, f"another value in each row ({seen}), so that nothing repeats: left out", True)
+
+
+def _number(name: str, present: Sequence[str], distinct: collections.Counter[str], seen: str) -> Guess:
+    numeric = Guess({"kind": "numeric", "transform": "quantile_bucketize", "buckets": 32}, f"numbers, {seen}")
+    if any("." in value.removesuffix(".0") or "e" in value.lower() for value in present):
+        return numeric
+    codes = Guess(_vocabulary(distinct), f"whole numbers taken as ids, {seen}")
+    if any(value.endswith(".0") for value in present):
+        codes.settings["whole_numbers"] = True
+    if _NUMBER_NAME.search(name) and not _ID_NAME.search(name):
+        return numeric
+    if _ID_NAME.search(name) or _CODE_NAME.match(name):
+        if len(distinct) > 0.95 * len(present) and len(present) > 100:
+            return _all_different(seen)
+        return codes
+    if any(len(value) > 9 for value in present) or len(distinct) <= 2:
+        return _all_different(seen) if len(distinct) > 0.95 * len(present) else codes
+    numbers = sorted(int(float(value)) for value in present)
+    is_amount = numbers[0] <= 1 and numbers[len(numbers) // 2] * 4 < numbers[-1] and len(distinct) > _MOST_CODES
+    guess = numeric if is_amount else codes
+    other = "categorical with vocabulary" if is_amount else "numeric"
+    return dataclasses.replace(guess, comment=f"{guess.comment}; or {other}?", unsure=True)
+
+
+def _vocabulary(distinct: collections.Counter[str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {"kind": "categorical"}
+    if len(distinct) > 1000 and sum(1 for count in distinct.values() if count > 1) > 100:
+        settings |= {"top_k": 500_000, "min_count": 2}
+    return settings
+
+
+def _lists(present: Sequence[str], separator: str, comment: str) -> Guess:
+    lengths = sorted(len([token for token in value.split(separator) if token]) for value in present)
+    length = max(2, min(50, lengths[int(0.95 * (len(lengths) - 1))]))
+    settings = {"kind": "multivalent", "separator": separator, "max_length": length, "top_k": 100_000}
+    return Guess(settings, f"{comment}; 95% of the rows have up to {length}")
+
+
+def _separator(present: Sequence[str]) -> str | None:
+    """Returns what stands between values that many rows have several of, and that repeat; None for single values."""
+    for separator in _SEPARATORS:
+        tokens = [[token for token in value.split(separator) if token] for value in present]
+        several = sum(len(row) > 1 for row in tokens)
+        different = {token for row in tokens for token in row}
+        total = sum(map(len, tokens))
+        lengths = {len(row) for row in tokens}
+        if several > 0.2 * len(present) and len(lengths) > 2 and len(different) < 0.5 * total:
+            return separator
+    return None
+
+
+def _time_format(name: str, present: Sequence[str]) -> str | None:
+    auto = re.compile(time_pattern("auto"))
+    if _most(present, lambda value: bool(auto.match(value))):
+        if not all(value.isdigit() for value in present):
+            return "auto"
+        numbers = sorted(int(value) for value in present)
+        are_near = len(present[0]) > 8 and numbers[-1] < _EPOCH_SPAN * numbers[0] and len(set(present)) > 2
+        return "auto" if _TIME_NAME.search(name) or (are_near and not _ID_NAME.search(name)) else None
+    for pattern in _PATTERNS:
+        expression = re.compile(time_pattern(pattern))
+        if _most(present, lambda value, expression=expression: bool(expression.match(value))):  # type: ignore[misc]
+            if not present[0].isdigit() or _TIME_NAME.search(name):
+                return pattern
+    return None
+
+
+def _most(present: Sequence[str], is_one: Callable[[str], bool]) -> bool:
+    most = len(present) * (1 - _SHARE)
+    wrong = 0
+    for value in present:
+        wrong += not is_one(value)
+        if wrong > most:
+            return False
+    return True

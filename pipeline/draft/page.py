@@ -1,0 +1,161 @@
+"""Writes a commented configuration for a log that nobody has described."""
+
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from common.errors import InputError
+from pipeline.config.load import check_config, read_yaml
+from pipeline.draft.columns import Guess, LabelGuess, guess_column, guess_label
+from pipeline.draft.sample import Sample, read_sample
+from pipeline.packaged_configs import configs_folder
+from transforms.kddcup2012 import is_kddcup2012
+from transforms.log.readers import find_files
+
+
+def draft(patterns: Sequence[str], label: str | None = None) -> tuple[str, list[str]]:
+    """Returns a configuration's YAML for a log, and what its writer was unsure of, in sentences.
+
+    Args:
+        patterns: The log's files and globs.
+        label: The column of the label; None: the likeliest.
+
+    Raises:
+        InputError: a file cannot be read, or no column looks like a label.
+    """
+    if is_kddcup2012(pathlib.Path(patterns[0])):
+        return _of_kddcup2012(patterns[0]), []
+    path = find_files(list(patterns))[0]
+    sample = read_sample(path)
+    target = _label(path, sample, label)
+    left_out = {target.column, *target.others}
+    guesses = {
+        name: guess_column(name, values, name in sample.lists)
+        for name, values in sample.columns.items()
+        if name not in left_out
+    }
+    if not any(guess.settings for guess in guesses.values()):
+        raise InputError(f"{path}: no column besides the label {target.column} says anything; is this a log?")
+    unsure = list(sample.unsure)
+    unsure += [f"{name}: {guess.comment}." for name, guess in guesses.items() if guess.unsure]
+    unsure += [f"{name} looks like a label too, and is left out: it would betray the label." for name in target.others]
+    text = _page(patterns, path, sample, target, guesses)
+    check_config(read_yaml(text), (), path)
+    return text, unsure
+
+
+def _of_kddcup2012(folder: str) -> str:
+    lines = (
+        "# Written by `ctrpipe init`: the files of KDD Cup 2012, track 2, which a run joins first.",
+        f"extends: {_flow(str(configs_folder() / 'kddcup2012' / 'cascading_deepfm.yaml'))}",
+        "name: kddcup2012",
+        f"data: {{paths: {_flow([folder])}}}",
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _label(path: str, sample: Sample, label: str | None) -> LabelGuess:
+    if label is not None and label not in sample.columns:
+        raise InputError(f"{path}: --label {label}: no such column; it has {', '.join(sample.columns)}")
+    found = guess_label(sample, label)
+    if found is None and label is not None:
+        values = ", ".join(sorted(set(sample.columns[label]))[:5])
+        raise InputError(f"{path}: --label {label}: {values} are no label's values; write data.labels by hand")
+    if found is None:
+        raise InputError(f"{path}: none of {', '.join(sample.columns)} looks like a label; name it by --label")
+    return found
+
+
+def _page(patterns: Sequence[str], path: str, sample: Sample, label: LabelGuess, guesses: dict[str, Guess]) -> str:
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", pathlib.Path(path).name.split(".")[0]).strip("-.") or "log"
+    lines = [
+        f"# Written by `ctrpipe init` from the first {sample.rows:,} rows of the log. Look at what is marked with ?.",
+        "# docs/configuration.md has every key; `ctrpipe check` says whether it still fits the log after a change.",
+        f"name: {_flow(name)}",
+        "data:",
+        f"  paths: {_flow(list(patterns))}",
+    ]
+    lines += [f"  {key}: {_flow(value)}" for key, value in sample.data.items()]
+    lines += [
+        f"  # {label.comment}",
+        f"  labels: {{ctr: {_flow(label.rule)}}}",
+        *_split(sample, guesses, label),
+        "features:",
+    ]
+    for settings, members in _groups(guesses):
+        lines += [f"  #{'?' if guess.unsure else ''} {column}: {guess.comment}" for column, guess in members]
+        entry = {"columns": [column for column, _ in members], **settings}
+        lines.append(f"  - {_flow(entry)}")
+    lines += [f"  #? {_one_line(column)}: {guess.comment}" for column, guess in guesses.items() if not guess.settings]
+    lines += [
+        "# `ctrpipe models` lists the others.",
+        "model: {name: dcn_v2, embedding_dim: 16, hidden_units: [128, 64]}",
+        "training: {epochs: 5}  # stops earlier where the validation rows get no better",
+        "evaluation: {baseline: {name: lr}}  # a logistic regression on the same rows",
+        "# A model that misses a gate is not pushed:",
+        "# gates: {auc: {min: 0.6}, calibration: {min: 0.9, max: 1.1}}",
+    ]
+    return "\n".join(line.replace("\n", " ") for line in lines) + "\n"
+
+
+def _split(sample: Sample, guesses: dict[str, Guess], label: LabelGuess) -> list[str]:
+    times = [name for name, guess in guesses.items() if guess.settings.get("kind") == "time"]
+    order, chance = "  split: {by: order}", "  split: {by: hash}"
+    if "partitions" in sample.data:
+        return ["  # the last rows are the test rows; the folders are read in the order of their names", order]
+    digits = [name for name in times if all(value.isdigit() for value in sample.columns[name])]
+    out_of_order = [name for name in digits if not _rises([int(value) for value in sample.columns[name]])]
+    if out_of_order:
+        return [f"  # by chance, as {out_of_order[0]} says that the log is not in the order of time", chance]
+    if _runs(sample.columns[label.column]) <= 3:
+        return ["  # by chance, as the log seems to be sorted by the label", chance]
+    return ["  # the log's last rows are the test rows; by: hash draws them by chance", order]
+
+
+def _rises(numbers: list[int]) -> bool:
+    """Returns whether numbers rise from row to row, but for a few."""
+    falls = sum(second < first for first, second in zip(numbers, numbers[1:], strict=False))
+    return falls <= 0.2 * len(numbers)
+
+
+def _runs(values: list[str]) -> int:
+    return 1 + sum(first != second for first, second in zip(values, values[1:], strict=False))
+
+
+def _groups(guesses: dict[str, Guess]) -> list[tuple[dict[str, Any], list[tuple[str, Guess]]]]:
+    """Returns the columns of equal settings together."""
+    groups: dict[str, tuple[dict[str, Any], list[tuple[str, Guess]]]] = {}
+    for column, guess in guesses.items():
+        if guess.settings:
+            groups.setdefault(repr(guess.settings), (guess.settings, []))[1].append((_one_line(column), guess))
+    return list(groups.values())
+
+
+def _one_line(column: str) -> str:
+    return column.replace("\n", " ")
+
+
+def _flow(value: Any) -> str:
+    """Returns a value as YAML on one line."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False, allow_unicode=True)
+    return text.removesuffix("\n...\n").strip()
+
+
+def write_draft(text: str, output: pathlib.Path | None) -> pathlib.Path:
+    """Writes a configuration to a new file, by default one called as the configuration, and returns its path.
+
+    Raises:
+        InputError: the file exists, or cannot be written.
+    """
+    path = output or pathlib.Path(f"{read_yaml(text)['name']}.yaml")
+    try:
+        with open(path, "x") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise InputError(f"{path}: the file exists, and may have been edited; give another one by --output") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+    return path

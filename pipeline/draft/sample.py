@@ -1,0 +1,209 @@
+"""The first rows of a log whose format nobody has described: format, delimiter, header and values."""
+
+import collections
+import csv
+import dataclasses
+import io
+import itertools
+import json
+import pathlib
+import re
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from common.errors import InputError, one_line
+from transforms.log.json_lines import parse_objects
+from transforms.log.lines import is_utf8
+from transforms.log.payload import plain
+from transforms.log.readers import first_bytes, partition_values
+from transforms.log.spec import NUMBER, USUAL_MISSING
+from transforms.log.values import as_binary, is_list, join_lists
+
+ROWS = 10_000
+_BYTES = 1 << 23
+_DELIMITERS = "\t,;|"
+_LIST_SEPARATOR = "|"
+_CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
+_HEX = re.compile(r"[0-9a-f]{8}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """The first rows of a log.
+
+    Attributes:
+        data: Keys of `data` that say how the file is read, as `format` and `header`.
+        columns: By name, the values as text, "" where one is missing.
+        lists: Columns whose values are lists in the file.
+        unsure: What was guessed of the format, in sentences.
+    """
+
+    data: dict[str, object]
+    columns: dict[str, list[str]]
+    lists: frozenset[str] = frozenset()
+    unsure: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(next(iter(self.columns.values()), []))
+
+
+def read_sample(path: str) -> Sample:
+    """Returns the first rows of a file.
+
+    Raises:
+        InputError: it cannot be read, has no rows, or is no log.
+    """
+    name = pathlib.Path(path).name.removesuffix(".gz").removesuffix(".zst")
+    sample = _of_parquet(path) if name.endswith((".parquet", ".pq")) else _of_text(path)
+    if not sample.rows:
+        raise InputError(f"{path}: the file has no rows; check that it was written completely")
+    said = partition_values(path)
+    if not said:
+        return sample
+    folders = {column: [(value or b"").decode("utf-8", "replace")] * sample.rows for column, value in said.items()}
+    return dataclasses.replace(
+        sample, data={**sample.data, "partitions": list(said)}, columns={**sample.columns, **folders}
+    )
+
+
+def _of_parquet(path: str) -> Sample:
+    try:
+        with pa.parquet.ParquetFile(path) as file:
+            batch = next(file.iter_batches(ROWS), None)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: not a readable Parquet file ({one_line(error, 200)})") from error
+    columns: dict[str, list[str]] = {}
+    lists, unsure = set(), []
+    if batch is None:
+        return Sample({}, {})
+    for name in batch.schema.names:
+        values = plain(batch.column(name))
+        try:
+            if is_list(values.type):
+                lists.add(name)
+                texts = join_lists(values, _LIST_SEPARATOR, name, path, {})
+            else:
+                texts = as_binary(values, name, path)
+        except (InputError, pa.ArrowException):
+            unsure.append(f"{name} of type {values.type} is left out: it has no single value a row.")
+            continue
+        columns[name] = [(value or b"").decode("utf-8", "replace") for value in texts.to_pylist()]
+    return Sample({"format": "parquet"}, columns, frozenset(lists), tuple(unsure))
+
+
+def _of_text(path: str) -> Sample:
+    text = first_bytes(path, _BYTES)
+    if b"\n" in text:
+        text = text[: text.rindex(b"\n") + 1]  # the last line may be cut
+    lines = [line.removesuffix(b"\r") for line in text.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
+    lines = [line for line in lines if line][: ROWS + 1]
+    if not lines:
+        raise InputError(f"{path}: the file has no rows; check that it was written completely")
+    if b"\0" in lines[0]:
+        raise InputError(f"{path}: no text file; TSV, CSV, JSON lines and Parquet (.parquet) are read")
+    if lines[0].lstrip().startswith(b"{"):
+        return _of_json(lines[:ROWS])
+    return _of_table(path, b"\n".join(lines) + b"\n", lines)
+
+
+def _of_json(lines: list[bytes]) -> Sample:
+    found: dict[str, None] = {}
+    lists = set()
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            found |= dict.fromkeys(row)
+            lists |= {name for name, value in row.items() if isinstance(value, list)}
+    parsed, _ = parse_objects(
+        [line for line in lines if is_utf8(line)], list(found), dict.fromkeys(lists, _LIST_SEPARATOR)
+    )
+    columns = {
+        name: [(value or b"").decode("utf-8", "replace") for value in values.to_pylist()]
+        for name, values in parsed.items()
+    }
+    return Sample({"format": "jsonl"}, columns, frozenset(lists))
+
+
+def _of_table(path: str, text: bytes, lines: list[bytes]) -> Sample:
+    decoded = [line.decode("utf-8", "replace") for line in lines]
+    delimiter = max(_DELIMITERS, key=lambda sign: (_agreement(decoded, sign), -_DELIMITERS.index(sign)))
+    unsure = []
+    data: dict[str, object] = {"format": "tsv" if delimiter == "\t" else "csv"}
+    if delimiter not in "\t,":
+        data["delimiter"] = delimiter
+    rows = [line.split("\t") for line in decoded]
+    if delimiter != "\t":
+        rows = _unquoted(decoded, delimiter)
+        whole = list(
+            itertools.islice(csv.reader(io.StringIO(text.decode("utf-8", "replace")), delimiter=delimiter), ROWS)
+        )
+        if any("\n" in value for row in whole for value in row) and _share(whole) > _share(rows):
+            rows = whole
+            data["quoted_line_breaks"] = True
+    width = collections.Counter(map(len, rows)).most_common(1)[0][0]
+    if all(not is_utf8(line) for line in lines[:1]) or not is_utf8(text):
+        unsure.append("Some lines are no UTF-8 and will be malformed rows: convert the log first.")
+    good = [row for row in rows if len(row) == width]
+    header = _is_header(rows[0], good) if len(rows[0]) == width else False
+    names = rows[0] if header else _names(good)
+    if header:
+        data["header"] = True
+        good = good[1:]
+    else:
+        data["columns"] = names
+        unsure.append("The file has no header: the names of the columns are made up; give them their own.")
+    values = list(zip(*good[:ROWS], strict=True)) or [()] * width
+    if len(set(names)) < len(names):
+        raise InputError(f"{path}: two columns of the header have one name; rename one of them")
+    return Sample(data, {name: list(column) for name, column in zip(names, values, strict=True)}, unsure=tuple(unsure))
+
+
+def _agreement(lines: list[str], delimiter: str) -> float:
+    """Returns the share of lines that have the most frequent number of values; 0 where that is one value."""
+    counts = collections.Counter(len(row) for row in _unquoted(lines[:500], delimiter))
+    width, most = counts.most_common(1)[0]
+    return round(most / min(len(lines), 500), 2) if width > 1 else 0.0
+
+
+def _unquoted(lines: list[str], delimiter: str) -> list[list[str]]:
+    """Returns the values of each line, without quotes around them; tabs part values without quotes."""
+    if delimiter == "\t":
+        return [line.split(delimiter) for line in lines]
+    return [
+        next(csv.reader([line], delimiter=delimiter), []) if '"' in line else line.split(delimiter) for line in lines
+    ]
+
+
+def _share(rows: list[list[str]]) -> float:
+    return collections.Counter(map(len, rows)).most_common(1)[0][1] / len(rows)
+
+
+def _is_header(first: list[str], rows: list[list[str]]) -> bool:
+    """Returns whether a first line names the columns: all different, no numbers, and no values of their columns."""
+    if len(set(first)) < len(first) or not all(first) or any(map(_is_number_or_missing, first)):
+        return False
+    others = rows[1:]
+    if not others:
+        return True
+    known = [{row[place] for row in others} for place in range(len(first))]
+    return not any(name in values for name, values in zip(first, known, strict=True))
+
+
+def _is_number_or_missing(text: str) -> bool:
+    return bool(NUMBER.fullmatch(text)) or text in USUAL_MISSING
+
+
+def _names(rows: list[list[str]]) -> list[str]:
+    """Returns names for the columns of a file without a header: those of Criteo's layout, or c1, c2 and so on."""
+    width = len(rows[0])
+    if width == len(_CRITEO) and all(row[0] in "01" for row in rows[:100]):
+        hashes = [value for row in rows[:100] for value in row[14:] if value]
+        if all(map(_HEX.fullmatch, hashes)):
+            return _CRITEO
+    return [f"c{number}" for number in range(1, width + 1)]

@@ -1,0 +1,324 @@
+"""`ctrpipe init` and `ctrpipe check`, on logs as people have them."""
+
+import datetime
+import json
+import pathlib
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from common.errors import InputError
+from common.processes import Workers
+from pipeline.check_log import check_log
+from pipeline.cli import main
+from pipeline.config import RunConfig, load_config
+from pipeline.draft.page import draft
+from pipeline.prepared import joined
+from transforms.features.transform import analyze
+from transforms.generate import generate, generate_kddcup2012
+from transforms.log.ingest import SPLITS, ingest
+from transforms.log.payload import payload_files
+from transforms.log.readers import find_files
+
+ROWS = 3000
+START = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
+
+
+def rows():
+    """Rows of a shop's log, in the order of time."""
+    random = np.random.default_rng(1)
+    words = ["red", "blue", "green", "big", "small", "new"]
+    for number in range(ROWS):
+        moment = START + datetime.timedelta(seconds=37 * number)
+        yield {
+            "row_id": 10**15 + number,
+            "user_id": int(random.zipf(1.5)) % 500,
+            "shop": f"shop{random.integers(12)}",
+            "price": round(float(random.lognormal(2, 1)), 2),
+            "tags": [str(word) for word in random.choice(words, random.integers(0, 5))],
+            "moment": moment,
+            "clicked": bool(random.random() < 0.2),
+        }
+
+
+def as_csv(folder: pathlib.Path) -> str:
+    lines = ["row_id;user_id;shop;price;tags;moment;clicked"]
+    for row in rows():
+        price = str(row["price"]) if row["row_id"] % 9 else "NULL"
+        shown = row["moment"].strftime("%d/%b/%Y:%H:%M:%S %z")
+        yes = "yes" if row["clicked"] else "no"
+        lines.append(f"{row['row_id']};{row['user_id']};{row['shop']};{price};{'|'.join(row['tags'])};{shown};{yes}")
+    (folder / "shop.csv").write_text("\n".join(lines) + "\n")
+    return str(folder / "shop.csv")
+
+
+def as_json(folder: pathlib.Path) -> str:
+    (folder / "shop.jsonl.zst").write_bytes(
+        pa.compress(
+            "".join(json.dumps({**row, "moment": row["moment"].isoformat()}) + "\n" for row in rows()).encode(),
+            "zstd",
+            asbytes=True,
+        )
+    )
+    return str(folder / "shop.jsonl.zst")
+
+
+def as_parquet(folder: pathlib.Path) -> str:
+    table = pa.Table.from_pylist(list(rows()))
+    third = ROWS // 3
+    for number in range(3):
+        day = folder / "shop" / f"day=2026-11-0{number + 1}"
+        day.mkdir(parents=True)
+        pa.parquet.write_table(table.slice(number * third, third), day / "part.parquet")
+    return str(folder / "shop")
+
+
+def as_ratings(folder: pathlib.Path) -> str:
+    """As MovieLens: user, item, rating, epoch; no header, not in the order of time."""
+    random = np.random.default_rng(2)
+    least, most = [1, 1, 1, 874_000_000], [400, 900, 6, 893_000_000]
+    lines = ["\t".join(map(str, row)) for row in random.integers(least, most, (ROWS, 4))]
+    (folder / "u.data").write_text("\n".join(lines) + "\n")
+    return str(folder / "u.data")
+
+
+def as_news(folder: pathlib.Path) -> str:
+    """As MIND, a row for each shown article: times of a 12-hour clock, the articles read before, a title."""
+    random = np.random.default_rng(3)
+    words = [f"word{number}" for number in range(300)]
+    lines = ["impression_id\tuser\ttime\thistory\tnews\tcategory\ttitle\tclick"]
+    for number in range(ROWS):
+        moment = (START + datetime.timedelta(seconds=61 * number)).strftime("%m/%d/%Y %I:%M:%S %p")
+        history = " ".join(f"N{n}" for n in random.integers(1, 200, random.integers(0, 20)))
+        title = " ".join(random.choice(words, random.integers(4, 9)))
+        news = f"N{random.integers(1, 200)}"
+        lines.append(
+            f"{number // 3}\tU{random.integers(300)}\t{moment}\t{history}\t{news}\tc{random.integers(9)}\t{title}"
+            f"\t{int(random.random() < 0.2)}"
+        )
+    (folder / "behaviors.tsv").write_text("\n".join(lines) + "\n")
+    return str(folder / "behaviors.tsv")
+
+
+def generated(name: str, log_format: str):
+    def write(folder: pathlib.Path) -> str:
+        generate(log_format, ROWS, 1, folder / name)
+        return str(folder / name)
+
+    return write
+
+
+def as_kddcup2012(folder: pathlib.Path) -> str:
+    generate_kddcup2012(ROWS, 1, folder / "kdd")
+    return str(folder / "kdd")
+
+
+def config_of(tmp_path: pathlib.Path, log: str) -> RunConfig:
+    path = tmp_path / "draft.yaml"
+    path.write_text(draft([log])[0])
+    return load_config(path)
+
+
+def runs(config: RunConfig, tmp_path: pathlib.Path) -> None:
+    """Checks the log, and does what a run does of it up to the transform graph."""
+    found = check_log(config, config.data.paths)
+    assert found.errors == []
+    files = find_files(joined(config.data.paths, config, tmp_path / "run"))
+    folders = {name: tmp_path / "splits" / name for name in SPLITS}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    here = Workers(processes=1)
+    result = ingest(config.log_spec, files, config.seed, folders, tmp_path / "dead", here)
+    assert result.rejected == 0
+    analyze(config.log_spec, payload_files(folders["train"]), tmp_path / "graph", here)
+
+
+LOGS = {
+    "criteo": generated("log.tsv.gz", "criteo"),
+    "avazu": generated("log.csv", "avazu"),
+    "kddcup2012": as_kddcup2012,
+    "ratings": as_ratings,
+    "news": as_news,
+    "csv": as_csv,
+    "json": as_json,
+    "parquet": as_parquet,
+}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_what_init_writes_runs_as_it_is(tmp_path, name):
+    runs(config_of(tmp_path, LOGS[name](tmp_path)), tmp_path)
+
+
+REAL = ["criteo_60k.tsv.gz", "avazu_first9k.csv.gz", "ml_100k/u.data.gz", "clothing_reviews_18k.parquet"]
+
+
+@pytest.mark.parametrize("name", REAL)
+@pytest.mark.slow
+def test_what_init_writes_for_a_real_log_runs_as_it_is(tmp_path, real_data, name):
+    runs(config_of(tmp_path, str(real_data / name)), tmp_path)
+
+
+def kinds(config: RunConfig) -> dict[str, str]:
+    return {column: feature.kind for column, feature in config.feature_by_column.items()}
+
+
+@pytest.mark.parametrize("name", ["csv", "json", "parquet"])
+def test_one_log_is_understood_alike_in_every_format(tmp_path, name):
+    config = config_of(tmp_path, LOGS[name](tmp_path))
+    expected = {"user_id": "categorical", "shop": "categorical", "price": "numeric"}
+    expected |= {"tags": "multivalent", "moment": "time"} | ({"day": "time"} if name == "parquet" else {})
+    assert kinds(config) == expected
+    label = config.data.labels["ctr"]
+    assert label.column == "clicked"
+    assert (label.positive, label.negative) == ((["yes"], ["no"]) if name == "csv" else ([], []))
+    if name == "csv":
+        assert config.data.delimiter == ";" and config.data.header
+        assert config.feature_by_column["moment"].format == "%d/%b/%Y:%H:%M:%S %z"  # type: ignore[union-attr]
+
+
+def test_known_layouts_have_their_names(tmp_path):
+    config = config_of(tmp_path, LOGS["criteo"](tmp_path))
+    assert config.data.columns == ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
+    found = kinds(config)
+    assert {found[f"I{n}"] for n in (1, 2, 5)} == {"numeric"} and found["C1"] == found["C26"] == "categorical"
+
+
+def test_ratings_have_a_threshold_and_a_split_by_chance(tmp_path):
+    text, unsure = draft([as_ratings(tmp_path)])
+    values = yaml.safe_load(text)
+    assert values["data"]["labels"] == {"ctr": {"column": "c3", "threshold": 4}}
+    assert values["data"]["split"] == {"by": "hash"}
+    assert values["features"][-1] == {"columns": ["c4"], "kind": "time"}
+    assert any("no header" in sentence for sentence in unsure)
+
+
+def test_articles_read_before_are_values_parted_by_spaces(tmp_path):
+    config = config_of(tmp_path, as_news(tmp_path))
+    history, when = config.feature_by_column["history"], config.feature_by_column["time"]
+    assert (history.kind, history.separator) == ("multivalent", " ")  # type: ignore[union-attr]
+    assert 15 <= history.max_length <= 20  # type: ignore[union-attr]
+    assert when.format == "%m/%d/%Y %I:%M:%S %p"  # type: ignore[union-attr]
+
+
+def test_a_second_label_and_a_row_s_own_number_are_left_out(tmp_path):
+    path = tmp_path / "log.csv"
+    lines = [f"{n % 2},{n % 3 // 2},{10**12 + n},{n % 7}" for n in range(500)]
+    path.write_text("click,conversion,request_id,device\n" + "\n".join(lines) + "\n")
+    text, unsure = draft([str(path)])
+    assert list(kinds(RunConfig.model_validate(yaml.safe_load(text)))) == ["device"]
+    assert any(sentence.startswith("conversion looks like a label too") for sentence in unsure)
+    assert any(sentence.startswith("request_id: another value in each row") for sentence in unsure)
+    assert yaml.safe_load(draft([str(path)], "conversion")[0])["data"]["labels"] == {"ctr": "conversion"}
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "message"),
+    [
+        ("", None, "the file has no rows"),
+        ("a,b\nx,2\nw,44\nq,61\n", None, "none of a, b looks like a label; name it by --label"),
+        ("a,y\n1,0\n2,1\n", "z", "--label z: no such column; it has a, y"),
+        ("a,y\nx,0\nx,1\nz,0\n", "a", "--label a: x, z are no label's values"),
+        ("y\n0\n1\n", None, "no column besides the label"),
+    ],
+)
+def test_what_is_no_log_is_one_line(tmp_path, text, label, message):
+    (tmp_path / "log.csv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        draft([str(tmp_path / "log.csv")], label)
+
+
+def test_init_writes_a_new_file_only(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = as_csv(tmp_path)
+    made = CliRunner().invoke(main, ["init", log])
+    assert made.exit_code == 0 and "Written: shop.yaml" in made.output
+    assert "Unsure: row_id: another value in each row" in made.output
+    again = CliRunner().invoke(main, ["init", log])
+    assert again.exit_code == 2 and "shop.yaml: the file exists" in again.output
+    checked = CliRunner().invoke(main, ["check", "shop.yaml"])
+    assert checked.exit_code == 0 and "3,000 rows read, 0 malformed; 0 errors" in checked.output
+
+
+# check ---------------------------------------------------------------------------------------------------------------
+
+
+def config_for(log: pathlib.Path, **changes) -> RunConfig:
+    base = {
+        "name": "check",
+        "data": {"paths": [str(log)], "format": "csv", "header": True, "labels": {"ctr": "y"}},
+        "features": [{"kind": "numeric", "columns": ["n"]}, {"kind": "categorical", "columns": ["c"]}],
+        "model": {"name": "dcn_v2"},
+    }
+    return RunConfig.model_validate({**base, **changes})
+
+
+def checked(tmp_path, lines, **changes):
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["y,n,c", *lines]) + "\n")
+    config = config_for(log, **changes)
+    found = check_log(config, config.data.paths)
+    return found.errors, found.notes
+
+
+GOOD = [f"{n % 2},{n},v{n % 5}" for n in range(200)]
+
+
+def test_a_good_log_has_nothing_to_stumble_over(tmp_path):
+    assert checked(tmp_path, GOOD) == ([], [])
+
+
+def test_everything_that_is_wrong_is_said_at_once(tmp_path):
+    errors, notes = checked(
+        tmp_path,
+        [f"1,x{n % 2},same" for n in range(10)] + [f"1,{n},same" for n in range(190)],
+        model={"name": "dcn_v2", "layrs": 3},
+        evaluation={"baseline": {"name": "nosuch"}},
+        monitoring={"previous": [str(tmp_path / "absent.csv")]},
+    )
+    assert "model: dcn_v2 has no hyperparameter layrs" in errors
+    assert any(error.startswith("evaluation.baseline: there is no model nosuch") for error in errors)
+    assert any(error.startswith("monitoring.previous: ") and "absent.csv" in error for error in errors)
+    malformed = next(error for error in errors if error.startswith("10 of 200 rows are malformed, as"))
+    assert malformed.endswith("line 2: n: 'x0' is not a number")
+    assert "data.labels.ctr: y is 1 in all of the first 190 rows; a model needs both" in errors
+    assert "c: one value in all of the first 190 rows: same" in notes
+
+
+@pytest.mark.parametrize(
+    ("lines", "features", "text"),
+    [
+        ([f"{n % 2},,v" for n in range(200)], None, "n: missing in all of the first 200 rows"),
+        (["1,1,z"] * 3 + GOOD, None, ""),
+        ([f"{n % 2},1.5,v{n}" for n in range(200)], None, "c: nearly every row has another value"),
+        (GOOD, [{"kind": "categorical", "columns": ["c"], "min_count": 99}], "c: no value occurs 99 times (min_count)"),
+        (GOOD, [{"kind": "multivalent", "columns": ["c"], "max_length": 3}], "c: no row has two values; is '|' what"),
+        (["1,bad,v", *GOOD], None, "1 of 201 rows are malformed"),
+    ],
+)  # fmt: skip
+def test_each_mistake_has_its_line(tmp_path, lines, features, text):
+    errors, notes = checked(tmp_path, lines, **({"features": features} if features else {}))
+    assert any(line.startswith(text) for line in [*errors, *notes]) if text else not errors + notes
+
+
+def test_a_missing_column_of_the_last_file_is_found_without_reading_them_all(tmp_path):
+    (tmp_path / "a.csv").write_text("y,n,c\n" + "\n".join(GOOD) + "\n")
+    (tmp_path / "b.csv").write_text("y,n\n1,2\n")
+    config = config_for(tmp_path / "a.csv")
+    found = check_log(config, [str(tmp_path / "*.csv")])
+    assert len(found.errors) == 1 and "b.csv: the header lacks c" in found.errors[0]
+
+
+@pytest.mark.slow
+def test_ten_thousand_rows_of_a_large_log_take_seconds(tmp_path):
+    generate("criteo", 150_000, 1, tmp_path / "log.tsv")
+    config = config_of(tmp_path, str(tmp_path / "log.tsv"))
+    started = time.process_time()
+    found = check_log(config, config.data.paths)
+    assert time.process_time() - started < 2
+    assert 10_000 <= found.rows < 40_000 and not found.errors
