@@ -23,6 +23,7 @@ from serving.server.options import ServerOptions
 from serving.server.request_log import RequestLog
 from serving.server.served import ServedVersion
 from serving.server.session_options import session_config
+from serving.server.shadow import Shadow
 from serving.server.versions import LoadExecutors, Version, VersionManager
 from serving.server.warmup import replay_warmup
 
@@ -46,6 +47,7 @@ class ServerCore:
     Attributes:
         metrics: The server's counters.
         request_log: Writes a sample of the answered requests; None without --request_log.
+        shadow: Asks a second version a sample of the requests; None without --shadow.
 
     Raises:
         InputError: a folder does not exist, or the config file has a mistake.
@@ -77,6 +79,9 @@ class ServerCore:
         if options.request_log:
             tags = options.saved_model_tags.split(",")
             self.request_log = RequestLog(options.request_log, options.sampling_rate, tags, self.metrics)
+        self.shadow: Shadow | None = None
+        if options.shadow:
+            self.shadow = Shadow(options.shadow, options.sampling_rate, self.use, self.metrics, options.shadow_log)
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._switch_seconds = sys.getswitchinterval()
@@ -113,6 +118,8 @@ class ServerCore:
 
     def stop(self) -> None:
         """Unloads every version, those in use after their last request."""
+        if self.shadow:
+            self.shadow.close()  # before its version goes
         self._stopping.set()
         sys.setswitchinterval(self._switch_seconds)
         for thread in self._threads:

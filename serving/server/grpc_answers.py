@@ -59,6 +59,11 @@ def predict_response(
     return response
 
 
+def arrays(response: predict_pb2.PredictResponse) -> dict[str, np.ndarray]:
+    """Returns the outputs of an answer by alias."""
+    return {name: to_array(proto) for name, proto in response.outputs.items()}
+
+
 def _inputs(
     definition: meta_graph_pb2.SignatureDef, sent: Mapping[str, tensor_pb2.TensorProto]
 ) -> dict[str, np.ndarray]:

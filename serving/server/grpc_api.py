@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from google.protobuf.message import Message
 from tensorflow_serving.apis import (
     classification_pb2,
@@ -67,7 +68,13 @@ class GrpcApi:
 
     def _predict(self, request: predict_pb2.PredictRequest, timeout: float | None) -> Message:
         def answer(version: ServedVersion) -> Message:
-            return grpc_answers.predict(version, request, timeout, self._as_content, self._check_method)
+            response = grpc_answers.predict(version, request, timeout, self._as_content, self._check_method)
+            if self._core.shadow and self._core.shadow.picks():
+                size = request.ByteSize() + response.ByteSize()
+                ask = functools.partial(_outputs, request)
+                signature = response.model_spec.signature_name
+                self._core.shadow.add(version, signature, size, grpc_answers.arrays(response), ask)
+            return response
 
         return self._infer("Predict", request, answer)
 
@@ -165,3 +172,7 @@ def _target(spec: model_pb2.ModelSpec) -> tuple[str, int | None, str | None]:
     choice = spec.WhichOneof("version_choice")
     number = spec.version.value if choice == "version" else None
     return spec.name, number, spec.version_label if choice == "version_label" else None
+
+
+def _outputs(request: predict_pb2.PredictRequest, version: ServedVersion) -> dict[str, np.ndarray]:
+    return grpc_answers.arrays(grpc_answers.predict(version, request))

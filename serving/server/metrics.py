@@ -24,6 +24,7 @@ _LATENCY = _exponential(10, 1.8, 33)
 _QUEUING = _exponential(100, 1.2, 52)
 _EXAMPLES = _exponential(1, 2, 15)
 _ROWS = _exponential(1, 2, 14)
+_DIFFERENCES = _exponential(1e-6, 10**0.5, 13)  # of probabilities: up to 1
 
 
 class _Metric:
@@ -134,6 +135,8 @@ class Metrics:
         self._wrapped_runs = _Counter("serving/batching_session/wrapped_run_count")
         self._batch_rows = _Histogram("serving/batching_session/processed_batch_size", _ROWS)
         self._request_log_count = _Counter("serving/request_log_count", "model_name", "status_code")
+        self._shadow_count = _Counter("serving/shadow_request_count", "model_name", "status_code")
+        self._shadow_difference = _Histogram("serving/shadow_difference", _DIFFERENCES, "model_name", "output")
         self._mlmd = _Gauge("serving/mlmd_map", "model_name", "version")
         self._loads = _Counter("cc/saved_model/load_attempt_count", "model_path", "status")
 
@@ -189,6 +192,14 @@ class Metrics:
     def record_logged(self, model: str, status: str) -> None:
         """Counts a request that --request_log picked, by the name of its status code (core/request_logger.cc)."""
         self._request_log_count.add((model, status))
+
+    def record_shadow(self, model: str, status: str) -> None:
+        """Counts a request that --shadow picked, by the name of the status code of the shadow's answer."""
+        self._shadow_count.add((model, status))
+
+    def record_difference(self, model: str, output: str, difference: float) -> None:
+        """Counts how far the shadow's value of an output is from the one that was sent."""
+        self._shadow_difference.observe((model, output), difference)
 
     def add_mlmd(self, model: str, version: int) -> None:
         """Shows that the version has an artifact in ML Metadata; the page prints 0 for its text (W6)."""

@@ -41,8 +41,9 @@ class ServerOptions:
 
     Ours are `host` (TF Serving listens on every address), `max_request_bytes`, `max_json_memory_bytes` and
     `max_json_depth` (it has no limits), `rest_api_busy_poll_micros`, `request_log` and `sampling_rate` (it can be built
-    with a log of requests, but is not), `allow_reload_from_network`, `allow_profiler_from_network` and
-    `allowed_model_roots` (any client may load any folder there, and have a trace written to any).
+    with a log of requests, but is not), `shadow` and `shadow_log`, `allow_reload_from_network`,
+    `allow_profiler_from_network` and `allowed_model_roots` (any client may load any folder there, and have a trace
+    written to any).
     """
 
     model_base_path: Path | None = _flag(None, "Folder of a model's versions; not read with --model_config_file.")
@@ -71,7 +72,15 @@ class ServerOptions:
     request_log: Path | None = _flag(
         None, "Folder for a sample of the answered requests, as TFRecords of PredictionLog. Not a flag of TF Serving."
     )
-    sampling_rate: float = _flag(0.01, "Share of the requests that --request_log writes. Not a flag of TF Serving.")
+    shadow: str = _flag(
+        "", "Label of a version that is asked a sample of the requests too, unseen. Not a flag of TF Serving."
+    )
+    shadow_log: Path | None = _flag(
+        None, "Folder for what --shadow answers beside what was sent, as Parquet. Not a flag of TF Serving."
+    )
+    sampling_rate: float = _flag(
+        0.01, "Share of the requests for --request_log, and for --shadow. Not a flag of TF Serving."
+    )
     ssl_config_file: Path | None = _flag(None, "Text proto SSLConfig: keys and certificates of the gRPC server.")
     enable_grpc_healthcheck_service: bool = _flag(False, "Answer grpc.health.v1.Health.")
     enable_serialization_as_tensor_content: bool = _flag(False, "gRPC responses in tensor_content, not in *_val.")
@@ -160,6 +169,8 @@ class ServerOptions:
                 raise InputError(f"--{name}={getattr(self, name)}: it must be above 0")
         if self.rest_api_busy_poll_micros < 0:
             raise InputError(f"--rest_api_busy_poll_micros={self.rest_api_busy_poll_micros}: it must be 0 or more")
+        if self.shadow_log and not self.shadow:
+            raise InputError("--shadow_log needs --shadow; add that flag, with the label of a version")
         if not 0 < self.sampling_rate <= 1:
             raise InputError(f"--sampling_rate={self.sampling_rate}: it must be above 0 and at most 1")
         if self.batching_parameters_file and not self.enable_batching:

@@ -5,52 +5,30 @@ as an interface without an implementation (core/request_logger.h, core/log_colle
 holds are those of core/request_logger.cc.
 """
 
-import dataclasses
+import functools
 import logging
-import os
 import pathlib
-import queue
-import random
-import threading
 import time
-import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import Message
-from tensorflow_serving.apis import classification_pb2, model_pb2, regression_pb2
+from tensorflow_serving.apis import classification_pb2, logging_pb2, model_pb2, regression_pb2
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from common.errors import InputError, one_line
+from common.errors import one_line
 from serving.server import grpc_answers
 from serving.server.grpc_tensors import to_proto
 from serving.server.metrics import Metrics
+from serving.server.sampling import FILE_BYTES, FILE_SECONDS, SampleFiles, SamplingThread
 from serving.server.served import ServedVersion
 
 log = logging.getLogger(__name__)
 
-# A file is closed, and can be read, once it has so many bytes or is so old.
-FILE_BYTES = 64 << 20
-FILE_SECONDS = 60.0
-# What waits to be written takes no more memory than this; beyond it requests are answered, and not logged.
-WAITING_BYTES = 64 << 20
-
-
-@dataclasses.dataclass(frozen=True)
-class _Sampled:
-    """A request that was picked: its record is made by the writing thread."""
-
-    spec: model_pb2.ModelSpec
-    make: Callable[[], PredictionLog]
-    size: int
-    time: int
-
 
 class RequestLog:
     """A random sample of the answered requests, in TFRecord files below FOLDER/MODEL; made and written by one thread.
-
-    A file that is being written ends in `.part`, and loses that ending once it is complete.
 
     Args:
         folder: Where to write; made where it is not there.
@@ -73,28 +51,12 @@ class RequestLog:
         file_bytes: int = FILE_BYTES,
         file_seconds: float = FILE_SECONDS,
     ):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f".{os.getpid()}").touch()
-            (folder / f".{os.getpid()}").unlink()
-        except OSError as error:
-            reason = f"{error.strerror}; choose another --request_log"
-            raise InputError(f"{folder}: requests cannot be logged there: {reason}") from error
-        self._folder = folder
-        self._rate = sampling_rate
         self._tags = list(tags)
         self._metrics = metrics
-        self._file_bytes, self._file_seconds = file_bytes, file_seconds
-        self._waiting: queue.SimpleQueue[_Sampled | None] = queue.SimpleQueue()
-        self._waiting_bytes = 0
-        self._lock = threading.Lock()
-        self._files: dict[str, _File] = {}
-        self._thread = threading.Thread(target=self._write_all, name="request-log", daemon=True)
-        self._thread.start()
-
-    def picks(self) -> bool:
-        """Returns whether the next request is to be logged, at random."""
-        return random.random() < self._rate
+        self._files = SampleFiles(folder, ".tfrecord", "--request_log", _open, file_bytes, file_seconds)
+        self._thread = SamplingThread("request-log", sampling_rate, self._files.close_due, file_seconds / 4)
+        self.picks = self._thread.picks
+        self.close = self._thread.close
 
     def add(self, version: ServedVersion, signature: str, size: int, make: Callable[[], PredictionLog]) -> None:
         """Hands a record to the writing thread; counts it as lost where too much waits already.
@@ -105,93 +67,29 @@ class RequestLog:
             size: About how many bytes the request and its answer take until they are written.
             make: Makes the record, without its metadata.
         """
-        spec = model_pb2.ModelSpec(name=version.name, signature_name=signature)
-        spec.version.value = version.number
-        with self._lock:
-            if self._waiting_bytes + size > WAITING_BYTES:
-                self._metrics.record_logged(version.name, "RESOURCE_EXHAUSTED")
-                return
-            self._waiting_bytes += size
-        self._waiting.put(_Sampled(spec, make, size, int(time.time())))
+        metadata = logging_pb2.LogMetadata(saved_model_tags=self._tags, timestamp_secs=int(time.time()))
+        metadata.sampling_config.sampling_rate = self._thread.rate
+        _set_request(metadata.model_spec, version, signature)
+        metadata.model_spec.version.value = version.number
+        if not self._thread.add(size, functools.partial(self._write, metadata, make)):
+            self._metrics.record_logged(version.name, "RESOURCE_EXHAUSTED")
 
-    def close(self) -> None:
-        """Writes what waits and closes the files."""
-        self._waiting.put(None)
-        self._thread.join()
-
-    def _write_all(self) -> None:
-        while True:
-            try:
-                sampled = self._waiting.get(timeout=self._file_seconds / 4)
-            except queue.Empty:
-                self._close_files(lambda file: file.age() >= self._file_seconds)
-                continue
-            if sampled is None:
-                self._close_files(lambda file: True)
-                return
-            self._metrics.record_logged(sampled.spec.name, self._write(sampled))
-            with self._lock:
-                self._waiting_bytes -= sampled.size
-            self._close_files(lambda file: file.size >= self._file_bytes or file.age() >= self._file_seconds)
-
-    def _write(self, sampled: _Sampled) -> str:
-        """Writes a record; returns the name of its status code."""
+    def _write(self, metadata: logging_pb2.LogMetadata, make: Callable[[], PredictionLog]) -> None:
+        status = "INTERNAL"
         try:
-            record = sampled.make()
-            metadata = record.log_metadata
-            metadata.model_spec.CopyFrom(sampled.spec)
-            metadata.sampling_config.sampling_rate = self._rate
-            metadata.saved_model_tags.extend(self._tags)
-            metadata.timestamp_secs = sampled.time
-            self._file(sampled.spec.name).write(record.SerializeToString())
+            record = make()
+            record.log_metadata.CopyFrom(metadata)
+            contents = record.SerializeToString()
+            self._files.write(metadata.model_spec.name, contents, len(contents))
+            status = "OK"
         except (OSError, tf.errors.OpError) as error:
             log.error("A request could not be logged: %s", one_line(error))
-            self._files.pop(sampled.spec.name, None)
-            return "INTERNAL"
-        return "OK"
-
-    def _file(self, model: str) -> "_File":
-        if model not in self._files:
-            folder = self._folder / urllib.parse.quote(model, safe="")
-            folder.mkdir(parents=True, exist_ok=True)
-            self._files[model] = _File(folder)
-        return self._files[model]
-
-    def _close_files(self, is_due: Callable[["_File"], bool]) -> None:
-        for model, file in list(self._files.items()):
-            if is_due(file):
-                del self._files[model]
-                try:
-                    file.close()
-                except (OSError, tf.errors.OpError) as error:
-                    log.error("A file of logged requests could not be closed: %s", one_line(error))
+        finally:
+            self._metrics.record_logged(metadata.model_spec.name, status)
 
 
-class _File:
-    """A TFRecord file that is being written.
-
-    Attributes:
-        size: The bytes of its records.
-    """
-
-    def __init__(self, folder: pathlib.Path):
-        stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}-{time.monotonic_ns()}"
-        self._part = folder / f"{stamp}.tfrecord.part"
-        self._writer = tf.io.TFRecordWriter(str(self._part))
-        self._opened = time.monotonic()
-        self.size = 0
-
-    def age(self) -> float:
-        """Returns the seconds since it was opened."""
-        return time.monotonic() - self._opened
-
-    def write(self, record: bytes) -> None:
-        self._writer.write(record)
-        self.size += len(record)
-
-    def close(self) -> None:
-        self._writer.close()
-        self._part.rename(self._part.with_suffix(""))
+def _open(path: pathlib.Path) -> tf.io.TFRecordWriter:
+    return tf.io.TFRecordWriter(str(path))
 
 
 # Records -----------------------------------------------------------------------------------------------------------

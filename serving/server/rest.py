@@ -279,6 +279,10 @@ class RestApi:
                 size = len(body) + sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
                 make = functools.partial(predict_record, version, signature, inputs, outputs)
                 self._core.request_log.add(version, signature, size, make)
+            if self._core.shadow and self._core.shadow.picks():
+                size = sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
+                ask = functools.partial(ServedVersion.run, signature=signature, inputs=inputs)
+                self._core.shadow.add(version, signature, size, outputs, ask)
             del inputs
             self._metrics.record_runtime(version.name, "Predict", version.runtime_seconds)
         reading.check_time()

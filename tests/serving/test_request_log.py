@@ -24,8 +24,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from common.errors import InputError
 from serving.loader import Servable
-from serving.server import ServerOptions, running_server
-from serving.server import request_log as request_log_module
+from serving.server import ServerOptions, running_server, sampling
 from serving.server.metrics import Metrics
 from serving.server.request_log import RequestLog
 from serving.server.served import ServedVersion
@@ -118,7 +117,7 @@ def test_what_came_over_grpc_is_logged_as_it_came(base, tmp_path):
 
 
 def test_a_share_of_the_requests_is_picked_at_random(tmp_path, monkeypatch):
-    monkeypatch.setattr(request_log_module.random, "random", iter([0.1, 0.3, 0.25, 0.2]).__next__)
+    monkeypatch.setattr(sampling.random, "random", iter([0.1, 0.3, 0.25, 0.2]).__next__)
     requests = RequestLog(tmp_path, 0.25, ["serve"], Metrics())
     assert [requests.picks() for _ in range(4)] == [True, False, False, True]
     requests.close()
@@ -180,7 +179,7 @@ def test_a_file_ends_at_its_age(tmp_path):
 
 
 def test_what_would_wait_in_too_much_memory_is_not_logged(tmp_path, monkeypatch):
-    monkeypatch.setattr(request_log_module, "WAITING_BYTES", 2 * BYTES)
+    monkeypatch.setattr(sampling, "WAITING_BYTES", 2 * BYTES)
     metrics, go_on = Metrics(), threading.Event()
     requests = RequestLog(tmp_path, 0.5, ["serve"], metrics)
     requests.add(VERSION, "", BYTES, lambda: (go_on.wait(20), make())[1])
@@ -207,7 +206,7 @@ def test_a_disk_that_takes_no_more_costs_records_and_nothing_else(tmp_path, capl
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="requests cannot be logged there: .*choose another --request_log"):
+    with pytest.raises(InputError, match="no sample can be kept there: .*choose another --request_log"):
         RequestLog(tmp_path / "file" / "log", 0.5, ["serve"], Metrics())
 
 
