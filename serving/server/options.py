@@ -170,7 +170,7 @@ class ServerOptions:
         if self.rest_api_busy_poll_micros < 0:
             raise InputError(f"--rest_api_busy_poll_micros={self.rest_api_busy_poll_micros}: it must be 0 or more")
         if self.shadow_log and not self.shadow:
-            raise InputError("--shadow_log needs --shadow; add that flag, with the label of a version")
+            raise InputError("--shadow_log needs --shadow; name the label of a version there")
         if not 0 < self.sampling_rate <= 1:
             raise InputError(f"--sampling_rate={self.sampling_rate}: it must be above 0 and at most 1")
         if self.batching_parameters_file and not self.enable_batching:

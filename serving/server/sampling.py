@@ -125,7 +125,8 @@ class SampleFiles:
             (folder / f".{os.getpid()}").touch()
             (folder / f".{os.getpid()}").unlink()
         except OSError as error:
-            raise InputError(f"{folder}: no sample can be kept there: {error.strerror}; choose another {flag}") from error
+            reason = f"{error.strerror}; choose another {flag}"
+            raise InputError(f"{folder}: no sample can be kept there: {reason}") from error
         self._folder, self._suffix, self._open = folder, suffix, open_file
         self._file_bytes, self._file_seconds = file_bytes, file_seconds
         self._files: dict[str, _File] = {}

@@ -159,5 +159,5 @@ def test_each_value_of_a_row_is_a_line_of_the_file(tmp_path):
 
 
 def test_a_log_of_no_shadow_is_one_line():
-    with pytest.raises(InputError, match="--shadow_log needs --shadow; add that flag"):
+    with pytest.raises(InputError, match="--shadow_log needs --shadow; name the label"):
         parse_flags(["--shadow_log=x"])
