@@ -103,3 +103,32 @@ def _print_counts(joined: "Prepared") -> None:
     click.echo(
         f"{joined.rows:,} rows: --data '{joined.log}'" + (f", and {joined.public_test}" if joined.public_test else "")
     )
+
+
+@prepare.command()
+@click.argument("log")
+@click.argument("labels")
+@click.argument("output", type=PATH)
+@click.option("--key", help="A column of both. Default: the n-th row of one belongs to the n-th of the other.")
+@click.option("--unmatched", help="Label of rows that LABELS lacks, as 0. Default: they are left out.")
+def labels(log: str, labels: str, output: pathlib.Path, key: str | None, unmatched: str | None) -> None:
+    """Join LOG with a file of LABELS, by the order of the rows or by a key. Both may be quoted globs.
+
+    \b
+    Leaves in OUTPUT:
+      log/*.parquet              the log with the labels beside its columns, all as text
+      dead_letter/rejects.jsonl  malformed rows of both with file, line and reason
+      summary.json               counts
+    Formats are found as `ctrpipe init` finds them. A label without a name is the column `label`; where LABELS has only
+    the key, as a list of clicks has, its rows are the positive ones: --unmatched 0.
+    """
+    # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
+    from pipeline.labelled import join_labels
+
+    joined = join_labels([log], [labels], output, key, unmatched)
+    given = "left out" if unmatched is None else f"labelled {unmatched}"
+    click.echo(
+        f"{joined.rows:,} rows with {', '.join(joined.label)}; {joined.unmatched:,} without a label, {given}; "
+        f"{joined.unused:,} labels of no row; {joined.rejected:,} malformed rows in {output / 'dead_letter'}"
+    )
+    click.echo(f"Next: ctrpipe init '{joined.log}'")
