@@ -10,7 +10,7 @@ unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
 unexport PYTHONDONTWRITEBYTECODE  # every test process would compile 300 files again, in 3 s
 check_python = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "ctrpipe needs Python 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
 
-.PHONY: help install demo test-fast test test-all contract fuzz attack soak lint docs lock peers clean
+.PHONY: help install demo test-fast test test-all contract fuzz attack soak image image-test lint docs lock peers clean
 help:           ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
 
@@ -67,6 +67,21 @@ attack: install  ## clients that want the server's memory, time and connections,
 soak: install   ## steady load on the server for MINUTES=30; fails where its memory grows
 	$(BIN)/python -m tests.fuzz.soak --minutes $(or $(MINUTES),30)
 
+# BASE=python:3.11-slim-trixie@sha256:..., or another image of Python 3.11 with glibc 2.28; ENGINE=docker; IMAGE_FLAGS: what
+# else its build is given. An authority of your own, in SSL_CERT_FILE, is trusted while packages are fetched.
+ENGINE ?= $(notdir $(firstword $(shell command -v podman docker)))
+TAG ?= 1
+build_image = $(ENGINE) build $(if $(filter podman,$(ENGINE)),--ignorefile kubeflow/Dockerfile.dockerignore) $(if $(BASE),--build-arg BASE=$(BASE)) \
+    $(if $(SSL_CERT_FILE),--secret id=certificates$(comma)src=$(SSL_CERT_FILE)) $(IMAGE_FLAGS) -f kubeflow/Dockerfile
+comma := ,
+image:          ## the images localhost/ctrpipe:1 and localhost/ctrpipe-serving:1, by podman or docker: BASE=... TAG=...
+	@test -n "$(ENGINE)" || { echo "make image: neither podman nor docker is installed; install one of them"; exit 2; }
+	$(build_image) --target pipeline -t localhost/ctrpipe:$(TAG) .
+	$(build_image) --target serving -t localhost/ctrpipe-serving:$(TAG) .
+
+image-test: install  ## what `make image` has built, run without rights: demo, server, scores, every step of a pipeline
+	CTRPIPE_IMAGE=localhost/ctrpipe:$(TAG) CTRPIPE_SERVING_IMAGE=localhost/ctrpipe-serving:$(TAG) $(BIN)/python -m pytest -rs tests/image
+
 lint: install docs  ## ruff, mypy, and the documents built strictly
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
@@ -78,6 +93,8 @@ docs: install   ## the documents as a site that needs no network: build/site/ind
 
 lock: install  ## requirements.lock and the peers' files from their *.in; what is locked stays where it still fits
 	$(BIN)/uv pip compile requirements.in --override overrides.txt --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --quiet -o requirements.lock
+	for image in pipeline serving; do $(BIN)/python kubeflow/image_locks.py $$image > kubeflow/$$image.lock || exit 1; done
+	sed -n 's/^tensorflow==\([^ ]*\).*/tensorflow-cpu==\1/p' requirements.lock | $(BIN)/uv pip compile - --no-deps --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --no-header --no-annotate --quiet >> kubeflow/serving.lock
 	for peer in fuxictr deepctr_torch recbole huggingface; do \
 	    $(BIN)/uv pip compile benchmarks/peers/$$peer.in --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --custom-compile-command "make lock" --quiet -o benchmarks/peers/$$peer.txt || exit 1; \
 	done

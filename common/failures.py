@@ -12,6 +12,7 @@ import traceback
 
 from common.errors import InputError, causes, one_line, without_secrets
 from common.exit_codes import FAILED, MISTAKE
+from common.packages import PACKAGES
 
 KILLED = "a process of this command was killed, as the system does where memory runs out"
 _MORE_MEMORY = "close other programs, or give it more memory, or less to do at a time"
@@ -34,14 +35,17 @@ _READ_ONLY = re.compile(r"Read-only file system|readonly database", re.IGNORECAS
 
 def explain(error: BaseException) -> tuple[str, int]:
     """Returns a message for a failure, and the exit code: MISTAKE where the user can remedy it, else FAILED."""
-    for cause in causes(error):
-        if isinstance(cause, InputError):
-            return str(cause), MISTAKE
-        message = _explain_one(cause)
-        if message:
-            return message, MISTAKE
+    mistake = explain_mistake(error)
+    if mistake:
+        return mistake, MISTAKE
     message = f"{type(error).__name__}: {one_line(error, 300)}"
     return f"{message}; this is a defect of ctrpipe, please report it with {_save_traceback(error)}", FAILED
+
+
+def explain_mistake(error: BaseException) -> str:
+    """Returns a message for a failure that the user can remedy; "" for any other."""
+    messages = (str(cause) if isinstance(cause, InputError) else _explain_one(cause) for cause in causes(error))
+    return next(filter(None, messages), "")
 
 
 def _explain_one(error: BaseException) -> str:
@@ -71,6 +75,8 @@ def _explain_one(error: BaseException) -> str:
         return "ML Metadata's database, tfx/metadata.sqlite in the output folder, cannot be written; has the disk room?"
     if matches(_READ_ONLY, errno.EROFS):
         return f"{where}the file system is read-only; choose another output folder"
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] not in PACKAGES:
+        return f"the package {error.name} is not installed here; install all that requirements.lock names"
     if isinstance(error, PermissionError):
         return f"{where}permission denied; choose another folder, or change its permissions"
     return ""

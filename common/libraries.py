@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib.metadata
 import logging
 import os
 import sys
@@ -55,6 +56,19 @@ def import_tensorflow() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     # Beam warns about TensorFlow Transform's type hints through the root logger.
     logging.getLogger().addFilter(_is_error)
+
+
+def installed_version(package: str) -> str:
+    """Returns the version of an installed package; of TensorFlow also where it is the package without code for GPUs.
+
+    Raises:
+        PackageNotFoundError: it is not installed.
+    """
+    if package != "tensorflow":
+        return importlib.metadata.version(package)
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return importlib.metadata.version("tensorflow-cpu")
 
 
 def load_text_operations() -> None:

@@ -20,8 +20,9 @@ def in_make_test(item: pytest.Item) -> bool:
     return item.get_closest_marker("large") is None
 
 
-def test_every_test_has_a_case_in_make_test(cases):
-    assert [name for name, items in cases.items() if not any(map(in_make_test, items))] == []
+def test_every_test_has_a_case_in_make_test_but_for_those_of_the_images(cases):
+    left_out = [name for name, items in cases.items() if not any(map(in_make_test, items))]
+    assert [name for name in left_out if not name.startswith("tests/image/")] == []
 
 
 def test_every_model_has_cases_in_make_test(cases):

@@ -38,8 +38,9 @@ def test_a_commit_is_checked_by_what_make_lint_runs():
 
 def test_hosted_ci_runs_what_is_run_here():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
-    (job,) = workflow["jobs"].values()
-    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
-    assert os.access(ROOT / ".ci" / "run", os.X_OK) and job["timeout-minutes"] == 90
-    (python,) = [step["with"]["python-version"] for step in job["steps"] if "with" in step]
+    jobs = workflow["jobs"].values()
+    scripts = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    assert scripts == [".ci/run", ".ci/images"] and all(os.access(ROOT / script, os.X_OK) for script in scripts)
+    assert {job["timeout-minutes"] for job in jobs} == {90}
+    (python,) = {step["with"]["python-version"] for job in jobs for step in job["steps"] if "with" in step}
     assert python == "3.11" and f"python{python}" in (ROOT / "Makefile").read_text()

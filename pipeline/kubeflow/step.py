@@ -8,8 +8,9 @@ import sys
 
 import click
 
-from common.errors import InputError, causes, without_secrets
+from common.errors import InputError, without_secrets
 from common.exit_codes import BLOCKED, MISTAKE
+from common.failures import explain_mistake
 from common.libraries import load_tensorflow
 from pipeline.code_version import code_version
 from pipeline.kubeflow.task import PREPARE, VERDICT, Task
@@ -66,10 +67,10 @@ def main(stage: str, compiled: str, executor: str | None, classes: tuple[str, ..
         run_step(task, stage, executor, dict(named.split("=", 1) for named in classes))
         task.finish()
     except Exception as error:
-        mistake = next((cause for cause in causes(error) if isinstance(cause, InputError)), None)
-        if mistake is None:
+        mistake = explain_mistake(error)
+        if not mistake:
             raise
-        print(f"ctrpipe: {without_secrets(str(mistake))}", file=sys.stderr)
+        print(f"ctrpipe: {without_secrets(mistake)}", file=sys.stderr)
         sys.exit(MISTAKE)
 
 

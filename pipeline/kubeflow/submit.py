@@ -7,6 +7,7 @@ import ipaddress
 import json
 import logging
 import pathlib
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -34,6 +35,10 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "STRUCT": (dict,),
 }
 BLOCKED = "BLOCKED"  # how a run ends that failed because a gate blocked the model
+_KILLED = re.compile(r"signal: killed|OOMKilled|exit code 137")
+_OWN_ERROR = re.compile(
+    r"^ctrpipe: |^Traceback|^(\w+\.)*\w*(Error|Exception|Interrupt)\b|exit status [1-9]", re.MULTILINE
+)
 _ENDED = ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED")
 
 
@@ -314,10 +319,7 @@ def follow(
         time.sleep(seconds)
     for task in tasks:
         if task.state == "FAILED":
-            for pod in [task.pod_name, *(child.pod_name for child in task.child_tasks or ())]:
-                if pod and (lines := _log(host, run_id, pod)):
-                    say("\n".join([f"{task.display_name}, the end of its log:", *lines]))
-                    break
+            _say_why(host, run_id, task, say)
     names = [(task.display_name or "").lower() for task in tasks if task.state == "FAILED"]
     is_blocked = VERDICT.lower() in names  # Kubeflow may show a step by the lower-case name of its task
     return BLOCKED if is_blocked else str(run.state)
@@ -358,13 +360,39 @@ def _check_started(
             )
 
 
-def _log(host: Host, run_id: str, pod: str) -> list[str]:
-    """Returns the last lines of a pod's log; [] where the cluster has deleted the pod."""
+def _log(host: Host, run_id: str, pod: str) -> list[str] | None:
+    """Returns the last lines of a pod's log; None where the cluster has deleted the pod."""
     try:
         answer = host.get(f"/apis/v1alpha1/runs/{run_id}/nodes/{pod}/log", urllib3.Retry(1))
     except urllib3.exceptions.HTTPError:
-        return []
-    return answer.data.decode("utf-8", "replace").splitlines()[-LOG_LINES:] if answer.status == 200 else []
+        return None
+    return answer.data.decode("utf-8", "replace").splitlines()[-LOG_LINES:] if answer.status == 200 else None
+
+
+def _say_why(host: Host, run_id: str, task: Any, say: Callable[[str], None]) -> None:
+    """Reports the end of a failed step's log, and whether the step was killed."""
+    pods = [task.pod_name, *(child.pod_name for child in task.child_tasks or ())]
+    logs = [lines for pod in pods if pod and (lines := _log(host, run_id, pod)) is not None]
+    if not logs:
+        return
+    lines = next(filter(None, logs), [])
+    if lines:
+        say("\n".join([f"{task.display_name}, the end of its log:", *lines]))
+    if _was_killed(lines):
+        say(
+            f"{task.display_name}: no error of its own ends the log, as where a step is killed that wants more memory "
+            f"than it may have; raise kubeflow.resources.{task.display_name}.memory, and compile again"
+        )
+
+
+def _was_killed(lines: list[str]) -> bool:
+    """Returns whether the end of a failed step's log names no error, or a signal as its error.
+
+    The API does not say why a pod has failed. Where a limit of memory is broken, the system kills the step's process,
+    of which Kubeflow's launcher says "signal: killed", or the whole container, whose log then just ends.
+    """
+    text = "\n".join(lines)
+    return bool(_KILLED.search(text)) or not _OWN_ERROR.search(text)
 
 
 @contextlib.contextmanager

@@ -1,12 +1,16 @@
 """Imports TensorFlow Data Validation in the only order in which it loads."""
 
+import contextlib
+import io
+
 from common.libraries import import_tensorflow
 
 import_tensorflow()  # holds back TensorFlow's start-up lines, also in a worker, whose first import this is
 import tfx  # noqa: E402, F401  provides a replacement of the tfx-bsl module that TFDV needs and tfx-bsl dropped
 
 # isort: split
-import tensorflow_data_validation as tfdv  # noqa: E402
+with contextlib.redirect_stderr(io.StringIO()):  # where it says that it cannot draw without IPython
+    import tensorflow_data_validation as tfdv  # noqa: E402
 from tensorflow_data_validation.statistics import stats_impl  # noqa: E402
 from tensorflow_data_validation.statistics.generators.basic_stats_generator import BasicStatsGenerator  # noqa: E402
 from tensorflow_data_validation.statistics.generators.top_k_uniques_sketch_stats_generator import (  # noqa: E402

@@ -1,12 +1,12 @@
 """The machine that a benchmark runs on, and whether other programs use it too."""
 
-import importlib.metadata
 import os
 import pathlib
 import platform
 import time
 from typing import Any
 
+from common.libraries import installed_version
 from common.processes import CPUINFO, cores
 
 STAT = pathlib.Path("/proc/stat")
@@ -31,7 +31,7 @@ def machine() -> dict[str, Any]:
 
 def software() -> dict[str, Any]:
     """Returns the versions of packages and kernel, and the environment variables that change speed, where set."""
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    versions = {name: installed_version(name) for name in PACKAGES}
     return {
         "versions": {**versions, "kernel": platform.release()},
         "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},

@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any, NoReturn
 
 from common.errors import InputError
+from common.libraries import installed_version
 from common.processes import cores, on_intel
 from serving.layout import local_path
 
@@ -247,7 +248,7 @@ def parse_flags(flags: Sequence[str]) -> ServerOptions:
     values = vars(known)
     if values.pop(_VERSION):
         print(f"TensorFlow ModelServer: ctrpipe {metadata.version('ctrpipe')}, a local stand-in")
-        print(f"TensorFlow Library: {metadata.version('tensorflow')}")
+        print(f"TensorFlow Library: {installed_version('tensorflow')}")
         raise SystemExit(0)
     for argument in unknown:
         log.warning("unknown argument: %s is ignored; ctrpipe serve --help lists the flags", argument)

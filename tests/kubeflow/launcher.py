@@ -7,6 +7,7 @@ the executor output, parameters and metadata count.
 """
 
 import concurrent.futures
+import json
 import os
 import pathlib
 import subprocess
@@ -18,17 +19,33 @@ from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 ROOT = pathlib.Path(__file__).parents[2]
+OUTPUT = "output_metadata.json"
 
 
 class Launcher:
-    """Runs the tasks of a compiled file; `finished` has each task's ExecutorOutput, `failed` what a task has said."""
+    """Runs the tasks of a compiled file.
 
-    def __init__(self, package: pathlib.Path, root: pathlib.Path, parameters: dict[str, Any]):
+    Attributes:
+        finished: Each task's ExecutorOutput.
+        failed: The exit code of a task, and what it has said.
+        executed: The tasks whose command was run; the others were in the cache.
+        cache: What tasks have put out, by what they were given; of an earlier run, where it is handed on.
+    """
+
+    def __init__(
+        self,
+        package: pathlib.Path,
+        root: pathlib.Path,
+        parameters: dict[str, Any],
+        cache: dict[str, dict[str, Any]] | None = None,
+    ):
         self.spec = next(yaml.safe_load_all(package.read_text()))
         self.tasks = self.spec["root"]["dag"]["tasks"]
         self.finished: dict[str, dict[str, Any]] = {}
         self.failed: dict[str, tuple[int, str]] = {}
-        self._root = root
+        self.executed: list[str] = []
+        self.cache = {} if cache is None else cache
+        self.bucket = root
         definitions = self.spec["root"]["inputDefinitions"]["parameters"]
         assert set(parameters) <= set(definitions)
         defaults = {name: found["defaultValue"] for name, found in definitions.items() if "defaultValue" in found}
@@ -49,13 +66,19 @@ class Launcher:
         return done
 
     def run(self, processes: int = 2) -> None:
-        """Runs every task once those that it depends on are done; where one fails, they do not run."""
+        """Runs every task once those that it depends on are done; where one fails, they do not run.
+
+        Called again, it retries what has failed.
+        """
+        self.failed.clear()
         running: dict[concurrent.futures.Future, str] = {}
         started: set[str] = set()
         with concurrent.futures.ThreadPoolExecutor(processes) as pool:
             while True:
                 for name in self.order():
-                    if name not in started and set(self.tasks[name].get("dependentTasks", [])) <= set(self.finished):
+                    if name in started | set(self.finished):
+                        continue
+                    if set(self.tasks[name].get("dependentTasks", [])) <= set(self.finished):
                         started.add(name)
                         running[pool.submit(self._run, name)] = name
                 if not running:
@@ -75,20 +98,40 @@ class Launcher:
             output = source["taskOutputArtifact"]
             artifacts[key] = self.finished[output["producerTask"]]["artifacts"][output["outputArtifactKey"]]
         outputs = component.get("outputDefinitions", {})
-        folder = self._root / name
+        written = self.written(name)
         return {
             "inputs": {"parameterValues": values, "artifacts": artifacts},
             "outputs": {
                 "artifacts": {
-                    key: {"artifacts": [{"type": found["artifactType"], "uri": str(folder / key)}]}
+                    key: {"artifacts": [{"type": found["artifactType"], "uri": self.uri(name, key)}]}
                     for key, found in outputs.get("artifacts", {}).items()
                 },
                 "parameters": {
-                    key: {"outputFile": str(folder / "parameters" / key)} for key in outputs.get("parameters", {})
+                    key: {"outputFile": f"{written}/parameters/{key}"} for key in outputs.get("parameters", {})
                 },
-                "outputFile": str(folder / "output_metadata.json"),
+                "outputFile": f"{written}/{OUTPUT}",
             },
         }
+
+    def uri(self, name: str, key: str) -> str:
+        """Where an output artifact of a task lies, as the task is told."""
+        return str(self.bucket / name / key)
+
+    def written(self, name: str) -> str:
+        """The folder of what a task tells its launcher, as the task is told."""
+        return str(self.bucket / name)
+
+    def execute(self, name: str, command: list[str], container: dict[str, Any]) -> tuple[int, str]:
+        """Runs a task's command in its folder of the bucket; returns the exit code, and what it said."""
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("TF_")}
+        ended = subprocess.run(
+            [sys.executable, *command[1:]],
+            env={**environment, "PYTHONPATH": str(ROOT)},
+            cwd=self.bucket / name,
+            capture_output=True,
+            text=True,
+        )
+        return ended.returncode, ended.stderr
 
     def _parameter(self, source: dict[str, Any]) -> Any:
         if "componentInputParameter" in source:
@@ -99,35 +142,36 @@ class Launcher:
         return source["runtimeValue"]["constant"]
 
     def _run(self, name: str) -> None:
-        given = json_format.ParseDict(self.executor_input(name), pipeline_spec_pb2.ExecutorInput())
+        executor_input = self.executor_input(name)
+        given = json_format.ParseDict(executor_input, pipeline_spec_pb2.ExecutorInput())
         label = self.spec["components"][self.tasks[name]["componentRef"]["name"]]["executorLabel"]
         container = self.spec["deploymentSpec"]["executors"][label]["container"]
+        key = json.dumps([executor_input["inputs"], container], sort_keys=True)
+        if self.tasks[name].get("cachingOptions", {}).get("enableCache") and key in self.cache:
+            self.finished[name] = self.cache[key]
+            return
+        self.executed.append(name)
         command = [*container["command"], *container["args"]]
         assert command[0] == "python" and command[-1] == "{{$}}"
-        command = [sys.executable, *command[1:-1], json_format.MessageToJson(given, indent=None)]
-        folder = self._root / name
-        (folder / "parameters").mkdir(parents=True)
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("TF_")}
-        ended = subprocess.run(
-            command, env={**environment, "PYTHONPATH": str(ROOT)}, cwd=folder, capture_output=True, text=True
-        )
-        if ended.returncode:
-            self.failed[name] = (ended.returncode, ended.stderr)
+        (self.bucket / name / "parameters").mkdir(parents=True, exist_ok=True)
+        command = [*command[:-1], json_format.MessageToJson(given, indent=None)]
+        code, said = self.execute(name, command, container)
+        if code:
+            self.failed[name] = (code, said)
             return
-        output = json_format.Parse(
-            pathlib.Path(given.outputs.output_file).read_text(), pipeline_spec_pb2.ExecutorOutput()
-        )
+        output = json_format.Parse((self.bucket / name / OUTPUT).read_text(), pipeline_spec_pb2.ExecutorOutput())
         written = json_format.MessageToDict(output)
         assert set(written.get("parameterValues", {})) == set(given.outputs.parameters)
         stored = {}
-        for key, found in (
+        for output_name, found in (
             json_format.MessageToDict(given.outputs)["artifacts"].items() if given.outputs.artifacts else []
         ):
             [artifact] = found["artifacts"]
-            _keep_what_a_bucket_keeps(pathlib.Path(artifact["uri"]))
-            [said] = written["artifacts"][key]["artifacts"]
-            stored[key] = {"artifacts": [{**artifact, "metadata": said.get("metadata", {})}]}
+            _keep_what_a_bucket_keeps(self.bucket / name / output_name)
+            [said_of_it] = written["artifacts"][output_name]["artifacts"]
+            stored[output_name] = {"artifacts": [{**artifact, "metadata": said_of_it.get("metadata", {})}]}
         self.finished[name] = {"parameterValues": written.get("parameterValues", {}), "artifacts": stored}
+        self.cache[key] = self.finished[name]
 
 
 def _keep_what_a_bucket_keeps(artifact: pathlib.Path) -> None:

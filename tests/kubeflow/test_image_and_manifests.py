@@ -1,6 +1,8 @@
 """The image's Dockerfile and the manifests: linted, checked against Kubernetes' schemas and against each other."""
 
+import ast
 import copy
+import importlib.util
 import os
 import pathlib
 import re
@@ -21,6 +23,17 @@ from tests.serving.deploy_files import container as serving_container
 ROOT = FOLDER.parent
 DOCKERFILE = FOLDER / "Dockerfile"
 CUSTOM = ("FlinkDeployment", "TrainJob", "TrainingRuntime")  # not Kubernetes' own
+
+
+def script(name):
+    """A file of kubeflow/, which is no package, as a module."""
+    described = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(described)
+    described.loader.exec_module(module)
+    return module
+
+
+image_locks, check_image = script("image_locks"), script("check_image")
 FOLDERS = ["base", "flink", "schedule", "serving", "training"]
 
 
@@ -35,13 +48,15 @@ def hadolint(file):
 def test_the_dockerfile_is_clean_to_its_linter(tmp_path):
     good = hadolint(DOCKERFILE)
     assert good.returncode == 0, good.stdout
-    (tmp_path / "Dockerfile").write_text(DOCKERFILE.read_text().replace("--no-cache-dir ", ""))
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE.read_text().replace("--no-install-recommends ", ""))
     assert hadolint(tmp_path / "Dockerfile").returncode == 1
 
 
 def test_the_image_has_the_code_the_lock_and_no_rights():
     text = DOCKERFILE.read_text()
-    assert re.search(r"^USER [1-9]\d*$", text, re.M) and "--require-hashes -r /tmp/requirements.lock" in text
+    targets = re.split(r"^FROM .* AS (?=serving$|pipeline$)", text, flags=re.M)[1:]
+    assert [target.partition("\n")[0] for target in targets] == ["serving", "pipeline"]
+    assert all(re.search(r"^USER [1-9]\d*$", target, re.M) for target in targets)
     sources = copied()
     assert {source for source in sources if (ROOT / source / "__init__.py").exists()} == set(PACKAGES)
     assert all((ROOT / source).exists() for source in sources)
@@ -49,11 +64,11 @@ def test_the_image_has_the_code_the_lock_and_no_rights():
     assert sources == allowed
     assert f"beam_python3.11_sdk:{metadata.version('apache-beam')}" in text
     # Steps are checked by importing everything when the image is built, as the user who will run them.
-    assert text.index("USER 1000") < text.index("RUN python kubeflow/check_image.py")
+    assert all(target.index("USER 1000") < target.index("RUN python kubeflow/check_image.py") for target in targets)
 
 
 def copied() -> set[str]:
-    """What the image has of the project, the lock included, which it installs before."""
+    """What the images have of the project, the locks included, which they install before."""
     lines = re.findall(r"^COPY (?!--)(.+) \S+$", DOCKERFILE.read_text(), re.M)
     return {source for line in lines for source in line.split()}
 
@@ -73,23 +88,73 @@ def test_what_the_image_copies_can_be_installed_and_imported_without_the_rest_of
             [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
         )
 
-    [install] = re.findall(r"^RUN pip (install .+ -e \.)", DOCKERFILE.read_text(), re.M)
+    [install] = set(re.findall(r"pip --python /opt/venv (install .+ -e \.)", DOCKERFILE.read_text()))
     installed = run("-m", "pip", *install.split(), "--dry-run")
     assert "Would install ctrpipe-" in installed.stdout, installed.stderr
-    [check] = re.findall(r"^RUN python (\S+\.py)$", DOCKERFILE.read_text(), re.M)
+    [check] = re.findall(r"^RUN python (\S+\.py) &&", DOCKERFILE.read_text(), re.M)
     checked = run(check)
     assert re.search(r"^\d{3} modules$", checked.stdout, re.M), checked.stderr
 
 
-def test_the_image_installs_the_lock_as_an_installation_here_does():
+def test_the_images_install_their_locks_as_an_installation_here_does():
     makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
     by_uv, by_pip = re.findall(r"install ([^|;]+ -r requirements\.lock)", makefile)
-    [image] = re.findall(r"pip install (.+ -r \S*requirements\.lock)", DOCKERFILE.read_text())
+    dockerfile = DOCKERFILE.read_text().replace("\\\n", " ")
+    images = re.findall(r"uv pip install (.+? -r /tmp/(?:pipeline|serving)\.lock)", dockerfile)
     flags = {"--no-deps", "--require-hashes"}
-    assert all(flags <= set(command.split()) for command in (by_uv, by_pip, image))
-    # What pip does without, in the image as here: an isolated build, and the packages that a venv comes with.
+    assert len(images) == 2 and all(flags <= set(command.split()) for command in (by_uv, by_pip, *images))
+    # What pip does without, in the images as here: an isolated build, and the packages that a venv comes with.
+    for lock in (ROOT / "requirements.lock", FOLDER / "pipeline.lock", FOLDER / "serving.lock"):
+        assert {"setuptools", "wheel"} <= set(image_locks.blocks(lock.read_text()))
+
+
+def test_an_images_lock_is_the_part_of_the_lock_that_it_needs():
     lock = (ROOT / "requirements.lock").read_text()
-    assert re.search(r"^setuptools==", lock, re.M) and re.search(r"^wheel==", lock, re.M)
+    assert (FOLDER / "pipeline.lock").read_text() == image_locks.image_lock("pipeline", lock)
+    part, replaced, cpu = (FOLDER / "serving.lock").read_text().rpartition("tensorflow-cpu==")
+    assert part == image_locks.image_lock("serving", lock) and replaced
+    [version] = re.findall(r"^tensorflow==(\S+)", lock, re.M)
+    assert cpu.split()[0] == version and "--hash=sha256:" in cpu
+    # The product's part of the lock, and none of what only checks it.
+    pipeline = set(image_locks.blocks((FOLDER / "pipeline.lock").read_text()))
+    assert {"tfx", "kfp", "lightgbm", "optuna", "jax"} <= pipeline
+    assert not {"pytest", "mypy", "ruff", "mkdocs", "kubernetes-validate", "tensorflow-recommenders"} & pipeline
+
+
+def test_a_part_of_a_lock_has_what_its_packages_need_however_far_down():
+    lock = "a==1 \\\n    --hash=sha256:1\n    # via -r requirements.in\nb[extra]==2\n    # via\n    #   a\n    #   z\n"
+    blocks = image_locks.blocks(lock + "c==3\n    # via b\nd==4\n    # via c[fast]\ne==5\n    # via z\n")
+    assert image_locks.closure(blocks, ("a",)) == ["a", "b", "c", "d"]
+    assert image_locks.closure(blocks, ("a",), ("c.*",)) == ["a", "b"]
+    assert "".join(blocks.values()).startswith(lock)
+
+
+def test_the_serving_image_has_every_package_that_its_commands_import():
+    [commands] = set(re.findall(r"check_image\.py ((?:\w+ )+)&&", DOCKERFILE.read_text()))
+    modules = check_image.modules_of(commands.split())
+    assert {"serving.server.rest", "serving.scoring.score", "serving.latency.benchmark"} <= set(modules)
+    held = {*image_locks.blocks((FOLDER / "serving.lock").read_text()), "tensorflow"}
+    owners = metadata.packages_distributions()  # several packages may have files in one folder, as in google/
+    owned = {
+        name: {re.sub("[-_.]+", "-", owner).lower() for owner in owners[name]}
+        for name in imports(modules) & set(owners)
+    }
+    assert {"tensorflow", "uvicorn", "pyarrow", "matplotlib"} <= set(owned)
+    assert not {name for name, packages in owned.items() if not packages & held}
+
+
+def imports(modules: list[str]) -> set[str]:
+    """The names of the other packages that modules of the project import, also inside functions."""
+    found: set[str] = set()
+    for module in modules:
+        path = ROOT.joinpath(*module.split("."))
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    return found - set(PACKAGES)
 
 
 def test_the_check_of_the_image_imports_every_module_and_fails_where_one_is_missing(tmp_path):
@@ -98,14 +163,15 @@ def test_the_check_of_the_image_imports_every_module_and_fails_where_one_is_miss
     for package in PACKAGES:
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
-    shutil.copy(ROOT / "common" / "packages.py", tmp_path / "common")
+    for file in ("common/packages.py", "pipeline/code_version.py"):
+        shutil.copy(ROOT / file, tmp_path / file)
     (tmp_path / "serving" / "whole.py").touch()
 
     def check():
         command = [sys.executable, "-S", tmp_path / "kubeflow" / "check_image.py"]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
-    assert check().stdout == "8 modules\n"
+    assert check().stdout == "9 modules\n"
     (tmp_path / "pipeline" / "broken.py").write_text("import a_package_that_is_not_there\n")
     assert check().returncode == 1 and "a_package_that_is_not_there" in check().stderr
 

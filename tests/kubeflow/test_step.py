@@ -1,5 +1,6 @@
 """One step by itself: what it refuses, how it ends, what it leaves."""
 
+import errno
 import json
 import pathlib
 
@@ -56,6 +57,15 @@ def test_an_image_with_other_code_than_the_pipeline_is_refused(tmp_path):
     result, written = step(tmp_path, "Verdict", "", version="another")
     one_line(result.exit_code, result.output, "the pipeline another; build the image, compile again")
     assert written is None
+
+
+def test_a_volume_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
+    def refuse(task):
+        raise OSError(errno.EROFS, "Read-only file system", "/data/runs/demo")
+
+    monkeypatch.setattr("pipeline.kubeflow.work.report", refuse)
+    result, _ = step(tmp_path, "Report", "{}")
+    one_line(result.exit_code, result.output, "/data/runs/demo: the file system is read-only; choose another")
 
 
 def test_an_object_store_gets_copies_of_what_links_lead_to(tmp_path):

@@ -77,6 +77,30 @@ def test_a_step_that_fails_is_exit_code_3(package):
     assert code == 3 and "Run r1: failed" in output and "the last line" in output
 
 
+@pytest.mark.parametrize(
+    "log, killed",
+    [
+        ("", True),
+        ("Trainer: epoch 1\nTrainer: epoch 2", True),
+        ("Trainer: epoch 1\nfailed to execute component: signal: killed", True),
+        ("Trainer: epoch 1\nctrpipe: the disk is full; make room", False),
+        ("Traceback (most recent call last):\n  somewhere\nValueError: no\nexit status 1", False),
+    ],
+)
+def test_a_step_that_was_killed_is_told_from_one_that_failed(package, log, killed):
+    failed = {**FAILED, "display_name": "Trainer"}
+    with running_api(states=[("FAILED", [TRAINED, failed])], logs={"pod-2": log}) as api:
+        code, output = run(package, api)
+    assert code == 3 and log[log.rfind("\n") + 1 :] in output
+    assert ("raise kubeflow.resources.Trainer.memory" in output) == killed
+
+
+def test_of_a_step_whose_pod_is_gone_nothing_is_guessed(package):
+    with running_api(states=[("FAILED", [TRAINED, {**FAILED, "display_name": "Trainer"}])]) as api:
+        code, output = run(package, api)
+    assert code == 3 and "memory" not in output
+
+
 def test_a_gates_verdict_is_exit_code_1_and_shows_the_end_of_its_log(package):
     log = "\n".join([*(f"line {number}" for number in range(40)), "ctrpipe: blocked by a gate"])
     with running_api(states=[("FAILED", [TRAINED, FAILED])], logs={"pod-2": log}) as api:

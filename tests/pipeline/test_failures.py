@@ -29,6 +29,16 @@ from tests.pipeline.test_cli import raising
 MAIN = "from pipeline.cli import main; main(prog_name='ctrpipe')"
 
 
+def test_a_package_that_is_not_installed_is_a_mistake_and_a_module_of_our_own_a_defect():
+    with pytest.raises(ModuleNotFoundError) as caught:
+        import a_package_that_is_not_there.part  # noqa: F401
+    said = "the package a_package_that_is_not_there is not installed here; install all that requirements.lock names"
+    assert explain(caught.value) == (said, MISTAKE)
+    with pytest.raises(ModuleNotFoundError) as caught:
+        import common.a_module_that_is_not_there  # noqa: F401
+    assert explain(caught.value)[1] == FAILED
+
+
 def test_a_full_disk(tmp_path, monkeypatch):
     with pytest.raises(OSError) as caught:  # noqa: PT011  the system's own
         with open("/dev/full", "w") as file:

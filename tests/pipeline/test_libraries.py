@@ -1,6 +1,7 @@
 """What is not needed looks absent while libraries load, and only then."""
 
 import gc
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -9,7 +10,7 @@ import sys
 
 import pytest
 
-from common.libraries import importing, tfx_does_without
+from common.libraries import importing, installed_version, tfx_does_without
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = """
@@ -20,6 +21,22 @@ names = ["jax", "sklearn", "matplotlib"]
 before = [name for name in names if name in sys.modules]
 print(json.dumps([before, [importlib.import_module(name).__name__ for name in names]]))
 """
+
+
+def test_tensorflows_version_is_found_where_it_is_the_package_without_code_for_gpus(monkeypatch):
+    installed = {"tensorflow-cpu": "2.99.0", "numpy": "1.0"}
+
+    def version(package):
+        if package not in installed:
+            raise importlib.metadata.PackageNotFoundError(package)
+        return installed[package]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert installed_version("tensorflow") == "2.99.0" and installed_version("numpy") == "1.0"
+    installed["tensorflow"] = "2.98.0"
+    assert installed_version("tensorflow") == "2.98.0"
+    with pytest.raises(importlib.metadata.PackageNotFoundError):
+        installed_version("pandas")
 
 
 def test_a_module_is_absent_inside_and_there_again_afterwards():
