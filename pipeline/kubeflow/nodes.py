@@ -21,6 +21,7 @@ REPORTED = (
     ("ExampleValidator", "anomalies"),
     ("DriftCheck", "drift"),
     ("LogTransform", "transform_graph"),
+    ("LogTransform", "transformed_examples"),
     ("Trainer", "model"),
     ("GatedEvaluator", "evaluation"),
     ("GatedEvaluator", "blessing"),
