@@ -136,3 +136,9 @@ def test_what_the_graph_does_not_know_is_what_the_reader_calls_malformed():
 def test_a_format_that_cannot_be_read_is_a_mistake(keys, message):
     with pytest.raises(ValueError, match=message):
         Time(columns=["t"], kind="time", **keys)
+
+
+@pytest.mark.parametrize("time_format", ["yymmddhh", "epoch_seconds", "epoch_milliseconds", "iso8601", "%d.%m.%Y %z"])
+def test_every_format_knows_what_is_no_time_and_what_is_missing(time_format):
+    assert ids(["no time", ""], time_format).tolist() == [[UNKNOWN] * 3, [MISSING] * 3]
+    assert list(faults(["no time", ""], time_format)) == [0]

@@ -1,6 +1,7 @@
 """Packs raw columns into tensors in one TensorFlow graph for training and serving (TensorFlow Transform)."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ from models.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, RESERVED_IDS, 
 from transforms.features.learned import Learned
 from transforms.features.vocabularies import Vocabularies, vocabulary_sizes
 from transforms.log.spec import WHOLE_NUMBER, Categorical, Feature, LogSpec, Multivalent, Numeric, Text, Time
-from transforms.log.times import PARTS, time_pattern, time_rules, zone_offsets
+from transforms.log.times import said_parts, time_pattern, time_rules, zone_offsets
 from transforms.text.ragged import without_empty
 from transforms.text.tokenize import text_map, tokenize
 
@@ -103,7 +104,7 @@ def _plain_values(columns: list[tf.Tensor], feature: Feature, spec: LogSpec) -> 
         return columns
     texts = tf.stack(columns, axis=1)
     if words:
-        texts = tf.where(tf.reduce_any(tf.equal(texts[..., None], list(words)), axis=-1), "", texts)
+        texts = tf.where(tf.strings.regex_full_match(texts, "|".join(map(re.escape, words))), "", texts)
     if is_whole:
         texts = tf.strings.regex_replace(texts, WHOLE_NUMBER, r"\1", replace_global=False)
     plain: list[tf.Tensor] = tf.unstack(texts, axis=1)
@@ -313,29 +314,44 @@ def time_ids(values: tf.Tensor, feature: Time) -> tf.Tensor:
 
     An hour that a format does not say, as that of a date, is missing.
     """
-    rules = time_rules(feature.format)
+    distinct, places = tf.unique(values)  # the rows of a request have few times
+    return tf.gather(_time_ids(distinct, feature), places)
+
+
+def _time_ids(values: tf.Tensor, feature: Time) -> tf.Tensor:
+    names = said_parts(feature.format)
     is_time = tf.strings.regex_full_match(values, time_pattern(feature.format))
-    text = tf.where(is_time, values, "," * (len(PARTS) - 1))
-    for rule in rules:
-        text = tf.strings.regex_replace(text, rule.pattern, rule.rewriting, replace_global=False)
-    found = tf.strings.split(text, ",").to_tensor("", shape=[None, len(PARTS)])
-    said = tf.not_equal(found, "")
-    negative = tf.equal(found[:, PARTS.index("sign")], "-")
-    is_number = said & (tf.range(len(PARTS)) != PARTS.index("sign"))
-    numbers = tf.strings.to_number(tf.where(is_number, found, "0"), tf.int64)
-    part = dict(zip(PARTS, tf.unstack(numbers, axis=1), strict=True))
-    is_said = dict(zip(PARTS, tf.unstack(said, axis=1), strict=True))
-    minutes = _days(part["year"], part["month"], part["day"]) * _DAY_MINUTES
-    minutes += (part["hour"] + part["afternoon"]) * 60 + part["minute"]
-    offset = part["zone_hours"] * 60 + part["zone_minutes"]
-    utc = tf.where(is_said["epoch"], part["epoch"] // 60, minutes - tf.where(negative, -offset, offset))
-    has_zone = is_said["epoch"] | is_said["sign"]
-    minutes = tf.where(has_zone, utc + _zone_minutes(utc, feature.timezone), minutes)
+    text = tf.where(is_time, values, "," * (len(names) - 1))
+    for rule in time_rules(feature.format):
+        text = tf.strings.regex_replace(text, rule.pattern, rule.rewriting(names), replace_global=False)
+    found = tf.strings.split(text, ",").to_tensor("", shape=[None, len(names)])
+    is_said = dict(zip(names, tf.unstack(tf.not_equal(found, ""), axis=1), strict=True))
+    sign = [name == "sign" for name in names]
+    numbers = tf.strings.to_number(tf.where(tf.equal(found, "") | sign, "0", found), tf.int64)
+    part = dict(zip(names, tf.unstack(numbers, axis=1), strict=True))
+    minutes = tf.zeros_like(values, tf.int64)
+    if "year" in part:
+        minutes += _days(part["year"], part["month"], part["day"]) * _DAY_MINUTES
+    for name, factor in (("hour", 60), ("afternoon", 60), ("minute", 1)):
+        if name in part:
+            minutes += part[name] * factor
+    has_zone = tf.zeros_like(is_time)
+    if "sign" in part:
+        offset = part["zone_hours"] * 60 + part["zone_minutes"]
+        is_west = tf.equal(found[:, names.index("sign")], "-")
+        minutes -= tf.where(is_west, -offset, offset)
+        has_zone |= is_said["sign"]
+    has_hour = is_said.get("hour", has_zone)
+    if "epoch" in part:
+        minutes = tf.where(is_said["epoch"], part["epoch"] // 60, minutes)
+        has_zone, has_hour = has_zone | is_said["epoch"], has_hour | is_said["epoch"]
+    if "sign" in part or "epoch" in part:
+        minutes += tf.where(has_zone, _zone_minutes(minutes, feature.timezone), 0)
     weekday = (minutes // _DAY_MINUTES + 3) % 7  # 1970-01-01 was a Thursday
     parts = tf.stack([minutes // 60 % 24, weekday, tf.cast(weekday >= 5, tf.int64)], axis=1) + RESERVED_IDS
-    has_hour = tf.stack([is_said["epoch"] | is_said["hour"], is_time, is_time], axis=1)
     absent = tf.where(tf.equal(values, ""), _id(MISSING), _id(UNKNOWN))
-    return tf.where(is_time[:, None], tf.where(has_hour, parts, _id(MISSING)), absent[:, None])
+    known = tf.where(tf.stack([has_hour, is_time, is_time], axis=1), parts, _id(MISSING))
+    return tf.where(is_time[:, None], known, absent[:, None])
 
 
 def _days(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:

@@ -9,9 +9,9 @@ import datetime
 import functools
 import itertools
 import zoneinfo
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-# The parts of a rewritten time, in their order, with commas between them. `epoch` is in seconds and stands alone; the
+# The parts of a time. `epoch` is in seconds and stands alone; the
 # hour of a 12-hour clock is `hour` + `afternoon`; the last three are a zone's offset, absent where the value has none.
 PARTS = ("epoch", "year", "month", "day", "hour", "afternoon", "minute", "sign", "zone_hours", "zone_minutes")
 NAMED_FORMATS = ("auto", "yymmddhh", "epoch_seconds", "epoch_milliseconds", "iso8601")
@@ -34,15 +34,19 @@ class TimeRule:
 
     Attributes:
         pattern: The expression that the whole value must match.
-        rewriting: What the value becomes: PARTS with commas between them, `\\1` is the first group of `pattern`.
+        parts: Those of PARTS that the value says; `\\1` is the first group of `pattern`.
     """
 
     pattern: str
-    rewriting: str
+    parts: Mapping[str, str]
+
+    def rewriting(self, names: Sequence[str]) -> str:
+        """Returns what the value becomes: some of PARTS with commas between them, "" for what it does not say."""
+        return ",".join(self.parts.get(name, "") for name in names)
 
 
 def _rule(pattern: str, parts: Mapping[str, str]) -> TimeRule:
-    return TimeRule(f"^{pattern}$", ",".join(parts.get(part, "") for part in PARTS))
+    return TimeRule(f"^{pattern}$", parts)
 
 
 @functools.cache
@@ -165,6 +169,12 @@ def _choices(piece: str) -> list[_Choice]:
         return [("[Zz]", {"sign": "+", "zone_hours": "0", "zone_minutes": "0"}), (r"([+-])(\d\d):?([0-5]\d)", offset)]
     read = " ".join(sorted([*_GROUPS, *_PASSED_OVER, *_SHORTHANDS, "%y", "%b", "%B", "%I", "%p", "%z"]))
     raise ValueError(f"format: {piece} cannot be read; what can: {read}")
+
+
+def said_parts(time_format: str) -> tuple[str, ...]:
+    """Returns those of PARTS that times of a format may say."""
+    said = set().union(*(rule.parts for rule in time_rules(time_format)))
+    return tuple(part for part in PARTS if part in said)
 
 
 def time_pattern(time_format: str) -> str:
