@@ -51,7 +51,7 @@ def rows(count: int, seed: int) -> pa.RecordBatch:
         "c2": [f"é{value}" for value in random.integers(0, 20, count)],
         "c3": [f"{value:x}" for value in random.integers(0, 1 << 20, count)],
         "tags": ["|".join(f"t{tag}" for tag in random.integers(0, 9, random.integers(1, 6))) for _ in range(count)],
-        "hour": [f"2511{day:02d}{hour:02d}" for day, hour in zip(days, random.integers(0, 26, count), strict=True)],
+        "hour": [f"2511{day:02d}{hour:02d}" for day, hour in zip(days, random.integers(0, 24, count), strict=True)],
     }
     schema = payload_schema(SPEC)
     columns = []

@@ -1,9 +1,11 @@
 """What an export fixes, the position of an ad, and what it refuses."""
 
+import datetime
 import types
 
 import keras
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
@@ -14,9 +16,10 @@ from serving.check import check_servable
 from serving.export import _Servable, export
 from serving.loader import Servable
 from tests.serving.packed_servable import SPEC, rows, save
+from transforms.log.ingest import to_examples
 from transforms.log.raw_arrays import raw_arrays
 from transforms.log.schema import raw_schema
-from transforms.log.spec import LogSpec
+from transforms.log.spec import Categorical, LogSpec
 
 
 def with_positions(*columns: str) -> LogSpec:
@@ -109,3 +112,44 @@ def example(columns: dict[str, list]) -> tf.train.Example:
         kind = made.features.feature[name]
         (kind.bytes_list if is_text else kind.float_list).value.extend(values)
     return made
+
+
+@pytest.mark.slow
+def test_a_model_understands_the_forms_that_the_reader_understood(tmp_path):
+    log = LogSpec.model_validate(
+        {
+            "data": {**SPEC.data.model_dump(), "missing_values": ["NULL", -1]},
+            "features": [
+                {**feature.model_dump(), "whole_numbers": True}
+                if isinstance(feature, Categorical) and feature.transform == "vocabulary"
+                else feature.model_dump()
+                for feature in SPEC.features
+            ],
+        }
+    )
+    plain = raw_arrays(rows(60, 7), log)
+    written = {name: values.copy() for name, values in plain.items()}
+    for column in ("c1", "c2", "c3", "tags", "hour"):
+        written[column][written[column] == b""] = b"NULL"
+    written["n1"] = np.where(np.isnan(plain["n1"]), np.float32(-1), plain["n1"])
+    plain["n1"] = np.where(written["n1"] == -1, np.float32("nan"), plain["n1"])
+    plain["c1"][:20], written["c1"][:20] = b"12", b"12.0"
+    for row, hour in enumerate(plain["hour"]):
+        if hour:
+            moment = datetime.datetime.strptime(hour.decode(), "%y%m%d%H").replace(tzinfo=datetime.UTC)
+            forms = [moment.isoformat(), str(int(moment.timestamp())), moment.strftime("%Y%m%d%H")]
+            written["hour"][row] = forms[row % 3].encode()
+    servable = Servable(save(tmp_path, log))
+    try:
+        expected = servable.run("serving_raw", plain)["ctr"]
+        np.testing.assert_array_equal(servable.run("serving_raw", written)["ctr"], expected)
+        columns = {
+            name: pa.array(values, pa.binary() if values.dtype == object else pa.float32())
+            for name, values in written.items()
+        }
+        examples = np.array(to_examples(pa.RecordBatch.from_pydict(columns)), object)
+        np.testing.assert_array_equal(servable.run("serving_default", {"examples": examples})["ctr"], expected)
+        other = {**written, "hour": np.array([b"25110303"] * 60, object)}
+        assert np.abs(servable.run("serving_raw", other)["ctr"] - expected).max() > 0.01
+    finally:
+        servable.close()
