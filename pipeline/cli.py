@@ -29,6 +29,7 @@ COMMANDS = (
     "configs",
     "demo",
     "drift",
+    "explain",
     "generate",
     "init",
     "label",

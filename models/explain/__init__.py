@@ -1,0 +1,1 @@
+"""Numeric methods that explain a model or its data, on arrays alone."""

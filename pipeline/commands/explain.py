@@ -1,0 +1,90 @@
+"""`ctrpipe explain`."""
+
+import dataclasses
+import pathlib
+
+import click
+
+from common.errors import InputError
+from common.libraries import load_tensorflow
+from pipeline.commands.options import PATH
+
+
+@click.command()
+@click.argument("source", type=PATH, metavar="RUN")
+@click.option("--data", multiple=True, help="A labelled log or quoted glob; repeatable. Default: the run's test rows.")
+@click.option("--row", default=None, metavar="FILE:LINE", help="Explain this row's probability instead.")
+@click.option(
+    "--baseline",
+    type=click.Choice(["average", "missing"]),
+    default="average",
+    show_default=True,
+    help="With --row: compare it with rows of the log, or with one of missing values.",
+)
+@click.option(
+    "--orders", type=click.IntRange(2), default=200, show_default=True, help="With --row: orders of the columns drawn."
+)
+@click.option("--group", "groups", multiple=True, metavar="NAME=A,B", help="Columns permuted together; repeatable.")
+@click.option("--slice", "part", default=None, metavar="COLUMN=VALUE", help="Only rows with this value.")
+@click.option(
+    "--rows", type=click.IntRange(10), default=20_000, show_default=True, help="Rows of the sample that is scored."
+)
+@click.option(
+    "--repeats", type=click.IntRange(1, 2), default=2, show_default=True, help="Scorings of the sample a column."
+)
+@click.option("--pairs", type=click.IntRange(0), default=10, show_default=True, help="Pairs of columns permuted.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of all draws.")
+@click.option("--output", type=PATH, default=None, metavar="DIR", help="Also write JSON to this folder.")
+def explain(
+    source: pathlib.Path,
+    data: tuple[str, ...],
+    row: str | None,
+    baseline: str,
+    orders: int,
+    groups: tuple[str, ...],
+    part: str | None,
+    rows: int,
+    repeats: int,
+    pairs: int,
+    seed: int,
+    output: pathlib.Path | None,
+) -> None:
+    """Explain a model: which columns it uses, which pairs its log holds, why a row has its probability.
+
+    \b
+      ctrpipe explain runs/mine                          by the run's test rows
+      ctrpipe explain runs/mine/models/ctr --data test.tsv   a pushed model, by another log
+      ctrpipe explain runs/mine --row test.tsv:12            one row
+    RUN is a finished run, pushed or not, a folder of versions, or a version.
+    """
+    settings_of_groups = dict(_two_parts("--group", "NAME=A,B", group) for group in groups)
+    if len(settings_of_groups) < len(groups):
+        raise InputError("--group: a name is given twice; give each group its own")
+    slice_of = _two_parts("--slice", "COLUMN=VALUE", part) if part is not None else None
+    load_tensorflow()
+    # TensorFlow, numpy and pyarrow: 4 s that `ctrpipe --help` does without.
+    from pipeline.explain.explain import Settings, explain_line, write_explanation
+    from pipeline.explain.explain import explain as explain_model
+    from pipeline.explain.show import print_explanation, print_row
+    from pipeline.explain.source import find_source
+
+    named = {name: members.split(",") for name, members in settings_of_groups.items()}
+    settings = Settings(rows, repeats, pairs, named, slice_of, seed)
+    found = find_source(source)
+    if row is not None:
+        explained = explain_line(found, row, data, settings, baseline == "missing", orders)
+        print_row(explained, row)
+        name, written = "row.json", {"row": row, "model": str(found.version), **dataclasses.asdict(explained)}
+    else:
+        written = explain_model(found, data, settings)
+        print_explanation(written)
+        name = "explanation.json"
+    if output:
+        click.echo(f"Written: {write_explanation(output, name, written)}")
+
+
+def _two_parts(option: str, form: str, text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not (sign and name and value):
+        raise InputError(f"{option} {text}: expected {option} {form}")
+    return name, value

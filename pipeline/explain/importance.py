@@ -1,0 +1,177 @@
+"""Permutation importance: what a model loses when a column's values are dealt to other rows.
+
+References:
+    Breiman, "Random Forests", 2001; Fisher, Rudin and Dominici, "All Models are Wrong, but Many are Useful", 2019.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from models import metrics
+from pipeline.compare.rows_and_seeds import Estimate, auc_estimate
+
+Floats = npt.NDArray[np.floating]
+Score = Callable[[pa.Table], Floats]  # maps rows to probabilities [N]
+QUANTILE = 1.959964  # of the normal distribution, for 95%
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """What a metric loses, and its 95% interval over other rows and other permutations."""
+
+    value: float
+    interval: tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Importance:
+    """What the model loses without what a group of columns says of the row.
+
+    Attributes:
+        name: The group's name, or the column's.
+        columns: The columns that are permuted together.
+        auc: By how much the AUC falls.
+        log_loss: By how much the log loss rises, in nats.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    auc: Loss
+    log_loss: Loss
+
+
+@dataclasses.dataclass(frozen=True)
+class Interaction:
+    """How much two groups of columns need each other: the losses without each, less the loss without both.
+
+    What the model loses without their product, it loses without each, and no more without both: that is what is left.
+
+    Attributes:
+        first, second: The groups' names.
+        auc: In AUC.
+        log_loss: In log loss, in nats. Both are positive where one is worth little without the other, as
+            complementarity is, negative where each can stand in for the other, and 0 where the losses add up.
+    """
+
+    first: str
+    second: str
+    auc: Loss
+    log_loss: Loss
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """The estimates of one answer of the model, AUC and log loss."""
+
+    auc: Estimate
+    log_loss: Estimate
+
+
+class Permuter:
+    """Asks a model about rows in which the values of some columns are dealt anew; `scorings` counts how often.
+
+    Args:
+        score: The model.
+        rows: The sample, at least two rows of each class.
+        labels: 0 or 1, `[N]`.
+        repeats: How often a group is permuted.
+        seed: Of the permutations, which are the same for all groups, so that groups do not differ by the draw.
+    """
+
+    def __init__(self, score: Score, rows: pa.Table, labels: Floats, repeats: int, seed: int):
+        self._score = score
+        self._rows = rows
+        self._labels = labels
+        self._repeats = repeats
+        self._seed = seed
+        self.scorings = 0
+        self._whole = self._ask(rows)
+        self._permuted: dict[tuple[str, ...], list[_Asked]] = {}
+
+    @property
+    def auc(self) -> float:
+        """The AUC on the rows as they are."""
+        return self._whole.auc.value
+
+    @property
+    def log_loss(self) -> float:
+        """The log loss on the rows as they are, in nats."""
+        return self._whole.log_loss.value
+
+    def importance(self, name: str, columns: Sequence[str]) -> Importance:
+        """Returns what the model loses without the columns, permuted together. Takes `repeats` scorings."""
+        asked = [self._without(columns, repeat) for repeat in range(self._repeats)]
+        self._permuted[tuple(columns)] = asked
+        losses = {
+            metric: _loss([[(1, _of(one, metric)), (-1, _of(self._whole, metric))] for one in asked], metric)
+            for metric in ("auc", "log_loss")
+        }
+        return Importance(name, tuple(columns), losses["auc"], losses["log_loss"])
+
+    def interaction(self, first: Importance, second: Importance) -> Interaction:
+        """Returns how much two groups need each other, after `importance` of each. Takes one scoring."""
+        both = self._without((*first.columns, *second.columns), 0)
+        alone = [self._permuted[first.columns][0], self._permuted[second.columns][0]]
+        losses = {}
+        for metric in ("auc", "log_loss"):
+            terms = [(-1, _of(both, metric)), (-1, _of(self._whole, metric))]
+            terms += [(1, _of(one, metric)) for one in alone]
+            losses[metric] = _loss([terms], metric)
+        return Interaction(first.name, second.name, losses["auc"], losses["log_loss"])
+
+    def _without(self, columns: Sequence[str], repeat: int) -> _Asked:
+        random = np.random.default_rng([self._seed, repeat])
+        order = pa.array(random.permutation(self._rows.num_rows))
+        rows = self._rows
+        for name in columns:
+            rows = rows.set_column(rows.column_names.index(name), name, rows[name].take(order))
+        return self._ask(rows)
+
+    def _ask(self, rows: pa.Table) -> _Asked:
+        probabilities = self._score(rows)
+        self.scorings += 1
+        auc = auc_estimate(self._labels, probabilities)
+        if auc is None:
+            raise ValueError("the sample should have two rows of each class")
+        losses = metrics.log_losses(self._labels, probabilities)
+        mean = float(losses.mean())
+        return _Asked(auc, Estimate(mean, (losses - mean) / math.sqrt(len(losses) * (len(losses) - 1))))
+
+
+def _of(asked: _Asked, metric: str) -> Estimate:
+    return asked.auc if metric == "auc" else asked.log_loss
+
+
+def _loss(repeats: list[list[tuple[int, Estimate]]], metric: str) -> Loss:
+    """Returns the mean over repeats of a sum of estimates with signs; of AUC, its negative."""
+    turn = -1 if metric == "auc" else 1
+    values = turn * np.array([sum(sign * estimate.value for sign, estimate in terms) for terms in repeats])
+    signed = [sign * estimate.components for terms in repeats for sign, estimate in terms]
+    components = np.sum(signed, axis=0) / len(repeats)
+    variance = float(components @ components)
+    if len(repeats) > 1:
+        variance += float(values.var(ddof=1)) / len(repeats)
+    value, half = float(values.mean()), QUANTILE * math.sqrt(variance)
+    return Loss(value, (value - half, value + half))
+
+
+def groups_of(columns: Sequence[str], text: Sequence[str], named: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Returns the columns that are permuted together, by name: named groups, the text as one, each other column.
+
+    Args:
+        columns: The columns that the model reads.
+        text: Those of its text.
+        named: Groups by name, of columns that the model reads.
+    """
+    together = {name: list(members) for name, members in named.items()}
+    taken = {column for members in together.values() for column in members}
+    rest = [column for column in text if column not in taken]
+    if rest:
+        together["text"] = rest
+    taken.update(text)
+    return {**{column: [column] for column in columns if column not in taken}, **together}

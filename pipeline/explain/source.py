@@ -1,0 +1,127 @@
+"""Finds the model to explain and the rows to ask it with: those of a log, or a run's own test rows."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import yaml
+
+from common.errors import InputError, one_line
+from pipeline.artifacts import Artifacts
+from pipeline.components import SERVABLE
+from pipeline.run_folder import METADATA
+from serving.layout import find_version
+from transforms.log.payload import payload_files, read_payload
+from transforms.log.readers import LogReader, find_files
+from transforms.log.spec import LogSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A model to explain.
+
+    Attributes:
+        version: The folder of its SavedModel.
+        run: The folder of the finished run that trained it; None where the version was given.
+    """
+
+    version: pathlib.Path
+    run: pathlib.Path | None
+
+
+def find_source(folder: pathlib.Path) -> Source:
+    """Returns the model of a finished run, pushed or not, of a folder of versions (the newest), or of a version.
+
+    Raises:
+        InputError: the folder holds none of them, or the run's model was removed.
+    """
+    if not (folder / "metrics.json").exists():
+        return Source(find_version(folder), None)
+    try:
+        model = json.loads((folder / "report_data" / "lineage.json").read_text())["model"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{folder}: no finished run ({one_line(error, 100)}); run `ctrpipe run` again") from error
+    version = pathlib.Path(model) / SERVABLE
+    if not version.is_dir():
+        raise InputError(f"{folder}: its model is no longer at {version}; name a pushed version, or run again")
+    return Source(version, folder)
+
+
+def read_rows(source: Source, data: Sequence[str], spec: LogSpec) -> Iterator[pa.RecordBatch]:
+    """Yields rows with labels: those of the log's good lines, or without a log the run's test rows.
+
+    Args:
+        source: The model.
+        data: Files and globs of a raw log that the model reads; none for the run's test rows.
+        spec: The description of the model's log.
+
+    Raises:
+        InputError: the log has other columns, cannot be read, or has too many malformed rows, or there is neither a log
+            nor a run.
+    """
+    if data:
+        yield from _good_rows(find_files(list(data)), spec)
+        return
+    if source.run is None:
+        raise InputError(f"{source.version}: a version has no rows; give --data, a log with labels that it reads")
+    yield from read_payload(_test_files(source.run))
+
+
+def _good_rows(paths: Sequence[str], spec: LogSpec) -> Iterator[pa.RecordBatch]:
+    """Yields the good rows of files. Raises InputError after them where too many are malformed."""
+    reader = LogReader(spec)
+    good = rejected = 0
+    first = ""
+    for path in paths:
+        for batch in reader.read(path):
+            good += batch.rows.num_rows
+            rejected += len(batch.rejects)
+            if batch.rejects and not first:
+                first = f"{path}: {spec.line_or_row} {batch.rejects[0].line}: {batch.rejects[0].reason}"
+            yield batch.rows
+    if rejected > spec.data.max_bad_row_rate * (good + rejected):
+        raise InputError(
+            f"{first}; {rejected} of {good + rejected} rows are malformed, above data.max_bad_row_rate "
+            f"{spec.data.max_bad_row_rate}; is this a log of the model?"
+        )
+
+
+def _test_files(run: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the files of a run's test rows."""
+    try:
+        name = yaml.safe_load((run / "report_data" / "config.yaml").read_text())["name"]
+        if not (run / METADATA).exists():
+            raise FileNotFoundError(f"no {METADATA}")
+        files = payload_files(Artifacts(run / METADATA, name).folder("LogExampleGen", "examples") / "Split-test")
+    except (OSError, yaml.YAMLError, LookupError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(f"{run}: its test rows are not known ({one_line(error, 100)}); give --data") from error
+    if not files:
+        raise InputError(f"{run}: its test rows were removed; give --data, a log with labels")
+    return files
+
+
+def read_row(text: str, spec: LogSpec) -> pa.RecordBatch:
+    """Returns one row of a file, without labels.
+
+    Args:
+        text: FILE:LINE, lines from 1 as an editor counts them; of Parquet, the row's number.
+        spec: The description of the model's log.
+
+    Raises:
+        InputError: the text has no line, the file cannot be read, or the line is malformed or absent.
+    """
+    file, colon, number = text.rpartition(":")
+    if not colon or not file or not number.isdecimal() or int(number) < 1:
+        raise InputError(f"--row {text}: expected FILE:LINE, as in test.tsv:12, lines counted from 1")
+    line = int(number)
+    [path, *_] = find_files([file])
+    for batch in LogReader(spec, labels=False).read(path):
+        for reject in batch.rejects:
+            if reject.line == line:
+                raise InputError(f"{path}: {spec.line_or_row} {line} is malformed: {reject.reason}")
+        places = (batch.lines == line).nonzero()[0]
+        if len(places):
+            return batch.rows.slice(int(places[0]), 1)
+    raise InputError(f"{path}: has no row at {spec.line_or_row} {line}; name one with --row FILE:LINE")

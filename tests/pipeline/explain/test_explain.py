@@ -1,0 +1,215 @@
+"""Permutation importance against scikit-learn, samples and codes of a log, a row's attributions, what is printed."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.metrics import log_loss, roc_auc_score
+
+from common.errors import InputError
+from pipeline.explain.explain import Settings, check_groups
+from pipeline.explain.importance import Permuter, groups_of
+from pipeline.explain.rows import explain_row
+from pipeline.explain.sample import Sample
+from pipeline.explain.show import print_row
+from pipeline.explain.source import Source, find_source, read_row, read_rows
+from pipeline.explain.value_codes import LogCodes
+from tests.e2e.small_run import call, one_line
+from transforms.log.spec import LogSpec
+
+ROWS = 4000
+SEED = 5
+SPEC = LogSpec.model_validate(
+    {
+        "data": {"columns": ["label", "n", "c", "d"], "labels": {"ctr": "label"}},
+        "features": [{"kind": "numeric", "columns": ["n"]}, {"kind": "categorical", "columns": ["c", "d"]}],
+    }
+)
+
+
+def table() -> pa.Table:
+    random = np.random.default_rng(1)
+    return pa.table({name: random.choice([-1.0, 1.0], ROWS) for name in ("a", "b", "c", "unused")})
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-logits))
+
+
+def additive(rows: pa.Table) -> np.ndarray:
+    return sigmoid(0.5 * rows["a"].to_numpy() + rows["b"].to_numpy())
+
+
+def product(rows: pa.Table) -> np.ndarray:
+    return sigmoid(2 * rows["a"].to_numpy() * rows["b"].to_numpy())
+
+
+def labels(score) -> np.ndarray:
+    """Clicks that are drawn by the model itself."""
+    return (np.random.default_rng(2).random(ROWS) < score(table())).astype(np.float32)
+
+
+def permuted(columns: list[str], repeat: int) -> pa.Table:
+    rows, order = table(), np.random.default_rng([SEED, repeat]).permutation(ROWS)
+    for name in columns:
+        rows = rows.set_column(rows.column_names.index(name), name, pa.array(rows[name].to_numpy()[order]))
+    return rows
+
+
+def test_importance_is_the_loss_that_scikit_learn_measures():
+    clicks = labels(additive)
+    permuter = Permuter(additive, table(), clicks, 2, SEED)
+    found = permuter.importance("a", ["a"])
+    assert permuter.scorings == 3
+    answers = [additive(permuted(["a"], repeat)) for repeat in (0, 1)]
+    whole = additive(table())
+    auc = roc_auc_score(clicks, whole) - np.mean([roc_auc_score(clicks, answer) for answer in answers])
+    loss = np.mean([log_loss(clicks, answer) for answer in answers]) - log_loss(clicks, whole)
+    assert found.auc.value == pytest.approx(auc, abs=1e-12) and auc > 0.02
+    assert found.log_loss.value == pytest.approx(loss, abs=1e-9) and loss > 0.02
+    assert found.log_loss.interval[0] > 0 and sum(found.auc.interval) / 2 == pytest.approx(found.auc.value)
+
+
+def test_an_interval_is_of_rows_and_of_repeats():
+    clicks = labels(additive)
+    found = Permuter(additive, table(), clicks, 2, SEED).importance("a", ["a"]).log_loss
+
+    def losses(rows: pa.Table) -> np.ndarray:
+        p = additive(rows)
+        return -np.log(np.where(clicks > 0.5, p, 1 - p))
+
+    apart = [losses(permuted(["a"], repeat)) - losses(table()) for repeat in (0, 1)]
+    variance = np.mean(apart, axis=0).var(ddof=1) / ROWS + np.var([one.mean() for one in apart], ddof=1) / 2
+    assert (found.interval[1] - found.interval[0]) / 2 == pytest.approx(1.959964 * np.sqrt(variance), rel=1e-4)
+
+
+def test_a_column_that_the_model_does_not_use_is_worth_nothing():
+    found = Permuter(additive, table(), labels(additive), 2, SEED).importance("unused", ["unused"])
+    assert (found.auc.value, found.auc.interval, found.log_loss.value) == (0, (0, 0), 0)
+
+
+def test_columns_that_the_model_multiplies_need_each_other_and_equal_ones_stand_in():
+    permuter = Permuter(product, table(), labels(product), 1, SEED)
+    pair = permuter.interaction(permuter.importance("a", ["a"]), permuter.importance("b", ["b"]))
+    assert permuter.scorings == 4 and pair.log_loss.interval[0] > 0.1 and pair.auc.interval[0] > 0.1
+    unused = permuter.interaction(permuter.importance("a", ["a"]), permuter.importance("c", ["c"]))
+    assert unused.log_loss.value == pytest.approx(0, abs=1e-12)
+
+    def twice(rows: pa.Table) -> np.ndarray:
+        return sigmoid(2 * np.sign(rows["a"].to_numpy() + rows["b"].to_numpy()))
+
+    same = table().set_column(1, "b", table()["a"])
+    clicks = (np.random.default_rng(2).random(ROWS) < twice(same)).astype(np.float32)
+    permuter = Permuter(twice, same, clicks, 1, SEED)
+    pair = permuter.interaction(permuter.importance("a", ["a"]), permuter.importance("b", ["b"]))
+    assert pair.log_loss.interval[1] < 0
+
+
+def test_groups_are_permuted_together_and_the_text_is_one():
+    groups = groups_of(["a", "b", "c", "q", "t"], ["q", "t"], {"pair": ["a", "c"]})
+    assert groups == {"b": ["b"], "pair": ["a", "c"], "text": ["q", "t"]}
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (Settings(groups={"g": ["n", "x"]}), "--group g: x is no column of the model; it has n, c, d"),
+        (Settings(groups={"g": ["c"], "h": ["c"]}), "c is in two groups"),
+        (Settings(slice=("n", "1")), "--slice n: no column of text of the model; it has c, d"),
+    ],
+)
+def test_unknown_columns_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        check_groups(SPEC, settings)
+
+
+def test_a_sample_has_each_row_with_the_same_chance_in_the_order_of_the_log():
+    drawn = []
+    for seed in range(300):
+        sample = Sample(20, np.random.default_rng(seed))
+        for start in (0, 30, 60):
+            sample.add(pa.record_batch({"row": np.arange(start, start + 30)}))
+        kept = sample.table()["row"].to_pylist()
+        assert len(kept) == 20 and kept == sorted(set(kept))
+        drawn += kept
+    thirds = np.histogram(drawn, bins=[0, 30, 60, 90])[0] / len(drawn)
+    assert np.abs(thirds - 1 / 3).max() < 0.02
+
+
+def test_codes_are_frequent_values_and_bins():
+    values = [b"x"] * 3 + [b"y"] * 2 + [None]
+    rows = pa.record_batch(
+        {
+            "n": pa.array([0.0, 0.0, 1.0, 2.0, None, 2.0], pa.float32()),
+            "c": pa.array(values, pa.binary()),
+            "d": pa.array([str(value).encode() for value in range(6)], pa.binary()),
+        }
+    )
+    codes = LogCodes(rows, SPEC)
+    assert codes.names[0] == ["<= 0", "<= 1", "> 1", "(missing)"]
+    assert codes.names[1] == ["x", "y", "(other)", "(missing)"]
+    assert codes.codes(rows)[0].tolist() == [0, 0, 1, 2, 3, 2]
+    later = rows.set_column(1, "c", pa.array([b"y", b"new", None, b"x", b"", b"y"], pa.binary()))
+    assert codes.codes(later)[1].tolist() == [1, 2, 3, 0, 2, 1]
+
+
+def of_row(rows: pa.Table) -> np.ndarray:
+    return sigmoid(rows["n"].fill_null(0).to_numpy() * 0.3 + (rows["c"].is_null().to_numpy() * -1.0))
+
+
+ROW = pa.table({"n": pa.array([2.0], pa.float32()), "c": pa.array([b"[red]<b>\x1b[1m"], pa.binary())})
+
+
+def test_a_row_is_explained_against_missing_values_and_printed_as_text(capsys):
+    found = explain_row(of_row, ROW, None, {"n": ["n"], "c": ["c"]}, 4, np.random.default_rng(0))
+    assert {one.name: one.logit for one in found.columns} == pytest.approx({"c": 1.0, "n": 0.6}, abs=1e-6)
+    assert found.columns[0].name == "c" and found.baseline == pytest.approx(-1, abs=1e-6)
+    assert found.probability == pytest.approx(sigmoid(0.6), abs=1e-6)
+    print_row(found, "[bold]log.tsv:1")
+    printed = capsys.readouterr().out
+    assert "[red]<b>\\x1b[1m" in printed and "[bold]log.tsv:1: probability 0.6457" in printed and "\x1b" not in printed
+
+
+def test_a_row_is_explained_against_rows_of_the_log():
+    background = pa.table({"n": pa.array([0.0, 4.0], pa.float32()), "c": pa.array([b"x", None], pa.binary())})
+    found = explain_row(of_row, ROW, background, {"n": ["n"], "c": ["c"]}, 400, np.random.default_rng(0))
+    assert sum(one.logit for one in found.columns) == pytest.approx(found.logit - found.baseline, abs=1e-9)
+    assert found.baseline == pytest.approx(0.1, abs=0.1)  # half of 0.3 x 4 - 1
+    by_name = {one.name: one for one in found.columns}
+    assert abs(by_name["c"].logit - 0.5) < 4 * by_name["c"].error
+
+
+def test_a_line_is_named_as_in_an_editor(tmp_path):
+    log = tmp_path / "log.tsv"
+    log.write_text("0\t1\tx\ty\n1\tbad\tx\ty\n0\t3\tu\tv\n")
+    assert read_row(f"{log}:3", SPEC).to_pylist() == [{"n": 3.0, "c": b"u", "d": b"v"}]
+    for line, message in (("2", "line 2 is malformed"), ("4", "has no row at line 4"), ("0", "expected FILE:LINE")):
+        with pytest.raises(InputError, match=message):
+            read_row(f"{log}:{line}", SPEC)
+
+
+def test_a_log_of_other_columns_and_a_version_without_rows_are_refused(tmp_path):
+    log = tmp_path / "log.tsv"
+    log.write_text("0\t1\tx\n" * 5)
+    source = Source(tmp_path, None)
+    with pytest.raises(InputError, match="5 of 5 rows are malformed|expected 4"):
+        list(read_rows(source, [str(log)], SPEC))
+    with pytest.raises(InputError, match="give --data"):
+        list(read_rows(source, [], SPEC))
+
+
+def test_a_run_whose_model_was_removed_is_refused(tmp_path):
+    (tmp_path / "report_data").mkdir()
+    (tmp_path / "metrics.json").write_text("{}")
+    with pytest.raises(InputError, match="no finished run"):
+        find_source(tmp_path)
+    (tmp_path / "report_data" / "lineage.json").write_text(json.dumps({"model": str(tmp_path / "gone")}))
+    with pytest.raises(InputError, match="its model is no longer at"):
+        find_source(tmp_path)
+
+
+def test_wrong_usage_is_one_line(tmp_path):
+    one_line(*call("explain", tmp_path, "--slice", "C9"), "expected --slice COLUMN=VALUE")
+    one_line(*call("explain", tmp_path, "--group", "a=b", "--group", "a=c"), "a name is given twice")
+    one_line(*call("explain", tmp_path), "no model version here")
