@@ -25,9 +25,11 @@ import multiprocessing.resource_tracker
 import os
 import pathlib
 import pickle
+import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -35,11 +37,17 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from common.errors import InputError
+from common.errors import InputError, one_line
 from common.files import write_bytes
 
 PRELOADED_START_SECONDS = 0.5  # for a copy of a preloaded process to start and to reach full speed
 CPUINFO = pathlib.Path("/proc/cpuinfo")  # of Linux
+JOB_SERVER_SECONDS = 10.0  # for Beam's job server to accept a connection
+# What Flink's and Spark's clients say in the job server, which hands it on.
+_CLUSTER_GONE = re.compile(
+    r"Connection refused|UnresolvedAddress|UnknownHost|Number of retries has been exhausted|Failed to submit job|"
+    r"Could not connect to|All masters are unresponsive"
+)
 _SIGNATURE_BYTES = 32
 _preloaded = False
 _idle_pools: dict[int, concurrent.futures.ProcessPoolExecutor] = {}  # by size
@@ -301,20 +309,41 @@ def _by_beam(
 ) -> list[Result]:
     # 1.6 s of a core, which every process that imports this module is spared in runs without Beam arguments.
     import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 
     with tempfile.TemporaryDirectory(prefix=".beam-", dir=scratch) as folder:
         # Beam's direct runner may download a binary unless its mode is in_memory. `beam_args` may override this option.
         options = PipelineOptions(["--direct_running_mode=in_memory", *beam_args])
-        work = _ToFile(function, pathlib.Path(folder), secrets.token_bytes(32))
+        _require_job_server(options.view_as(PortableOptions).job_endpoint)
+        work = _ToFile(function, pathlib.Path(folder).absolute(), secrets.token_bytes(32), pathlib.Path.cwd())
         try:
             with beam.Pipeline(options=options) as pipeline:
                 _ = pipeline | beam.Create(list(enumerate(items)), reshuffle=True) | "Work" >> beam.Map(work)
         except Exception as error:
-            if work.mistake.exists():
-                raise InputError(work.mistake.read_text()) from error
+            if _CLUSTER_GONE.search(str(error)):
+                reason = one_line(error, 300)
+                raise InputError(
+                    f"the job server does not reach its cluster: {reason}; start the cluster, or give the job server "
+                    "its address, and run again"
+                ) from error
             raise
+        if work.mistake.exists():
+            raise InputError(work.mistake.read_text())
         return [work.read(index) for index in range(len(items))]
+
+
+def _require_job_server(endpoint: str | None) -> None:
+    """Raises InputError where no program listens at Beam's `--job_endpoint`, for which Beam would wait for minutes."""
+    host, _, port = (endpoint or "").rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), JOB_SERVER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        reason = one_line(error, 100)
+        raise InputError(
+            f"--job_endpoint={endpoint}: no job server answers ({reason}); start it, or correct the address"
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -325,11 +354,15 @@ class _ToFile:
     restored. Some results, such as TFDV's statistics, can only be pickled, and loading a pickle runs code. The files
     are therefore signed with a key that travels with the job and not through the folder, which others may be able to
     write to.
+
+    A mistake is not raised: a cluster would do the work again, as often as its restart strategy says. The items that
+    are left are skipped instead. A relative path, of a log for example, means the same to a worker as to the command.
     """
 
     function: Callable[[Any], Any]
     folder: pathlib.Path
     key: bytes
+    current: pathlib.Path
 
     @property
     def mistake(self) -> pathlib.Path:
@@ -340,11 +373,15 @@ class _ToFile:
 
     def __call__(self, numbered: tuple[int, object]) -> None:
         index, item = numbered
+        if self.mistake.exists():
+            return
+        if self.current.is_dir():
+            os.chdir(self.current)
         try:
             result = pickle.dumps(self.function(item))
         except InputError as error:
             write_bytes(self.mistake, str(error).encode())
-            raise
+            return
         write_bytes(self.path(index), self._sign(index, result) + result)
 
     def read(self, index: int) -> Any:

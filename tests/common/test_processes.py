@@ -4,6 +4,7 @@ import functools
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -46,6 +47,54 @@ def test_work_elsewhere_has_a_process_of_its_own_that_hands_back_result_or_mista
 def test_a_mistake_in_one_part_is_raised_as_it_was(place):
     with pytest.raises(InputError, match="^part 3: broken; write it again$"):
         PLACES[place].map(functools.partial(refuse, bad=3), range(5), seconds=0)
+
+
+def test_a_cluster_sees_no_failure_in_a_mistake_and_skips_what_is_left(tmp_path, monkeypatch):
+    """It would do the work again, as often as its restart strategy says."""
+    monkeypatch.chdir(tmp_path)
+    work = _ToFile(functools.partial(refuse, bad=1), tmp_path, b"k" * 32, tmp_path)
+    for index in range(3):
+        work((index, index))
+    assert work.mistake.read_text() == "part 1: broken; write it again"
+    assert [work.path(index).exists() for index in range(3)] == [True, False, False]
+
+
+def size(path: str) -> int:
+    return os.path.getsize(path)
+
+
+def test_a_relative_path_is_the_commands_own_in_a_worker(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "log.tsv").write_text("0\n1\n")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    work = _ToFile(size, tmp_path, b"k" * 32, tmp_path)
+    work((0, "log.tsv"))
+    assert work.read(0) == 4
+
+
+def test_a_job_server_that_is_not_there_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    address = f"--job_endpoint=127.0.0.1:{port}"
+    with pytest.raises(InputError, match=f"^{address}: no job server answers .*Connection refused.*; start it, "):
+        Workers(beam_args=("--runner=PortableRunner", address)).map(square, range(2), seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("java.net.ConnectException: Connection refused", InputError),
+        ("Could not complete the operation. Number of retries has been exhausted.", InputError),
+        ("KeyError: 'C3'", RuntimeError),
+    ],
+)
+def test_a_job_server_without_its_cluster_is_told_from_work_that_fails(monkeypatch, said, expected):
+    def fail(*_):
+        raise RuntimeError(f"Pipeline job failed in state FAILED: {said}")
+
+    monkeypatch.setattr("apache_beam.Pipeline.run", fail)
+    with pytest.raises(expected, match="failed in state FAILED"):
+        PLACES["beam"].map(square, range(2), seconds=0)
 
 
 def test_little_work_stays_in_this_process_and_much_does_not():
@@ -167,7 +216,7 @@ def test_a_command_that_does_not_end_is_killed(ignores):
 
 
 def test_a_result_that_somebody_else_wrote_is_refused(tmp_path):
-    work = _ToFile(square, tmp_path, b"k" * 32)
+    work = _ToFile(square, tmp_path, b"k" * 32, tmp_path)
     for index in (0, 1):
         work((index, 3))
     assert work.read(0) == 9
