@@ -1,0 +1,177 @@
+"""Reckons what a log and a table of any size cost a day, stage by stage, from marginal costs that were measured.
+
+    python -m benchmarks.scale [--log-tb 1] [--table-rows 10000000000] [--hours 6] [--KEY VALUE ...] [--output FILE]
+
+A stage takes `fixed seconds + rows / (rows a second and core x cores x efficiency)`; cores are added until it ends in
+its time, or until one machine has no more and several have to take over. Every assumption is an option; docs/scale.md
+says where the defaults were measured. Nothing runs: this is arithmetic, and as right as they are.
+"""
+
+import dataclasses
+import math
+import pathlib
+from typing import Any
+
+import click
+from rich.table import Table
+
+from benchmarks.harness.command import command, finish, output_option
+from common.errors import InputError
+
+GB, TB, GIB = 1e9, 1e12, 2**30
+DAY = 86_400
+BEAM, HOSTS = "Beam on a cluster", "hosts of TF_CONFIG"
+ROW_BYTES = {"adam": 256, "lazy_adam": 192, "rowwise_adagrad": 68}  # of width 16 with optimizer state, as XLA counts
+
+
+@dataclasses.dataclass(frozen=True)
+class Assumptions:
+    """What is taken as given; each field is an option of the command."""
+
+    row_bytes: float = 243.0  # of a raw row
+    read_rows: float = 142_000.0  # rows a second and core, raw log to packed files
+    train_rows: float = 9_500.0  # rows a second and core of the model; a step reckoned as three predictions
+    score_rows: float = 24_400.0  # rows a second and core, raw log to scores
+    packed_bytes: float = 61.0  # of a packed row on disk
+    fixed_seconds: float = 9.0  # of a run: imports, graph, merge
+    job_seconds: float = 40.0  # of a job on a cluster: its programs sent, its workers started
+    jobs: float = 5.0  # of a run: reading, statistics, counting, packing, predictions
+    efficiency: float = 0.86  # of a core beside three others
+    machine_cores: float = 64.0
+    machine_gib: float = 256.0
+    device_gib: float = 80.0
+    dim: float = 16.0
+    core_price: float = 0.05  # an hour
+    device_price: float = 3.0  # an hour
+    disk_price: float = 0.03  # a GB and month
+    epochs: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What a stage takes: rows, cores, seconds and the cores' price, and which engine does the work."""
+
+    name: str
+    rows: float
+    cores: int
+    seconds: float
+    engine: str
+    price: float
+
+
+def stage(name: str, rows: float, rate: float, seconds: float, several: tuple[str, float], given: Assumptions) -> Stage:
+    """Returns the fewest cores on which a stage ends in `seconds`.
+
+    Args:
+        rows: The rows that it goes through.
+        rate: Its rows a second and core.
+        seconds: The time that it may take, start included.
+        several: Which engine works on several machines, and how many of its jobs the stage is.
+
+    Raises:
+        InputError: the part that does not shrink already takes longer.
+    """
+    alone = seconds - given.fixed_seconds
+    if alone <= 0:
+        raise too_short(name, given.fixed_seconds, seconds)
+    cores = math.ceil(rows / (rate * alone))
+    if cores > 1:
+        cores = math.ceil(rows / (rate * given.efficiency * alone))
+    fixed, engine = given.fixed_seconds, "one machine"
+    if cores > given.machine_cores:
+        engine, jobs = several
+        fixed += jobs * given.job_seconds
+        if seconds <= fixed:
+            raise too_short(name, fixed, seconds)
+        cores = math.ceil(rows / (rate * given.efficiency * (seconds - fixed)))
+    efficiency = given.efficiency if cores > 1 else 1.0
+    taken = fixed + rows / (rate * efficiency * cores)
+    return Stage(name, rows, cores, taken, engine, cores * taken / 3600 * given.core_price)
+
+
+def too_short(name: str, fixed: float, seconds: float) -> InputError:
+    return InputError(f"--hours: {name} has {fixed:,.0f} s that do not shrink, and {seconds:,.0f} s in all; give more")
+
+
+def table_bytes(rows: float, dim: float, optimizer: str) -> float:
+    """Returns the bytes of an embedding table and its optimizer's state while it trains."""
+    return rows * dim / 16 * ROW_BYTES[optimizer]
+
+
+def table(rows: float, given: Assumptions, hours: float) -> list[dict[str, Any]]:
+    """Returns what each optimizer's table takes: bytes, devices, and the price of the devices for the hours."""
+    found = []
+    for optimizer in ROW_BYTES:
+        size = table_bytes(rows, given.dim, optimizer)
+        devices = math.ceil(size / (given.device_gib * GIB))
+        price = devices * hours * given.device_price
+        found.append({"optimizer": optimizer, "bytes": size, "devices": devices, "price": price})
+    return found
+
+
+def breaks_first(rows: float, table_rows: float, given: Assumptions) -> list[str]:
+    """Returns the limits that the sizes go over, the smallest first: by how many times, and what they are."""
+    values = table_rows * given.dim * 4
+    limits = [
+        (values / (given.machine_gib * GIB), "the table's values, which checkpoint and export hold in a host's memory"),
+        (table_rows / 2**31, "the ids, which are int32"),
+        (values / (given.device_gib * GIB), "the table's values in one device's memory"),
+        (
+            rows * given.epochs / given.train_rows / given.machine_cores / DAY,
+            "training on one machine's cores, in a day",
+        ),
+        (rows / given.read_rows / given.machine_cores / DAY, "reading on one machine's cores, in a day"),
+    ]
+    over = sorted((share, text) for share, text in limits if share > 1)
+    return [f"{text}: {share:,.1f} times what there is" for share, text in reversed(over)]
+
+
+def with_assumptions(main: Any) -> Any:
+    for field in reversed(dataclasses.fields(Assumptions)):
+        option = f"--{field.name.replace('_', '-')}"
+        main = click.option(option, type=click.FloatRange(0, min_open=True), default=field.default)(main)
+    return main
+
+
+@command("benchmarks.scale")
+@click.option("--log-tb", type=click.FloatRange(0, min_open=True), default=1.0, help="Log a day, in 10^12 bytes.")
+@click.option("--table-rows", type=click.FloatRange(1), default=1e10, help="Rows of the embedding table.")
+@click.option("--hours", type=click.FloatRange(0, min_open=True), default=6.0, help="Time that a stage may take.")
+@output_option("scale")
+@with_assumptions
+def main(log_tb: float, table_rows: float, hours: float, output: pathlib.Path, **assumptions: float) -> None:
+    """Reckon what a log and a table cost a day, from measured marginal costs."""
+    given = Assumptions(**assumptions)
+    rows, seconds = log_tb * TB / given.row_bytes, hours * 3600
+    stages = [
+        stage("raw log to packed files", rows, given.read_rows, seconds, (BEAM, given.jobs), given),
+        stage("training", rows * given.epochs, given.train_rows, seconds, (HOSTS, 0), given),
+        stage("scoring the day", rows, given.score_rows, seconds, (BEAM, 1), given),
+    ]
+    storage = rows * given.packed_bytes / GB * given.disk_price / 30
+    tables = table(table_rows, given, hours)
+    limits = breaks_first(rows, table_rows, given)
+    shown = Table("stage", "engine", "cores", "hours", "price", title=f"{rows:,.0f} rows a day, {hours:g} h a stage")
+    for each in stages:
+        shown.add_row(each.name, each.engine, f"{each.cores:,}", f"{each.seconds / 3600:.2f}", f"{each.price:,.2f}")
+    shown.add_row("packed files of the day, on disk", "", "", "", f"{storage:,.2f}")
+    for each_table in tables:
+        name = f"table of {table_rows:.3g} rows, {each_table['optimizer']}: {each_table['bytes'] / TB:.2f} TB"
+        shown.add_row(
+            name, "JAX, shard_tables", f"{each_table['devices']:,} devices", f"{hours:g}", f"{each_table['price']:,.2f}"
+        )
+    for text in limits:
+        click.echo(f"Over the limit: {text}")
+    report = {
+        "assumptions": dataclasses.asdict(given),
+        "rows": rows,
+        "stages": [dataclasses.asdict(each) for each in stages],
+        "storage_price": storage,
+        "tables": tables,
+        "limits": limits,
+    }
+    finish(report, output, shown)
+
+
+if __name__ == "__main__":
+    main()
