@@ -7,6 +7,8 @@ The packed tensors that a feature map describes:
 - ``ids`` int32 ``[N, S]``: S slots, in the order of the fields. All fields share one id space, in which 0 is padding. A
   field has the ids ``[offset, offset + size)``: ``offset`` for an unknown value, ``offset + 1`` for a missing one, then
   its vocabulary, then any further ids for unknown values.
+  A sequence's items stand in order, the newest last, with padding behind them; one that shares a vocabulary has the ids
+  of the field that it shares it with.
 - ``dense`` float32 ``[N, D]``: normalised numbers, in the order of ``dense``.
 - ``tokens``, ``segments`` int32 ``[N, T]``: text.
 - ``numbers`` int32 ``[N, 2 M]``, for a model that reads the numbers of the log: significand and exponent of each of
@@ -24,7 +26,8 @@ from typing import Any
 PADDING_ID = 0
 RESERVED_IDS = 2  # unknown and missing, ahead of every field's vocabulary
 MAX_IDS = 2**31 - 1  # ids are int32
-KINDS = ("numeric", "categorical", "multivalent", "time")
+KINDS = ("numeric", "categorical", "multivalent", "sequence", "time")
+POOLINGS = ("sum", "mean", "attention")
 ROLES = ("feature", "position")
 NUMBER_TOKENS = 1000  # the numbers 0 to 999, each a token of its own
 MAX_EXPONENT = 38  # of a float32 that is no subnormal number: from -38 to 38
@@ -40,11 +43,17 @@ class Field:
         kind: One of KINDS.
         size: Number of the field's ids, the reserved ones included.
         offset: The field's first id.
-        slots: Number of the field's columns in ``ids``; above 1 for a multivalent field.
+        slots: Number of the field's columns in ``ids``; above 1 for a multivalent field or a sequence.
         role: "feature", or "position" for where an ad was shown.
+        pooling: One of POOLINGS: what becomes of several slots in a model that has one embedding a field. "attention"
+            weights them by their likeness to the field of `shared_with`.
+        shared_with: Of a sequence, the name of the field whose ids it has; "" where it has ids of its own.
+        aligned_with: Of a sequence, the name of the first sequence of its history, which may be itself: the items at
+            one place of sequences with the same name are of one event.
 
     Raises:
-        ValueError: `kind` or `role` is unknown, `size` leaves no id for the vocabulary, or `slots` is not positive.
+        ValueError: `kind`, `role` or `pooling` is unknown, `size` leaves no id for the vocabulary, `slots` is not
+            positive, or the field has what only a sequence has.
     """
 
     name: str
@@ -53,6 +62,9 @@ class Field:
     offset: int
     slots: int = 1
     role: str = "feature"
+    pooling: str = "sum"
+    shared_with: str = ""
+    aligned_with: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -63,6 +75,12 @@ class Field:
             raise ValueError(f"Field '{self.name}': size should be over {RESERVED_IDS}. Received: size={self.size}")
         if self.slots < 1:
             raise ValueError(f"Field '{self.name}': slots should be positive. Received: slots={self.slots}")
+        if self.pooling not in POOLINGS:
+            raise ValueError(f"Field '{self.name}': pooling should be one of {POOLINGS}. Received: {self.pooling!r}")
+        if self.kind != "sequence" and (self.shared_with or self.aligned_with):
+            raise ValueError(f"Field '{self.name}': shared_with and aligned_with go with kind='sequence'")
+        if self.pooling == "attention" and not self.shared_with:
+            raise ValueError(f"Field '{self.name}': pooling='attention' needs shared_with, the field that attends")
 
     @property
     def unknown_id(self) -> int:
@@ -125,8 +143,9 @@ class FeatureMap:
         numbers: Names of the columns in ``numbers``, each of them a field of kind "numeric" or a dense feature too.
 
     Raises:
-        ValueError: there are gaps between the fields' ids, more ids than int32 has, repeated names, a number that is
-            neither a numeric field nor a dense feature, or no task.
+        ValueError: there are gaps between the fields' ids, more ids than int32 has, repeated names, a sequence that
+            shares the ids of no categorical field, a number that is neither a numeric field nor a dense feature, or no
+            task.
     """
 
     fields: tuple[Field, ...]
@@ -138,6 +157,9 @@ class FeatureMap:
     def __post_init__(self) -> None:
         offset = 1  # id 0 is padding
         for field in self.fields:
+            if field.shared_with:
+                self._check_shared(field)
+                continue
             if field.offset != offset:
                 raise ValueError(f"Field '{field.name}': offset should be {offset}. Received: offset={field.offset}")
             offset += field.size
@@ -153,6 +175,13 @@ class FeatureMap:
         if not self.tasks:
             raise ValueError("A feature map needs at least one task")
 
+    def _check_shared(self, field: Field) -> None:
+        owners = [owner for owner in self.fields if owner.name == field.shared_with and owner.kind == "categorical"]
+        if not owners:
+            raise ValueError(f"Field '{field.name}': shared_with should name a categorical field")
+        if (field.offset, field.size) != (owners[0].offset, owners[0].size):
+            raise ValueError(f"Field '{field.name}': offset and size should be those of '{field.shared_with}'")
+
     @classmethod
     def from_sizes(
         cls,
@@ -165,8 +194,8 @@ class FeatureMap:
         """Returns a feature map in which each field's ids follow those of the field before it.
 
         Args:
-            fields: ``(name, kind, vocabulary size without the reserved ids, slots, role)`` in slot order; slots (1) and
-                role (``"feature"``) may be left out.
+            fields: ``(name, kind, vocabulary size without the reserved ids, slots, role, pooling, shared_with,
+                aligned_with)`` in slot order; what follows the size may be left out.
             dense: Names of the dense features.
             tasks: Names of the labels; the first is the primary one.
             text: The text; None for data without a text.
@@ -177,22 +206,44 @@ class FeatureMap:
             >>> [(field.name, field.offset, field.size, field.slots) for field in feature_map.fields]
             [('site', 1, 102, 1), ('tags', 103, 52, 3)]
         """
-        placed, offset = [], 1
-        for name, kind, vocabulary_size, *rest in fields:
-            size = vocabulary_size + RESERVED_IDS
-            placed.append(Field(name, kind, size, offset, *rest))
-            offset += size
+        offsets, offset = {}, 1
+        for name, _, vocabulary_size, *rest in fields:
+            if not _shared_with(rest):
+                offsets[name] = offset
+                offset += vocabulary_size + RESERVED_IDS
+        placed = [
+            Field(name, kind, vocabulary_size + RESERVED_IDS, offsets.get(_shared_with(rest) or name, 0), *rest)
+            for name, kind, vocabulary_size, *rest in fields
+        ]
         return cls(tuple(placed), tuple(dense), tuple(tasks), text, tuple(numbers))
 
     @property
     def total_ids(self) -> int:
         """The number of rows of an embedding table for all fields, the padding row included."""
-        return 1 + sum(field.size for field in self.fields)
+        return 1 + sum(field.size for field in self.fields if not field.shared_with)
 
     @property
     def total_slots(self) -> int:
         """S, the width of ``ids``."""
         return sum(field.slots for field in self.fields)
+
+    def slots_of(self, name: str) -> slice:
+        """Returns the columns of ``ids`` that a field has."""
+        start = 0
+        for field in self.fields:
+            if field.name == name:
+                return slice(start, start + field.slots)
+            start += field.slots
+        raise KeyError(name)
+
+    @property
+    def histories(self) -> tuple[tuple[Field, ...], ...]:
+        """The histories: aligned sequences, in the order of the fields."""
+        groups: dict[str, list[Field]] = {}
+        for field in self.fields:
+            if field.kind == "sequence":
+                groups.setdefault(field.aligned_with or field.name, []).append(field)
+        return tuple(tuple(group) for group in groups.values())
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -218,6 +269,11 @@ class FeatureMap:
     @classmethod
     def load(cls, path: pathlib.Path) -> "FeatureMap":
         return cls.from_json(path.read_text())
+
+
+def _shared_with(rest: Sequence[Any]) -> str:
+    """Returns `shared_with` of what follows the vocabulary's size in an argument of `from_sizes`."""
+    return str(rest[3]) if len(rest) > 3 else ""
 
 
 def _text(value: dict[str, Any]) -> Text:

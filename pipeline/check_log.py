@@ -15,7 +15,7 @@ from pipeline.model_table import read_reference
 from transforms.kddcup2012 import is_kddcup2012
 from transforms.log.ingest import kind_of_reject
 from transforms.log.readers import LogReader, find_files
-from transforms.log.spec import Categorical, Multivalent, Numeric, Split
+from transforms.log.spec import Categorical, ItemSequence, Multivalent, Numeric, Split
 
 ROWS = 10_000
 _FILES = 100  # files whose columns are compared with the configuration
@@ -144,7 +144,7 @@ def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> It
             yield f"{column}: nearly every row has another value, of which a vocabulary teaches nothing"
         if pc.max(counts.field("counts")).as_py() < feature.min_count:
             yield f"{column}: no value occurs {feature.min_count} times (min_count) in the first {rows:,} rows"
-    if isinstance(feature, Multivalent) and len(present) > _FEW:
+    if isinstance(feature, Multivalent | ItemSequence) and len(present) > _FEW:
         if not pc.any(pc.match_substring(present, feature.separator)).as_py():
             yield f"{column}: no row has two values; is {feature.separator!r} what stands between them?"
     if isinstance(feature, Numeric) and len(present) < rows / 100:

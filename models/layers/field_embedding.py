@@ -6,15 +6,17 @@ import keras
 from keras import ops
 
 from models.checks import require_positive
-from models.feature_map import FeatureMap
+from models.feature_map import FeatureMap, Field
 from models.tensors import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FieldEmbedding(keras.layers.Layer):
-    """Embeds packed ids with one table for all fields, and sums the slots of a multivalent field.
+    """Embeds packed ids with one table for all fields, and pools the slots of a multivalent field or a sequence.
 
-    `output_f = Σ_{s in slots of f} table[ids_s]`, where id 0 (padding) counts as zero.
+    `output_f = Σ_{s in slots of f} w_s table[ids_s]`, where id 0 (padding) counts as zero. By the field's `pooling`,
+    w is 1 (sum), 1 / items (mean), or the softmax over the items of `<table[ids_s], table[candidate]>` (attention).
+    A field without items is zero.
 
     Args:
         feature_map: FeatureMap. The description of the packed ids.
@@ -23,6 +25,8 @@ class FieldEmbedding(keras.layers.Layer):
             Attention-Net paper.
         l2: float. λ of the penalty λ/2·Σ‖row‖², averaged over the batch. Only rows that are looked up count, so that
             the cost of a step does not grow with the table. Defaults to 0.
+        attends: bool. Whether `attention` is that; otherwise it is the mean, as for weights that are no embeddings.
+            Defaults to True.
 
     Example:
         >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("tags", "multivalent", 50, 2)])
@@ -35,7 +39,13 @@ class FieldEmbedding(keras.layers.Layer):
     """
 
     def __init__(
-        self, feature_map: FeatureMap, dim: int, stddev: float = 0.001, l2: float = 0.0, **kwargs: Any
+        self,
+        feature_map: FeatureMap,
+        dim: int,
+        stddev: float = 0.001,
+        l2: float = 0.0,
+        attends: bool = True,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         require_positive(dim=dim)
@@ -45,6 +55,7 @@ class FieldEmbedding(keras.layers.Layer):
         self.dim = dim
         self.stddev = stddev
         self.l2 = l2
+        self.attends = attends
 
     def build(self, input_shape: Shape) -> None:
         self.table = self.add_weight(
@@ -53,36 +64,57 @@ class FieldEmbedding(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=self.stddev) if self.stddev else "zeros",
         )
 
-    def call(self, ids: Tensor, gathered: Tensor | None = None) -> Tensor:
+    def call(self, ids: Tensor, gathered: Tensor | None = None, pooled: bool = True) -> Tensor:
         """Maps int32 (batch_size, slots) to (batch_size, fields, dim).
 
         Args:
             ids: Packed ids.
             gathered: The ids' rows of the table, (batch_size, slots, dim), where the caller has already looked them up.
                 A trainer that updates only a batch's rows differentiates with respect to them.
+            pooled: If False, returns the embedding of each slot, (batch_size, slots, dim), zero for padding.
         """
         rows = ops.take(self.table, ids, axis=0) if gathered is None else gathered
         rows = ops.cast(rows, self.compute_dtype)
-        fields = self.feature_map.fields
-        if any(field.slots > 1 for field in fields):
-            # Only multivalent fields have padding to mask.
-            rows = rows * ops.cast(ops.expand_dims(ids > 0, -1), rows.dtype)
-            parts, start = [], 0
-            for field in fields:
-                parts.append(ops.sum(rows[:, start : start + field.slots], axis=1, keepdims=True))
-                start += field.slots
-            rows = ops.concatenate(parts, axis=1)
+        if any(field.slots > 1 or field.kind == "sequence" for field in self.feature_map.fields):
+            # Only multivalent fields and sequences have padding to mask.
+            is_item = ops.cast(ops.expand_dims(ids > 0, -1), rows.dtype)
+            rows = rows * is_item
+            if pooled:
+                pools = [self._pool(field, rows, is_item) for field in self.feature_map.fields]
+                rows = ops.concatenate(pools, axis=1)
         if self.l2:
             squares = ops.sum(ops.square(ops.cast(rows, "float32")), axis=(1, 2))
             self.add_loss(0.5 * self.l2 * ops.mean(squares))
         return rows
+
+    def _pool(self, field: Field, rows: Tensor, is_item: Tensor) -> Tensor:
+        """Returns a field's embedding, (batch_size, 1, dim).
+
+        Args:
+            field: The field.
+            rows: All slots' embeddings, (batch_size, slots, dim), zero for padding.
+            is_item: 0 for padding, otherwise 1, (batch_size, slots, 1).
+        """
+        place = self.feature_map.slots_of(field.name)
+        items, is_item = rows[:, place], is_item[:, place]
+        if field.slots == 1 or field.pooling == "sum":
+            return ops.sum(items, axis=1, keepdims=True)
+        if field.pooling == "mean" or not self.attends:
+            return ops.sum(items, axis=1, keepdims=True) / ops.maximum(ops.sum(is_item, axis=1, keepdims=True), 1)
+        candidate = rows[:, self.feature_map.slots_of(field.shared_with)]
+        scores = ops.cast(ops.sum(items * candidate, axis=2, keepdims=True), "float32")
+        # Padding is zero in `items`; here it must take no weight from the others.
+        weights = ops.softmax(ops.where(is_item > 0, scores, -1e9), axis=1)
+        return ops.sum(ops.cast(weights, items.dtype) * items, axis=1, keepdims=True)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], len(self.feature_map.fields), self.dim)
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = super().get_config()
-        config.update(feature_map=self.feature_map.to_json(), dim=self.dim, stddev=self.stddev, l2=self.l2)
+        config.update(
+            feature_map=self.feature_map.to_json(), dim=self.dim, stddev=self.stddev, l2=self.l2, attends=self.attends
+        )
         return config
 
     @classmethod

@@ -371,17 +371,34 @@ def _table_gradient(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor)
         ids: (batch_size, slots).
         gradients: Those of the gathered rows, (batch_size, slots, width).
     """
-    fields = table.feature_map.fields
+    fields = [field for field in table.feature_map.fields if not field.shared_with]
     together = -(-len(fields) // _MOST_PARTS)
     groups = [fields[start : start + together] for start in range(0, len(fields), together)]
-    slots = [sum(field.slots for field in group) for group in groups]
     parts = [tf.zeros((1, table.dim), gradients.dtype)]
-    split = zip(groups, tf.split(ids, slots, axis=1), tf.split(gradients, slots, axis=1), strict=True)
-    for group, own, rows in split:
+    for group in groups:
+        names = {field.name for field in group}
+        slots = [
+            table.feature_map.slots_of(field.name)
+            for field in table.feature_map.fields
+            if field.name in names or field.shared_with in names
+        ]
+        own, rows = (_columns(values, slots) for values in (ids, gradients))
         segments = tf.reshape(own, [-1]) - group[0].offset  # negative for padding, which the sum leaves out
         size = sum(field.size for field in group)
         parts.append(tf.math.unsorted_segment_sum(tf.reshape(rows, [-1, table.dim]), segments, size))
     return tf.concat(parts, axis=0)
+
+
+def _columns(values: tf.Tensor, places: list[slice]) -> tf.Tensor:
+    """Returns some columns of values; adjacent places are one slice, because each costs time to trace."""
+    joined = places[:1]
+    for place in places[1:]:
+        if place.start == joined[-1].stop:
+            joined[-1] = slice(joined[-1].start, place.stop)
+        else:
+            joined.append(place)
+    parts = [values[:, place] for place in joined]
+    return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
 
 
 def _gather_all(context: tf.distribute.ReplicaContext, gradients: tf.Tensor) -> tf.Tensor:

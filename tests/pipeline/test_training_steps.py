@@ -170,14 +170,15 @@ def test_the_loss_scale_doubles_after_enough_finite_steps():
 def test_a_tables_gradient_is_the_sum_of_its_rows_however_many_fields_are_summed_together(most, monkeypatch):
     monkeypatch.setattr(tensorflow_learner, "_MOST_PARTS", most)
     fields = [("a", "categorical", 5), ("b", "multivalent", 3, 2), ("c", "categorical", 4), ("d", "numeric", 6)]
+    fields.append(("of_a", "sequence", 5, 2, "feature", "mean", "a"))
     feature_map = FeatureMap.from_sizes(fields)
     random = np.random.default_rng(4)
     ids = np.concatenate(
         [field.offset + random.integers(0, field.size, (50, field.slots), np.int32) for field in feature_map.fields],
         axis=1,
     )
-    ids[::3, 2] = 0  # padding
-    gradients = random.normal(size=(50, 5, 2)).astype(np.float32)
+    ids[::3, (2, 6)] = 0  # padding
+    gradients = random.normal(size=(50, 7, 2)).astype(np.float32)
     expected = np.zeros((feature_map.total_ids, 2))
     np.add.at(expected, ids, gradients)
     expected[0] = 0

@@ -42,7 +42,14 @@ pytestmark = pytest.mark.slow
 IN_EVERY_RUN = ("ffm", "dcn_v2", "bert4ctr")
 NAMES = [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
 DATA = {**packed_servable.SPEC.data.model_dump(), "labels": {"ctr": "click"}}  # some models have one task
-SPEC = LogSpec.model_validate({**packed_servable.SPEC.model_dump(), "data": DATA})
+SEEN = {"kind": "sequence", "columns": ["seen"], "max_length": 4, "shared_with": "c1", "pooling": "attention"}
+SPEC = LogSpec.model_validate(
+    {
+        **packed_servable.SPEC.model_dump(),
+        "data": {**DATA, "columns": [*DATA["columns"], "seen"]},
+        "features": [*packed_servable.SPEC.model_dump()["features"], SEEN],
+    }
+)
 PREDICTED = {"serving_default", "serving_raw", "serving_packed", "serving_candidates", "serving_candidates_packed"}
 INIT = "__saved_model_init_op"  # TensorFlow's own, which the loader runs
 OTHERS = {"regress", "transform_features", "transform_raw", "log_spec"}
@@ -50,6 +57,9 @@ OTHERS = {"regress", "transform_features", "transform_raw", "log_spec"}
 
 def rows(count: int) -> pa.RecordBatch:
     batch = packed_servable.rows(count, 1)
+    random = np.random.default_rng(3)
+    seen = ["|".join(f"v{item}" for item in random.zipf(1.5, random.integers(0, 7)) % 500) for _ in range(count)]
+    batch = batch.append_column("seen", pa.array([text.encode() or None for text in seen], pa.binary()))
     return batch.select(payload_schema(SPEC).names)
 
 

@@ -215,6 +215,7 @@ class LogCounter:
         sketched: The columns whose moments are needed, and whether their quantiles are needed too.
         capacity: Number of distinct values of a column up to which counting is exact.
         documents: The columns whose tokens need document counts.
+        owners: By column with a vocabulary that it shares the column that has it, whose counts are of both.
     """
 
     def __init__(
@@ -223,37 +224,40 @@ class LogCounter:
         sketched: dict[str, bool],
         capacity: int,
         documents: Collection[str] = (),
+        owners: Mapping[str, str] | None = None,
     ):
         self._separators = separators
         self._capacity = capacity
         self._documents = {column: _ValueCounter(capacity) for column in documents}
         self._document_rows = dict.fromkeys(documents, 0)
-        self._values = {column: _ValueCounter(capacity) for column in separators}
+        self._owners = owners or {column: column for column in separators}
+        self._values = {column: _ValueCounter(capacity) for column in dict.fromkeys(self._owners.values())}
         self._numbers = {column: _NumberCounter(with_sketch) for column, with_sketch in sketched.items()}
 
     @classmethod
     def of_log(cls, spec: LogSpec, capacity: int | None = None) -> "LogCounter":
         """Returns a counter for what the log's transforms need."""
-        vocabularies, features = spec.vocabulary_columns, spec.feature_by_column
+        vocabularies, features = spec.counted_columns, spec.feature_by_column
         return cls(
             {name: getattr(features[name], "separator", None) for name in vocabularies},
             {name: name in spec.quantile_columns for name in spec.measured_columns},
             capacity or spec.data.max_distinct_values,
             [name for name in vocabularies if getattr(features[name], "rank_by", None) == "tf_idf"],
+            vocabularies,
         )
 
     @property
     def columns(self) -> list[str]:
         """The columns that are counted or measured."""
-        return [*self._values, *self._numbers]
+        return [*self._separators, *self._numbers]
 
     def add(self, rows: Mapping[str, pa.Array]) -> None:
         """Adds rows, [N] arrays by column: binary or dictionary arrays for vocabularies, floats for numbers.
 
         Null, the empty value and numbers that are not finite count as missing.
         """
-        for column, counter in self._values.items():
-            counter.add(_count(rows[column], self._separators[column]))
+        for column, separator in self._separators.items():
+            self._values[self._owners[column]].add(_count(rows[column], separator))
         for column, documents in self._documents.items():
             batch = _count_documents(rows[column], self._separators[column] or "")
             documents.add(batch.counts)

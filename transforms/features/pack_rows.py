@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from transforms.features.packed_files import INPUTS, Rows
 from transforms.log.raw_arrays import number_array
-from transforms.log.spec import LogSpec, Multivalent, Numeric, Text, Time
+from transforms.log.spec import ItemSequence, LogSpec, Multivalent, Numeric, Text, Time
 
 GRAPH_ROWS = 1 << 14  # of one call of the graph
 TIME_PARTS = 3  # hour, weekday, is_weekend
@@ -111,7 +111,7 @@ def _slices(spec: LogSpec) -> list[_TensorSlice]:
         if isinstance(feature, Text):
             continue
         tensor = "dense" if isinstance(feature, Numeric) and feature.is_dense else "ids"
-        if isinstance(feature, Multivalent):
+        if isinstance(feature, Multivalent | ItemSequence):
             width = feature.max_length
         else:
             width = TIME_PARTS if isinstance(feature, Time) else 1

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,10 +13,23 @@ from common.errors import InputError
 from models.feature_map import MAX_EXPONENT, MISSING_SIGNIFICAND, RESERVED_IDS, FeatureMap
 from transforms.features.learned import Learned
 from transforms.features.vocabularies import Vocabularies, vocabulary_sizes
-from transforms.log.spec import WHOLE_NUMBER, Categorical, Feature, LogSpec, Multivalent, Numeric, Text, Time
+from transforms.log.spec import (
+    WHOLE_NUMBER,
+    Categorical,
+    Feature,
+    ItemSequence,
+    LogSpec,
+    Multivalent,
+    Numeric,
+    Text,
+    Time,
+)
 from transforms.log.times import said_parts, time_pattern, time_rules, zone_offsets
 from transforms.text.ragged import without_empty
 from transforms.text.tokenize import text_map, tokenize
+
+# A feature whose columns may have a vocabulary.
+Vocabulary = Categorical | Multivalent | ItemSequence | Text
 
 UNKNOWN, MISSING = 0, 1  # a field's local ids ahead of its vocabulary; see models.feature_map
 # ln(2^32) = 22.2; larger numbers, which float32 holds as well, share the last bucket.
@@ -73,6 +87,11 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
                 _multivalent(values, column, feature, vocabularies)
                 for column, values in zip(feature.columns, columns, strict=True)
             ]
+        elif isinstance(feature, ItemSequence):
+            fields += [
+                _sequence(values, column, feature, learned.spec, vocabularies)
+                for column, values in zip(feature.columns, columns, strict=True)
+            ]
         elif isinstance(feature, Text):
             tensors = tokenize(columns, feature, vocabularies.files.get(feature.columns[0]))
             outputs |= {
@@ -126,19 +145,39 @@ class _Fields:
         local: Ids within their field, int64 [N, fields * slots]; -1 is padding.
         sizes: How many ids each field has, without the reserved ones, int64 [fields].
         slots: The number of slots of each field.
+        columns: The fields' columns, where others may share their ids.
+        shared_with: The column whose ids these fields share; "" where they have ids of their own.
     """
 
     local: tf.Tensor
     sizes: tf.Tensor
     slots: int
+    columns: Sequence[str] = ()
+    shared_with: str = ""
 
 
 def _shared_ids(fields: list[_Fields]) -> tf.Tensor:
     """Returns the fields' ids in the id space that they share (see FeatureMap.from_sizes). int64 [N, S]."""
-    sizes = tf.concat([some.sizes for some in fields], axis=0) + RESERVED_IDS
-    slots = [some.slots for some in fields for _ in range(some.sizes.shape[0])]
+    sizes = tf.concat([some.sizes for some in fields if not some.shared_with], axis=0) + RESERVED_IDS
+    places: dict[str, int] = {}  # of the columns among those that have ids of their own
+    slots: list[int] = []
+    own: list[int] = []
+    count = 0
+    for some in fields:
+        if not some.shared_with:
+            places |= {column: count + index for index, column in enumerate(some.columns)}
+            count += some.sizes.shape[0]
+    count = 0
+    for some in fields:
+        of_fields = range(count, count + some.sizes.shape[0])
+        if some.shared_with:
+            own.append(places[some.shared_with])
+        else:
+            own += of_fields
+            count = of_fields.stop
+        slots += [some.slots] * len(of_fields)
     offsets = 1 + tf.cumsum(sizes, exclusive=True)  # id 0 is padding
-    offsets = tf.gather(offsets, np.repeat(np.arange(len(slots)), slots))
+    offsets = tf.gather(offsets, np.repeat(own, slots))
     local = tf.concat([some.local for some in fields], axis=1)
     return tf.where(local < 0, _id(0), local + offsets)
 
@@ -274,7 +313,11 @@ def _wide(value: float) -> tf.Tensor:
 
 
 def _local_ids(
-    places: tf.Tensor, values: tf.Tensor, sizes: Sequence[int], feature: Categorical | Multivalent, unknown: int
+    places: tf.Tensor,
+    values: tf.Tensor,
+    sizes: Sequence[int],
+    feature: Categorical | Multivalent | ItemSequence,
+    unknown: int,
 ) -> tf.Tensor:
     """Returns local ids [N, C]: `unknown`, the vocabulary's, then further unknown ids where there are several."""
     local = tf.where(places < 0, _id(unknown), places + RESERVED_IDS)
@@ -295,7 +338,7 @@ def _categorical(columns: list[tf.Tensor], feature: Categorical, vocabularies: V
         places = vocabularies.places(feature.columns, columns)
         local = _local_ids(places, values, known, feature, MISSING if feature.missing_rate else UNKNOWN)
         sizes = [size + feature.oov_buckets - 1 for size in known]
-    return _Fields(tf.where(tf.equal(values, ""), _id(MISSING), local), _ids(sizes), 1)
+    return _Fields(tf.where(tf.equal(values, ""), _id(MISSING), local), _ids(sizes), 1, feature.columns)
 
 
 def _multivalent(values: tf.Tensor, column: str, feature: Multivalent, vocabularies: Vocabularies) -> _Fields:
@@ -307,6 +350,29 @@ def _multivalent(values: tf.Tensor, column: str, feature: Multivalent, vocabular
     local = tf.where(tf.equal(tokens, ""), _id(-1), known)
     first = tf.where(local[:, :1] < 0, _id(MISSING), local[:, :1])
     return _Fields(tf.concat([first, local[:, 1:]], axis=1), _ids([size + feature.oov_buckets - 1]), feature.max_length)
+
+
+def _sequence(
+    values: tf.Tensor, column: str, feature: ItemSequence, spec: LogSpec, vocabularies: Vocabularies
+) -> _Fields:
+    """Returns the ids of the last max_length values of each row, in their order; an empty value has the missing id."""
+    split = tf.strings.split(values, feature.separator)
+    kept = split[:, -feature.max_length :]
+    tokens = kept.to_tensor("", shape=[None, feature.max_length])
+    owner = feature.owner_of(column)
+    shared = feature if owner == column else spec.feature_by_column[owner]
+    assert isinstance(shared, Categorical | ItemSequence)
+    if isinstance(shared, Categorical):
+        known = _categorical([tf.reshape(tokens, [-1])], shared.model_copy(update={"columns": [owner]}), vocabularies)
+        local, sizes = tf.reshape(known.local, [-1, feature.max_length]), known.sizes
+    else:
+        size = vocabularies.sizes[owner]
+        found = _local_ids(vocabularies.places_of(owner, tokens), tokens, [size], shared, UNKNOWN)
+        local, sizes = tf.where(tf.equal(tokens, ""), _id(MISSING), found), _ids([size + shared.oov_buckets - 1])
+    lengths = tf.where(tf.equal(values, ""), _id(0), tf.cast(kept.row_lengths(), tf.int64))
+    is_item = tf.range(feature.max_length, dtype=tf.int64) < lengths[:, None]
+    local = tf.where(is_item, local, _id(-1))
+    return _Fields(local, sizes, feature.max_length, [column], "" if owner == column else owner)
 
 
 def time_ids(values: tf.Tensor, feature: Time) -> tf.Tensor:
@@ -378,7 +444,7 @@ def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
     """
     sizes = vocabulary_sizes(transform, spec)
 
-    def size_of(column: str, feature: Categorical | Multivalent | Text) -> int:
+    def size_of(column: str, feature: Vocabulary) -> int:
         if not sizes[column]:
             raise InputError(
                 f"features: the vocabulary of {column} has no entry: no value occurs {feature.min_count} times in the "
@@ -389,13 +455,13 @@ def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
     return layout(spec, size_of)
 
 
-def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multivalent | Text], int]) -> FeatureMap:
+def layout(spec: LogSpec, vocabulary_size: Callable[[str, Vocabulary], int]) -> FeatureMap:
     """Returns the feature map of a log whose vocabularies have the sizes `vocabulary_size(column, feature)`.
 
     Raises:
         InputError: all together need more ids than int32 has, or the text's checkpoint cannot be read.
     """
-    fields: list[tuple[str, str, int, int, str]] = []
+    fields: list[tuple[Any, ...]] = []
     dense: list[str] = []
     text = None
     for column, feature in spec.feature_by_column.items():
@@ -403,12 +469,18 @@ def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multival
             dense.append(column)
         elif isinstance(feature, Numeric):
             fields.append((column, "numeric", bucket_count(feature), 1, feature.role))
-        elif isinstance(feature, Categorical) and feature.transform == "hash":
-            fields.append((column, "categorical", int(feature.buckets or 0), 1, feature.role))
         elif isinstance(feature, Categorical | Multivalent):
             slots = feature.max_length if isinstance(feature, Multivalent) else 1
-            size = vocabulary_size(column, feature) + feature.oov_buckets - 1
-            fields.append((column, feature.kind, size, slots, feature.role))
+            fields.append((column, feature.kind, _ids_of(column, feature, vocabulary_size), slots, feature.role))
+        elif isinstance(feature, ItemSequence):
+            owner = feature.owner_of(column)
+            shared = spec.feature_by_column[owner]
+            assert isinstance(shared, Categorical | ItemSequence)
+            size = _ids_of(owner, shared, vocabulary_size)
+            pooling = "mean" if owner == column and feature.pooling == "attention" else feature.pooling
+            shared_with = "" if owner == column else owner
+            rest = (feature.max_length, feature.role, pooling, shared_with, feature.columns[0])
+            fields.append((column, "sequence", size, *rest))
         elif isinstance(feature, Text):
             if column == feature.columns[0]:
                 learnt = feature.tokens == "vocabulary"
@@ -420,3 +492,12 @@ def layout(spec: LogSpec, vocabulary_size: Callable[[str, Categorical | Multival
         return FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text, numbers)
     except ValueError as error:
         raise InputError(f"features: {error}; lower top_k or raise min_count") from error
+
+
+def _ids_of(
+    column: str, feature: Categorical | Multivalent | ItemSequence, vocabulary_size: Callable[[str, Vocabulary], int]
+) -> int:
+    """Returns how many ids a column has, without the reserved ones."""
+    if isinstance(feature, Categorical) and feature.transform == "hash":
+        return int(feature.buckets or 0)
+    return vocabulary_size(column, feature) + feature.oov_buckets - 1

@@ -1,7 +1,7 @@
 """Reads JSON lines: one object a line, whose values become the bytes that a text file would have."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ class _Wrong(Exception):
 
 
 def parse_objects(
-    lines: Sequence[bytes], columns: Sequence[str], separators: Mapping[str, str]
+    lines: Sequence[bytes], columns: Sequence[str], separators: Mapping[str, str], ordered: Collection[str] = ()
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Returns the columns of good lines as binary, null where a value is absent or "", and what is wrong with others.
 
@@ -22,6 +22,7 @@ def parse_objects(
         lines: The lines, valid UTF-8.
         columns: The keys to read.
         separators: What to put between the elements of a list, by the columns that may have one.
+        ordered: The columns in which a missing element of a list keeps its place, as an empty value.
     """
     rows: list[list[bytes | None]] = []
     wrong: dict[int, str] = {}
@@ -30,7 +31,7 @@ def parse_objects(
             values = _DECODER.decode(line.decode())
             if not isinstance(values, dict):
                 raise _Wrong("expected a JSON object")
-            rows.append([_as_bytes(values.get(name), name, separators.get(name)) for name in columns])
+            rows.append([_as_bytes(values.get(name), name, separators.get(name), name in ordered) for name in columns])
         except json.JSONDecodeError as error:
             wrong[number] = f"no valid JSON ({error.msg}, column {error.colno})"
         except RecursionError:
@@ -44,7 +45,7 @@ def parse_objects(
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 
 
-def _as_bytes(value: Any, name: str, separator: str | None) -> bytes | None:
+def _as_bytes(value: Any, name: str, separator: str | None, keep_missing: bool = False) -> bytes | None:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass") or None
     if value is None:
@@ -56,5 +57,5 @@ def _as_bytes(value: Any, name: str, separator: str | None) -> bytes | None:
         between = separator.encode()
         if any(between in element for element in elements if element):
             raise _Wrong(f"{name}: an element of the list has the separator '{separator}' in it")
-        return between.join(element for element in elements if element) or None
+        return between.join(element or b"" for element in elements if element or keep_missing) or None
     raise _Wrong(f"{name}: expected one value, found {'a list' if isinstance(value, list) else 'an object'}")

@@ -32,6 +32,7 @@ from transforms.log.values import (
     TextNumbers,
     as_binary,
     as_floats,
+    check_aligned,
     check_times,
     check_utf8,
     check_utf8_of,
@@ -228,6 +229,10 @@ class LogReader:
         self._columns = [*self._numeric_columns, *self._text_columns, *self._label_columns]
         self._file_columns = [name for name in self._columns if name not in spec.data.partitions]
         self._separators = spec.separators
+        self._sequences = frozenset(spec.columns_of("sequence"))
+        self._aligned = [
+            feature.columns for feature in spec.features if feature.kind == "sequence" and len(feature.columns) > 1
+        ]
         self._delimiter = spec.data.separator.encode()
         self._quoted = spec.data.format == "csv"
         self._parquet_files: dict[str, bool] = {}
@@ -438,7 +443,7 @@ class LogReader:
         if not rows:
             return {name: pa.array([], pa.binary()) for name in self._file_columns}, {}
         if self.spec.data.format == "jsonl":
-            return parse_objects(text.split(b"\n")[:-1], self._file_columns, self._separators)
+            return parse_objects(text.split(b"\n")[:-1], self._file_columns, self._separators, self._sequences)
         wrong: dict[int, str] = {}
 
         def pass_over(row: pa.csv.InvalidRow) -> str:
@@ -502,7 +507,7 @@ class LogReader:
             if is_number and name in self._numeric_columns:
                 table[name] = values
             elif is_list(values.type) and name in self._separators:
-                table[name] = join_lists(values, self._separators[name], name, path, faults)
+                table[name] = join_lists(values, self._separators[name], name, path, faults, name in self._sequences)
             else:
                 table[name] = as_binary(values, name, path)
         table |= self._of_folders(path, batch.num_rows)
@@ -539,6 +544,8 @@ class LogReader:
                 check_utf8_of(suspects, table[name], name, faults)
             if name in self._times:
                 check_times(columns[name], name, faults, self._times[name])
+        for aligned in self._aligned:
+            check_aligned({name: columns[name] for name in aligned}, self._separators[aligned[0]], faults)
         for name in self._label_columns:
             columns[name] = to_labels(table[name], name, faults, self._label_rules[name], self._label_written)
         return _without_rows(pa.RecordBatch.from_pydict(columns), sorted(faults)), faults

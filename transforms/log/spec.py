@@ -360,6 +360,60 @@ class Multivalent(_Vocabulary):
     """Values that are read of one string, at most."""
 
 
+class ItemSequence(_Vocabulary):
+    """What a user did before, as `50|172|133`: items in their order, the newest last.
+
+    The columns of one entry are aligned: the values at one place are of one event, so that a row's columns have equally
+    many values, and an empty value is a missing one. A row without values is a user without history. `fism`, `nais`,
+    `din` and `bst` read the items one by one; every other model reads them as one field, by `pooling`.
+
+    Example:
+        features:
+          - {columns: [item, genre], kind: categorical}
+          - {columns: [items, genres], kind: sequence, shared_with: [item, genre], max_length: 50}
+    """
+
+    kind: Literal["sequence"]
+    """The kind of feature."""
+    separator: str = pydantic.Field("|", min_length=1)
+    """What stands between two values."""
+    max_length: int = pydantic.Field(ge=1, examples=[50])
+    """Values that are kept of one row, at most: the last ones."""
+    shared_with: list[str | None] = pydantic.Field([], examples=["item", ["item", "genre", None]])
+    """The categorical column, or one for each of `columns`, whose vocabulary and embeddings the values share; null or
+    empty: a vocabulary of their own. The values of both columns are counted for it.
+    """
+    pooling: Literal["sum", "mean", "attention"] = "mean"
+    """What becomes of a sequence in a model that has one embedding a field: sum or mean of the items' embeddings, or
+    their mean weighted by the softmax of their dot products with the embedding of `shared_with`'s column.
+    """
+
+    @pydantic.field_validator("shared_with", mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> "ItemSequence":
+        if self.shared_with and len(self.shared_with) != len(self.columns):
+            raise ValueError(
+                f"shared_with has {len(self.shared_with)} entries for {len(self.columns)} columns; give one for each"
+            )
+        if self.shared_with and None not in self.shared_with:
+            if (self.top_k, self.min_count, self.oov_buckets) != (None, 1, 1):
+                raise ValueError(
+                    "top_k, min_count and oov_buckets of a shared vocabulary stand with the column in shared_with"
+                )
+        elif self.pooling == "attention":
+            raise ValueError("pooling: attention needs shared_with, the column whose value attends to the sequence")
+        return self
+
+    def owner_of(self, column: str) -> str:
+        """Returns the column whose vocabulary a column's values have."""
+        owner = self.shared_with[self.columns.index(column)] if self.shared_with else None
+        return owner or column
+
+
 class Time(_Columns):
     """A moment. Gives the fields `<column>_hour`, `<column>_weekday` and `<column>_is_weekend`.
 
@@ -442,7 +496,9 @@ class Text(Section):
         return self
 
 
-Feature = Annotated[Numeric | Categorical | Multivalent | Time | Text, pydantic.Field(discriminator="kind")]
+Feature = Annotated[
+    Numeric | Categorical | Multivalent | ItemSequence | Time | Text, pydantic.Field(discriminator="kind")
+]
 
 
 class LogSpec(Section):
@@ -471,6 +527,13 @@ class LogSpec(Section):
         leaked = sorted(set(names) & set(labels))
         if leaked:
             raise ValueError(f"features: the label {', '.join(leaked)} must not be a feature")
+        for column, owner in self.vocabulary_owners.items():
+            if owner != column:
+                shared = self.feature_by_column.get(owner)
+                if not isinstance(shared, Categorical):
+                    raise ValueError(f"features: {column} has shared_with: {owner}, which is no categorical column")
+                if shared.whole_numbers:
+                    raise ValueError(f"features: {owner} has whole_numbers, which {column} cannot share")
         if self.data.columns:
             needed = names + labels + [c for c in [self.data.split.column] if c]
             in_log = {*self.data.columns, *self.data.partitions}
@@ -501,11 +564,29 @@ class LogSpec(Section):
             column
             for column, feature in self.feature_by_column.items()
             if isinstance(feature, Multivalent)
+            or isinstance(feature, ItemSequence)
+            and feature.owner_of(column) == column
             or isinstance(feature, Categorical)
             and feature.transform == "vocabulary"
             or isinstance(feature, Text)
             and feature.tokens == "vocabulary"
         ]
+
+    @property
+    def vocabulary_owners(self) -> dict[str, str]:
+        """By each sequence's column the column whose vocabulary its values have, which may be itself."""
+        return {
+            column: feature.owner_of(column)
+            for column, feature in self.feature_by_column.items()
+            if isinstance(feature, ItemSequence)
+        }
+
+    @property
+    def counted_columns(self) -> dict[str, str]:
+        """By each column whose values are counted for a vocabulary the column that has it."""
+        counted = {column: column for column in self.vocabulary_columns}
+        shared = {column: owner for column, owner in self.vocabulary_owners.items() if owner in counted}
+        return counted | shared
 
     @property
     def text(self) -> Text | None:
@@ -551,7 +632,7 @@ class LogSpec(Section):
     @property
     def text_columns(self) -> list[str]:
         """Columns that travel as strings: everything that is not a number."""
-        return self.columns_of("categorical", "multivalent", "time", "text")
+        return self.columns_of("categorical", "multivalent", "sequence", "time", "text")
 
     @property
     def label_columns(self) -> list[str]:
@@ -570,7 +651,7 @@ class LogSpec(Section):
         return {
             column: feature.separator
             for column, feature in self.feature_by_column.items()
-            if isinstance(feature, Multivalent | Text) and feature.separator
+            if isinstance(feature, Multivalent | ItemSequence | Text) and feature.separator
         }
 
     @property

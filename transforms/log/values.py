@@ -5,7 +5,7 @@ The functions add malformed rows to `faults`, which maps a row to the reason; a 
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -170,21 +170,43 @@ def as_binary(values: pa.Array, name: str, path: str) -> pa.Array:
     return _null_where(np.flatnonzero(empty.to_numpy(zero_copy_only=False)), values)
 
 
-def join_lists(values: pa.Array, separator: str, name: str, path: str, faults: dict[int, str]) -> pa.Array:
+def join_lists(
+    values: pa.Array, separator: str, name: str, path: str, faults: dict[int, str], keep_missing: bool = False
+) -> pa.Array:
     """Returns a Parquet column of lists as binary values with a separator between the elements; null for an empty list.
+
+    With `keep_missing` a missing element keeps its place, as an empty value.
 
     Raises:
         InputError: the elements are no single values.
     """
     elements = as_binary(plain(pc.list_flatten(values)), name, path)
+    parents = pc.list_parent_indices(values)
+    if keep_missing:
+        elements = elements.fill_null(b"")
     present = elements.is_valid()
-    parents = pc.list_parent_indices(values).filter(present).to_numpy()
-    elements = elements.filter(present)
+    parents, elements = parents.filter(present).to_numpy(), elements.filter(present)
     for row in parents[pc.match_substring(elements, separator).to_numpy(zero_copy_only=False)].tolist():
         faults.setdefault(row, f"{name}: an element of the list has the separator '{separator}' in it")
     ends = np.cumsum(np.bincount(parents, minlength=len(values)))
     lists = pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), elements)
     return as_binary(pc.binary_join(lists, separator.encode()), name, path)
+
+
+def check_aligned(columns: Mapping[str, pa.Array], separator: str, faults: dict[int, str]) -> None:
+    """Notes rows whose sequences, which are aligned, have not equally many values.
+
+    An empty one may be one missing value, and stands beside none or one.
+    """
+    lengths = {}
+    for name, values in columns.items():
+        between = pc.count_substring(values.fill_null(b""), separator)
+        lengths[name] = between.to_numpy(zero_copy_only=False) + 1
+    first, *others = lengths
+    for name in others:
+        for row in np.flatnonzero(lengths[name] != lengths[first]).tolist():
+            both = f"{lengths[name][row]} values, but {first}, with which it is aligned, has {lengths[first][row]}"
+            faults.setdefault(row, f"{name}: {both}")
 
 
 def is_list(kind: pa.DataType) -> bool:
