@@ -65,6 +65,12 @@ class CTRModel(keras.Model):
     counts_padding: bool = False
     # Whether the linear part is added to the logits. FNN feeds it to its MLP instead.
     adds_linear: bool = True
+    # Whether `rows` has one embedding a field; otherwise one for each slot, (batch_size, slots, embedding_dim).
+    pools: bool = True
+    # Whether sequences have a part in the linear part.
+    linear_sequences: bool = True
+    # Whether the data must have a sequence that shares its vocabulary with the candidate's column.
+    needs_history: bool = False
     # Registry names of the models that are trained first, and whose weights this one then takes (see `take_weights`).
     pretraining: tuple[str, ...] = ()
 
@@ -107,7 +113,9 @@ class CTRModel(keras.Model):
         self.embedding_drop = keras.layers.Dropout(embedding_dropout) if embedding_dropout else None
         if use_linear:
             if feature_map.fields:
-                self.linear = FieldEmbedding(feature_map, self.tasks, stddev=0.0, l2=linear_l2, name="linear")
+                self.linear = FieldEmbedding(
+                    feature_map, self.tasks, stddev=0.0, l2=linear_l2, attends=False, name="linear"
+                )
             if self.adds_linear:
                 self.linear_dense = keras.layers.Dense(self.tasks, kernel_initializer="zeros", name="linear_dense")
 
@@ -119,13 +127,16 @@ class CTRModel(keras.Model):
         Args:
             inputs, training, gathered: See `call`.
         """
-        parts = [] if self.table is None else [self.table(inputs["ids"], gathered=(gathered or {}).get("embedding"))]
+        parts = [] if self.table is None else [self._embedded(self.table, inputs, gathered)]
         if self.dense_table is not None:
             parts.append(self.dense_table(inputs["dense"]))
         if not parts:
             return None
         rows = ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
         return self.embedding_drop(rows, training=training) if self.embedding_drop else rows
+
+    def _embedded(self, table: FieldEmbedding, inputs: Inputs, gathered: Inputs | None) -> Tensor:
+        return table(inputs["ids"], gathered=(gathered or {}).get(table.name), pooled=self.pools)
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         """Returns the logits without the linear part, (batch_size, tasks). Every subclass defines it.
@@ -159,6 +170,9 @@ class CTRModel(keras.Model):
         logits = ops.cast(self.linear_dense(dense), "float32")
         if self.linear is not None:
             weights = self.linear(inputs["ids"], gathered=(gathered or {}).get("linear"))
+            if not self.linear_sequences:
+                fields = enumerate(self.feature_map.fields)
+                weights = ops.take(weights, [n for n, field in fields if field.kind != "sequence"], axis=1)
             logits = logits + ops.sum(ops.cast(weights, "float32"), axis=1)
         return self.linear_rate * logits
 

@@ -37,6 +37,9 @@ _MODELS = {
     "transformer_pe": ("models.transformer_pe", "TransformerPE", "Hiformer, section 4"),
     "hetero_att": ("models.hetero_att", "HeteroAtt", "Hiformer, section 3.3"),
     "hiformer": ("models.hiformer", "Hiformer", "Gui 2023 (Hiformer)"),
+    "fism": ("models.fism", "FISM", "Kabbur 2013"),
+    "nais": ("models.nais", "NAIS", "He 2018"),
+    "din": ("models.din", "DIN", "Zhou 2018"),
     "features_only": ("models.text.features_only", "FeaturesOnly", "BERT4CTR, section 3.2.4"),
     "text_only": ("models.text.text_only", "TextOnly", "BERT4CTR, section 4.2.1"),
     "numbert": ("models.text.numbert", "NumBERT", "Zhang 2020; BERT4CTR, section 3.2.1"),
@@ -67,6 +70,7 @@ class ModelInfo:
         description: The first line of its docstring.
         options: Its hyperparameters and their defaults.
         needs_text: Whether the data must have a text.
+        needs_history: Whether the data must have a sequence that shares its vocabulary.
     """
 
     name: str
@@ -74,6 +78,7 @@ class ModelInfo:
     description: str
     options: dict[str, Any]
     needs_text: bool
+    needs_history: bool = False
 
 
 def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRModel":
@@ -127,7 +132,8 @@ def available() -> tuple[ModelInfo, ...]:
     for name, (_, _, paper) in sorted(_MODELS.items()):
         model = model_class(name)
         description = str(inspect.getdoc(model)).splitlines()[0]
-        models.append(ModelInfo(name, paper, description, model.options(), model.needs_text))
+        needs = model.needs_text, model.needs_history
+        models.append(ModelInfo(name, paper, description, model.options(), *needs))
     return tuple(models)
 
 

@@ -17,26 +17,34 @@ from pipeline.config import RunConfig, load_config
 from pipeline.model_table import REFERENCE, ModelTable
 from pipeline.training.network import count_parameters
 from pipeline.training.text_encoder import with_encoder
-from transforms.features.preprocessing import layout
-from transforms.log.spec import Categorical, Multivalent
-from transforms.log.spec import Text as TextFeature
+from transforms.features.preprocessing import Vocabulary, layout
 
 REFERENCE_FIELDS, REFERENCE_IDS = 39, 5000
+REFERENCE_HISTORY = 50
 REFERENCE_TEXT = 64, 30522  # BERT4CTR's length, BERT's vocabulary
 
 
 def measure_reference() -> ModelTable:
-    """Returns the table for 39 fields of 5,000 ids each, a text where a model needs one, and the models' defaults."""
+    """Returns the table for 39 fields of 5,000 ids each, a text or a history where a model needs one, and defaults."""
     fields = [
         (f"field_{i}", "categorical", REFERENCE_IDS - RESERVED_IDS, 1, "feature") for i in range(REFERENCE_FIELDS)
     ]
     features = FeatureMap.from_sizes(fields)
+    history = ("history", "sequence", REFERENCE_IDS - RESERVED_IDS, REFERENCE_HISTORY, "feature", "mean", "field_0")
+    with_history = FeatureMap.from_sizes([*fields, history])
     with_text = dataclasses.replace(features, text=Text(*REFERENCE_TEXT))
     where = (
         f"{REFERENCE_FIELDS} fields of {REFERENCE_IDS:,} ids; "
+        f"a history of {REFERENCE_HISTORY} items; "
         f"a text of {REFERENCE_TEXT[0]} tokens of {REFERENCE_TEXT[1]:,}, through BERT-Base"
     )
-    described = [_describe(info, with_text if info.needs_text else features, {}) for info in available()]
+
+    def data(info: ModelInfo) -> FeatureMap:
+        if info.needs_history:
+            return with_history
+        return with_text if info.needs_text else features
+
+    described = [_describe(info, data(info), {}) for info in available()]
     return ModelTable(where, dict(CTRModel.options()), described)
 
 
@@ -56,7 +64,7 @@ def measure_models(path: pathlib.Path) -> ModelTable:
 
 
 def _full_vocabularies(path: pathlib.Path, config: RunConfig) -> FeatureMap:
-    def size(column: str, feature: Categorical | Multivalent | TextFeature) -> int:
+    def size(column: str, feature: Vocabulary) -> int:
         if feature.top_k is None:
             raise InputError(f"{path}: {column} has no top_k, so its vocabulary's size is not known before a run")
         return feature.top_k

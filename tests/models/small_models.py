@@ -51,6 +51,9 @@ SMALL = {
     "transformer_pe": TOKENS,
     "hetero_att": TOKENS,
     "hiformer": {**TOKENS, "qk_rank": 3, "v_rank": 5},
+    "fism": BASE,
+    "nais": {**BASE, "attention_units": 3},
+    "din": {**MLP, "attention_units": (5,)},
     "features_only": {**MLP, "token_dim": 6},
     "text_only": ENCODER,
     "numbert": ENCODER,
@@ -65,9 +68,11 @@ SMALL = {
 }
 # One of each kind of layer and of data; `make test-all` alone runs a matrix's cases of the other models.
 FAMILIES = ("ffm", "afm", "ccpm", "pnn", "wide_deep", "dcn_v2", "dlrm", "xdeepfm", "attention_net", "hiformer")
+FAMILIES += ("nais", "din")
 FAMILIES += ("numbert", "bert4ctr", "shallow_interaction_n", "cascading_nn_gbdt")
 ONE_OF_EACH_FAMILY = [name if name in FAMILIES else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
 RAW_NUMBERS = (35.0, 0.0, 7.0, 1234.0, -62.5, 0.01236, 999.6, math.nan)
+WITH_HISTORY = ("fism", "nais", "din")
 WITH_TEXT = tuple(name for name, options in SMALL.items() if "encoder_layers" in options)
 
 
@@ -84,12 +89,48 @@ def text_map(dense=(), tasks=("ctr",), **text) -> FeatureMap:
     return FeatureMap.from_sizes(fields, dense, tasks, described, ("b", *dense))
 
 
+def history_map(dense=("x", "z")) -> FeatureMap:
+    """A user, an item, its kind and their aligned history, of which the action has ids of its own."""
+    return FeatureMap.from_sizes(
+        [
+            ("user", "categorical", 9),
+            ("item", "categorical", 8),
+            ("items", "sequence", 8, 5, "feature", "mean", "item", "items"),
+            ("kinds", "sequence", 3, 5, "feature", "mean", "kind", "items"),
+            ("actions", "sequence", 2, 5, "feature", "mean", "", "items"),
+            ("kind", "categorical", 3),
+        ],
+        dense,
+    )
+
+
+def history_batch(rows=7, seed=0) -> dict[str, np.ndarray]:
+    """Histories of 0 to 5 items, of which some are the candidate."""
+    random = np.random.default_rng(seed)
+    lengths = np.arange(rows) % 6
+    columns = []
+    for field in history_map().fields:
+        ids = random.integers(field.offset, field.offset + field.size, (rows, field.slots))
+        if field.kind == "sequence":
+            ids[np.arange(field.slots) >= lengths[:, None]] = 0
+        columns.append(ids)
+    columns[2][2::3, 0] = columns[1][2::3, 0]
+    return {
+        "ids": np.concatenate(columns, axis=1).astype(np.int32),
+        "dense": random.normal(size=(rows, 2)).astype(np.float32),
+    }
+
+
 def map_of(name: str) -> FeatureMap:
     """The small data of a model."""
+    if name in WITH_HISTORY:
+        return history_map()
     return text_map() if name in WITH_TEXT else feature_map()
 
 
 def batch_of(name: str, rows=7, seed=0) -> dict[str, np.ndarray]:
+    if name in WITH_HISTORY:
+        return history_batch(rows, seed)
     return text_batch(rows, seed) if name in WITH_TEXT else batch(rows, seed)
 
 

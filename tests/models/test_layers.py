@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import models.layers
+from models.layers.activation_unit import ActivationUnit
 from models.layers.attentional_pooling import AttentionalPooling
 from models.layers.cin import CIN
 from models.layers.dense_embedding import DenseEmbedding
@@ -22,6 +23,7 @@ from models.layers.k_max_convolution import KMaxConvolution
 from models.layers.kernel_product import KernelProduct
 from models.layers.number_tokens import NumberTokens
 from models.layers.outer_product import OuterProduct
+from models.layers.smoothed_attention import SmoothedAttention
 from models.layers.text_encoder import FeedForward, SelfAttention, TextEncoder
 from models.layers.top_k_self_attention import TopKSelfAttention
 from models.layers.tower import Tower
@@ -117,8 +119,9 @@ def test_l2_of_a_cin_is_half_lambda_times_the_squares_of_its_weights():
 def test_every_layer_is_tested():
     folder = str(pathlib.Path(models.layers.__file__).parent)
     # Those of several inputs, or of inputs that are no floats, are in test_text_models.py.
+    with_history = {ActivationUnit, SmoothedAttention}  # test_history_models.py
     with_text = {NumberTokens, SelfAttention, TextEncoder, TreeEnsemble, UniAttention, UniAttentionLayer}
-    tested = {case[0] for case in CASES.values()} | {FieldEmbedding} | with_text
+    tested = {case[0] for case in CASES.values()} | {FieldEmbedding} | with_text | with_history
     for module in pkgutil.iter_modules([folder]):
         found = importlib.import_module(f"models.layers.{module.name}")
         layers = [item for item in vars(found).values() if isinstance(item, type) and item.__module__ == found.__name__]

@@ -49,4 +49,4 @@ def test_a_share_that_misses_its_bound_is_told():
 
 
 def test_every_model_has_settings():
-    assert set(SETTINGS) == {model.name for model in available() if not model.needs_text}
+    assert set(SETTINGS) == {model.name for model in available() if not (model.needs_text or model.needs_history)}

@@ -379,7 +379,7 @@ class ItemSequence(_Vocabulary):
     """What stands between two values."""
     max_length: int = pydantic.Field(ge=1, examples=[50])
     """Values that are kept of one row, at most: the last ones."""
-    shared_with: list[str | None] = pydantic.Field([], examples=["item", ["item", "genre", None]])
+    shared_with: list[str | None] = pydantic.Field([], examples=[["item", "genre", None]])
     """The categorical column, or one for each of `columns`, whose vocabulary and embeddings the values share; null or
     empty: a vocabulary of their own. The values of both columns are counted for it.
     """

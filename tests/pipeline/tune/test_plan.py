@@ -151,11 +151,18 @@ def test_a_training_that_is_evaluated_often_enough_stays_as_it_is(tmp_path):
 
 @pytest.mark.parametrize("model", [info.name for info in available()])
 def test_every_model_has_a_space_of_its_own(tmp_path, model):
-    features = [*CONFIG["features"], *([TEXT] if model_needs_text(model) else [])]
+    features = [*CONFIG["features"], *([TEXT] if model_needs_text(model) else []), *history_of(model)]
     plan = small_plan(tmp_path, model={"name": model}, features=features, search=None)
     rates = plan.space.values["training.learning_rate"]
     assert rates.log == ([1e-5, 1e-3] if model_needs_text(model) else [1e-4, 1e-2])
     assert len(plan.space.values) >= 2 or model in ("numbert", "text_only")
+
+
+def history_of(name: str) -> list[dict]:
+    """A history, for a model that needs one."""
+    shared = next(feature["columns"][0] for feature in CONFIG["features"] if feature["kind"] == "categorical")
+    feature = {"columns": ["items"], "kind": "sequence", "shared_with": shared, "max_length": 3}
+    return [feature] if next(info for info in available() if info.name == name).needs_history else []
 
 
 def model_needs_text(name: str) -> bool:
@@ -165,7 +172,7 @@ def model_needs_text(name: str) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [info.name for info in available() if not info.needs_text])
 def test_the_ends_of_a_model_s_space_can_be_built(tmp_path, model):
-    plan = small_plan(tmp_path, model={"name": model}, search=None)
+    plan = small_plan(tmp_path, model={"name": model}, features=[*CONFIG["features"], *history_of(model)], search=None)
     for end in (0, -1):
         settings = {
             key: values.ends[end] if isinstance(values, Range) else values[end]

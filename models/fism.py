@@ -1,0 +1,86 @@
+"""Factored item similarity model."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from models.ctr_model import require_one_task
+from models.feature_map import FeatureMap
+from models.history_model import History, HistoryModel
+from models.layers.field_embedding import FieldEmbedding
+from models.tensors import Inputs, Tensor
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class FISM(HistoryModel):
+    """Factored item similarity: how like the candidate is to the items of the history, all of the same weight.
+
+    `logit = linear part + n^-α Σ_{j in history, j ≠ i} <p_i, q_j>`, with two embeddings of an item: p as the candidate,
+    q in a history. n is the number of the items that are summed: the candidate is left out of its own history. The
+    linear part is that of all fields but the sequences, of which user and item are the paper's biases.
+
+    Args:
+        feature_map: FeatureMap. At least one sequence with `shared_with`; one task.
+        alpha: float. α, from 0 (sum) to 1 (mean). Defaults to 0.5.
+        use_linear: bool. Whether to add the linear part. Defaults to True.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> item = ("item", "categorical", 50)
+        >>> history = ("items", "sequence", 50, 4, "feature", "mean", "item")
+        >>> model = FISM(FeatureMap.from_sizes([item, history]), embedding_dim=4)
+        >>> inputs = {"ids": keras.ops.array([[3, 5, 9, 0, 0], [7, 8, 7, 6, 5]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: there is no sequence with `shared_with`, or the data has several tasks.
+
+    References:
+        Kabbur et al., "FISM: Factored Item Similarity Models for Top-N Recommender Systems", 2013, equation 4.
+    """
+
+    linear_sequences = False
+
+    def __init__(self, feature_map: FeatureMap, *, alpha: float = 0.5, use_linear: bool = True, **options: Any) -> None:
+        require_one_task(type(self).__name__.lower(), feature_map)
+        super().__init__(feature_map, use_linear=use_linear, **options)
+        self.alpha = alpha
+        assert self.table is not None
+        self.history_table = FieldEmbedding(
+            feature_map, self.table.dim, self.table.stddev, self.table.l2, name="history_embedding"
+        )
+
+    def tables(self) -> list[FieldEmbedding]:
+        return [*super().tables(), self.history_table]
+
+    def rows(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
+        """Returns both embeddings of each slot beside each other, (batch_size, slots, 2 embedding_dim)."""
+        of_history = self._embedded(self.history_table, inputs, gathered)
+        if self.embedding_drop:
+            of_history = self.embedding_drop(of_history, training=training)
+        return ops.concatenate([super().rows(inputs, training, gathered), of_history], axis=2)
+
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
+        as_candidate, in_history = ops.split(rows, 2, axis=2)
+        pairs = zip(self.histories(as_candidate, inputs["ids"]), self.histories(in_history, inputs["ids"]), strict=True)
+        logits = [self._similarity(first.candidate, second, number) for number, (first, second) in enumerate(pairs)]
+        return sum(logits[1:], start=logits[0])
+
+    def _similarity(self, candidate: Tensor, history: History, number: int) -> Tensor:
+        """Returns the logit of one history, float32 (batch_size, 1).
+
+        Args:
+            candidate: p_i, (batch_size, width).
+            history: The history of the items' second embeddings.
+            number: The history's number.
+        """
+        counted = ops.logical_and(history.is_item, ops.logical_not(history.is_candidate))
+        products = ops.cast(ops.sum(candidate[:, None] * history.items, axis=2), "float32")
+        return ops.sum(self._weights(candidate, history, counted, number) * products, axis=1, keepdims=True)
+
+    def _weights(self, candidate: Tensor, history: History, counted: Tensor, number: int) -> Tensor:
+        """Returns the weight of each item, float32 (batch_size, length), zero for those that are not counted."""
+        one = ops.cast(counted, "float32")
+        return one * ops.maximum(ops.sum(one, axis=1, keepdims=True), 1.0) ** -self.alpha

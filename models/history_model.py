@@ -1,0 +1,100 @@
+"""The base class of the models that read a history item by item."""
+
+import dataclasses
+from typing import Any
+
+from keras import ops
+
+from models.ctr_model import CTRModel
+from models.feature_map import FeatureMap
+from models.tensors import Inputs, Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """A user's history beside the candidate.
+
+    Attributes:
+        candidate: The candidate's embeddings, concatenated over the aligned sequences, (batch_size, width); zero for a
+            sequence that shares its vocabulary with no column.
+        items: The items' embeddings, concatenated likewise, (batch_size, length, width), zero for padding.
+        is_item: Whether there is an item, bool (batch_size, length).
+        is_candidate: Whether an item is the candidate itself, bool (batch_size, length).
+    """
+
+    candidate: Tensor
+    items: Tensor
+    is_item: Tensor
+    is_candidate: Tensor
+
+
+class HistoryModel(CTRModel):
+    """Base class: gives `interact` the embedding of each slot, and finds the histories and the candidate in them.
+
+    Args:
+        feature_map: FeatureMap. At least one history, whose sequences share the vocabulary of at least one field.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> class SumOfProducts(HistoryModel):
+        ...     def interact(self, rows, inputs, training=None):
+        ...         history, = self.histories(rows, inputs["ids"])
+        ...         return ops.sum(history.candidate[:, None] * history.items, axis=(1, 2))[:, None]
+        >>> item = ("item", "categorical", 50)
+        >>> history = ("items", "sequence", 50, 4, "feature", "mean", "item")
+        >>> model = SumOfProducts(FeatureMap.from_sizes([item, history]), embedding_dim=4)
+        >>> inputs = {"ids": ops.array([[3, 5, 9, 0, 0], [7, 8, 7, 6, 5]])}
+        >>> ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: there is no history, or one that shares no vocabulary.
+    """
+
+    pools = False
+    needs_history = True
+
+    def __init__(self, feature_map: FeatureMap, **options: Any) -> None:
+        super().__init__(feature_map, **options)
+        groups = feature_map.histories
+        unshared = [group[0].name for group in groups if not any(field.shared_with for field in group)]
+        if not groups or unshared:
+            found = f"no column is shared with {unshared[0]}" if unshared else "there is none"
+            raise ValueError(
+                f"{type(self).__name__} needs a sequence with shared_with, the candidate's column; {found}"
+            )
+
+    def histories(self, rows: Tensor, ids: Tensor) -> list[History]:
+        """Returns the histories of packed rows.
+
+        Args:
+            rows: The embedding of each slot, (batch_size, slots, embedding_dim).
+            ids: int32 (batch_size, slots).
+        """
+        slots_of = self.feature_map.slots_of
+        found = []
+        for group in self.feature_map.histories:
+            items = [rows[:, slots_of(field.name)] for field in group]
+            candidates = [
+                rows[:, slots_of(field.shared_with).start] if field.shared_with else ops.zeros_like(some[:, 0])
+                for field, some in zip(group, items, strict=True)
+            ]
+            shared = next(field for field in group if field.shared_with)
+            item_ids = ids[:, slots_of(shared.name)]
+            is_candidate = item_ids == ids[:, slots_of(shared.shared_with)]
+            joined = ops.concatenate(items, axis=2), ops.concatenate(candidates, axis=1)
+            found.append(History(joined[1], joined[0], item_ids > 0, is_candidate))
+        return found
+
+    def other_rows(self, rows: Tensor) -> Tensor:
+        """Returns the embeddings of the fields that are no sequence, (batch_size, fields, embedding_dim).
+
+        The values of a multivalent field are summed.
+        """
+        fields = [field for field in self.feature_map.fields if field.kind != "sequence"]
+        parts = [ops.sum(rows[:, self.feature_map.slots_of(field.name)], axis=1, keepdims=True) for field in fields]
+        return ops.concatenate(parts, axis=1)
+
+    def beside(self, pooled: list[Tensor], rows: Tensor, inputs: Inputs) -> Tensor:
+        """Returns other fields' embeddings, dense features and pooled histories concatenated, (batch_size, width)."""
+        return ops.concatenate([self.flatten(self.other_rows(rows), inputs), *pooled], axis=1)

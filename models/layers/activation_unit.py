@@ -1,0 +1,58 @@
+"""Pooling of a history by a network that compares each item with the candidate (DIN)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from models.layers.tower import Tower
+from models.tensors import Shape, Tensor
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class ActivationUnit(keras.layers.Layer):
+    """Sums the items of a history, weighted by a network that sees an item beside the candidate.
+
+    `output = Σ_j a(e_j, v) e_j` over the items j, where `a(e, v) = MLP([v, e, v - e, v ∘ e])`. The weights are not
+    normalised, so that their sum tells how much of the history concerns the candidate.
+
+    Args:
+        hidden_units: sequence of int. Widths of the network's hidden layers. Defaults to (80, 40), as in the
+            authors' code.
+        activation: str. Activation of the hidden layers. Defaults to "sigmoid", as the authors' code has.
+
+    Example:
+        >>> candidate, items = keras.random.normal((2, 4)), keras.random.normal((2, 5, 4))
+        >>> is_item = keras.ops.ones((2, 5), "bool")
+        >>> keras.ops.shape(ActivationUnit((3,))(candidate, items, is_item))  # (batch_size, width)
+        (2, 4)
+
+    References:
+        Zhou et al., "Deep Interest Network for Click-Through Rate Prediction", 2018, equation 3.
+    """
+
+    def __init__(self, hidden_units: Sequence[int] = (80, 40), activation: str = "sigmoid", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.hidden_units = tuple(hidden_units)
+        self.activation = activation
+        self.score = Tower(hidden_units, activation=activation, dtype=self.dtype_policy, name="score")
+
+    def build(
+        self, candidate_shape: Shape, items_shape: Shape | None = None, is_item_shape: Shape | None = None
+    ) -> None:
+        self.score.build((None, 4 * candidate_shape[-1]))
+
+    def call(self, candidate: Tensor, items: Tensor, is_item: Tensor) -> Tensor:
+        """Maps (batch_size, width), (batch_size, length, width), bool (batch_size, length) to (batch_size, width)."""
+        beside = ops.broadcast_to(candidate[:, None], ops.shape(items))
+        weights = self.score(ops.concatenate([beside, items, beside - items, beside * items], axis=2))
+        return ops.sum(ops.where(is_item[:, :, None], weights * items, 0), axis=1)
+
+    def compute_output_shape(self, candidate_shape: Shape, items_shape: Shape, is_item_shape: Shape) -> Shape:
+        return candidate_shape
+
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
+        config.update(hidden_units=self.hidden_units, activation=self.activation)
+        return config
