@@ -10,7 +10,7 @@ unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
 unexport PYTHONDONTWRITEBYTECODE  # every test process would compile 300 files again, in 3 s
 check_python = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "ctrpipe needs Python 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
 
-.PHONY: help install demo test-fast test test-all contract fuzz attack soak image image-test lint docs lock peers clean
+.PHONY: help install demo test-fast test test-all flink flink-test contract fuzz attack soak image image-test lint docs lock peers clean
 help:           ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
 
@@ -45,9 +45,27 @@ test: install   ## the tests, 12 minutes on 4 cores and 25 on 2: before a change
 
 test-all: install  ## every case of the large matrices (models x precisions x backends), a long fuzz and a soak
 	$(pytest)
+	$(MAKE) flink-test
 	$(MAKE) fuzz REQUESTS=20000 GRPC=2000 MINUTES=10
 	$(MAKE) attack
 	$(MAKE) soak MINUTES=5
+
+# Flink as PyPI has it, and Beam's runner for it as Maven Central has it: 0.6 GB in .flink, by python3.11 and mvn.
+flink: .flink/.installed  ## what `make flink-test` runs: downloads Flink and Beam's job server into .flink
+
+.flink/.installed: tests/flink/pom.xml
+	$(check_python)
+	@rm -rf .flink && mkdir -p .flink/download
+	$(PYTHON) -m pip download --quiet --no-deps --dest .flink/download apache-flink-libraries==1.19.3
+	tar -xzf .flink/download/*.tar.gz -C .flink/download
+	mv .flink/download/apache-flink-libraries-*/deps/lib .flink/lib
+	rm -rf .flink/download
+	mvn -B -q -f tests/flink/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.flink/job-server
+	@touch $@
+
+flink-test: export CTRPIPE_FLINK_TEST := 1
+flink-test: install  ## a run, scoring and a lost task manager on a Flink cluster of this machine; `make flink` first
+	$(BIN)/python -m pytest -rs tests/flink
 
 # URL=http://HOST:PORT GRPC=HOST:PORT: a server that serves the folder of `python -m tests.contract.models FOLDER`.
 # SERVER=/usr/bin/tensorflow_model_server: that binary, started with the tests' flags.
