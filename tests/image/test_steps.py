@@ -137,4 +137,4 @@ def test_a_volume_that_is_read_only_is_one_line(volume, tmp_path):
     shutil.copytree(volume, fresh, ignore=shutil.ignore_patterns("cluster"))
     made = launcher(writable(fresh), tmp_path / "bucket", rights=":ro")
     made.run()
-    one_line(made, "read-only")
+    one_line(made, "cannot make the output folder (Read-only file system)")
