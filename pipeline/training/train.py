@@ -380,13 +380,17 @@ def _pretrain_encoder(task: Task, encoder: Any, stage: FirstStage, work: pathlib
 
 def _refit(task: Task, learner: Learner, progress: Progress) -> None:
     """Trains on training and validation rows, for the epochs and by the learning rates that led to the best result."""
-    files = task.train_files + task.validation_files
-    steps = math.ceil(task.rows(files) / task.training.batch_size)
-    interval = math.ceil(steps / task.training.evaluations_per_epoch)
+    training, files = task.training, task.train_files + task.validation_files
+    steps = math.ceil(task.rows(task.train_files) / training.batch_size)
+    # A short epoch has fewer evaluations than asked for: one a step at most.
+    evaluations = math.ceil(steps / math.ceil(steps / training.evaluations_per_epoch))
+    steps = math.ceil(task.rows(files) / training.batch_size)
+    interval = math.ceil(steps / evaluations)
     for index, numbers in enumerate(progress.evaluations[: (progress.best or 0) + 1]):
-        epoch, part = divmod(index, task.training.evaluations_per_epoch)
-        learner.learning_rate = numbers["learning_rate"]
-        learner.fit(task.data(files, epoch, part * interval, interval))
+        epoch, part = divmod(index, evaluations)
+        if part * interval < steps:
+            learner.learning_rate = numbers["learning_rate"]
+            learner.fit(task.data(files, epoch, part * interval, interval))
 
 
 def _validation(labels: np.ndarray, probabilities: np.ndarray, tasks: tuple[str, ...]) -> dict[str, float | None]:

@@ -122,6 +122,20 @@ def test_refit_learns_from_the_validation_rows(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("steps", "asked", "possible"), [(1, 4, 1), (5, 4, 3)])
+def test_a_refit_has_as_many_epochs_as_the_training_where_evaluations_outnumber_steps(tmp_path, steps, asked, possible):
+    ids = np.arange(96 * steps) % 4
+    train, rest = (write_packed(tmp_path / name, ids, ids, (ids < 1)[:, None]) for name in ("train", "rest"))
+    changes = {"monitor": "log_loss", "learning_rate": 0.01, "batch_size": 96, "epochs": 4, "refit": True}
+    (many, expected), (_, found) = (
+        run(([train], [rest]), tmp_path / str(count), **changes, evaluations_per_epoch=count)
+        for count in (possible, asked)
+    )
+    assert many.progress.best >= possible  # in a later epoch than the first
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_training_can_start_at_the_training_rows_base_rate(tmp_path, backend):
     ids, clicks = np.zeros(400, int), np.arange(400)[:, None] < 20
