@@ -25,7 +25,7 @@ class DIN(HistoryModel):
         activation: str. Activation of the MLP. Defaults to "relu"; the paper's Dice is not built.
         dropout: float. Dropout rate of the MLP. Defaults to 0.
         l2: float. λ of the penalty on the MLP's kernels. Defaults to 0.
-        attention_units: sequence of int. Widths of the network that weights the items. Defaults to (80, 40).
+        attention_hidden_units: sequence of int. Widths of the network that weights the items. Defaults to (80, 40).
         attention_activation: str. Its activation. Defaults to "sigmoid".
         **options: Options of CTRModel.
 
@@ -52,13 +52,13 @@ class DIN(HistoryModel):
         activation: str = "relu",
         dropout: float = 0.0,
         l2: float = 0.0,
-        attention_units: Sequence[int] = (80, 40),
+        attention_hidden_units: Sequence[int] = (80, 40),
         attention_activation: str = "sigmoid",
         **options: Any,
     ) -> None:
         super().__init__(feature_map, **options)
         self.units = [
-            ActivationUnit(attention_units, attention_activation, name=f"attention_{number}")
+            ActivationUnit(attention_hidden_units, attention_activation, name=f"attention_{number}")
             for number in range(len(feature_map.histories))
         ]
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")

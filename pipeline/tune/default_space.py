@@ -44,6 +44,7 @@ MODELS: dict[str, dict[str, Values]] = {
     "transformer_pe": _TOKENS,
     "hetero_att": _TOKENS,
     "hiformer": _WITH_RANKS,
+    "din": {"attention_hidden_units": [[40, 20], [80, 40]]},
     "autoint": {"deep_units": [[], *_UNITS], "hidden_units": [[]]},
 }
 

@@ -53,7 +53,7 @@ SMALL = {
     "hiformer": {**TOKENS, "qk_rank": 3, "v_rank": 5},
     "fism": BASE,
     "nais": {**BASE, "attention_units": 3},
-    "din": {**MLP, "attention_units": (5,)},
+    "din": {**MLP, "attention_hidden_units": (5,)},
     "features_only": {**MLP, "token_dim": 6},
     "text_only": ENCODER,
     "numbert": ENCODER,

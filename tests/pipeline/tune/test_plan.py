@@ -161,7 +161,7 @@ def test_every_model_has_a_space_of_its_own(tmp_path, model):
 def history_of(name: str) -> list[dict]:
     """A history, for a model that needs one."""
     shared = next(feature["columns"][0] for feature in CONFIG["features"] if feature["kind"] == "categorical")
-    feature = {"columns": ["items"], "kind": "sequence", "shared_with": shared, "max_length": 3}
+    feature = {"columns": ["C2"], "kind": "sequence", "shared_with": shared, "max_length": 3}
     return [feature] if next(info for info in available() if info.name == name).needs_history else []
 
 
