@@ -54,7 +54,7 @@ NUMBERS = {
 }
 SHOPS = ["b", "a", "c", "a", "", "rare", "a"]  # a, then the later of two equally frequent ones
 TAGS = ["x|y", "x", "", "y|x|z", "y", "x|x", "new"]
-HOURS = ["26112300", "26112423", "", "26112512", "no", "26112207", "26112108"]
+HOURS = ["26112300", "26112423", "", "26112512", "NA", "26112207", "26112108"]
 SLOTS = ["1", "2", "3", "1", "2", "3", "1"]
 QUERIES = ["red hat", "red", "", "hat red hat", "hat", "blue", "red red"]
 
@@ -90,7 +90,7 @@ def line_as_words(line: list[str], tags: list[str]) -> list[str]:
     values = [each for each in of["tags"].split("|") if each][:2] or [""]
     written = [word for each in values for word in id_as_words(each, tags)]
     words += [*written, *["[PAD]"] * (6 - len(written)), "[SEP]"]
-    if of["hour"] in ("", "no"):
+    if of["hour"] in ("", "NA"):
         words += ["[UNK]", "[EXP]", "0", "[SEP]"] * 3
     else:
         hour, weekday = int(of["hour"][6:]), (int(of["hour"][4:6]) - 23) % 7  # 2026-11-23 is a Monday
