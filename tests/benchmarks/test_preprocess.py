@@ -222,6 +222,7 @@ print("said before"); print('{{"answer": 7}}')
 """
 
 
+@pytest.mark.slow
 def test_time_and_memory_are_those_of_all_processes():
     look_at_memory = measured.LOOKS_PER_MEMORY * measured.INTERVAL
     child = CHILD.format(cpu=0.5, held=3 * look_at_memory)

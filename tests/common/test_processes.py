@@ -152,6 +152,7 @@ def test_only_copies_of_a_warm_process_have_what_it_imported(start):
     assert start("print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == "[False, False]\n"
 
 
+@pytest.mark.slow
 def test_copies_of_a_warm_process_stay_for_the_next_work_until_there_is_none_for_a_while(start):
     ids = "sorted(Workers(processes=2).map(process_id, [1, 2], 0))"
     said, _ = start(
@@ -175,6 +176,7 @@ def test_a_mistake_in_a_copy_is_raised_as_it_was(start):
 
 @pytest.mark.parametrize("warm", ["", "preload('colorsys'); "])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.slow
 def test_nobody_outlives_the_process_that_is_stopped(start, warm, number):
     process = start(f"{warm}Workers(processes=2).map(report_and_sleep, [1, 2], 0)")
     workers = [int(process.stdout.readline()) for _ in range(2)]

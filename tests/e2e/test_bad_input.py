@@ -113,6 +113,7 @@ def test_a_log_that_is_another_one_while_it_is_read(folder, monkeypatch, change)
         assert nothing_was_made(folder)
 
 
+@pytest.mark.slow
 def test_an_output_folder_that_is_removed_while_a_run_works_in_it(folder, monkeypatch):
     read = log_example_gen.ingest
 

@@ -32,6 +32,7 @@ def test_lr_learns_nothing_of_interactions(logs, kind, tmp_path):
     assert abs(measured(logs, kind, "lr", tmp_path)) <= 0.1
 
 
+@pytest.mark.slow
 def test_an_fm_learns_nothing_of_triples(logs, tmp_path):
     assert abs(measured(logs, "triples", "fm", tmp_path)) <= 0.1
 

@@ -231,6 +231,7 @@ main(["work"])
         ("in_a_slow_end", "SIGINT", "", "ended\n"),
     ],
 )
+@pytest.mark.slow
 def test_an_interrupt_arrives_once_wherever_python_is(place, number, ignored, said):
     command = [sys.executable, "-c", INTERRUPTED_WORK, number, ignored, place]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -143,6 +143,7 @@ def die(number: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_worker_that_the_system_kills():
     with pytest.raises(Exception) as caught:  # noqa: PT011  what it is, explain has to know
         Workers(processes=2).map(die, [1, 2], 1.0)

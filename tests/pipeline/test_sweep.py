@@ -490,6 +490,7 @@ def test_each_stage_of_a_training_is_timed(config, tmp_path, monkeypatch):
         assert min(averages) > 0 and costs["training"]["average"] == pytest.approx(sum(averages))
 
 
+@pytest.mark.slow
 def test_a_training_costs_what_all_its_stages_cost(config, tmp_path, clock):
     found = costs_of_texts(config, tmp_path)
     # A repeat is two batches of 50 rows; two repeats that do not count come before, so it begins with batch 5.

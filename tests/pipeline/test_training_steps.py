@@ -64,6 +64,7 @@ def test_xla_compiles_several_steps():
         np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_several_steps_in_one_call_are_those_steps():
     batches = [*batches_of("deepfm", 7), *batches_of("deepfm", 1, rows=3)]
     warmed_up = {"warmup_steps": 4, "learning_rate": 0.01}

@@ -81,6 +81,7 @@ def test_a_large_request_is_sent_again_and_a_large_answer_is_read():
     assert found.tolist() == [text.encode() for text in texts] and len(servicer.requests) == 2
 
 
+@pytest.mark.slow
 def test_a_server_that_comes_back_is_found():
     port = free_port()
     with GrpcClient(f"127.0.0.1:{port}", "ctr") as client:

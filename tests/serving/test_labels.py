@@ -328,6 +328,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_a_change_that_is_killed_at_any_point_is_whole_or_was_never_begun(tmp_path):
     command = [sys.executable, "-c", KILLED, tmp_path]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -172,6 +172,7 @@ def test_arrivals_that_never_found_a_connection_are_given_up():
 
 
 @pytest.mark.parametrize(("protocol", "reason"), [("rest", "ConnectionRefusedError"), ("grpc", "UNAVAILABLE")])
+@pytest.mark.slow
 def test_a_port_where_nothing_listens_is_an_error_not_a_hang(protocol, reason):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -197,6 +198,7 @@ def test_poisson_arrivals_have_the_rate_and_exponential_gaps():
 
 
 @pytest.mark.parametrize("protocol", SERVERS)
+@pytest.mark.slow
 def test_generators_share_clients_and_rate(protocol):
     with Generators(2) as generators, responder(protocol) as endpoint:
         one = generators.closed(endpoint, [b"{}"], 1, 0.05, 0.2)

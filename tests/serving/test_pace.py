@@ -110,6 +110,7 @@ def test_requests_are_counted_once(base_path, tmp_path):
 
 
 @pytest.mark.parametrize("before", [0.0, 2 * SHORT_SECONDS])
+@pytest.mark.slow
 def test_the_status_is_told_while_a_slow_signature_runs(base_path, before):
     with (
         serving(base_path) as (ask, place),

@@ -113,6 +113,7 @@ def test_requests_under_way_are_answered_after_sigterm(tmp_path, free_port, unus
         httpx.get(f"http://127.0.0.1:{free_port}/v1/models/m", trust_env=False)
 
 
+@pytest.mark.slow
 def test_a_base_path_that_is_not_there_is_waited_for_until_a_signal(tmp_path):
     flags = [f"--model_base_path={tmp_path}/absent", "--port=0", f"--grpc_socket_path={tmp_path}/s"]
     with start("serve", *flags, stderr=subprocess.PIPE) as process:

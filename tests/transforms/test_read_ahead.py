@@ -79,6 +79,7 @@ def answer(process: subprocess.Popen):
 
 
 @pytest.mark.parametrize("split", ['by="order"', 'by="hash"'])
+@pytest.mark.slow
 def test_what_is_read_ahead_is_what_would_be_read_in_time(start, split):
     code = f"""
 spec = log({split})
@@ -161,6 +162,7 @@ print(json.dumps([said, left()]))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.slow
 def test_whoever_is_stopped_leaves_no_reader_and_no_folder(start, tmp_path, number):
     code = """
 with ReadAhead(log(), [path], 1, here / "x", 2) as ahead:
