@@ -1,6 +1,5 @@
 """serving/deploy/compose, started, with the serving image in the place of TensorFlow Serving's."""
 
-import contextlib
 import json
 import shutil
 import subprocess
@@ -14,10 +13,10 @@ import yaml
 
 from tests.image.containers import SERVING, engine, needs, wait_until, writable
 from tests.serving.deploy_files import CONFIG, FOLDER
+from tests.serving.prometheus_server import MONITORING, PROMETHEUS, prometheus, write_config
 from tests.serving.test_canary import push
 
 COMPOSE = shutil.which("podman-compose") or shutil.which("docker-compose")
-PROMETHEUS = shutil.which("prometheus")
 pytestmark = [*needs(SERVING), pytest.mark.skipif(not COMPOSE, reason="neither podman-compose nor docker-compose")]
 
 MODEL_SERVER = '#!/bin/sh\nexec ctrpipe serve --host=0.0.0.0 "$@"\n'  # TensorFlow Serving listens on every address
@@ -125,39 +124,19 @@ def test_a_new_version_and_a_canary_take_over_under_load_and_no_request_fails(se
 def test_prometheus_scrapes_it_and_the_dashboards_queries_have_data(service, tmp_path):
     url, _, container = service
     wait_until(lambda: served(url, 1), container, 120)
-    config = yaml.safe_load((FOLDER / "monitoring" / "prometheus.yaml").read_text())
-    config["global"]["scrape_interval"] = config["global"]["evaluation_interval"] = "1s"
-    config["rule_files"] = [str(FOLDER / "monitoring" / "rules.yaml")]
-    config["scrape_configs"][0]["static_configs"] = [{"targets": [url.removeprefix("http://")]}]
-    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
-    with prometheus(tmp_path) as ask, Load(url):
+    config = write_config(tmp_path, url.removeprefix("http://"), MONITORING / "rules.yaml")
+    with prometheus(config) as asked, Load(url):
+
+        def ask(query):
+            return asked("query", query=query).get("result")
+
         wait_until(lambda: bool(ask("up == 1")), container)
         for _ in range(10):
             httpx.get(f"{url}/v1/models/ctr/metadata", trust_env=False)
             httpx.post(f"{url}/v1/models/absent:predict", json=ASKED, trust_env=False)
             time.sleep(1)
-        dashboard = json.loads((FOLDER / "monitoring" / "dashboard.json").read_text())
+        dashboard = json.loads((MONITORING / "dashboard.json").read_text())
         queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
         assert len(queries) > 15
         empty = [query for query in queries if not ask(query.replace("$model", ".*").replace("$__rate_interval", "8s"))]
     assert [query for query in empty if not any(name in query for name in QUERIES_WITHOUT_DATA)] == []
-
-
-@contextlib.contextmanager
-def prometheus(folder):
-    """Runs Prometheus; yields a function that returns a query's samples."""
-    address = "127.0.0.1:19090"
-    flags = [f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'data'}"]
-    with (folder / "prometheus.log").open("w") as log:
-        process = subprocess.Popen([PROMETHEUS, *flags, f"--web.listen-address={address}"], stderr=log)
-
-    def ask(query):
-        found = httpx.get(f"http://{address}/api/v1/query", params={"query": query}, trust_env=False).json()
-        assert found["status"] == "success", found
-        return found["data"]["result"]
-
-    try:
-        yield ask
-    finally:
-        process.terminate()
-        process.wait(30)
