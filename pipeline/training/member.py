@@ -38,7 +38,11 @@ def main(folder: pathlib.Path | None) -> None:
         write({MISTAKE: str(error)})
         code = 2
     except tf.errors.OpError as error:
-        if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.CancelledError):
+        errors = tf.errors  # the last one where a link is cut: nothing says that the other worker is gone
+        if not isinstance(
+            error,
+            errors.UnavailableError | errors.AbortedError | errors.CancelledError | errors.DeadlineExceededError,
+        ):
             raise
         code = LOST
     else:
