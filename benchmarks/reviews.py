@@ -66,7 +66,6 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "bert4ctr": {**COMMON, **JOINT, "stages": STAGES},
 }
 MAIN = "bert4ctr"
-SEEDS = {"features_only": 3, "text_only": 3, "shallow_interaction_1": 1, "bert4ctr": 3}
 C_VALUES = (1.0, 4.0, 10.0, 30.0)
 
 
@@ -235,7 +234,7 @@ def _table(models: dict[str, Any]) -> Table:
     return table
 
 
-def chosen_tasks(models: str, seeds: int | None, data: pathlib.Path, encoder: pathlib.Path) -> list[Task]:
+def chosen_tasks(models: str, seeds: int, data: pathlib.Path, encoder: pathlib.Path) -> list[Task]:
     """Returns the trainings, seed by seed, and within a seed in the order in which models start from each other.
 
     Raises:
@@ -246,27 +245,21 @@ def chosen_tasks(models: str, seeds: int | None, data: pathlib.Path, encoder: pa
         raise InputError(f"--models: no such model: {', '.join(unknown)}. There are {', '.join(TRAININGS)}")
     if not data.is_file():
         raise InputError(f"--data {data}: no such file; give the table of reviews (Parquet)")
-    tasks = []
-    for seed in range(1, max(seeds or 0, *SEEDS.values()) + 1):
-        for name in (name for name in TRAININGS if name in names):
-            if seed <= (seeds or SEEDS[name]):
-                tasks.append(Task(name, seed, config_of(name, seed, data, encoder)))
-    return tasks
+    chosen = [name for name in TRAININGS if name in names]
+    return [Task(name, seed, config_of(name, seed, data, encoder)) for seed in range(1, seeds + 1) for name in chosen]
 
 
 @command("benchmarks.reviews")
 @click.option("--data", type=click.Path(path_type=pathlib.Path), required=True, help="The table of reviews (Parquet).")
 @click.option("--encoder", type=click.Path(path_type=pathlib.Path), required=True, help="Folder of a BERT checkpoint.")
 @click.option("--models", default=",".join(TRAININGS), help="Names, separated by commas.")
-@click.option(
-    "--seeds", type=click.IntRange(1), help="Trainings of each model. Default: 3; 1 of shallow_interaction_1."
-)
+@click.option("--seeds", type=click.IntRange(1), default=3, help="Trainings of each model.")
 @click.option("--threads", type=click.IntRange(1), help="Of TensorFlow. Default: one for each core.")
 @click.option(
     "--output", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/reviews", help="The result folder."
 )
 def main(
-    data: pathlib.Path, encoder: pathlib.Path, models: str, seeds: int | None, threads: int | None, output: pathlib.Path
+    data: pathlib.Path, encoder: pathlib.Path, models: str, seeds: int, threads: int | None, output: pathlib.Path
 ) -> None:
     """Compare BERT4CTR with its text alone, its features alone, and scikit-learn, on real reviews.
 

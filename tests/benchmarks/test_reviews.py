@@ -91,6 +91,17 @@ def test_a_reference_never_sees_the_test_labels(folder):
         np.testing.assert_array_equal(probabilities, before[name])
 
 
+def test_all_models_have_the_same_seeds(folder):
+    tasks = reviews.chosen_tasks(",".join(reviews.TRAININGS), 3, folder / "reviews.parquet", folder / "encoder")
+    assert [(task.seed, task.model) for task in tasks] == [
+        (seed, model)
+        for seed in (1, 2, 3)
+        for model in ("features_only", "text_only", "shallow_interaction_1", "bert4ctr")
+    ]
+    assert all(task.config.seed == task.seed for task in tasks)
+    assert next(option for option in reviews.main.params if option.name == "seeds").default == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
