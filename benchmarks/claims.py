@@ -28,6 +28,7 @@ from rich.table import Table
 
 from benchmarks.harness.command import command, finish, folder_option, machine, output_option
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, with_weights, write_packed_log
+from benchmarks.harness.verdicts import DOES_NOT_HOLD, HOLDS, Said, verdict
 from common.files import atomic_path
 from common.libraries import load_tensorflow
 from common.progress import announce
@@ -42,7 +43,6 @@ from transforms.generate.sample import Sample
 
 MARGIN = 0.001  # of AUC: less is no loss
 SAME = 1e-5  # between probabilities that are the same
-HOLDS, DOES_NOT_HOLD, CANNOT_BE_TOLD = "holds", "does not hold", "cannot be told"
 VECTOR = 3  # length of a value's vector
 LOGIT_DEVIATION, BIAS = 2.0, -1.0
 WORLD = 7  # seed of the hidden effects, which are those of all rows
@@ -137,10 +137,10 @@ class Claim:
     source: str
     log: str
     models: tuple[tuple[str, Model], tuple[str, Model]]
-    kind: Literal["gain", "no loss", "same"]
+    kind: Said | Literal["same"]
 
     def verdict(self, difference: Difference, largest: float) -> str:
-        """Returns one of HOLDS, DOES_NOT_HOLD and CANNOT_BE_TOLD.
+        """Returns whether the claim holds: see verdicts.verdict.
 
         Args:
             difference: That of the AUCs.
@@ -148,8 +148,7 @@ class Claim:
         """
         if self.kind == "same":
             return HOLDS if largest <= SAME else DOES_NOT_HOLD
-        low, high = (end + (MARGIN if self.kind == "no loss" else 0.0) for end in difference.interval)
-        return HOLDS if low > 0 else DOES_NOT_HOLD if high < 0 else CANNOT_BE_TOLD
+        return verdict(self.kind, difference.interval, MARGIN)
 
 
 def _model(name: str, settings: dict[str, Any], **own: Any) -> Model:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks import claims
-from benchmarks.claims import CANNOT_BE_TOLD, CLAIMS, DOES_NOT_HOLD, HOLDS, TRUTHS, draw
+from benchmarks.claims import CLAIMS, TRUTHS, draw
+from benchmarks.harness.verdicts import CANNOT_BE_TOLD, DOES_NOT_HOLD, HOLDS
 from models import metrics
 from pipeline.compare.rows_and_seeds import Difference
 
