@@ -25,13 +25,13 @@ from rich.table import Table
 
 from benchmarks.harness.command import busy, busy_caption, command, finish, machine, output_option, positive_numbers
 from benchmarks.reviews import config_of
+from common.arrays import read_arrays
 from common.errors import InputError
 from common.libraries import load_tensorflow
 from common.processes import Workers
 from common.progress import announce
 from models import create, metrics
 from pipeline.artifacts import Artifacts
-from pipeline.training.checkpoint import read_arrays
 from pipeline.training.text_encoder import with_encoder
 from serving.latency.papers import WARM_UP
 from transforms.features.transform import analyze

@@ -1,9 +1,11 @@
 """A trained model, in this process or behind a URL, that predicts click probabilities."""
 
 import dataclasses
+import functools
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +13,16 @@ import pyarrow as pa
 from common.errors import InputError, one_line
 from common.libraries import load_tensorflow
 from ctrpipe.table import as_html, as_text
+from ctrpipe.work import Run
+from models.saved import is_saved, load_model
+from pipeline.trained_model import find_model
 from serving.client import RestClient
 from serving.client.columns import Inputs, to_arrays
-from serving.layout import find_version
+
+if TYPE_CHECKING:
+    from models.ctr_model import CTRModel
+    from models.feature_map import FeatureMap
+    from serving.loader import Servable
 
 SIGNATURE = "serving_raw"
 SHOWN_ROWS = 10
@@ -51,21 +60,52 @@ class Model:
     """A model that predicts from raw rows, as `load` returns it. Close it with `close` or a `with` block.
 
     Args:
-        source: The version's folder, or the model's URL.
+        source: The version's folder, or the model's URL; None for a model of a sweep, which has no SavedModel.
+        kept: The folder of the Keras model with its weights; None where there is none.
 
     Raises:
-        InputError: the folder holds no SavedModel, or the URL is not a model's.
+        InputError: the URL is not a model's.
     """
 
-    def __init__(self, source: pathlib.Path | str):
+    def __init__(self, source: pathlib.Path | str | None, kept: pathlib.Path | None = None):
         self.source = source
-        if isinstance(source, str):
-            self._client = RestClient(source)
-            return
+        self._kept = kept
+        self._client = RestClient(source) if isinstance(source, str) else None
+
+    @functools.cached_property
+    def keras(self) -> "CTRModel":
+        """The Keras model with its best weights, of the backend that KERAS_BACKEND names.
+
+        It maps packed tensors to logits; `keras.feature_map` describes them. TensorFlow is not imported where it is not
+        the backend.
+
+        Raises:
+            InputError: the model's weights are not here.
+        """
+        os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+        if os.environ["KERAS_BACKEND"] == "tensorflow":
+            load_tensorflow()
+        if self._kept is None:
+            raise InputError(f"{self.source}: its weights are not here; load the run's folder, RUN, that trained it")
+        return load_model(self._kept)
+
+    @property
+    def feature_map(self) -> "FeatureMap":
+        """The description of the packed tensors that `keras` reads.
+
+        Raises:
+            InputError: as `keras`.
+        """
+        return self.keras.feature_map
+
+    @functools.cached_property
+    def _servable(self) -> "Servable":
+        if self.source is None:
+            raise InputError(f"{self._kept}: a sweep keeps no SavedModel; call .keras on packed tensors, or run it")
         load_tensorflow()
         from serving.loader import Servable  # TensorFlow: 3.7 s of a core that a model behind a URL does without
 
-        self._servable = Servable(source)
+        return Servable(pathlib.Path(self.source))
 
     def predict(self, rows: Any) -> Predictions:
         """Returns the probabilities of rows by task, float32 `[N]`.
@@ -83,14 +123,14 @@ class Model:
             array([0.21, 0.18], dtype=float32)
         """
         columns = _columns(rows)
-        if isinstance(self.source, str):
+        if self._client is not None:
             return Predictions(self._client.predict(columns))
         return Predictions(self._run(to_arrays(columns, none_is_nan=True)))
 
     def _run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        import tensorflow as tf  # loaded by __init__
-
         types = self._servable.input_types[SIGNATURE]
+        import tensorflow as tf  # loaded with the servable
+
         if absent := sorted(set(types) - set(arrays)):
             raise InputError(f"{self.source}: it also reads {', '.join(absent)}; give each column, None is missing")
         inputs = {}
@@ -109,9 +149,9 @@ class Model:
 
     def close(self) -> None:
         """Closes the session or the connections."""
-        if isinstance(self.source, str):
+        if self._client is not None:
             self._client.close()
-        else:
+        if "_servable" in vars(self):
             self._servable.close()
 
     def __enter__(self) -> "Model":
@@ -121,21 +161,32 @@ class Model:
         self.close()
 
     def __repr__(self) -> str:
-        return f"ctrpipe.load({str(self.source)!r})"
+        return f"ctrpipe.load({str(self.source or self._kept)!r})"
 
 
-def load(source: pathlib.Path | str) -> Model:
-    """Returns a model from a folder of versions (the newest), one version's folder, or a URL.
+def load(source: "pathlib.Path | str | Run") -> Model:
+    """Returns a model from a finished run, a folder of versions (the newest), a version, a sweep's model, or a URL.
 
     Args:
-        source: `runs/mine/models/ctr`, a version in it, or `http://HOST:PORT/v1/models/NAME` of a server.
+        source: `runs/mine` or what `run` returned, `runs/mine/models/ctr`, a version in it, `sweep/results/KEY` of a
+            sweep with `--keep-models`, or `http://HOST:PORT/v1/models/NAME` of a server.
 
     Raises:
-        InputError: the folder holds no version, or the URL is not a model's.
+        InputError: the folder holds no model, or the URL is not a model's.
+
+    Example:
+        >>> model = ctrpipe.load("runs/mine")
+        >>> network = model.keras  # a keras.Model
+        >>> [field.name for field in model.feature_map.fields]
+        ['I1', 'C1']
     """
     if isinstance(source, str) and source.startswith(("http://", "https://")):
         return Model(source)
-    return Model(find_version(pathlib.Path(source)))
+    folder = source.output if isinstance(source, Run) else pathlib.Path(source)
+    if is_saved(folder):
+        return Model(None, folder)
+    found = find_model(folder)
+    return Model(found.version, found.kept())
 
 
 def _is_missing(values: np.ndarray) -> bool:

@@ -66,11 +66,11 @@ def explain(
     from pipeline.explain.explain import Settings, explain_line, write_explanation
     from pipeline.explain.explain import explain as explain_model
     from pipeline.explain.show import print_explanation, print_row
-    from pipeline.explain.source import find_source
+    from pipeline.trained_model import find_model
 
     named = {name: members.split(",") for name, members in settings_of_groups.items()}
     settings = Settings(rows, repeats, pairs, named, slice_of, seed)
-    found = find_source(source)
+    found = find_model(source)
     if row is not None:
         explained = explain_line(found, row, data, settings, baseline == "missing", orders)
         print_row(explained, row)

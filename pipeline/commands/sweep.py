@@ -18,6 +18,7 @@ from pipeline.commands.options import PATH
 @click.option("--name", default=None, help="The sweep's name. Default: the file's.")
 @click.option("--latency", is_flag=True, help="Also measure predictions: 20 batches of 1024 rows, median.")
 @click.option("--costs", is_flag=True, help="Also measure ms per row of training and predictions, 20 repeats.")
+@click.option("--keep-models", is_flag=True, help="Keep every trained model, for ctrpipe.load: results/<key>/.")
 @click.option("--config", "other", type=PATH, default=None, help="Another run's configuration for a sweep file.")
 def sweep(
     config: pathlib.Path,
@@ -29,6 +30,7 @@ def sweep(
     name: str | None,
     latency: bool,
     costs: bool,
+    keep_models: bool,
     other: pathlib.Path | None,
 ) -> None:
     """Train many settings on the same data and compare them: mean and standard deviation over the seeds.
@@ -53,7 +55,8 @@ def sweep(
 
     plan = make_plan(config, settings, grid, seeds, name, latency, costs, other)
     folder = output or pathlib.Path("runs") / plan.name
-    summary = summarise_sweep(plan, run_sweep(plan, list(data) or plan.base.data.paths, folder))
+    results = run_sweep(plan, list(data) or plan.base.data.paths, folder, keep_models)
+    summary = summarise_sweep(plan, results)
     write_sweep(summary, folder)
     print_sweep(summary)
     click.echo(f"Written: {folder}/sweep.json, sweep.csv, sweep.png")

@@ -12,7 +12,8 @@ from tfx.types.standard_artifacts import Examples, ExampleStatistics, TransformG
 from tfx.types.standard_artifacts import Model as ModelArtifact
 
 from common.progress import announce
-from pipeline.components import SERVABLE
+from models.saved import save_model
+from pipeline.components import KEPT_MODEL, SERVABLE
 from pipeline.components.log_statistics_gen import train_statistics
 from pipeline.config import Model, Training
 from pipeline.monitoring.scored_drift import statistics_assets
@@ -50,7 +51,7 @@ def LogTrainer(
         examples: The packed examples.
         transform_graph: The graph that made them; it becomes a part of the export.
         statistics: The statistics of the log's splits, of which the export contains the training rows'.
-        model: The export.
+        model: The export, and beside it the model itself with its weights.
         spec: LogSpec as JSON.
         settings: Model as JSON.
         training: Training as JSON.
@@ -66,8 +67,9 @@ def LogTrainer(
     transform = tft.TFTransformOutput(transform_graph.uri)
     fields = feature_map(log, transform)
     train_files, validation_files = ([f"{examples.uri}/Split-{split}/*"] for split in ("train", "validation"))
+    trained = with_encoder(Model.model_validate_json(settings), log.text)
     result = train(
-        with_encoder(Model.model_validate_json(settings), log.text),
+        trained,
         Training.model_validate_json(training),
         fields,
         train_files,
@@ -76,6 +78,8 @@ def LogTrainer(
         pathlib.Path(work),
         _announce_evaluation,
     )
+    # Before the export, which may fold the model's weights.
+    save_model(pathlib.Path(model.uri) / KEPT_MODEL, trained.name, result.model, result.weights_file)
     announce("Writing the servable")
     assets = {
         Asset.TRAINING: json.dumps({"model": json.loads(settings), "training": json.loads(training)}, indent=1),

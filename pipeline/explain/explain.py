@@ -19,8 +19,9 @@ from models.metrics import ranks
 from pipeline.explain.importance import Importance, Interaction, Permuter, Score, groups_of
 from pipeline.explain.rows import RowExplained, explain_row
 from pipeline.explain.sample import Sample
-from pipeline.explain.source import Source, read_row, read_rows
+from pipeline.explain.source import read_row, read_rows
 from pipeline.explain.value_codes import LogCodes
+from pipeline.trained_model import TrainedModel
 from serving.scoring.rows import Scorer
 from transforms.log.spec import LogSpec
 
@@ -88,7 +89,7 @@ class ValuePair:
     rate_of_both: float
 
 
-def explain(source: Source, data: Sequence[str], settings: Settings) -> dict[str, Any]:
+def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> dict[str, Any]:
     """Returns what the model uses and what the log holds.
 
     The log is read once: its pairs are counted, and a sample is kept, which the model is then asked about.
@@ -135,7 +136,7 @@ def explain(source: Source, data: Sequence[str], settings: Settings) -> dict[str
 
 
 def explain_line(
-    source: Source, line: str, data: Sequence[str], settings: Settings, missing: bool, orders: int
+    source: TrainedModel, line: str, data: Sequence[str], settings: Settings, missing: bool, orders: int
 ) -> RowExplained:
     """Returns why one row has its probability.
 
@@ -187,7 +188,7 @@ def check_groups(spec: LogSpec, settings: Settings) -> dict[str, list[str]]:
 
 
 def _read(
-    source: Source, data: Sequence[str], spec: LogSpec, settings: Settings
+    source: TrainedModel, data: Sequence[str], spec: LogSpec, settings: Settings
 ) -> tuple[pa.Table, LogCodes, PairCounts]:
     """Returns a sample of the rows, the codes of their values, and the counts of all rows by pairs of columns."""
     sample = Sample(settings.rows, np.random.default_rng(settings.seed))
@@ -207,7 +208,7 @@ def _read(
     return rows_kept, codes, counts
 
 
-def _read_sample(source: Source, data: Sequence[str], spec: LogSpec, settings: Settings) -> pa.Table:
+def _read_sample(source: TrainedModel, data: Sequence[str], spec: LogSpec, settings: Settings) -> pa.Table:
     sample = Sample(settings.rows, np.random.default_rng(settings.seed))
     for batch in read_rows(source, data, spec):
         sample.add(_in_slice(batch, settings))

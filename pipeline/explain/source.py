@@ -1,7 +1,5 @@
-"""Finds the model to explain and the rows to ask it with: those of a log, or a run's own test rows."""
+"""Reads the rows that a model is asked with: those of a log, or a run's own test rows."""
 
-import dataclasses
-import json
 import pathlib
 from collections.abc import Iterator, Sequence
 
@@ -10,46 +8,14 @@ import yaml
 
 from common.errors import InputError, one_line
 from pipeline.artifacts import Artifacts
-from pipeline.components import SERVABLE
 from pipeline.run_folder import METADATA
-from serving.layout import find_version
+from pipeline.trained_model import TrainedModel
 from transforms.log.payload import payload_files, read_payload
 from transforms.log.readers import LogReader, find_files
 from transforms.log.spec import LogSpec
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """A model to explain.
-
-    Attributes:
-        version: The folder of its SavedModel.
-        run: The folder of the finished run that trained it; None where the version was given.
-    """
-
-    version: pathlib.Path
-    run: pathlib.Path | None
-
-
-def find_source(folder: pathlib.Path) -> Source:
-    """Returns the model of a finished run, pushed or not, of a folder of versions (the newest), or of a version.
-
-    Raises:
-        InputError: the folder holds none of them, or the run's model was removed.
-    """
-    if not (folder / "metrics.json").exists():
-        return Source(find_version(folder), None)
-    try:
-        model = json.loads((folder / "report_data" / "lineage.json").read_text())["model"]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise InputError(f"{folder}: no finished run ({one_line(error, 100)}); run `ctrpipe run` again") from error
-    version = pathlib.Path(model) / SERVABLE
-    if not version.is_dir():
-        raise InputError(f"{folder}: its model is no longer at {version}; name a pushed version, or run again")
-    return Source(version, folder)
-
-
-def read_rows(source: Source, data: Sequence[str], spec: LogSpec) -> Iterator[pa.RecordBatch]:
+def read_rows(source: TrainedModel, data: Sequence[str], spec: LogSpec) -> Iterator[pa.RecordBatch]:
     """Yields rows with labels: those of the log's good lines, or without a log the run's test rows.
 
     Args:

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 
 from models.metrics import summarise
+from models.saved import save_model
 from pipeline.config import RunConfig, Training
 from pipeline.evaluation.scored_rows import ScoredRows
 from pipeline.sweep.plan import Plan
@@ -26,7 +27,13 @@ SPEED_STEPS, SPEED_REPEATS = 10, 3
 
 
 def train_and_measure(
-    config: RunConfig, log: TransformedLog, plan: Plan, test: ScoredRows, work: pathlib.Path, key: str
+    config: RunConfig,
+    log: TransformedLog,
+    plan: Plan,
+    test: ScoredRows,
+    work: pathlib.Path,
+    key: str,
+    keep: pathlib.Path | None = None,
 ) -> tuple[dict[str, Any], ScoredRows]:
     """Trains a model and measures it.
 
@@ -37,6 +44,7 @@ def train_and_measure(
         test: The test rows, without predictions.
         work: Folder of unfinished trainings. A first stage that several points share is trained once and kept there.
         key: Name of the training in `work`; a checkpoint under it is gone on from.
+        keep: Folder to keep the model in, for `ctrpipe.load`; None to keep none.
 
     Returns:
         The result, JSON-able, whose `validation` is of the weights that were kept; and the test rows with the model's
@@ -47,6 +55,8 @@ def train_and_measure(
     files = log.feature_map, log.train, log.validation
     trained = train(model, config.training, *files, config.seed, work / key, shared_stages=work / "stages")
     seconds = time.monotonic() - started
+    if keep:
+        save_model(keep, model.name, trained.model, trained.weights_file)
     history = trained.history
     best = history["evaluations"][history["best"]]
     measured, scored = measure(trained, config.training, log, plan.latency, test)

@@ -43,8 +43,17 @@ class Run:
     key: str
 
 
-def run_sweep(plan: Plan, files: list[str], output: pathlib.Path) -> dict[str, list[dict[str, Any]]]:
+def run_sweep(
+    plan: Plan, files: list[str], output: pathlib.Path, keep_models: bool = False
+) -> dict[str, list[dict[str, Any]]]:
     """Trains and measures what has no result yet.
+
+    Args:
+        plan: The sweep.
+        files: The log's files.
+        output: The sweep's folder.
+        keep_models: Whether to keep every trained model in a folder beside its result; one that was not kept is trained
+            again.
 
     Returns:
         The results of every point by its name, in the order of the seeds.
@@ -61,14 +70,17 @@ def run_sweep(plan: Plan, files: list[str], output: pathlib.Path) -> dict[str, l
     with one_run_at_a_time(output):
         log = transform(plan.base, files, output)
         runs = [_run(plan, point, seed, log) for seed in range(plan.seeds) for point in plan.points]
-        _train_missing(plan, runs, log, output)
+        _train_missing(plan, runs, log, output, keep_models)
         costs = _row_costs(plan, log, output)
         results: dict[str, list[dict[str, Any]]] = {point.name: [] for point in plan.points}
         for run in runs:
             result = json.loads(_file(output, run).read_text())
             kept = _file(output, run).with_suffix(".parquet")
-            predictions = str(kept) if kept.exists() else None
-            results[run.point.name].append({**result, "costs": costs.get(run.point.name), "predictions": predictions})
+            files_of_run = {
+                "predictions": str(kept) if kept.exists() else None,
+                "kept_model": str(_model(output, run)) if _model(output, run).is_dir() else None,
+            }
+            results[run.point.name].append({**result, "costs": costs.get(run.point.name), **files_of_run})
         return results
 
 
@@ -83,10 +95,18 @@ def _file(output: pathlib.Path, run: Run) -> pathlib.Path:
     return output / "results" / f"{run.key}.json"
 
 
-def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pathlib.Path) -> None:
+def _model(output: pathlib.Path, run: Run) -> pathlib.Path:
+    return output / "results" / run.key
+
+
+def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pathlib.Path, keep_models: bool) -> None:
     (output / "results").mkdir(exist_ok=True)
     every = {run.key: run for run in runs}  # two points may have the same settings
-    missing = [run for run in every.values() if not _file(output, run).exists()]
+    missing = [
+        run
+        for run in every.values()
+        if not _file(output, run).exists() or (keep_models and not _model(output, run).is_dir())
+    ]
     there = len(every) - len(missing)
     continued = f"; {there} are there already" if there else ""
     announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(missing)} trainings to do{continued}")
@@ -97,7 +117,8 @@ def _train_missing(plan: Plan, runs: list[Run], log: TransformedLog, output: pat
     test = describe_test(plan.base, log)
     started = time.monotonic()
     for done, run in enumerate(missing, 1):
-        result, scored = train_and_measure(run.config, log, plan, test, output / "work", run.key)
+        keep = _model(output, run) if keep_models else None
+        result, scored = train_and_measure(run.config, log, plan, test, output / "work", run.key, keep)
         write_scored(_file(output, run).with_suffix(".parquet"), scored)
         write_json(_file(output, run), result)
         shutil.rmtree(output / "work" / run.key, ignore_errors=True)

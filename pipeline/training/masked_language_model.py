@@ -9,11 +9,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from common.arrays import read_arrays, write_arrays
 from models.feature_map import Text
 from models.layers.text_encoder import TextEncoder
 from models.text.masked_language_model import MaskedLanguageModel, mask_tokens
 from pipeline.config import Training
-from pipeline.training.checkpoint import read_arrays, write_arrays
 from pipeline.training.learner import Batch
 from pipeline.training.network import dense_adam
 

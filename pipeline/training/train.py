@@ -17,6 +17,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from common.arrays import read_arrays
 from common.errors import InputError
 from common.files import atomic_folder, restore_folder
 from models import metrics
@@ -27,7 +28,6 @@ from pipeline.config import FirstStage, Model, Training
 from pipeline.fingerprints import fingerprint
 from pipeline.training import masked_language_model
 from pipeline.training.boosting import learn_trees
-from pipeline.training.checkpoint import read_arrays
 from pipeline.training.cluster import Cluster, text_from_chief
 from pipeline.training.data import base_rates, count_rows, packed_batches, prediction_rows
 from pipeline.training.learner import Batch, Learner
@@ -62,11 +62,14 @@ class TrainResult:
         progress: The training's progress at its end.
         trained_here: Whether `learner` did the training, and so has its optimizer's state. It did not where another
             process trained, or where the training's precision was not float32.
+        weights_file: A file of `common.arrays` with the model's weights, which the training has already written; None
+            where there is none.
     """
 
     learner: Learner
     progress: Progress
     trained_here: bool = True
+    weights_file: pathlib.Path | None = None
 
     @property
     def model(self) -> Any:
@@ -221,7 +224,9 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
         with_trees = _train_trees(task, learner)
         if progress.best is not None and not training.refit:
             progress.evaluations[progress.best] |= with_trees
-    return TrainResult(learner, progress, trained_here=training.precision == "float32")
+    is_best = not training.refit and learner.network.trees is None
+    written = checkpoint.best if is_best else None
+    return TrainResult(learner, progress, training.precision == "float32", written)
 
 
 def _in_float32(task: Task, learner: Learner) -> Learner:
@@ -454,6 +459,7 @@ class _Checkpoint:
     def __init__(self, folder: pathlib.Path, learner: Learner):
         self._folder = folder
         self._learner = learner
+        self.best = folder / "best.npz"  # the weights of the best evaluation
 
     def save(self, progress: Progress, is_best: bool) -> None:
         if not self._learner.is_chief:
@@ -461,9 +467,9 @@ class _Checkpoint:
         with atomic_folder(self._folder) as unfinished:
             np.savez(unfinished / "state.npz", *self._learner.state())
             if is_best:
-                np.savez(unfinished / "best.npz", *self._learner.weights())
+                np.savez(unfinished / self.best.name, *self._learner.weights())
             else:
-                os.link(self._folder / "best.npz", unfinished / "best.npz")
+                os.link(self.best, unfinished / self.best.name)
             (unfinished / "progress.json").write_text(json.dumps(dataclasses.asdict(progress)))
 
     def restore(self) -> Progress | None:
@@ -481,7 +487,7 @@ class _Checkpoint:
 
     def restore_best(self) -> None:
         learner = self._learner
-        best = read_arrays(self._folder / "best.npz") if learner.is_chief else learner.weights()
+        best = read_arrays(self.best) if learner.is_chief else learner.weights()
         learner.load_weights(learner.from_chief(best))
 
 
@@ -501,9 +507,10 @@ def _train_in_subprocess(
         train_with_others(others, work, task.training.worker_timeout_seconds, report)
     else:
         train_with_worker(work, task.training.backend, report)
-    learner = task.served_learner()
-    learner.load_weights(read_arrays(work / "weights.npz"))
-    return TrainResult(learner, Progress(**json.loads((work / "history.json").read_text())), trained_here=False)
+    learner, weights = task.served_learner(), work / "weights.npz"
+    learner.load_weights(read_arrays(weights))
+    progress = Progress(**json.loads((work / "history.json").read_text()))
+    return TrainResult(learner, progress, trained_here=False, weights_file=weights)
 
 
 def run_task(work: pathlib.Path, report: Report) -> None:

@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -63,6 +65,47 @@ def test_rows_of_every_kind_and_a_server_have_the_same_answer(run):
     assert answers[0].shape == (3,) and (0 < answers[0]).all() and (answers[0] < 1).all()
     for answer in answers[1:]:
         np.testing.assert_allclose(answer, answers[0], rtol=1e-6)
+
+
+ON_JAX = """
+import pathlib, sys
+import numpy as np
+import ctrpipe
+folder = pathlib.Path(sys.argv[1])
+logits = np.asarray(ctrpipe.load(sys.argv[2]).keras(dict(np.load(folder / "packed.npz"))))
+assert "tensorflow" not in sys.modules
+np.save(folder / "logits.npy", logits)
+"""
+
+
+def test_the_keras_model_of_a_run_and_of_its_pushed_version_answers_what_is_served(run, tmp_path):
+    with ctrpipe.load(run.model) as model:
+        served = model.predict(COLUMNS)["ctr"]
+        packed = dict(model._servable.run("transform_raw", {k: v for k, v in _arrays().items()}))
+    logits = np.log(served / (1 - served))
+    for source in (run, run.output, run.model, next(run.model.iterdir())):
+        network = ctrpipe.load(source).keras
+        np.testing.assert_allclose(np.asarray(network(packed))[:, 0], logits, atol=1e-5)
+    assert [field.name for field in ctrpipe.load(run).feature_map.fields] == ["I2", "C9"]
+    np.savez(tmp_path / "packed.npz", **packed)
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", ON_JAX, str(tmp_path), str(run.output)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr[-2000:]
+    np.testing.assert_allclose(np.load(tmp_path / "logits.npy")[:, 0], logits, atol=1e-5)
+
+
+def _arrays() -> dict[str, np.ndarray]:
+    numbers = np.array([np.nan if value is None else value for value in COLUMNS["I2"]], np.float32)
+    return {"I2": numbers, "C9": np.array([value.encode() for value in COLUMNS["C9"]], object)}
+
+
+def test_a_version_without_its_run_has_no_weights(run, tmp_path):
+    shutil.copytree(next(run.model.iterdir()), tmp_path / "models" / "ctr" / "1")
+    with ctrpipe.load(tmp_path / "models" / "ctr") as model:
+        assert len(model.predict(COLUMNS)) == 3
+        with pytest.raises(ctrpipe.InputError, match="load the run's folder"):
+            model.keras  # noqa: B018
 
 
 def test_columns_without_a_value_are_missing_in_every_row(run):

@@ -27,7 +27,7 @@ MODEL = Model(name="mlp", use_linear=True, embedding_dim=4, hidden_units=[8], em
 PREDICT = """
 import pathlib, sys
 import numpy as np
-from pipeline.training.checkpoint import read_arrays
+from common.arrays import read_arrays
 from pipeline.training.data import packed_batches
 from pipeline.training.train import Task
 work = pathlib.Path(sys.argv[1])

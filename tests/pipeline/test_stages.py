@@ -7,13 +7,13 @@ import lightgbm
 import numpy as np
 import pytest
 
+from common.arrays import read_arrays, write_arrays
 from common.errors import InputError
 from models.metrics import auc
 from models.text.bert4ctr import BERT4CTR
 from models.text.masked_language_model import mask_tokens
 from pipeline.config import FirstStage, Model, Training
 from pipeline.training import masked_language_model, tensorflow_data
-from pipeline.training.checkpoint import read_arrays, write_arrays
 from pipeline.training.data import packed_batches
 from pipeline.training.tensorflow_learner import TensorFlowLearner
 from pipeline.training.train import train

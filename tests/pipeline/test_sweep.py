@@ -13,6 +13,7 @@ import scipy.stats
 import sklearn.metrics
 import yaml
 
+import ctrpipe
 from common.errors import InputError
 from models import metrics
 from pipeline.compare.shards import shards
@@ -34,6 +35,7 @@ from tests.pipeline.test_stages import MAP as TEXT_MAP
 from tests.pipeline.test_stages import write as write_texts
 from tests.pipeline.test_training import MAP
 from tests.pipeline.test_training import write as write_rows
+from transforms.features.packed_files import PackedReader, packed_files
 
 CONFIG = {
     "name": "small",
@@ -339,6 +341,29 @@ def test_a_sweep_trains_and_measures_every_point(done):
         assert run["model"]["embedding_dim"] == dim and run["training"]["epochs"] == 2
         assert point["runs"][0]["test"]["auc"] != point["runs"][1]["test"]["auc"]
     assert not (done / "out" / "work").exists()
+
+
+@pytest.mark.slow
+def test_a_sweep_keeps_its_models_on_demand(done, tmp_path):
+    data = ["--data", done / "log.tsv", "--output", tmp_path / "out", "--seeds", 1]
+    command = ["sweep", done / "config.yaml", *data, "--grid", "model.embedding_dim=2,4"]
+    assert call(*command)[0] == 0
+    code, output = call(*command, "--keep-models")
+    assert code == 0 and "2 trainings to do" in output
+    assert "0 trainings to do" in call(*command, "--keep-models")[1]
+    for point in json.loads((tmp_path / "out" / "sweep.json").read_text())["points"]:
+        [run] = point["runs"]
+        model = ctrpipe.load(run["kept_model"])
+        assert model.keras.table.dim == point["model"]["embedding_dim"]
+        assert model.keras.count_params() >= run["parameters"]
+        [packed] = (tmp_path / "out" / "tfx").rglob("transformed_examples/*/Split-test")
+        [(inputs, _)] = PackedReader(packed_files(packed), 1 << 20)
+        answers = 1 / (1 + np.exp(-np.asarray(model.keras(inputs))[:, 0]))
+        np.testing.assert_allclose(
+            read_scored(pathlib.Path(run["predictions"])).probabilities["ctr"], answers, atol=1e-6
+        )
+        with pytest.raises(InputError, match="a sweep keeps no SavedModel"):
+            model.predict({"I2": [1.0]})
 
 
 @pytest.mark.slow

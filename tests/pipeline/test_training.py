@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
+from common.arrays import read_arrays
 from common.errors import InputError
 from models import FeatureMap
 from pipeline.config import Model, Training
-from pipeline.training.checkpoint import read_arrays
 from pipeline.training.data import packed_reader
 from pipeline.training.network import warmup_factor
 from pipeline.training.tensorflow_data import packed_dataset

@@ -13,8 +13,9 @@ from pipeline.explain.importance import Permuter, groups_of
 from pipeline.explain.rows import explain_row
 from pipeline.explain.sample import Sample
 from pipeline.explain.show import print_row
-from pipeline.explain.source import Source, find_source, read_row, read_rows
+from pipeline.explain.source import read_row, read_rows
 from pipeline.explain.value_codes import LogCodes
+from pipeline.trained_model import TrainedModel, find_model
 from tests.e2e.small_run import call, one_line
 from transforms.log.spec import LogSpec
 
@@ -192,7 +193,7 @@ def test_a_line_is_named_as_in_an_editor(tmp_path):
 def test_a_log_of_other_columns_and_a_version_without_rows_are_refused(tmp_path):
     log = tmp_path / "log.tsv"
     log.write_text("0\t1\tx\n" * 5)
-    source = Source(tmp_path, None)
+    source = TrainedModel(tmp_path, None)
     with pytest.raises(InputError, match="5 of 5 rows are malformed|expected 4"):
         list(read_rows(source, [str(log)], SPEC))
     with pytest.raises(InputError, match="give --data"):
@@ -203,10 +204,10 @@ def test_a_run_whose_model_was_removed_is_refused(tmp_path):
     (tmp_path / "report_data").mkdir()
     (tmp_path / "metrics.json").write_text("{}")
     with pytest.raises(InputError, match="no finished run"):
-        find_source(tmp_path)
+        find_model(tmp_path)
     (tmp_path / "report_data" / "lineage.json").write_text(json.dumps({"model": str(tmp_path / "gone")}))
     with pytest.raises(InputError, match="its model is no longer at"):
-        find_source(tmp_path)
+        find_model(tmp_path)
 
 
 def test_wrong_usage_is_one_line(tmp_path):

@@ -1,4 +1,4 @@
-"""Lists of arrays in .npz files, as checkpoints store them."""
+"""Lists of arrays in .npz files, as checkpoints and kept models store them."""
 
 import pathlib
 

@@ -1,0 +1,81 @@
+"""Trained models on disk: a description and one file of weights, which any Keras backend loads."""
+
+import json
+import os
+import pathlib
+import shutil
+import zipfile
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from common.arrays import read_arrays, write_arrays
+from common.errors import InputError, one_line
+from common.files import write_json
+from models.feature_map import FeatureMap
+from models.registry import create
+
+if TYPE_CHECKING:
+    from models.ctr_model import CTRModel
+
+DESCRIPTION = "model.json"
+WEIGHTS = "weights.npz"
+
+
+def save_model(folder: pathlib.Path, name: str, model: "CTRModel", weights: pathlib.Path | None = None) -> None:
+    """Writes a model's description and weights to a folder, which is made where it is absent.
+
+    Args:
+        folder: Where `load_model` finds it.
+        name: The model's name in the registry, or `package.module:Class`.
+        model: The trained model.
+        weights: A file of the same weights, in the order of `model.variables`, as `write_arrays` writes it. It is
+            linked, or copied where the file system has no links, in place of being written again. None for no such
+            file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / WEIGHTS
+    if weights is None:
+        write_arrays(target, [np.asarray(variable) for variable in model.variables])
+    else:
+        target.unlink(missing_ok=True)
+        try:
+            os.link(weights, target)
+        except OSError:
+            shutil.copyfile(weights, target)
+    config = model.get_config()
+    feature_map = json.loads(config.pop("feature_map"))
+    write_json(folder / DESCRIPTION, {"name": name, "hyperparameters": config, "feature_map": feature_map})
+
+
+def is_saved(folder: pathlib.Path) -> bool:
+    """Returns whether a folder holds what `save_model` writes."""
+    return (folder / DESCRIPTION).is_file() and (folder / WEIGHTS).is_file()
+
+
+def load_model(folder: pathlib.Path) -> "CTRModel":
+    """Returns the model of a folder that `save_model` wrote, on the backend of this process, in float32.
+
+    Raises:
+        InputError: the files are absent or damaged, or the model's code is not that which trained it.
+    """
+    try:
+        description = json.loads((folder / DESCRIPTION).read_text())
+        feature_map = FeatureMap.from_json(json.dumps(description["feature_map"]))
+        name, hyperparameters = description["name"], description["hyperparameters"]
+        weights = read_arrays(folder / WEIGHTS)
+    except OSError as error:
+        raise InputError(f"{folder}: no kept model ({error.strerror}: {error.filename}); run `ctrpipe run`") from error
+    except (ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
+        raise InputError(f"{folder}: the kept model is damaged ({one_line(error, 100)}); train it again") from error
+    from models.ctr_model import empty_row  # Keras: seconds that `is_saved` does without
+
+    try:
+        model = create(name, feature_map, **hyperparameters)
+        model(empty_row(feature_map))
+        for variable, value in zip(model.variables, weights, strict=True):
+            variable.assign(value)
+    except ValueError as error:
+        reason = one_line(error, 200)
+        raise InputError(f"{folder}: the weights do not fit the model '{name}' of this code: {reason}") from error
+    return model

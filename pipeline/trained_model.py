@@ -1,0 +1,80 @@
+"""Finds a trained model: its SavedModel, and the Keras model with its weights that a run or a sweep keeps."""
+
+import dataclasses
+import json
+import pathlib
+
+from common.errors import InputError, one_line
+from models.saved import is_saved
+from pipeline.components import KEPT_MODEL, SERVABLE
+from serving.layout import Asset, asset_path, find_version
+
+LINEAGE = pathlib.Path("report_data") / "lineage.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """A trained model's files.
+
+    Attributes:
+        version: The folder of its SavedModel.
+        run: The folder of the finished run that trained it; None where the version was given.
+    """
+
+    version: pathlib.Path
+    run: pathlib.Path | None
+
+    def kept(self) -> pathlib.Path | None:
+        """Returns the folder for `models.saved.load_model`; None where the model was not kept.
+
+        Of a version that was pushed, it is searched for in the run that pushed it.
+        """
+        if self.run is not None:
+            return _if_saved(self.version.parent / KEPT_MODEL)
+        base = self.version.absolute().parent
+        try:
+            newest = _artifact(base.parent.parent)
+            ours = _identity(self.version)
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+        for artifact in sorted(newest.parent.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True):
+            try:
+                if _identity(artifact / SERVABLE) == ours:
+                    return _if_saved(artifact / KEPT_MODEL)
+            except OSError:
+                continue  # an unfinished training
+        return None
+
+
+def find_model(folder: pathlib.Path) -> TrainedModel:
+    """Returns the model of a finished run, pushed or not, of a folder of versions (the newest), or of a version.
+
+    Raises:
+        InputError: the folder holds none of them, or the run's model was removed.
+    """
+    if not (folder / "metrics.json").exists():
+        return TrainedModel(find_version(folder), None)
+    try:
+        model = _artifact(folder)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{folder}: no finished run ({one_line(error, 100)}); run `ctrpipe run` again") from error
+    version = model / SERVABLE
+    if not version.is_dir():
+        raise InputError(f"{folder}: its model is no longer at {version}; name a pushed version, or run again")
+    return TrainedModel(version, folder)
+
+
+def _artifact(run: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of the newest model that a run trained."""
+    return pathlib.Path(json.loads((run / LINEAGE).read_text())["model"])
+
+
+def _identity(version: pathlib.Path) -> tuple[bytes, bytes]:
+    """Returns what two versions share only where the same code trained the same model."""
+    names = (Asset.TRAINING_FINGERPRINT, Asset.CODE_VERSION)
+    first, second = (asset_path(version, name).read_bytes() for name in names)
+    return first, second
+
+
+def _if_saved(folder: pathlib.Path) -> pathlib.Path | None:
+    return folder if is_saved(folder) else None
