@@ -22,6 +22,9 @@ class TextReader(Protocol):
     encoder: TextEncoder
     pooler: keras.layers.Layer
 
+    def token_parts(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Returns the rows of the token table that the model reads, by the name of the input that replaces them."""
+
 
 class CTRModel(keras.Model):
     """Base class: embeds the ids of all fields, lets a subclass combine them, and returns logits.
@@ -81,6 +84,8 @@ class CTRModel(keras.Model):
     head: Any = None
     # Boosted trees that are trained after the network, on what `boost` returns; None for a model without trees.
     trees: TreeEnsemble | None = None
+    # Whether the model has such trees, which have no gradients.
+    boosts: bool = False
 
     def __new__(cls, *args: Any, **hyperparameters: Any) -> Self:
         model: Self = super().__new__(cls, *args, **hyperparameters)

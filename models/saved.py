@@ -5,7 +5,7 @@ import os
 import pathlib
 import shutil
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,20 +53,34 @@ def is_saved(folder: pathlib.Path) -> bool:
     return (folder / DESCRIPTION).is_file() and (folder / WEIGHTS).is_file()
 
 
+def read_description(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns a kept model's `name`, `hyperparameters` and `feature_map`.
+
+    Raises:
+        InputError: the file is absent or damaged.
+    """
+    try:
+        description: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
+        FeatureMap.from_json(json.dumps(description["feature_map"]))
+        return {key: description[key] for key in ("name", "hyperparameters", "feature_map")}
+    except OSError as error:
+        raise InputError(f"{folder}: no kept model ({error.strerror}: {error.filename}); run `ctrpipe run`") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{folder}: the kept model is damaged ({one_line(error, 100)}); train it again") from error
+
+
 def load_model(folder: pathlib.Path) -> "CTRModel":
     """Returns the model of a folder that `save_model` wrote, on the backend of this process, in float32.
 
     Raises:
         InputError: the files are absent or damaged, or the model's code is not that which trained it.
     """
+    description = read_description(folder)
+    feature_map = FeatureMap.from_json(json.dumps(description["feature_map"]))
+    name, hyperparameters = description["name"], description["hyperparameters"]
     try:
-        description = json.loads((folder / DESCRIPTION).read_text())
-        feature_map = FeatureMap.from_json(json.dumps(description["feature_map"]))
-        name, hyperparameters = description["name"], description["hyperparameters"]
         weights = read_arrays(folder / WEIGHTS)
-    except OSError as error:
-        raise InputError(f"{folder}: no kept model ({error.strerror}: {error.filename}); run `ctrpipe run`") from error
-    except (ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, LookupError, zipfile.BadZipFile) as error:
         raise InputError(f"{folder}: the kept model is damaged ({one_line(error, 100)}); train it again") from error
     from models.ctr_model import empty_row  # Keras: seconds that `is_saved` does without
 

@@ -4,6 +4,8 @@ import dataclasses
 import json
 import pathlib
 
+import yaml
+
 from common.errors import InputError, one_line
 from models.saved import is_saved
 from pipeline.components import KEPT_MODEL, SERVABLE
@@ -44,6 +46,15 @@ class TrainedModel:
             except OSError:
                 continue  # an unfinished training
         return None
+
+    def position(self) -> dict[str, str | float]:
+        """Returns the position that the served model takes for every request; {} where none is fixed or known."""
+        run = self.run or self.version.absolute().parent.parent.parent
+        try:
+            config = yaml.safe_load((run / "report_data" / "config.yaml").read_text())
+            return dict(config["serving"]["position"])
+        except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
+            return {}
 
 
 def find_model(folder: pathlib.Path) -> TrainedModel:

@@ -117,6 +117,7 @@ class NumberTokens(keras.layers.Layer):
             by_name[field.name] = [*parts, end]
         names = [field.name for field in features] + list(self.feature_map.dense)
         self.order = np.array([part for name in names for part in by_name[name]], np.int32)
+        self.owners = [name for name in names for _ in by_name[name]]  # the feature of each token
 
     @property
     def length(self) -> int:

@@ -241,13 +241,20 @@ class TextEncoder(keras.layers.Layer):
         """Returns which tokens are not padding, bool (batch_size, tokens)."""
         return ops.not_equal(tokens, self.padding_id)
 
-    def embed(self, tokens: Tensor, segments: Tensor | None = None, training: bool | None = None) -> Tensor:
+    def embed(
+        self,
+        tokens: Tensor,
+        segments: Tensor | None = None,
+        training: bool | None = None,
+        token_rows: Tensor | None = None,
+    ) -> Tensor:
         """Returns the embeddings of the tokens, the states before the first layer, (batch_size, tokens, width).
 
         Args:
             tokens: int32 (batch_size, tokens).
             segments: int32 (batch_size, tokens); None where all tokens are of the first segment.
             training: Whether dropout is on.
+            token_rows: What `embed_tokens` returns, where the caller has it: it differentiates with respect to them.
         """
         length = tokens.shape[1] if tokens.shape[1] is not None else ops.shape(tokens)[1]
         if isinstance(length, int) and length + self.first_position > self.positions:
@@ -256,9 +263,8 @@ class TextEncoder(keras.layers.Layer):
         positions = ops.arange(length, dtype="int32") + self.first_position
         if self.first_position:
             positions = ops.where(self.mask(tokens), positions[None, :], self.first_position - 1)
-        rows = self.embed_tokens(tokens) + ops.cast(
-            ops.take(self.position_table, positions, axis=0), self.compute_dtype
-        )
+        rows = self.embed_tokens(tokens) if token_rows is None else token_rows
+        rows = rows + ops.cast(ops.take(self.position_table, positions, axis=0), self.compute_dtype)
         if segments is None:
             rows = rows + ops.cast(self.segment_table[0], self.compute_dtype)
         else:
@@ -271,14 +277,20 @@ class TextEncoder(keras.layers.Layer):
         rows = ops.cast(ops.take(self.token_table, tokens, axis=0), self.compute_dtype)
         return rows if self.token_scale is None else rows / ops.take(self.token_scale, tokens, axis=0)
 
-    def call(self, tokens: Tensor, segments: Tensor | None = None, training: bool | None = None) -> list[Tensor]:
+    def call(
+        self,
+        tokens: Tensor,
+        segments: Tensor | None = None,
+        training: bool | None = None,
+        token_rows: Tensor | None = None,
+    ) -> list[Tensor]:
         """Returns the states of the embeddings and of every layer: layers + 1 tensors (batch_size, tokens, width).
 
         Args:
-            tokens, segments, training: See `embed`.
+            tokens, segments, training, token_rows: See `embed`.
         """
         mask = self.mask(tokens)
-        states = [self.embed(tokens, segments, training)]
+        states = [self.embed(tokens, segments, training, token_rows)]
         for attention, feed_forward in zip(self.attention, self.feed_forward, strict=True):
             attended = attention(states[-1], mask, training=training)
             states.append(feed_forward(attended, training=training))

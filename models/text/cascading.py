@@ -63,14 +63,18 @@ class Cascading(CTRModel):
         encoder_options = {key: value for key, value in TextOnly.options().items() if key.startswith("encoder_")}
         return {**super().options(), **encoder_options, **cls.downstream_class.options()}
 
-    def with_score(self, inputs: Inputs) -> Inputs:
-        """Returns the packed tensors with the text's logits after the dense features."""
-        scores = ops.stop_gradient(ops.cast(self.text.score(inputs, training=False), "float32"))
+    def with_score(self, inputs: Inputs, training: bool | None = None) -> Inputs:
+        """Returns the packed tensors with the text's logits after the dense features.
+
+        In training no gradient flows back through them, as text_only is not trained further.
+        """
+        scores = ops.cast(self.text.score(inputs, training=False), "float32")
+        scores = ops.stop_gradient(scores) if training else scores
         dense = ops.concatenate([inputs["dense"], scores], axis=1) if "dense" in inputs else scores
         return {**inputs, "dense": dense}
 
     def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
-        return self.network_logits(self.with_score(inputs), training, gathered)
+        return self.network_logits(self.with_score(inputs, training), training, gathered)
 
     def network_logits(self, scored: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
         """Returns the downstream model's logits and the position's term, (batch_size, tasks).
@@ -206,6 +210,7 @@ class CascadingNNGBDT(Cascading):
 
     downstream_class = MLP
     trees: TreeEnsemble
+    boosts = True
 
     def __init__(
         self, feature_map: FeatureMap, *, trees: int = 100, leaves: int = 31, depth: int = 6, **options: Any
@@ -222,7 +227,7 @@ class CascadingNNGBDT(Cascading):
         return self._values(scored), self.network_logits(scored, training=False)
 
     def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
-        scored = self.with_score(inputs)
+        scored = self.with_score(inputs, training)
         return self.network_logits(scored, training, gathered) + self.trees(self._values(scored))
 
     def _values(self, scored: Inputs) -> Tensor:

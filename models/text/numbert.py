@@ -47,6 +47,14 @@ class NumberTextModel(TextModel):
         """Returns the tokens of the features, int32 (batch_size, length); see NumberTokens."""
         return self.numbers({name: inputs[name] for name in ("ids", "numbers") if name in inputs})
 
+    def number_rows(self, inputs: Inputs) -> Tensor:
+        """Returns the rows of the features' tokens, (batch_size, length, width); the input `number_rows` if given."""
+        given = inputs.get("number_rows")
+        return self.encoder.embed_tokens(self.number_tokens(inputs)) if given is None else given
+
+    def token_parts(self, inputs: Inputs) -> dict[str, Tensor]:
+        return {**super().token_parts(inputs), "number_rows": self.number_rows(inputs)}
+
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class NumBERT(NumberTextModel):
@@ -91,7 +99,10 @@ class NumBERT(NumberTextModel):
         numbers = self.number_tokens(inputs)
         tokens = ops.concatenate([inputs["tokens"], numbers], axis=1)
         segments = ops.concatenate([inputs["segments"], ops.ones_like(numbers)], axis=1)
-        states: list[Tensor] = self.encoder(tokens, segments, training=training)
+        rows = None
+        if "token_rows" in inputs:
+            rows = ops.concatenate([inputs["token_rows"], self.number_rows(inputs)], axis=1)
+        states: list[Tensor] = self.encoder(tokens, segments, training=training, token_rows=rows)
         return states
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
@@ -157,9 +168,7 @@ class NumBERTUniAttention(NumberTextModel):
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         states = self.states(inputs, training)
         mask = self.encoder.mask(inputs["tokens"])
-        tokens = attend(
-            self.uni_attention, self.encoder.embed_tokens(self.number_tokens(inputs)), states, mask, training
-        )
+        tokens = attend(self.uni_attention, self.number_rows(inputs), states, mask, training)
         gathered = ops.reshape(self.project(tokens), (-1, self.numbers.length * self.token_dim))
         parts = [gathered, self.pooled_by_row(states, inputs, training)]
         return self.tower(ops.concatenate(parts, axis=1), training=training) + self.position_logits(rows)

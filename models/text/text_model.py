@@ -96,9 +96,18 @@ class TextModel(CTRModel):
         return 0
 
     def states(self, inputs: Inputs, training: bool | None = None) -> list[Tensor]:
-        """Returns the text's states, embeddings first: layers + 1 tensors (batch_size, T, width)."""
-        states: list[Tensor] = self.encoder(inputs["tokens"], inputs.get("segments"), training=training)
+        """Returns the text's states, embeddings first: layers + 1 tensors (batch_size, T, width).
+
+        With `token_rows` among the inputs, these are read in place of the tokens' rows of the table.
+        """
+        states: list[Tensor] = self.encoder(
+            inputs["tokens"], inputs.get("segments"), training=training, token_rows=inputs.get("token_rows")
+        )
         return states
+
+    def token_parts(self, inputs: Inputs) -> dict[str, Tensor]:
+        """Returns the rows of the token table that the model reads, by the name of the input that replaces them."""
+        return {"token_rows": self.encoder.embed_tokens(inputs["tokens"])}
 
     def pooled(self, states: Sequence[Tensor], training: bool | None = None) -> Tensor:
         """Returns tanh(W h_[CLS] + b) of the last layer, (batch_size, width)."""

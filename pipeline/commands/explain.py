@@ -16,10 +16,16 @@ from pipeline.commands.options import PATH
 @click.option("--row", default=None, metavar="FILE:LINE", help="Explain this row's probability instead.")
 @click.option(
     "--baseline",
-    type=click.Choice(["average", "missing"]),
     default="average",
     show_default=True,
-    help="With --row: compare it with rows of the log, or with one of missing values.",
+    metavar="average|missing|FILE:LINE",
+    help="With --row: compare it with rows of the log, with one of missing values, or with another row.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(["gradients", "shapley", "both"]),
+    default=None,
+    help="With --row: integrated gradients, Shapley values or both. Default: gradients where the model has them.",
 )
 @click.option(
     "--orders", type=click.IntRange(2), default=200, show_default=True, help="With --row: orders of the columns drawn."
@@ -40,6 +46,7 @@ def explain(
     data: tuple[str, ...],
     row: str | None,
     baseline: str,
+    method: str | None,
     orders: int,
     groups: tuple[str, ...],
     part: str | None,
@@ -72,9 +79,11 @@ def explain(
     settings = Settings(rows, repeats, pairs, named, slice_of, seed)
     found = find_model(source)
     if row is not None:
-        explained = explain_line(found, row, data, settings, baseline == "missing", orders)
-        print_row(explained, row)
-        name, written = "row.json", {"row": row, "model": str(found.version), **dataclasses.asdict(explained)}
+        explained = explain_line(found, row, data, settings, baseline, orders, method)
+        for one in explained:
+            print_row(one, row)
+        by_method = {one.method: dataclasses.asdict(one) for one in explained}
+        name, written = "row.json", {"row": row, "model": str(found.version), **by_method}
     else:
         written = explain_model(found, data, settings)
         print_explanation(written)

@@ -16,20 +16,25 @@ from common.progress import announce, throttled_announce
 from models.explain.information import chance_complementarity, complementarity, value_pairs
 from models.explain.pair_counts import PairCounts
 from models.metrics import ranks
+from models.registry import model_class
+from models.saved import load_model, read_description
 from pipeline.explain.importance import Importance, Interaction, Permuter, Score, groups_of
-from pipeline.explain.rows import RowExplained, explain_row
+from pipeline.explain.rows import RowExplained, gradients_of_row, shapley_of_row
 from pipeline.explain.sample import Sample
 from pipeline.explain.source import read_row, read_rows
 from pipeline.explain.value_codes import LogCodes
 from pipeline.trained_model import TrainedModel
 from serving.scoring.rows import Scorer
+from transforms.features.pack_rows import tensor_slices
 from transforms.log.spec import LogSpec
 
 SCREENED = 10  # columns whose pairs are looked at, the most important ones
 VALUE_PAIRS = 20  # pairs of values that are shown
 LEAST_ROWS = 100  # of a pair of values that is shown
 CHANCE_DRAWS = 40
+CODED_ROWS = 50_000  # of the log, drawn, from which values' codes are learned
 LEVEL = 0.95
+GRADIENTS, SHAPLEY, BOTH = METHODS = ("gradients", "shapley", "both")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +97,7 @@ class ValuePair:
 def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> dict[str, Any]:
     """Returns what the model uses and what the log holds.
 
-    The log is read once: its pairs are counted, and a sample is kept, which the model is then asked about.
+    A sample of the log's rows is drawn, the pairs of all rows are counted, and the model is asked about the sample.
 
     Args:
         source: The model.
@@ -136,29 +141,94 @@ def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> di
 
 
 def explain_line(
-    source: TrainedModel, line: str, data: Sequence[str], settings: Settings, missing: bool, orders: int
-) -> RowExplained:
-    """Returns why one row has its probability.
+    source: TrainedModel,
+    line: str,
+    data: Sequence[str],
+    settings: Settings,
+    baseline: str,
+    orders: int,
+    method: str | None,
+) -> list[RowExplained]:
+    """Returns why one row has its probability, by each method that was asked for.
 
     Args:
         source: The model.
         line: FILE:LINE.
-        data: As in `explain`; not read where `missing`.
+        data: As in `explain`; read where the baseline is the average.
         settings: What to ask; of a sample, `rows` limits those that the row is compared with.
-        missing: Whether the row is compared with one of missing values, in place of rows of the log.
-        orders: How many orders of the columns are drawn.
+        baseline: What the row is compared with: "average", rows of the log; "missing", a row of missing values; or
+            FILE:LINE, another row.
+        orders: How many orders of the columns Shapley values draw.
+        method: One of METHODS; None for gradients where the model has them, and otherwise Shapley values.
 
     Raises:
-        InputError: as `explain`, or the line is no row of the model's log.
+        InputError: as `explain`, a line is no row of the model's log, or the model has no gradients.
     """
     scorer = Scorer(source.version)
     try:
         groups = check_groups(scorer.spec, settings)
         row = pa.Table.from_batches([read_row(line, scorer.spec)])
-        others = None if missing else _read_sample(source, data, scorer.spec, settings)
-        return explain_row(score_with(scorer), row, others, groups, orders, np.random.default_rng(settings.seed))
+        others = None
+        if baseline == "average":
+            others = _read_sample(source, data, scorer.spec, settings)
+        elif baseline != "missing":
+            others = pa.Table.from_batches([read_row(baseline, scorer.spec, "--baseline")])
+        found = []
+        reason = None if method == SHAPLEY else _no_gradients(source, scorer)
+        if reason and method is not None:
+            raise InputError(f"--method {method}: {reason}; take --method {SHAPLEY}")
+        if method != SHAPLEY and not reason:
+            found.append(_by_gradients(source, scorer, row, others, groups))
+        if method in (SHAPLEY, BOTH) or reason:
+            random = np.random.default_rng(settings.seed)
+            found.append(shapley_of_row(score_with(scorer), row, others, groups, orders, random))
+        return found
     finally:
         scorer.close()
+
+
+def _no_gradients(source: TrainedModel, scorer: Scorer) -> str | None:
+    """Returns why a model cannot be explained by gradients; None where it can."""
+    kept = source.kept()
+    if kept is None:
+        return f"{source.version}: its Keras model was not kept beside its run"
+    if not scorer.packs:
+        return f"{source.version}: it has no signature transform_raw"
+    if model_class(read_description(kept)["name"]).boosts:
+        return "boosted trees have no gradients"
+    return None
+
+
+def _by_gradients(
+    source: TrainedModel, scorer: Scorer, row: pa.Table, others: pa.Table | None, groups: dict[str, list[str]]
+) -> RowExplained:
+    from pipeline.explain.gradients import RowGradients  # Keras: seconds that other questions do without
+
+    kept = source.kept()
+    assert kept is not None  # _no_gradients has looked
+    position = source.position()
+
+    def pack(rows: pa.Table) -> dict[str, npt.NDArray[Any]]:
+        placed = _with_position(rows, scorer.spec, position)
+        batches = list(scorer.packed(placed))
+        return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+    columns = [
+        target.column
+        for target in sorted(tensor_slices(scorer.spec), key=lambda target: target.first)
+        if target.tensor == "ids"
+        for _ in range(target.first, target.stop)
+    ]
+    return gradients_of_row(RowGradients(load_model(kept), columns), pack, row, others, groups, scorer.spec)
+
+
+def _with_position(rows: pa.Table, spec: LogSpec, position: Mapping[str, str | float]) -> pa.Table:
+    """Returns the rows with the position that the served model takes for every request."""
+    for name, value in position.items():
+        kind, plain_value = (pa.float32(), float(value)) if name in spec.numeric_columns else (pa.binary(), str(value))
+        column = pa.array([plain_value] * rows.num_rows, pa.float32() if kind == pa.float32() else pa.string())
+        rows = rows.set_column(rows.column_names.index(name), name, column.cast(kind))
+    return rows
 
 
 def score_with(scorer: Scorer) -> Score:
@@ -190,22 +260,25 @@ def check_groups(spec: LogSpec, settings: Settings) -> dict[str, list[str]]:
 def _read(
     source: TrainedModel, data: Sequence[str], spec: LogSpec, settings: Settings
 ) -> tuple[pa.Table, LogCodes, PairCounts]:
-    """Returns a sample of the rows, the codes of their values, and the counts of all rows by pairs of columns."""
-    sample = Sample(settings.rows, np.random.default_rng(settings.seed))
-    codes = counts = None
+    """Returns a sample of the rows, the codes of their values, and the counts of all rows by pairs of columns.
+
+    The log is read twice: for the sample, from which the codes are learned, and to count. A log may be sorted, so that
+    its first rows tell little of the others.
+    """
+    sample = Sample(max(settings.rows, CODED_ROWS), np.random.default_rng(settings.seed))
+    for batch in read_rows(source, data, spec):
+        sample.add(_in_slice(batch, settings))
+    learned = sample.table()
+    if learned is None or not learned.num_rows:
+        raise _no_rows(settings)
+    codes = LogCodes(learned, spec)
+    counts = PairCounts([len(names) for names in codes.names])
     for batch in read_rows(source, data, spec):
         rows = _in_slice(batch, settings)
-        if not rows.num_rows:
-            continue
-        if codes is None or counts is None:
-            codes = LogCodes(rows, spec)
-            counts = PairCounts([len(names) for names in codes.names])
         counts.add(codes.codes(rows), rows[spec.label_columns[0]].to_numpy(zero_copy_only=False) > 0.5)
-        sample.add(rows)
-    rows_kept = sample.table()
-    if codes is None or counts is None or rows_kept is None:
-        raise _no_rows(settings)
-    return rows_kept, codes, counts
+    kept = sample.table(settings.rows)
+    assert kept is not None
+    return kept, codes, counts
 
 
 def _read_sample(source: TrainedModel, data: Sequence[str], spec: LogSpec, settings: Settings) -> pa.Table:

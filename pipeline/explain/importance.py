@@ -18,6 +18,7 @@ from pipeline.compare.rows_and_seeds import Estimate, auc_estimate
 Floats = npt.NDArray[np.floating]
 Score = Callable[[pa.Table], Floats]  # maps rows to probabilities [N]
 QUANTILE = 1.959964  # of the normal distribution, for 95%
+TEXT = "text"  # the name of the text's columns together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +173,6 @@ def groups_of(columns: Sequence[str], text: Sequence[str], named: Mapping[str, S
     taken = {column for members in together.values() for column in members}
     rest = [column for column in text if column not in taken]
     if rest:
-        together["text"] = rest
+        together[TEXT] = rest
     taken.update(text)
     return {**{column: [column] for column in columns if column not in taken}, **together}

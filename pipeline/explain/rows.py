@@ -1,15 +1,23 @@
-"""Attributes one row's logit to its columns, with a model that can only be asked."""
+"""Attributes one row's logit to its columns: with a model that can only be asked, and with one that has gradients."""
 
 import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from common.errors import InputError
 from models.explain.shapley import draw_orders, shapley
+from models.feature_map import Text as TextMap
 from models.metrics import EPSILON
-from pipeline.explain.importance import Score
+from pipeline.explain.importance import TEXT, Score
 from transforms.log.payload import plain
+from transforms.log.spec import LogSpec, Text
+
+if TYPE_CHECKING:
+    from pipeline.explain.gradients import RowGradients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,22 +38,36 @@ class ColumnAttribution:
 
 
 @dataclasses.dataclass(frozen=True)
+class TokenAttribution:
+    """What a token of the text adds to the row's logit; a part of what the text's columns add."""
+
+    token: str
+    logit: float
+
+
+@dataclasses.dataclass(frozen=True)
 class RowExplained:
     """A row's explanation.
 
     Attributes:
         probability: What the model answers to the row.
-        logit, baseline: Of the row, and the mean over the rows that it was compared with.
+        logit, baseline: Of the row, and of what it was compared with: the mean over rows, or one.
         columns: The attributions, the largest first.
+        method: "shapley" or "gradients".
+        tokens: Of the text's tokens, in their order; only gradients tell them.
+        jumps: Of the sum what no gradient explains; see models.explain.integrated_gradients. None for Shapley values.
     """
 
     probability: float
     logit: float
     baseline: float
     columns: tuple[ColumnAttribution, ...]
+    method: str = "shapley"
+    tokens: tuple[TokenAttribution, ...] = ()
+    jumps: float | None = None
 
 
-def explain_row(
+def shapley_of_row(
     score: Score,
     row: pa.Table,
     background: pa.Table | None,
@@ -78,18 +100,104 @@ def explain_row(
 
     drawn = draw_orders(len(groups), orders, random)
     found = shapley(logits, drawn, np.repeat(random.integers(0, others.num_rows, len(drawn) // 2), 2))
-    attributions = [
-        ColumnAttribution(
-            name,
-            tuple(_shown(row[column][0].as_py()) for column in members),
-            float(found.columns[place]),
-            float(found.errors[place]) if np.isfinite(found.errors[place]) else None,
-        )
-        for place, (name, members) in enumerate(groups.items())
+    errors = [float(error) if np.isfinite(error) else None for error in found.errors]
+    attributions = _attributions(row, groups, [float(value) for value in found.columns], errors)
+    return RowExplained(_probability(found.logit), found.logit, found.baseline, attributions)
+
+
+def gradients_of_row(
+    model: "RowGradients",
+    pack: Callable[[pa.Table], Mapping[str, npt.NDArray[Any]]],
+    row: pa.Table,
+    background: pa.Table | None,
+    groups: dict[str, list[str]],
+    spec: LogSpec,
+) -> RowExplained:
+    """Returns the integrated gradients of a row's groups of columns.
+
+    Args:
+        model: The model.
+        pack: Returns the packed tensors of rows.
+        row: The row, of one line.
+        background: Where the way starts: at the one row, or at the average of several rows' embeddings; None for a row
+            of missing values.
+        groups: The columns that come together, by name.
+        spec: The description of the log.
+    """
+    packed = dict(pack(row))
+    text = set(spec.text.columns if spec.text else ())
+    if background is not None and background.num_rows > 1:
+        found, tokens, integral = model.from_average(dict(pack(background)), packed)
+    else:
+        start = _missing(row) if background is None else background
+        found, tokens, integral = model.between(dict(pack(start)), packed)
+    values = [
+        sum(found.get(column, 0.0) for column in members) + (found.get(TEXT, 0.0) if text & set(members) else 0.0)
+        for members in groups.values()
     ]
-    attributions.sort(key=lambda one: -abs(one.logit))
-    probability = float(1 / (1 + np.exp(-found.logit)))
-    return RowExplained(probability, found.logit, found.baseline, tuple(attributions))
+    attributions = _attributions(row, groups, values, [None] * len(values))
+    names: list[str] = []
+    if spec.text and model.feature_map.text:
+        names = token_names(row, packed["tokens"][0], spec.text, model.feature_map.text)
+    return RowExplained(
+        _probability(integral.end),
+        integral.end,
+        integral.start,
+        attributions,
+        "gradients",
+        # Padding, behind the names, adds nothing.
+        tuple(TokenAttribution(name, float(value)) for name, value in zip(names, tokens, strict=False)),
+        integral.jumps,
+    )
+
+
+def token_names(row: pa.Table, tokens: npt.NDArray[Any], feature: Text, text: TextMap) -> list[str]:
+    """Returns the text of each token, without padding; `token` and its number where no vocabulary is at hand.
+
+    Args:
+        row: The raw row.
+        tokens: Its tokens, [T].
+        feature: The description of the text's columns.
+        text: The description of its tokens.
+    """
+    used = tokens[tokens != text.padding_id]
+    if feature.tokens == "vocabulary":
+        return _pieces(row, used, feature, text)
+    from transforms.text.tokenize import read_tokenizer  # TensorFlow, which a row without a text does without
+
+    try:
+        vocabulary = read_tokenizer(feature.encoder)[0].vocabulary
+    except InputError:
+        vocabulary = []
+    return [vocabulary[token] if token < len(vocabulary) else f"token {token}" for token in used]
+
+
+def _pieces(row: pa.Table, used: npt.NDArray[Any], feature: Text, text: TextMap) -> list[str]:
+    """Returns the tokens as the log has them: behind [CLS] the first column's, behind [SEP] the second's."""
+    values = [_shown(row[column][0].as_py()) or "" for column in feature.columns]
+    columns = iter([[piece for piece in value.split(str(feature.separator)) if piece] for value in values])
+    special = {text.classify_id: "[CLS]", text.separator_id: "[SEP]"}
+    names: list[str] = []
+    pieces: Iterator[str] = iter(())
+    for token in used:
+        if token in special:
+            pieces = iter(next(columns, []))
+        names.append(special[token] if token in special else next(pieces, f"token {token}"))
+    return names
+
+
+def _attributions(
+    row: pa.Table, groups: dict[str, list[str]], values: list[float], errors: Sequence[float | None]
+) -> tuple[ColumnAttribution, ...]:
+    found = [
+        ColumnAttribution(name, tuple(_shown(row[column][0].as_py()) for column in members), value, error)
+        for (name, members), value, error in zip(groups.items(), values, errors, strict=True)
+    ]
+    return tuple(sorted(found, key=lambda one: -abs(one.logit)))
+
+
+def _probability(logit: float) -> float:
+    return float(1 / (1 + np.exp(-logit)))
 
 
 def logit_of(probabilities: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:

@@ -10,6 +10,8 @@ from transforms.log.payload import plain
 class Sample:
     """Collects rows, and keeps some of them, in the order of the log.
 
+    Each row draws a key, and those with the smallest keys are kept; so a smaller sample is a part of a larger one.
+
     Args:
         rows: How many rows to keep at most.
         random: Draws them.
@@ -18,20 +20,31 @@ class Sample:
     def __init__(self, rows: int, random: np.random.Generator):
         self._rows = rows
         self._random = random
-        self._kept: pa.Table | None = None
+        self._parts: list[pa.Table] = []
         self._keys: npt.NDArray[np.float64] = np.empty(0)
+        self._largest = np.inf  # key that may still be among the smallest
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Adds rows."""
+        keys = self._random.random(batch.num_rows)
+        small = np.flatnonzero(keys <= self._largest)
         arrays = [plain(values) for values in batch.columns]
         table = pa.Table.from_arrays(arrays, names=batch.schema.names)
-        keys = np.concatenate([self._keys, self._random.random(batch.num_rows)])
-        whole = table if self._kept is None else pa.concat_tables([self._kept, table])
-        if len(keys) > self._rows:
-            kept = np.sort(np.argpartition(keys, self._rows - 1)[: self._rows])
-            keys, whole = keys[kept], whole.take(kept).combine_chunks()
-        self._kept, self._keys = whole, keys
+        self._parts.append(table if len(small) == len(keys) else table.take(small))
+        self._keys = np.concatenate([self._keys, keys[small]])
+        if len(self._keys) > 2 * self._rows:
+            self._keep(self._rows)
 
-    def table(self) -> pa.Table | None:
-        """Returns the rows that were kept; None where there was no batch."""
-        return self._kept
+    def _keep(self, rows: int) -> None:
+        """Drops all rows but `rows` of the smallest keys."""
+        if len(self._keys) <= rows:
+            return
+        kept = np.sort(np.argpartition(self._keys, rows - 1)[:rows])
+        self._keys = self._keys[kept]
+        self._largest = float(self._keys.max())
+        self._parts = [pa.concat_tables(self._parts).take(kept).combine_chunks()]
+
+    def table(self, rows: int | None = None) -> pa.Table | None:
+        """Returns the rows that were kept, or `rows` of them; None where there was no batch. Ends the collecting."""
+        self._keep(self._rows if rows is None else min(rows, self._rows))
+        return pa.concat_tables(self._parts).combine_chunks() if self._parts else None

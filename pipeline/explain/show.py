@@ -11,6 +11,7 @@ from pipeline.explain.rows import RowExplained
 TABLE_WIDTH = 140  # where the output is no terminal
 SHOWN_PAIRS = 10
 BAR = 24  # characters of the longest bar
+NOTED_JUMPS = 1e-3  # in the logit
 
 
 def print_explanation(explanation: dict[str, Any]) -> None:
@@ -56,16 +57,33 @@ def print_explanation(explanation: dict[str, Any]) -> None:
 def print_row(row: RowExplained, line: str) -> None:
     """Prints why a row has its probability, a bar a column."""
     table = _table()
-    for name in ("column", "value", "logit", "±", ""):
+    has_errors = row.method == "shapley"
+    for name in ("column", "value", "logit", *(["±"] if has_errors else []), ""):
         table.add_column(name, justify="right" if name in ("logit", "±") else "left")
     largest = max((abs(one.logit) for one in row.columns), default=0) or 1
     for one in row.columns:
         value = " | ".join("(missing)" if part is None else part for part in one.value)
-        bar = ("+" if one.logit > 0 else "-") * round(BAR * abs(one.logit) / largest)
-        _add(table, one.name, value, f"{one.logit:+.4f}", "-" if one.error is None else f"{one.error:.4f}", bar)
+        error = ["-" if one.error is None else f"{one.error:.4f}"] if has_errors else []
+        _add(table, one.name, value, f"{one.logit:+.4f}", *error, _bar(one.logit, largest))
     logits = f"logit {row.logit:+.4f}, that of the baseline {row.baseline:+.4f}"
-    print(_printable(f"{line}: probability {row.probability:.4f}; {logits}"))
-    _console().print(table)
+    name = "Shapley values" if has_errors else "integrated gradients"
+    print(_printable(f"{line}: probability {row.probability:.4f}; {logits}; {name}"))
+    console = _console()
+    console.print(table)
+    if row.jumps is not None and abs(row.jumps) > NOTED_JUMPS:
+        print(f"{row.jumps:+.4f} of it jumps, where the model picks; that is dealt to the columns that move there")
+    if row.tokens:
+        tokens = _table("Tokens of the text")
+        for name in ("token", "logit", ""):
+            tokens.add_column(name, justify="right" if name == "logit" else "left")
+        largest = max(abs(token.logit) for token in row.tokens) or 1
+        for token in row.tokens:
+            _add(tokens, token.token, f"{token.logit:+.4f}", _bar(token.logit, largest))
+        console.print(tokens)
+
+
+def _bar(value: float, largest: float) -> str:
+    return ("+" if value > 0 else "-") * round(BAR * abs(value) / largest)
 
 
 def _shown_pairs(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:

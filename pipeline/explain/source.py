@@ -68,19 +68,20 @@ def _test_files(run: pathlib.Path) -> list[pathlib.Path]:
     return files
 
 
-def read_row(text: str, spec: LogSpec) -> pa.RecordBatch:
+def read_row(text: str, spec: LogSpec, option: str = "--row") -> pa.RecordBatch:
     """Returns one row of a file, without labels.
 
     Args:
         text: FILE:LINE, lines from 1 as an editor counts them; of Parquet, the row's number.
         spec: The description of the model's log.
+        option: The option that names the row, for messages.
 
     Raises:
         InputError: the text has no line, the file cannot be read, or the line is malformed or absent.
     """
     file, colon, number = text.rpartition(":")
     if not colon or not file or not number.isdecimal() or int(number) < 1:
-        raise InputError(f"--row {text}: expected FILE:LINE, as in test.tsv:12, lines counted from 1")
+        raise InputError(f"{option} {text}: expected FILE:LINE, as in test.tsv:12, lines counted from 1")
     line = int(number)
     [path, *_] = find_files([file])
     for batch in LogReader(spec, labels=False).read(path):
@@ -90,4 +91,4 @@ def read_row(text: str, spec: LogSpec) -> pa.RecordBatch:
         places = (batch.lines == line).nonzero()[0]
         if len(places):
             return batch.rows.slice(int(places[0]), 1)
-    raise InputError(f"{path}: has no row at {spec.line_or_row} {line}; name one with --row FILE:LINE")
+    raise InputError(f"{path}: has no row at {spec.line_or_row} {line}; name one with {option} FILE:LINE")

@@ -12,7 +12,7 @@ from transforms.log.raw_arrays import number_array
 from transforms.log.spec import LogSpec, Text
 
 VALUES = 64  # of a column, the rest and the missing one included
-BINS = 16  # of a number's column, with equally many rows of the first batch each
+BINS = 16  # of a number's column, with equally many rows each
 OTHER, MISSING = "(other)", "(missing)"
 
 
@@ -72,18 +72,18 @@ class NumberCodes:
 
 
 class LogCodes:
-    """The codes of a log's columns, decided by its first rows; a text that is read as words has none.
+    """The codes of a log's columns, decided by a sample of it; a text that is read as words has none.
 
     Args:
-        rows: The first rows, columns as the reader returns them.
+        rows: The sample, columns as the reader returns them.
         spec: The description of the log.
     """
 
-    def __init__(self, rows: pa.RecordBatch, spec: LogSpec):
+    def __init__(self, rows: pa.Table, spec: LogSpec):
         self.columns = [name for name in spec.feature_columns if not isinstance(spec.feature_by_column[name], Text)]
         self._codes: list[TextCodes | NumberCodes] = []
         for name in self.columns:
-            values = plain(rows[name])
+            values = plain(rows[name].combine_chunks())
             is_number = pa.types.is_floating(values.type)
             self._codes.append(NumberCodes.of(values) if is_number else TextCodes.of(values))
         self.names = [codes.names for codes in self._codes]

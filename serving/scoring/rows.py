@@ -37,6 +37,9 @@ class Scorer:
     Args:
         version: The version's folder.
 
+    Attributes:
+        packs: Whether it has `transform_raw`.
+
     Raises:
         InputError: the version cannot be loaded, or has neither signature.
     """
@@ -64,13 +67,14 @@ class Scorer:
         if not rows.num_rows:
             return {task: np.empty(0, np.float32) for task in self.tasks}
         if self.packs:
-            return run_batches(self._servable, PACKED, self._packed(rows), self.tasks, check)
+            return run_batches(self._servable, PACKED, self.packed(rows), self.tasks, check)
         return run_batches(self._servable, RAW, self._raw(rows), self.tasks, check)
 
     def close(self) -> None:
         self._servable.close()
 
-    def _packed(self, rows: pa.Table) -> Iterator[Arrays]:
+    def packed(self, rows: pa.Table) -> Iterator[Arrays]:
+        """Yields the packed tensors of rows; needs `packs`."""
         packed = PackedValues(rows, self.spec, lambda columns: self._servable.run(TRANSFORM, columns))
         for start in range(0, rows.num_rows, MODEL_ROWS):
             yield packed.rows(start, min(start + MODEL_ROWS, rows.num_rows))

@@ -174,3 +174,37 @@ def test_mistakes_that_show_inside_the_pipeline_are_one_line_too(done, tmp_path)
     found = call("run", tmp_path / "rare.yaml", "--data", done / "log.tsv", "--output", tmp_path / "rare")
     one_line(*found, "the vocabulary of C6 has no entry")
     assert not (tmp_path / "rare" / "models").exists()
+
+
+def test_a_run_is_explained(done, version):
+    out, asked = done / "out", done / "explained"
+    common = ["--rows", 300, "--repeats", 1, "--pairs", 2, "--output", asked]
+    code, output = call("explain", out, *common)
+    assert code == 0, output
+    found = json.loads((asked / "explanation.json").read_text())
+    assert {one["name"] for one in found["columns"]} == {"I2", "I4", "I5", "C6", "C9", "C14", "C3"}
+    assert found["rows"] == 300 and found["counted_rows"] == ROWS * 0.2 and len(found["pairs"]) == 21
+    assert found["scorings"] == 1 + 7 + 2 and sum(one["interaction"] is not None for one in found["pairs"]) == 2
+    assert "C9" in output and "Pairs of columns by complementarity" in output
+    code, output = call("explain", version, "--data", done / "log.tsv", *common)
+    assert code == 0 and json.loads((asked / "explanation.json").read_text())["counted_rows"] == ROWS
+    one_line(*call("explain", version), "give --data")
+
+
+def test_a_row_of_a_run_is_explained_by_gradients_and_by_shapley_values(done, version):
+    log, asked = done / "log.tsv", done / "explained"
+    line, other = f"{log}:12", f"{log}:30"
+    code, output = call("explain", version, "--row", line, "--baseline", other, "--method", "both", "--output", asked)
+    assert code == 0 and "integrated gradients" in output and "Shapley values" in output, output
+    found = json.loads((asked / "row.json").read_text())
+    for method in ("gradients", "shapley"):
+        one = found[method]
+        assert sum(column["logit"] for column in one["columns"]) == pytest.approx(
+            one["logit"] - one["baseline"], abs=1e-3
+        )
+        assert one["logit"] == pytest.approx(found["shapley"]["logit"], abs=1e-4)
+        assert one["baseline"] == pytest.approx(found["shapley"]["baseline"], abs=1e-4)
+        assert len(one["columns"]) == 7
+    code, output = call("explain", done / "out", "--row", line, "--rows", 50, "--output", asked)
+    assert code == 0 and set(json.loads((asked / "row.json").read_text())) == {"row", "model", "gradients"}, output
+    one_line(*call("explain", version, "--row", line, "--baseline", "x"), "--baseline x: expected FILE:LINE")

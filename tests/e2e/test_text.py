@@ -126,6 +126,22 @@ def test_raw_strings_to_the_server_give_what_keras_gave(done):
         hidden.rename(folder / "checkpoint")
 
 
+def test_a_row_is_explained_down_to_its_tokens(done):
+    folder, version = done
+    line, other = f"{folder / 'log.tsv'}:4", f"{folder / 'log.tsv'}:9"
+    words = " ".join((folder / "log.tsv").read_text().splitlines()[3].split("\t")[5:]).lower().split()
+    asked = ["--row", line, "--baseline", other, "--output", folder / "explained", "--method", "both"]
+    code, output = call("explain", version, *asked)
+    assert code == 0, output
+    found = json.loads((folder / "explained" / "row.json").read_text())
+    one = found["gradients"]
+    assert sum(column["logit"] for column in one["columns"]) == pytest.approx(one["logit"] - one["baseline"], abs=1e-3)
+    for key in ("logit", "baseline"):
+        assert one[key] == pytest.approx(found["shapley"][key], abs=1e-4)
+    named = [token["token"] for token in one["tokens"]]
+    assert named[0] == "[CLS]" and set(words[:2]) <= set(named) and any(token["logit"] for token in one["tokens"])
+
+
 def test_texts_that_are_no_utf8_are_dead_letters(folder, tmp_path):
     lines = (folder / "log.tsv").read_bytes().splitlines()[:500]
     lines[7] = b"0\t33\ta\tb\tc\tred \xff dress\tnew hat"

@@ -36,7 +36,7 @@ class PackedValues:
     """
 
     def __init__(self, rows: pa.Table, spec: LogSpec, graph: Graph):
-        self._slices = _slices(spec)
+        self._slices = tensor_slices(spec)
         values: dict[str, Array] = {}
         self._indices: dict[str, Array] = {}
         for name in spec.feature_columns:
@@ -87,7 +87,7 @@ def pack_rows(rows: pa.RecordBatch, spec: LogSpec, graph: Graph) -> Rows:
 
 
 @dataclasses.dataclass(frozen=True)
-class _TensorSlice:
+class TensorSlice:
     """The columns `first` to `stop - 1` of a packed tensor, which hold what a raw column is packed to."""
 
     column: str
@@ -101,12 +101,12 @@ class _TensorSlice:
         return self.first if self.stop == self.first + 1 else slice(self.first, self.stop)
 
 
-def _slices(spec: LogSpec) -> list[_TensorSlice]:
+def tensor_slices(spec: LogSpec) -> list[TensorSlice]:
     """Returns the tensor slices of all columns, laid out as in transforms.features.preprocessing."""
-    targets: list[_TensorSlice] = []
+    targets: list[TensorSlice] = []
     ends = {"ids": 0, "dense": 0}
     if spec.text:
-        targets += [_TensorSlice(spec.text.columns[0], name, 0, spec.text.length) for name in ("tokens", "segments")]
+        targets += [TensorSlice(spec.text.columns[0], name, 0, spec.text.length) for name in ("tokens", "segments")]
     for column, feature in spec.feature_by_column.items():
         if isinstance(feature, Text):
             continue
@@ -115,10 +115,10 @@ def _slices(spec: LogSpec) -> list[_TensorSlice]:
             width = feature.max_length
         else:
             width = TIME_PARTS if isinstance(feature, Time) else 1
-        targets.append(_TensorSlice(column, tensor, ends[tensor], ends[tensor] + width))
+        targets.append(TensorSlice(column, tensor, ends[tensor], ends[tensor] + width))
         ends[tensor] += width
     for index, column in enumerate(spec.written_columns):
-        targets.append(_TensorSlice(column, "numbers", 2 * index, 2 * index + 2))
+        targets.append(TensorSlice(column, "numbers", 2 * index, 2 * index + 2))
     return targets
 
 

@@ -8,9 +8,10 @@ import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
 from common.errors import InputError
+from pipeline.explain import explain as explain_module
 from pipeline.explain.explain import Settings, check_groups
 from pipeline.explain.importance import Permuter, groups_of
-from pipeline.explain.rows import explain_row
+from pipeline.explain.rows import shapley_of_row
 from pipeline.explain.sample import Sample
 from pipeline.explain.show import print_row
 from pipeline.explain.source import read_row, read_rows
@@ -147,12 +148,36 @@ def test_codes_are_frequent_values_and_bins():
             "d": pa.array([str(value).encode() for value in range(6)], pa.binary()),
         }
     )
-    codes = LogCodes(rows, SPEC)
+    codes = LogCodes(pa.Table.from_batches([rows]), SPEC)
     assert codes.names[0] == ["<= 0", "<= 1", "> 1", "(missing)"]
     assert codes.names[1] == ["x", "y", "(other)", "(missing)"]
     assert codes.codes(rows)[0].tolist() == [0, 0, 1, 2, 3, 2]
     later = rows.set_column(1, "c", pa.array([b"y", b"new", None, b"x", b"", b"y"], pa.binary()))
     assert codes.codes(later)[1].tolist() == [1, 2, 3, 0, 2, 1]
+
+
+def test_the_codes_of_a_sorted_log_know_its_last_rows(tmp_path, monkeypatch):
+    log = tmp_path / "log.tsv"
+    values = ["first"] * 600 + ["second"] * 600
+    log.write_text("".join(f"{n % 2}\t{n}\t{value}\ty\n" for n, value in enumerate(values)))
+    monkeypatch.setattr(explain_module, "CODED_ROWS", 400)
+    rows, codes, counts = explain_module._read(TrainedModel(tmp_path, None), [str(log)], SPEC, Settings(rows=100))
+    assert rows.num_rows == 100 and counts.rows == 1200
+    assert codes.names[1] == ["first", "second", "(other)", "(missing)"] or codes.names[1][:2] == ["second", "first"]
+    edges = [float(name.split()[1]) for name in codes.names[0] if name != "(missing)"]
+    assert min(edges) < 150 and max(edges) > 1050
+    first = codes.names[1].index("first")
+    assert counts.of(1, 2)[first].sum() == 600
+
+
+def test_a_smaller_sample_is_a_part_of_a_larger_one():
+    def drawn(rows: int, part: int | None = None) -> list[int]:
+        sample = Sample(rows, np.random.default_rng(3))
+        for start in range(0, 900, 90):
+            sample.add(pa.record_batch({"row": np.arange(start, start + 90)}))
+        return sample.table(part).to_pydict()["row"]
+
+    assert len(drawn(50)) == 50 and drawn(200, 50) == drawn(50)
 
 
 def of_row(rows: pa.Table) -> np.ndarray:
@@ -163,7 +188,7 @@ ROW = pa.table({"n": pa.array([2.0], pa.float32()), "c": pa.array([b"[red]<b>\x1
 
 
 def test_a_row_is_explained_against_missing_values_and_printed_as_text(capsys):
-    found = explain_row(of_row, ROW, None, {"n": ["n"], "c": ["c"]}, 4, np.random.default_rng(0))
+    found = shapley_of_row(of_row, ROW, None, {"n": ["n"], "c": ["c"]}, 4, np.random.default_rng(0))
     assert {one.name: one.logit for one in found.columns} == pytest.approx({"c": 1.0, "n": 0.6}, abs=1e-6)
     assert found.columns[0].name == "c" and found.baseline == pytest.approx(-1, abs=1e-6)
     assert found.probability == pytest.approx(sigmoid(0.6), abs=1e-6)
@@ -174,7 +199,7 @@ def test_a_row_is_explained_against_missing_values_and_printed_as_text(capsys):
 
 def test_a_row_is_explained_against_rows_of_the_log():
     background = pa.table({"n": pa.array([0.0, 4.0], pa.float32()), "c": pa.array([b"x", None], pa.binary())})
-    found = explain_row(of_row, ROW, background, {"n": ["n"], "c": ["c"]}, 400, np.random.default_rng(0))
+    found = shapley_of_row(of_row, ROW, background, {"n": ["n"], "c": ["c"]}, 400, np.random.default_rng(0))
     assert sum(one.logit for one in found.columns) == pytest.approx(found.logit - found.baseline, abs=1e-9)
     assert found.baseline == pytest.approx(0.1, abs=0.1)  # half of 0.3 x 4 - 1
     by_name = {one.name: one for one in found.columns}

@@ -1,0 +1,65 @@
+"""Integrated gradients: what each part of a row adds to its logit on the straight way from a baseline.
+
+References:
+    Sundararajan, Taly and Yan, "Axiomatic Attribution for Deep Networks", 2017, equations 1 and 3.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+# Maps places on the way, [n] from 0 (the baseline) to 1 (the row), to the logits there, [n], and to how fast the logit
+# changes by each unit, <dF/dx_u, x_u - baseline_u>, [n, units].
+Way = Callable[[Floats], tuple[Floats, Floats]]
+FIRST_STEPS, MOST_STEPS = 32, 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class PathIntegral:
+    """The integral of the gradient along the way.
+
+    Attributes:
+        units: What each unit adds, float64 `[units]`; their sum is `end - start`.
+        start, end: The logits of the baseline and of the row.
+        jumps: Of that sum what no gradient explains: a model that picks (top-k, maximum) has logits that jump. Each
+            step's is dealt to the units in proportion to what their gradients add in the step.
+        steps: Steps of the trapezoidal rule.
+    """
+
+    units: Floats
+    start: float
+    end: float
+    jumps: float
+    steps: int
+
+
+def integrate(way: Way, tolerance: float = 1e-4, most_steps: int = MOST_STEPS) -> PathIntegral:
+    """Returns the integral by the trapezoidal rule, whose steps are halved until it explains the change of the logit.
+
+    Args:
+        way: The way; called with the new places only.
+        tolerance: How far the sum of the gradients' integrals may be from the change of the logit.
+        most_steps: Where the halving ends in any case.
+    """
+    places = np.linspace(0, 1, FIRST_STEPS + 1)
+    logits, rates = (np.asarray(values, np.float64) for values in way(places))
+    while True:
+        widths = np.diff(places)[:, None]
+        steps = (rates[1:] + rates[:-1]) / 2 * widths
+        left = np.diff(logits) - steps.sum(axis=1)
+        if abs(left.sum()) <= tolerance or len(steps) >= most_steps:
+            break
+        between = (places[1:] + places[:-1]) / 2
+        new_logits, new_rates = way(between)
+        order = np.argsort(np.concatenate([places, between]), kind="stable")
+        places = np.concatenate([places, between])[order]
+        logits = np.concatenate([logits, new_logits])[order]
+        rates = np.concatenate([rates, new_rates])[order]
+    size = np.abs(steps)
+    whole = size.sum(axis=1, keepdims=True)
+    shares = np.divide(size, whole, out=np.full_like(size, 1 / max(size.shape[1], 1)), where=whole > 0)
+    units = (steps + shares * left[:, None]).sum(axis=0)
+    return PathIntegral(units, float(logits[0]), float(logits[-1]), float(left.sum()), len(steps))

@@ -1,0 +1,179 @@
+"""Integrated gradients: the trapezoidal rule on functions whose integral is known, and every model's completeness."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from models.explain.integrated_gradients import MOST_STEPS, integrate
+from pipeline.explain.gradients import RowGradients
+from tests.models.small_models import (
+    ONE_OF_EACH_FAMILY,
+    SMALL,
+    batch_of,
+    dense_layers,
+    embed,
+    feature_map,
+    linear,
+    map_of,
+    randomised,
+)
+
+ROW, BASELINE = 1, 4
+
+
+def test_a_smooth_function_has_its_integral():
+    # F = x^2 y + y with x from 1 to 3 and y from 0 to 2: the integrals of dF/dx dx and dF/dy dy on the straight line.
+    def way(places):
+        x, y = 1 + 2 * places, 2 * places
+        return x**2 * y + y, np.stack([2 * (2 * x * y), 2 * (x**2 + 1)], axis=1)
+
+    found = integrate(way, tolerance=1e-4)
+    expected = [np.trapezoid(4 * (1 + 2 * t) * 2 * t, t) for t in [np.linspace(0, 1, 200_001)]]
+    assert found.units[0] == pytest.approx(expected[0], abs=1e-4)
+    assert found.units.sum() == pytest.approx(20, abs=1e-9) and (found.start, found.end) == (0, 20)
+    assert abs(found.jumps) <= 1e-4 and 32 < found.steps < MOST_STEPS
+
+
+def test_a_jump_is_dealt_to_the_units_that_move_there():
+    def way(places):
+        jump = np.where(places > 0.3, 5.0, 0.0)
+        return jump + 3 * places, np.stack([np.full_like(places, 1.0), np.full_like(places, 2.0)], axis=1)
+
+    found = integrate(way)
+    np.testing.assert_allclose(found.units, [1 + 5 / 3, 2 + 10 / 3])
+    assert found.jumps == pytest.approx(5) and found.steps == MOST_STEPS
+
+
+def one(name: str, row: int) -> dict[str, np.ndarray]:
+    return {key: value[row : row + 1] for key, value in batch_of(name).items()}
+
+
+def columns_of(name: str) -> list[str]:
+    return [field.name for field in map_of(name).fields for _ in range(field.slots)]
+
+
+def test_a_factorisation_machine_and_an_mlp_have_the_integrals_that_numpy_finds():
+    for name, logits in (("wide_deep", wide_deep), ("fm", fm)):
+        model = randomised(name)
+        start, end = one(name, BASELINE), one(name, ROW)
+        start["ids"][0, 5:], end["ids"][0, 5:] = (38, 39, 42), (41, 43, 40)  # nothing discrete differs
+        found, _, _ = RowGradients(model, columns_of(name)).between(start, end)
+        for column, value in numeric_integral(model, logits, start, end).items():
+            assert found[column] == pytest.approx(value, abs=2e-3), (name, column)
+
+
+def parts_of(model, inputs) -> dict[str, np.ndarray]:
+    """Of each column what it brings: the pooled embedding and the weight of a field, the number of a dense feature."""
+    rows, weights = (embed(table.table.numpy(), inputs["ids"])[0] for table in (model.table, model.linear))
+    fields = {f.name: np.concatenate([rows[n], weights[n]]) for n, f in enumerate(feature_map().fields)}
+    return {**fields, **{name: inputs["dense"][0, [n]] for n, name in enumerate(feature_map().dense)}}
+
+
+def split(parts: dict[str, np.ndarray], dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    fields = np.stack([part for part in parts.values() if len(part) > 1])
+    return fields[:, :dim], fields[:, dim], np.array([part[0] for part in parts.values() if len(part) == 1])
+
+
+def linear_of(model, weights, dense) -> float:
+    return weights.sum() + dense @ model.linear_dense.kernel.numpy()[:, 0] + model.linear_dense.bias.numpy()[0]
+
+
+def wide_deep(model, parts) -> float:
+    rows, weights, dense = split(parts, model.table.dim)
+    deep = dense_layers(model, np.concatenate([rows.reshape(-1), dense])[None])[0, 0]
+    return deep + linear_of(model, weights, dense)
+
+
+def fm(model, parts) -> float:
+    rows, weights, dense = split(parts, model.table.dim)
+    vectors = np.concatenate([rows, dense[:, None] * model.dense_table.vectors.numpy()])
+    pairs = sum(vectors[i] @ vectors[j] for i in range(len(vectors)) for j in range(i))
+    return pairs + linear_of(model, weights, dense)
+
+
+def numeric_integral(model, logits, start, end, steps=400) -> dict[str, float]:
+    """By column the integral over the way of the logit's change when the column alone goes on, by differences."""
+    first, last = (
+        {name: part.astype(np.float64) for name, part in parts_of(model, inputs).items()} for inputs in (start, end)
+    )
+    found = dict.fromkeys(first, 0.0)
+    step = 1e-4
+    for place in (np.arange(steps) + 0.5) / steps:
+        here = {name: first[name] + place * (last[name] - first[name]) for name in first}
+        for name in first:
+            ahead, behind = (
+                logits(model, {**here, name: here[name] + sign * step * (last[name] - first[name])}) for sign in (1, -1)
+            )
+            found[name] += (ahead - behind) / (2 * step) / steps
+    return found
+
+
+def test_the_reference_is_the_model():
+    for name, logits in (("wide_deep", wide_deep), ("fm", fm)):
+        model, inputs = randomised(name), one(name, ROW)
+        assert logits(model, parts_of(model, inputs)) == pytest.approx(float(model(inputs)[0, 0]), abs=1e-4)
+        weights, dense = split(parts_of(model, inputs), model.table.dim)[1:]
+        assert linear(model, inputs)[0, 0] == pytest.approx(linear_of(model, weights, dense), abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+def test_the_columns_of_every_model_add_up_to_the_difference_of_the_logits(name):
+    model = randomised(name)
+    if model.trees is not None:
+        pytest.skip("trees have no gradients")
+    start, end = one(name, BASELINE), one(name, ROW)
+    columns, tokens, integral = RowGradients(model, columns_of(name)).between(start, end)
+    difference = float(model(end)[0, 0]) - float(model(start)[0, 0])
+    assert abs(difference) > 0.001
+    assert sum(columns.values()) == pytest.approx(difference, abs=1e-3)
+    assert integral.end - integral.start == pytest.approx(difference, abs=1e-4)
+    if "tokens" in end:
+        assert len(tokens) == 8 and np.abs(tokens).max() > 0 and not tokens[end["tokens"][0] == 0].any()
+    nothing, _, _ = RowGradients(model, columns_of(name)).between(end, end)
+    assert max(map(abs, nothing.values())) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["deepfm", "bert4ctr", "din"])
+def test_the_average_of_embeddings_is_a_baseline(name):
+    model = randomised(name)
+    columns, _, integral = RowGradients(model, columns_of(name)).from_average(batch_of(name), one(name, ROW))
+    assert sum(columns.values()) == pytest.approx(integral.end - integral.start, abs=1e-3)
+    assert integral.end == pytest.approx(float(model(one(name, ROW))[0, 0]), abs=1e-4)
+
+
+ON_JAX = """
+import sys
+import numpy as np
+from tests.models.test_integrated_gradients import attributions
+np.savez(sys.argv[1], **attributions())
+"""
+ON_BOTH = ("deepfm", "attention_net", "bert4ctr")
+
+
+def attributions() -> dict[str, np.ndarray]:
+    found = {}
+    for name in ON_BOTH:
+        gradients = RowGradients(randomised(name), columns_of(name))
+        columns, tokens, _ = gradients.between(one(name, BASELINE), one(name, ROW))
+        found[name] = np.array([*columns.values(), *tokens])
+    return found
+
+
+@pytest.mark.slow
+def test_jax_finds_what_tensorflow_finds(tmp_path):
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+    command = [sys.executable, "-c", ON_JAX, str(tmp_path / "jax.npz")]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr[-2000:]
+    of_jax = np.load(tmp_path / "jax.npz")
+    for name, expected in attributions().items():
+        np.testing.assert_allclose(of_jax[name], expected, atol=2e-3, err_msg=name)
+
+
+def test_every_model_is_one_of_them():
+    assert set(ON_BOTH) < set(SMALL)
