@@ -18,6 +18,7 @@ from models.explain.pair_counts import PairCounts
 from models.metrics import ranks
 from models.registry import model_class
 from models.saved import load_model, read_description
+from pipeline.explain.attention import AttentionLayer, attention_of_rows, picked_pairs
 from pipeline.explain.importance import Importance, Interaction, Permuter, Score, groups_of
 from pipeline.explain.rows import RowExplained, gradients_of_row, shapley_of_row
 from pipeline.explain.sample import Sample
@@ -32,6 +33,7 @@ SCREENED = 10  # columns whose pairs are looked at, the most important ones
 VALUE_PAIRS = 20  # pairs of values that are shown
 LEAST_ROWS = 100  # of a pair of values that is shown
 CHANCE_DRAWS = 40
+ATTENDED_ROWS = 10_000  # of the sample, on which attention is averaged
 CODED_ROWS = 50_000  # of the log, drawn, from which values' codes are learned
 LEVEL = 0.95
 GRADIENTS, SHAPLEY, BOTH = METHODS = ("gradients", "shapley", "both")
@@ -69,6 +71,7 @@ class ColumnPair:
         chance: The ends of the 95% interval of permuted clicks, in bits, around their mean.
         z: The complementarity in standard deviations of permuted clicks; 0 where these have none.
         interaction: What permuting says; None where the pair was not permuted.
+        picked: How often the model's attention picks one for the other; None for a model without attention over both.
     """
 
     first: str
@@ -77,6 +80,7 @@ class ColumnPair:
     chance: tuple[float, float]
     z: float
     interaction: Interaction | None = None
+    picked: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +126,9 @@ def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> di
             importances.append(permuter.importance(name, columns))
         importances.sort(key=lambda one: -one.log_loss.value)
         pairs = _permute_pairs(_column_pairs(codes, counts, settings.seed), importances, permuter, settings.pairs)
+        attention = _attention(source, scorer, rows)
+        shares = picked_pairs(attention)
+        pairs = [dataclasses.replace(one, picked=shares.get(frozenset((one.first, one.second)))) for one in pairs]
     finally:
         scorer.close()
     return {
@@ -136,6 +143,10 @@ def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> di
         "columns": [dataclasses.asdict(one) for one in importances],
         "pairs": [dataclasses.asdict(one) for one in pairs],
         "rank_correlation": _agreement(pairs),
+        "rank_correlation_of_attention": _correlation(
+            [(one.complementarity, one.picked) for one in pairs if one.picked is not None]
+        ),
+        "attention": [dataclasses.asdict(layer) for layer in attention],
         "values": [dataclasses.asdict(one) for one in _value_pairs(codes, counts)],
     }
 
@@ -197,6 +208,15 @@ def _no_gradients(source: TrainedModel, scorer: Scorer) -> str | None:
     if model_class(read_description(kept)["name"]).boosts:
         return "boosted trees have no gradients"
     return None
+
+
+def _attention(source: TrainedModel, scorer: Scorer, rows: pa.Table) -> list[AttentionLayer]:
+    """Returns what the attention of the Keras model picks on rows; [] where there is no attention or no such model."""
+    kept = source.kept()
+    if kept is None or not scorer.packs or not hasattr(model_class(read_description(kept)["name"]), "attention_maps"):
+        return []
+    placed = _with_position(rows.slice(0, ATTENDED_ROWS), scorer.spec, source.position())
+    return attention_of_rows(load_model(kept), scorer.packed(placed))
 
 
 def _by_gradients(
@@ -349,7 +369,11 @@ def _permute_pairs(
 
 def _agreement(pairs: list[ColumnPair]) -> float | None:
     """Returns Spearman's correlation of the pairs' complementarity and interaction in log loss, where permuted."""
-    known = [(pair.complementarity, pair.interaction.log_loss.value) for pair in pairs if pair.interaction]
+    return _correlation([(pair.complementarity, pair.interaction.log_loss.value) for pair in pairs if pair.interaction])
+
+
+def _correlation(known: list[tuple[float, float]]) -> float | None:
+    """Returns Spearman's correlation; None of fewer than three pairs, or where one side is constant."""
     if len(known) < 3:
         return None
     of_data, of_model = (ranks(np.array(values)) for values in zip(*known, strict=True))

@@ -26,7 +26,7 @@ def print_explanation(explanation: dict[str, Any]) -> None:
     console = _console()
     console.print(columns)
     pairs = _table(f"Pairs of columns by complementarity, on {explanation['counted_rows']:,} rows")
-    for name in ("pair", "bits", "by chance, 95%", "z", "need each other, log loss", "95%"):
+    for name in ("pair", "bits", "by chance, 95%", "z", "need each other, log loss", "95%", "picked"):
         pairs.add_column(name, justify="left" if name == "pair" else "right")
     for one in _shown_pairs(explanation["pairs"]):
         asked = ("-", "-") if one["interaction"] is None else _small(one["interaction"]["log_loss"])
@@ -39,10 +39,18 @@ def print_explanation(explanation: dict[str, Any]) -> None:
             chance,
             f"{one['z']:+.1f}",
             *asked,
+            "-" if one["picked"] is None else f"{one['picked']:.1%}",
         )
     console.print(pairs)
     if explanation["rank_correlation"] is not None:
         print(f"Rank correlation of complementarity and permuted pairs: {explanation['rank_correlation']:+.2f}")
+    if explanation["rank_correlation_of_attention"] is not None:
+        found = explanation["rank_correlation_of_attention"]
+        print(f"Rank correlation of complementarity and the pairs that attention picks: {found:+.2f}")
+    for number, layer in enumerate(explanation["attention"], 1):
+        if layer["ranks"]:
+            held = ", ".join(f"{low} and {high}" for low, high in layer["ranks"])
+            print(f"Layer {number}: singular values of V that hold 90% and 99% of their squares, by head: {held}")
     values = _table("Pairs of values by complementarity, and click-through rates")
     for name in ("values", "rows", "bits", "of the first", "of the second", "of both"):
         values.add_column(name, justify="left" if name == "values" else "right")

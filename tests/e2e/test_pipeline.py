@@ -186,6 +186,13 @@ def test_a_run_is_explained(done, version):
     assert found["rows"] == 300 and found["counted_rows"] == ROWS * 0.2 and len(found["pairs"]) == 21
     assert found["scorings"] == 1 + 7 + 2 and sum(one["interaction"] is not None for one in found["pairs"]) == 2
     assert "C9" in output and "Pairs of columns by complementarity" in output
+    [layer] = found["attention"]
+    heads = np.array(layer["heads"])
+    assert heads.shape == (2, 6, 6) and layer["tokens"] == ["I2", "I4", "C6", "C9", "C14", "C3"]
+    np.testing.assert_allclose(heads.sum(axis=2), 1, atol=1e-5)
+    assert np.sum(layer["picked"], axis=1).min() >= 3 - 1e-9  # top_k is 3, and ties with the third are picked too
+    by_pair = {(one["first"], one["second"]): one["picked"] for one in found["pairs"]}
+    assert by_pair["I2", "I5"] is None and 0 <= by_pair["I2", "I4"] <= 1  # I5 is dense: no field attends to it
     code, output = call("explain", version, "--data", done / "log.tsv", *common)
     assert code == 0 and json.loads((asked / "explanation.json").read_text())["counted_rows"] == ROWS
     one_line(*call("explain", version), "give --data")

@@ -1,0 +1,30 @@
+"""What attention maps say: which tokens are picked, and how many dimensions a projection uses."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.floating]
+
+
+def picked(attention: Floats, k: int) -> npt.NDArray[np.float64]:
+    """Returns of each query and token the share of rows and heads in which the token is among the query's k largest.
+
+    Tokens without attention are never picked. Ties with the k-th are all picked, as in Attention-Net's top k.
+
+    Args:
+        attention: Weights, `[rows, heads, queries, tokens]`.
+        k: How many are picked.
+    """
+    count = min(k, attention.shape[-1])
+    kth = np.partition(attention, -count, axis=-1)[..., [-count]]
+    return np.asarray(((attention >= kth) & (attention > 0)).mean(axis=(0, 1)))
+
+
+def rank_holding(singular: Sequence[float] | Floats, share: float) -> int:
+    """Returns how many of the largest singular values hold a share of the sum of their squares."""
+    squares = np.sort(np.asarray(singular, np.float64))[::-1] ** 2
+    if not squares.sum():
+        return 0
+    return int(np.searchsorted(np.cumsum(squares) / squares.sum(), share - 1e-12) + 1)
