@@ -234,6 +234,16 @@ class CTRModel(keras.Model):
         for bias, values in zip(biases, np.split(log_odds, len(biases)), strict=True):
             bias.assign(values)
 
+    def shift_logits(self, shift: float) -> None:
+        """Adds a constant to the logits of every row and task, by way of the output biases.
+
+        Raises:
+            ValueError: the model has no such bias.
+        """
+        rate = 1.0 if self.linear_dense is None else self.linear_rate
+        for bias in self.output_biases():
+            bias.assign(ops.convert_to_numpy(bias) + shift / rate)
+
     def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
         """Returns the layers whose weights `take_weights` copies, by a name that both models give them."""
         return {"embedding": self.table, "linear": self.linear, "dense_embedding": self.dense_table}

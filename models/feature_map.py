@@ -141,11 +141,12 @@ class FeatureMap:
         tasks: Names of the labels; the first is the primary one.
         text: The text; None for data without a text.
         numbers: Names of the columns in ``numbers``, each of them a field of kind "numeric" or a dense feature too.
+        negative_sampling: Share of the negatives that the training and validation rows have, in (0, 1].
 
     Raises:
         ValueError: there are gaps between the fields' ids, more ids than int32 has, repeated names, a sequence that
             shares the ids of no categorical field, a number that is neither a numeric field nor a dense feature, or no
-            task.
+            task; or `negative_sampling` is outside its limits.
     """
 
     fields: tuple[Field, ...]
@@ -153,6 +154,7 @@ class FeatureMap:
     tasks: tuple[str, ...] = ("ctr",)
     text: Text | None = None
     numbers: tuple[str, ...] = ()
+    negative_sampling: float = 1.0
 
     def __post_init__(self) -> None:
         offset = 1  # id 0 is padding
@@ -174,6 +176,8 @@ class FeatureMap:
             raise ValueError(f"`numbers` should name numeric columns, each once. Received: numbers={self.numbers}")
         if not self.tasks:
             raise ValueError("A feature map needs at least one task")
+        if not 0 < self.negative_sampling <= 1:
+            raise ValueError(f"negative_sampling should be in (0, 1]. Received: {self.negative_sampling}")
 
     def _check_shared(self, field: Field) -> None:
         owners = [owner for owner in self.fields if owner.name == field.shared_with and owner.kind == "categorical"]
@@ -258,7 +262,8 @@ class FeatureMap:
                 dense=tuple(value["dense"]),
                 tasks=tuple(value["tasks"]),
                 text=_text(value["text"]) if value["text"] else None,
-                numbers=tuple(value.get("numbers", ())),  # a version of before has none
+                numbers=tuple(value.get("numbers", ())),  # a version of before has none, nor the next
+                negative_sampling=value.get("negative_sampling", 1.0),
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"Not a feature map: {error}") from error

@@ -103,8 +103,14 @@ class Cascading(CTRModel):
     def tables(self) -> list[FieldEmbedding]:
         return self.downstream.tables()
 
+    def output_biases(self) -> list[keras.Variable]:
+        return self.downstream.output_biases()
+
     def start_at(self, rates: np.ndarray) -> None:
         self.downstream.start_at(rates)
+
+    def shift_logits(self, shift: float) -> None:
+        self.downstream.shift_logits(shift)
 
     def text_model(self) -> TextOnly:
         return self.text

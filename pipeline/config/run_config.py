@@ -91,6 +91,14 @@ class RunConfig(LogSpec):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _teacher_and_labels_are_of_the_same_rows(self) -> "RunConfig":
+        if self.training.distillation and self.data.negative_sampling < 1:
+            raise ValueError(
+                "data.negative_sampling: a teacher's probabilities are those of all rows; remove training.distillation"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _monitored_columns_exist(self) -> "RunConfig":
         absent = [name for name in self.monitoring.columns if name not in self.feature_columns + self.label_columns]
         if absent:

@@ -94,6 +94,10 @@ def train(
 ) -> TrainResult:
     """Trains a model, resuming from the checkpoint in `work` if there is one; the weights are the same either way.
 
+    Where `feature_map.negative_sampling` is below 1, its logarithm is added to the trained model's logits (the prior
+    correction of King and Zeng 2001, "Logistic Regression in Rare Events Data"). The history's metrics are those of the
+    sampled validation rows, before this correction.
+
     Args:
         model: Registry name and hyperparameters.
         training: Optimisation settings.
@@ -119,10 +123,15 @@ def train(
     model = regularised(model, training, count_rows(train_files))
     task = Task(model, training, feature_map, tuple(train_files), tuple(validation_files), seed, shared)
     if others:
-        return _train_in_subprocess(task.with_training(distribution="multi_worker"), work, report, others)
-    if training.backend != keras.backend.backend():
-        return _train_in_subprocess(task, work, report)
-    return _train_here(task, work, report)
+        result = _train_in_subprocess(task.with_training(distribution="multi_worker"), work, report, others)
+    elif training.backend != keras.backend.backend():
+        result = _train_in_subprocess(task, work, report)
+    else:
+        result = _train_here(task, work, report)
+    if feature_map.negative_sampling < 1:
+        # With this share of the negatives the odds are 1 / share times those of all rows.
+        result.model.shift_logits(math.log(feature_map.negative_sampling))
+    return result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,6 +274,11 @@ def _initialise(task: Task, learner: Learner, work: pathlib.Path, report: Report
             learner.network.start_at(base_rates(list(task.train_files)))
         except ValueError as error:
             raise InputError(f"training.start_at_base_rate: {error}") from error
+    if task.feature_map.negative_sampling < 1:
+        try:
+            learner.network.output_biases()
+        except ValueError as error:
+            raise InputError(f"data.negative_sampling: {error}") from error
     _pretrain(task, learner, work, report)
 
 

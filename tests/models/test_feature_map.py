@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import subprocess
 import sys
@@ -75,3 +76,16 @@ def test_models_import_no_tensorflow():
     found = loaded_modules(code)
     assert {"models.attention_net", "models.text.bert4ctr", "keras"} <= found
     assert "tensorflow" not in found
+
+
+def test_the_share_of_negatives_travels_with_the_map():
+    value = dataclasses.replace(small(), negative_sampling=0.1)
+    assert FeatureMap.from_json(value.to_json()).negative_sampling == 0.1
+    older = {key: part for key, part in json.loads(value.to_json()).items() if key != "negative_sampling"}
+    assert FeatureMap.from_json(json.dumps(older)).negative_sampling == 1.0
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5, float("nan")])
+def test_a_share_outside_its_limits_is_refused(share):
+    with pytest.raises(ValueError, match="negative_sampling should be in"):
+        dataclasses.replace(small(), negative_sampling=share)

@@ -46,6 +46,24 @@ def test_a_base_rate_moves_every_logit_by_its_log_odds(name):
     np.testing.assert_allclose(np.asarray(model(inputs)) - before, np.log(0.03 / 0.97), rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_a_shift_is_added_to_every_logit(name):
+    model, inputs = randomised(name), batch_of(name)
+    before = np.asarray(model(inputs))
+    model.shift_logits(-2.25)
+    np.testing.assert_allclose(np.asarray(model(inputs)) - before, -2.25, rtol=1e-5, atol=1e-5)
+
+
+def test_a_shift_is_not_multiplied_by_the_factor_on_the_linear_part():
+    model, inputs = (
+        create("wide_deep", map_of("wide_deep"), **SMALL["wide_deep"], linear_rate=4.0),
+        batch_of("wide_deep"),
+    )
+    before = np.asarray(model(inputs))
+    model.shift_logits(-2.25)
+    np.testing.assert_allclose(np.asarray(model(inputs)) - before, -2.25, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

@@ -36,6 +36,19 @@ def test_ranges_of_names_expand():
         ({"training": {"epoch": 3}}, r"training.epoch: unknown key"),
         ({"training": {"epochs": "many"}}, r"training.epochs: .*valid integer.*'many'"),
         ({"training": {"epochs": 0}}, r"training.epochs: .*greater than or equal to 1"),
+        ({"data": {**SMALL["data"], "negative_sampling": 0}}, r"data.negative_sampling: .*greater than 0"),
+        ({"data": {**SMALL["data"], "negative_sampling": 1.5}}, r"data.negative_sampling: .*less than or equal to 1"),
+        (
+            {
+                "data": {"columns": ["label", "n", "c", "buy"], "labels": {"ctr": "label", "cvr": "buy"}}
+                | {"negative_sampling": 0.5}
+            },
+            r"negative_sampling goes with one label",
+        ),
+        (
+            {"data": {**SMALL["data"], "negative_sampling": 0.5}, "training": {"distillation": {"teacher": "models"}}},
+            r"data.negative_sampling: a teacher's probabilities are those of all rows",
+        ),
         ({"model": {}}, r"model.name: this key is required"),
         ({"gates": {"auc": {"min": float("nan")}}}, r"gates.auc.min: .*finite number"),
         ({"gates": {"auc": {}}}, r"gates.auc: give min, max or both"),

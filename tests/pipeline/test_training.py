@@ -1,5 +1,6 @@
 """The training loop on small transformed files."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -150,6 +151,29 @@ def test_a_model_that_cannot_start_at_the_base_rate_is_told_in_one_line(files, t
     model = Model(name="afm", embedding_dim=4, use_linear=False)
     with pytest.raises(InputError, match="^training.start_at_base_rate: AFM has no bias"):
         train(model, Training(start_at_base_rate=True), MAP, *files, 1, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_share_of_the_negatives_lowers_the_odds_by_as_much_in_the_trained_model_alone(files, tmp_path, backend):
+    def trained(share: float, work: str) -> tuple[dict, np.ndarray]:
+        settings = Training(**{**SETTINGS, "backend": backend, "epochs": 1})
+        sampled = dataclasses.replace(MAP, negative_sampling=share)
+        result = train(MODEL, settings, sampled, *files, 1, tmp_path / work)
+        return result.history, result.learner.predict(packed_dataset(packed_reader(files[1], MAP, 256)))[1]
+
+    (plain_history, plain), (history, first) = trained(1.0, "all"), trained(0.2, "share")
+    _, again = trained(0.2, "share")  # from the checkpoint, in which the logits are not corrected
+    np.testing.assert_allclose(first / (1 - first), 0.2 * plain / (1 - plain), rtol=1e-5)
+    np.testing.assert_array_equal(again, first)
+    assert history == plain_history
+
+
+def test_a_model_whose_logits_cannot_be_corrected_is_told_in_one_line(files, tmp_path):
+    model = Model(name="afm", embedding_dim=4, use_linear=False)
+    sampled = dataclasses.replace(MAP, negative_sampling=0.5)
+    with pytest.raises(InputError, match="^data.negative_sampling: AFM has no bias"):
+        train(model, Training(), sampled, *files, 1, tmp_path)
 
 
 TWO_DEVICES = """

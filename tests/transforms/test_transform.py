@@ -7,7 +7,9 @@ import pathlib
 import numpy as np
 import pyarrow as pa
 import pytest
+import tensorflow_transform as tft
 
+from common.errors import InputError
 from common.processes import Workers
 from models.feature_map import RESERVED_IDS
 from transforms.features.packed_files import PackedReader, packed_files
@@ -153,3 +155,53 @@ def test_counting_that_is_not_exact_is_said_to_be_so(log, tmp_path):
     files = payload_files(log[0] / "Split-train")
     analyze(SPEC.model_copy(update={"data": data}), files, tmp_path, Workers(processes=1), said.append)
     assert len(said) == 1 and said[0].startswith("site: above 1 different values; counts are up to ")
+
+
+def sampled_spec(share: float) -> LogSpec:
+    return SPEC.model_copy(update={"data": SPEC.data.model_copy(update={"negative_sampling": share})})
+
+
+def pack_sampled(share: float, seed: int, log, packed, target: pathlib.Path, processes: int = 1):
+    """The numbers of packed rows, and the packed rows of each split; the order of `packed`'s graph is the log's."""
+    splits = {name: (log[0] / f"Split-{name}", target / name) for name in ROWS}
+    counts = transform(sampled_spec(share), packed[0] / "graph", splits, seed, Workers(processes=processes))
+    return counts, {name: read(target / name) for name in ROWS}
+
+
+def sorted_rows(rows: dict[str, np.ndarray], label: int) -> list[tuple]:
+    own = rows["label"][:, 0] == label
+    return sorted(map(tuple, np.concatenate([rows["ids"][own], rows["dense"][own]], axis=1).tolist()))
+
+
+def test_all_positives_and_a_share_of_the_negatives_are_packed_but_all_test_rows(log, packed, tmp_path):
+    counts, found = pack_sampled(0.4, 7, log, packed, tmp_path)
+    for name in ("train", "validation"):
+        everything = packed[1][name]
+        assert sorted_rows(found[name], 1) == sorted_rows(everything, 1)
+        kept, negatives = sorted_rows(found[name], 0), sorted_rows(everything, 0)
+        assert abs(len(kept) - 0.4 * len(negatives)) < 4 * math.sqrt(0.24 * len(negatives))
+        assert not collections.Counter(kept) - collections.Counter(negatives)
+        assert counts[name] == len(found[name]["label"]) == len(kept) + int(everything["label"].sum())
+    for tensor, values in packed[1]["test"].items():
+        np.testing.assert_array_equal(found["test"][tensor], values)
+
+
+def test_the_seed_draws_the_negatives_whatever_the_workers(log, packed, tmp_path):
+    one, other, more = (
+        pack_sampled(share, seed, log, packed, tmp_path / f"{share}-{seed}-{processes}", processes)[1]["train"]
+        for share, seed, processes in ((0.4, 7, 1), (0.4, 7, 2), (0.7, 7, 1))
+    )
+    another = pack_sampled(0.4, 8, log, packed, tmp_path / "another")[1]["train"]
+    np.testing.assert_array_equal(one["ids"], other["ids"])
+    assert sorted_rows(one, 0) != sorted_rows(another, 0)
+    assert not collections.Counter(sorted_rows(one, 0)) - collections.Counter(sorted_rows(more, 0))
+
+
+def test_a_share_that_leaves_no_negative_is_one_line(log, packed, tmp_path):
+    with pytest.raises(InputError, match="no negative of the train rows is left at 1e-09; raise it"):
+        pack_sampled(1e-9, 7, log, packed, tmp_path)
+
+
+def test_the_share_reaches_the_feature_map(packed):
+    graph = tft.TFTransformOutput(str(packed[0] / "graph"))
+    assert feature_map(sampled_spec(0.25), graph).negative_sampling == 0.25

@@ -489,7 +489,8 @@ def layout(spec: LogSpec, vocabulary_size: Callable[[str, Vocabulary], int]) -> 
             fields += [(f"{column}_{part}", "time", size, 1, feature.role) for part, size in _TIME_PARTS.items()]
     try:
         numbers = tuple(spec.written_columns)
-        return FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text, numbers)
+        described = FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text, numbers)
+        return dataclasses.replace(described, negative_sampling=spec.data.negative_sampling)
     except ValueError as error:
         raise InputError(f"features: {error}; lower top_k or raise min_count") from error
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from common.errors import InputError
 from common.libraries import load_text_operations
 from common.processes import Workers, cores
 from common.sessions import load_session
@@ -16,6 +17,7 @@ from transforms.features import analyzers
 from transforms.features.missing import drop_values
 from transforms.features.pack_rows import pack_rows
 from transforms.features.packed_files import DTYPES, PackedWriter, Rows
+from transforms.features.sample_negatives import is_sampled, sample_negatives
 from transforms.log.payload import payload_files, payload_rows, read_payload
 from transforms.log.schema import raw_schema
 from transforms.log.spec import LogSpec
@@ -25,6 +27,8 @@ GRAPH, METADATA = "transform_fn", "transformed_metadata"  # TFT's names
 COUNT_SECONDS, TRANSFORM_SECONDS = 1e-6, 2.5e-6
 # Largest number of summaries to merge; each has some 10 MB for a log like Criteo's.
 SUMMARIES = 16
+# Part of the seed that draws negatives, so that it draws other numbers than the seed of the rows' order.
+NEGATIVES = 1
 # Time for a new process to load TensorFlow.
 TENSORFLOW_SECONDS = 6.0
 
@@ -120,11 +124,28 @@ def _arguments(saved_model: pathlib.Path) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class _PartToPack:
-    """A part of the payload, the file for its packed rows, and the seed of their order; None for the log's order."""
+    """A part of the payload to pack.
 
+    Attributes:
+        split: The name of its split.
+        source: The part.
+        target: The file for its packed rows.
+        seed: Seed of what is drawn at random: the rows' order, missing values and the negatives that are kept.
+    """
+
+    split: str
     source: pathlib.Path
     target: pathlib.Path
-    seed: tuple[int, int] | None
+    seed: tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class _PackedPart:
+    """The number of a part's rows in the payload, and of its packed rows and positives."""
+
+    read: int
+    packed: int
+    positives: int
 
 
 def transform(
@@ -142,12 +163,16 @@ def transform(
         graph: The folder that `analyze` wrote.
         splits: By name, the folder of the payload and the folder of the packed files. The rows of `train` are shuffled
             within their part, and lose values at their column's `missing_rate`; other splits keep the log's order.
-        seed: Seed of the order and of the missing values of `train`.
+            Of the negatives of `train` and `validation` the share `data.negative_sampling` is packed.
+        seed: Seed of the order and of the missing values of `train`, and of the negatives that are packed.
         workers: Run the work.
         progress: Called with a line for each part that is transformed.
 
     Returns:
-        The number of rows by split.
+        The number of packed rows by split.
+
+    Raises:
+        InputError: no negative of a sampled split is left.
     """
     parts: list[_PartToPack] = []
     rows: dict[str, int] = {}
@@ -157,7 +182,7 @@ def transform(
         rows[name] = payload_rows(files)
         for index, file in enumerate(files):
             part = target / f"packed-{index:05d}-of-{len(files):05d}.parquet"
-            parts.append(_PartToPack(file, part, (seed, index) if name == "train" else None))
+            parts.append(_PartToPack(name, file, part, (seed, index)))
     done = workers.map(
         _TransformPart(spec.model_dump_json(), graph),
         parts,
@@ -165,8 +190,21 @@ def transform(
         TENSORFLOW_SECONDS,
         lambda count: progress(f"{count} of {len(parts)} parts transformed"),
     )
-    if sum(done) != sum(rows.values()):
-        raise RuntimeError(f"{sum(rows.values())} rows in the payload, but {sum(done)} packed")
+    read = sum(part.read for part in done)
+    if read != sum(rows.values()):
+        raise RuntimeError(f"{sum(rows.values())} rows in the payload, but {read} transformed")
+    return {name: _packed_rows(name, spec, parts, done) for name in splits}
+
+
+def _packed_rows(name: str, spec: LogSpec, parts: Sequence[_PartToPack], done: Sequence[_PackedPart]) -> int:
+    """Returns the number of a split's packed rows, of which some are negatives if the split is sampled."""
+    own = [packed for part, packed in zip(parts, done, strict=True) if part.split == name]
+    rows = sum(part.packed for part in own)
+    if is_sampled(spec, name) and rows == sum(part.positives for part in own):
+        raise InputError(
+            f"data.negative_sampling: no negative of the {name} rows is left at "
+            f"{spec.data.negative_sampling:g}; raise it"
+        )
     return rows
 
 
@@ -175,21 +213,30 @@ class _TransformPart:
     spec: str
     graph: pathlib.Path
 
-    def __call__(self, part: _PartToPack) -> int:
+    def __call__(self, part: _PartToPack) -> _PackedPart:
         spec = LogSpec.model_validate_json(self.spec)
         if spec.text:
             load_text_operations()
         run = load_graph(self.graph)
-        random = None if part.seed is None else np.random.default_rng(part.seed)
+        random = np.random.default_rng(part.seed) if part.split == "train" else None
         batches = []
+        read = 0
+        draws = np.random.default_rng((*part.seed, NEGATIVES))
         for rows in read_payload([part.source], as_dictionaries=True):
+            read += rows.num_rows
+            if is_sampled(spec, part.split):
+                rows = sample_negatives(rows, spec, draws)
             if random is not None:
                 rows = drop_values(rows, spec, random)
-            batches.append(pack_rows(rows, spec, run))
+            if rows.num_rows:
+                batches.append(pack_rows(rows, spec, run))
+        if not batches:
+            return _PackedPart(read, 0, 0)
         packed = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
         if random is not None:
             order = random.permutation(len(packed["label"]))
             packed = {name: np.take(values, order, axis=0) for name, values in packed.items()}
         with PackedWriter(part.target) as writer:
             writer.write(packed)
-        return len(packed["label"])
+        labels = packed["label"][:, 0]
+        return _PackedPart(read, len(labels), int(labels.sum()))

@@ -198,6 +198,11 @@ class Data(Section):
     """
     split: Split = Split()
     """How rows are divided into training, validation and test rows."""
+    negative_sampling: float = pydantic.Field(1.0, gt=0, le=1, examples=[0.1])
+    """Share of the negatives that training reads, drawn by the seed; all positives stay. Training and validation rows
+    are sampled. Test rows are not, nor are the rows of which vocabularies and statistics are made. The trained model's
+    logits are corrected by the logarithm of this share, so that its probabilities are those of all rows.
+    """
     max_bad_row_rate: float = pydantic.Field(0.01, ge=0, le=1)
     """Share of malformed rows above which the run stops; below it they go to `dead_letter/`. A log with twice as many
     is not read to its end.
@@ -224,6 +229,8 @@ class Data(Section):
         both = sorted(set(self.partitions) & set(self.columns))
         if both:
             raise ValueError(f"columns lists {', '.join(both)}, which partitions takes from the folders' names")
+        if self.negative_sampling < 1 and len(self.labels) > 1:
+            raise ValueError("negative_sampling goes with one label: no constant corrects the logits of several")
         for task in self.labels:
             if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", task):
                 raise ValueError(f"'{task}' is no task name: use letters, digits and _")
