@@ -34,8 +34,9 @@ from common.files import atomic_path, write_json
 from common.libraries import load_tensorflow
 from common.progress import announce
 from models import metrics
-from pipeline.compare.rows_and_seeds import auc_estimate, difference
+from pipeline.compare.rows_and_seeds import difference
 from pipeline.config import RunConfig, load_config
+from pipeline.evaluation.estimates import auc_estimate
 
 NAMES = ("ours", "deepctr_torch", "recbole", "lightgbm", "scikit-learn")
 MARGIN = 0.0005  # of AUC that ours may be below a peer's mean

@@ -9,8 +9,6 @@ References:
     Hillis, "A marginal-mean ANOVA approach for analyzing multireader multicase radiological imaging data", 2014:
     readers nested within tests.
     Hillis, "A comparison of denominator degrees of freedom methods for multiple observer ROC analysis", 2007.
-    DeLong, DeLong and Clarke-Pearson, "Comparing the areas under two or more correlated receiver operating
-    characteristic curves", 1988: the covariance of AUCs on the same rows.
 """
 
 import dataclasses
@@ -19,24 +17,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from models import metrics
+from pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
 
 LEVEL = 0.95  # of the interval
 _NORMAL_QUANTILE = 1.959963984540054  # of (1 + LEVEL) / 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """A metric of one training on the test rows.
-
-    Attributes:
-        value: The metric.
-        components: What each row adds to its error, `[rows]`: the covariance of two estimates on the same rows is the
-            scalar product of their components.
-    """
-
-    value: float
-    components: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,55 +48,6 @@ class Difference:
     t: float | None
     p: float | None
     interval: tuple[float, float]
-
-
-def auc_estimate(labels: np.ndarray, probabilities: np.ndarray) -> Estimate | None:
-    """Returns the area under the ROC curve with DeLong's components, in O(N log N).
-
-    Returns None with fewer than two rows of a class.
-
-    Args:
-        labels: 0 or 1, `[N]`.
-        probabilities: Predictions, `[N]`.
-
-    References:
-        Sun and Xu, "Fast Implementation of DeLong's Algorithm", 2014.
-    """
-    clicked = labels > 0.5
-    clicks, others = int(clicked.sum()), int((~clicked).sum())
-    if min(clicks, others) < 2:
-        return None
-    # For each row, the share of the other class's rows that are on the right side of it.
-    _, places = np.unique(probabilities, return_inverse=True)
-    clicks_at, others_at = np.bincount(places, clicked), np.bincount(places, ~clicked)
-    others_below = (np.cumsum(others_at) - others_at / 2) / others
-    clicks_above = 1 - (np.cumsum(clicks_at) - clicks_at / 2) / clicks
-    right = np.where(clicked, others_below[places], clicks_above[places])
-    value = float(right[clicked].mean())
-    size = np.where(clicked, clicks, others)
-    return Estimate(value, (right - value) / np.sqrt(size * (size - 1)))
-
-
-def rig_estimate(labels: np.ndarray, probabilities: np.ndarray) -> Estimate | None:
-    """Returns the relative information gain, 1 - log loss / entropy of the base rate, by its linearisation.
-
-    Returns None without rows or with one class only.
-
-    Args:
-        labels: 0 or 1, `[N]`.
-        probabilities: Predictions, `[N]`.
-    """
-    value = metrics.rig(labels, probabilities)
-    if value is None or len(labels) < 2:
-        return None
-    clicks = np.asarray(labels, np.float64)
-    rate = float(clicks.mean())
-    entropy = metrics.entropy(rate)
-    losses = metrics.log_losses(labels, probabilities)
-    loss = float(losses.mean())
-    slope = math.log((1 - rate) / rate)  # of the entropy by the base rate
-    of_rows = (loss - losses) / entropy + loss / entropy**2 * slope * (clicks - rate)
-    return Estimate(value, of_rows / math.sqrt(len(labels) * (len(labels) - 1)))
 
 
 ESTIMATES: dict[str, Callable[[np.ndarray, np.ndarray], Estimate | None]] = {"auc": auc_estimate, "rig": rig_estimate}

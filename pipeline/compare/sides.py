@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from models import metrics
-from pipeline.compare.rows_and_seeds import LEVEL, Difference, Estimate, auc_estimate, difference, rig_estimate
+from pipeline.compare.rows_and_seeds import LEVEL, Difference, difference
 from pipeline.compare.shards import SHARDS, by_shard, paired_t
+from pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "no difference shown"
 Metric = Callable[[np.ndarray, np.ndarray], float | None]

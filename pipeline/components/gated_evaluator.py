@@ -12,7 +12,7 @@ from common.progress import throttled_announce
 from pipeline.components import SERVABLE
 from pipeline.config import Evaluation, Gates
 from pipeline.evaluation.artifact import write_evaluation
-from pipeline.evaluation.evaluate import evaluate
+from pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
 from pipeline.evaluation.gates import eval_config, read_gates
 from pipeline.evaluation.judge import judge
 from transforms.log.payload import payload_files
@@ -68,7 +68,10 @@ def GatedEvaluator(
         pathlib.Path(baseline.uri) / SERVABLE if baseline else None,
     )
     baseline_name = by.baseline.name if by.baseline else None
-    write_evaluation(folder, *evaluate(folder, baseline_name, test, log, by, rows), read_gates(folder, bounds))
+    metrics, scored, others = evaluate(folder, baseline_name, test, log, by, rows)
+    table = read_gates(folder, bounds, scored, last_blessed_probabilities(folder, next(iter(log.data.labels))))
+    write_evaluation(folder, metrics, scored, others, table)
+    passed = passed and all(row["passed"] for row in table)  # TFMA knows neither intervals nor bounds on slices
     # The properties of TFX's Evaluator, which Pusher and the lookup of the last blessed model read.
     blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY, model.uri)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)

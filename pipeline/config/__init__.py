@@ -1,6 +1,6 @@
 """A run's configuration: one YAML file, validated."""
 
-from pipeline.config.evaluation import Bounds, Evaluation, Gates, Statistics, Tail
+from pipeline.config.evaluation import Bounds, CalibrationBounds, Evaluation, Gates, Statistics, Tail
 from pipeline.config.kubeflow import Kubeflow, Resources
 from pipeline.config.load import as_settings, check_config, load_config, read_yaml
 from pipeline.config.model import Model
@@ -12,6 +12,7 @@ from pipeline.config.training import Distillation, FirstStage, Plateau, Training
 
 __all__ = [
     "Bounds",
+    "CalibrationBounds",
     "Distillation",
     "Evaluation",
     "FirstStage",

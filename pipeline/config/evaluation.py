@@ -47,14 +47,45 @@ class Bounds(Section):
     """The least value that passes; null: no lower limit."""
     max: float | None = pydantic.Field(None, examples=[0.46])
     """The greatest value that passes; null: no upper limit."""
+    confidence: float | None = pydantic.Field(None, gt=0.5, lt=1, examples=[0.95])
+    """How sure the limits must be kept over other test rows: the one-sided confidence limit of the metric has to keep
+    them, so that chance pushes no model. null: the metric itself has to.
+    """
 
     @pydantic.model_validator(mode="after")
     def _some(self) -> "Bounds":
-        if self.min is None and self.max is None:
+        if self.min is None and self.max is None and not self._limits_slices():
             raise ValueError("give min, max or both")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError("min is above max")
         return self
+
+    def _limits_slices(self) -> bool:
+        return False
+
+
+class CalibrationBounds(Bounds):
+    """Limits of the calibration, of all test rows and of slices.
+
+    Example:
+        gates: {calibration: {min: 0.9, max: 1.1, slices: [device], max_error: 0.05, min_rows: 1000}}
+    """
+
+    slices: list[str] = pydantic.Field([], examples=[["device"]])
+    """Columns of `evaluation.slices`: the calibration is bounded for each of their values too."""
+    max_error: float | None = pydantic.Field(None, gt=0, examples=[0.05])
+    """How far a value's calibration may be from 1; needs `slices`."""
+    min_rows: int = pydantic.Field(1000, ge=1)
+    """Values with fewer test rows are not judged: their clicks are few, and chance decides."""
+
+    @pydantic.model_validator(mode="after")
+    def _slices_have_a_limit(self) -> "CalibrationBounds":
+        if bool(self.slices) != (self.max_error is not None):
+            raise ValueError("give slices and max_error together")
+        return self
+
+    def _limits_slices(self) -> bool:
+        return bool(self.slices)
 
 
 class Gates(Section):
@@ -68,10 +99,14 @@ class Gates(Section):
     """Limits of the area under the ROC curve, 0 to 1; null: none."""
     log_loss: Bounds | None = None
     """Limits of the mean log loss, in nats per row; null: none."""
-    calibration: Bounds | None = None
+    calibration: CalibrationBounds | None = None
     """Limits of the mean prediction divided by the observed click-through rate, 1 when both agree; null: none."""
     max_drop: dict[Literal["auc", "log_loss"], float] = {"auc": 0.001}
     """By metric, how much worse than the last blessed model it may be (auc: how much lower; log_loss: how much higher).
+    """
+    max_drop_confidence: float | None = pydantic.Field(None, gt=0.5, lt=1, examples=[0.95])
+    """How sure a drop must be more than `max_drop`, by a paired test on the same rows, to block a model, so that chance
+    blocks none that is as good. null: the drop on the test rows decides.
     """
 
 

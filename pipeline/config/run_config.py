@@ -82,6 +82,9 @@ class RunConfig(LogSpec):
         if absent or len(set(tail)) < len(tail):
             wrong = f"{', '.join(absent)} is no feature column" if absent else "a column is named twice"
             raise ValueError(f"evaluation.tail.columns: {wrong}")
+        bounded = self.gates.calibration.slices if self.gates.calibration else []
+        if absent := [name for name in bounded if name not in self.evaluation.slices]:
+            raise ValueError(f"gates.calibration.slices: add {', '.join(absent)} to evaluation.slices")
         return self
 
     @pydantic.model_validator(mode="after")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import tensorflow_model_analysis as tfma
 
 from models.metrics import summarise
@@ -66,6 +67,14 @@ def evaluate(
     by_task = {task: labels[column] for task, column in spec.data.columns_by_task.items()}
     tail_of = evaluation.tail.model_dump() if evaluation.tail else None
     return metrics, ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of), others
+
+
+def last_blessed_probabilities(judged: pathlib.Path, task: str) -> np.ndarray | None:
+    """Returns the last blessed model's probabilities of a task from what `judge` wrote, [N]; None for a first model."""
+    predicted = payload_files(judged / PREDICTIONS)
+    if prediction_column(tfma.BASELINE_KEY, task) not in pa.parquet.read_schema(predicted[0]).names:
+        return None
+    return _read_probabilities(predicted, tfma.BASELINE_KEY, [task])[task]
 
 
 def _read_columns(files: Sequence[pathlib.Path], names: list[str]) -> dict[str, np.ndarray]:

@@ -1,18 +1,24 @@
 """The gates as TFMA's configuration, and the table of the gates that a model passed or failed."""
 
+import operator
 import pathlib
+import statistics
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
-from pipeline.config import Bounds, Evaluation, Gates
+from pipeline.config import Bounds, CalibrationBounds, Evaluation, Gates
+from pipeline.evaluation.estimates import Estimate, auc_estimate, calibration_estimate, log_loss_estimate
+from pipeline.evaluation.scored_rows import ScoredRows
 from pipeline.evaluation.tail import TAIL
 
-_METRICS = ("auc", "log_loss", "calibration")
+ESTIMATES = {"auc": auc_estimate, "log_loss": log_loss_estimate, "calibration": calibration_estimate}
 
 
-def eval_config(gates: Gates, evaluation: Evaluation, labels: dict[str, str]) -> tfma.EvalConfig:
+def eval_config(gates: Gates, evaluation: Evaluation, labels: dict[str, str]) -> config_pb2.EvalConfig:
     """Returns TFMA's configuration of metrics, slices and thresholds.
 
     Args:
@@ -22,24 +28,25 @@ def eval_config(gates: Gates, evaluation: Evaluation, labels: dict[str, str]) ->
     """
     higher, lower = tfma.MetricDirection.HIGHER_IS_BETTER, tfma.MetricDirection.LOWER_IS_BETTER
     auc = gates.auc or Bounds(min=0.0)  # every model passes it; without any threshold TFMA blesses no model
+    drops = {} if gates.max_drop_confidence else gates.max_drop  # a paired test is not TFMA's
     metrics = [
-        _metric("ExactAUC", auc, gates.max_drop.get("auc"), higher),
-        _metric("ExactLogLoss", gates.log_loss, gates.max_drop.get("log_loss"), lower),
+        _metric("ExactAUC", auc, drops.get("auc"), higher),
+        _metric("ExactLogLoss", gates.log_loss, drops.get("log_loss"), lower),
         _metric("ExactRIG", None, None, higher),
         _metric("ExactCalibration", gates.calibration, None, lower),
         _metric("RowCount", None, None, higher),
     ]
     task, label = next(iter(labels.items()))
     slices = [*evaluation.slices, *([TAIL] if evaluation.tail else [])]
-    return tfma.EvalConfig(
-        model_specs=[tfma.ModelSpec(label_key=label, prediction_key=task)],
-        slicing_specs=[tfma.SlicingSpec()] + [tfma.SlicingSpec(feature_keys=[column]) for column in slices],
-        metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
+    return config_pb2.EvalConfig(
+        model_specs=[config_pb2.ModelSpec(label_key=label, prediction_key=task)],
+        slicing_specs=[config_pb2.SlicingSpec()] + [config_pb2.SlicingSpec(feature_keys=[column]) for column in slices],
+        metrics_specs=[config_pb2.MetricsSpec(metrics=metrics)],
     )
 
 
-def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int) -> tfma.MetricConfig:
-    threshold = tfma.MetricThreshold()
+def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int) -> config_pb2.MetricConfig:
+    threshold = config_pb2.MetricThreshold()
     if bounds:
         value = threshold.value_threshold
         if bounds.min is not None:
@@ -51,39 +58,114 @@ def _metric(name: str, bounds: Bounds | None, drop: float | None, direction: int
         change.direction = direction
         change.absolute.value = -drop if direction == tfma.MetricDirection.HIGHER_IS_BETTER else drop
     # A plain threshold would apply to every slice, also to one of a single row, whose AUC is 0.
-    overall = config_pb2.PerSliceMetricThreshold(slicing_specs=[tfma.SlicingSpec()], threshold=threshold)
-    return tfma.MetricConfig(
+    overall = config_pb2.PerSliceMetricThreshold(slicing_specs=[config_pb2.SlicingSpec()], threshold=threshold)
+    return config_pb2.MetricConfig(
         class_name=name,
         module="pipeline.evaluation.click_metrics",
         per_slice_thresholds=[overall] if bounds or drop is not None else [],
     )
 
 
-def read_gates(evaluation: pathlib.Path, gates: Gates) -> list[dict[str, Any]]:
-    """Returns one row per gate: metric, kind (absolute or change), bound, value, passed, reason."""
+def read_gates(
+    evaluation: pathlib.Path, gates: Gates, scored: ScoredRows, last_blessed: np.ndarray | None
+) -> list[dict[str, Any]]:
+    """Returns one row per gate: metric, kind (absolute, slice or change), bound, value, passed, reason.
+
+    Args:
+        evaluation: TFMA's files.
+        gates: The limits.
+        scored: The model's predictions; the gates apply to the first task.
+        last_blessed: The last blessed model's predictions of that task, [N]; None for a first model.
+    """
     result = tfma.load_eval_result(str(evaluation))
     values = _overall(result)
-    changes = _overall(result, "_diff")
+    task = next(iter(scored.labels))
+    labels, probabilities = scored.labels[task], scored.probabilities[task]
     rows: list[dict[str, Any]] = []
     for metric, bounds in (("auc", gates.auc), ("log_loss", gates.log_loss), ("calibration", gates.calibration)):
-        value = values[metric]
-        if bounds and bounds.min is not None:
-            rows.append(_row(metric, "absolute", f"at least {bounds.min:g}", value, value >= bounds.min))
-        if bounds and bounds.max is not None:
-            rows.append(_row(metric, "absolute", f"at most {bounds.max:g}", value, value <= bounds.max))
+        if bounds:
+            estimate = ESTIMATES[metric](labels, probabilities) if bounds.confidence else None
+            rows += _absolute(metric, bounds, values[metric], estimate)
+    if limits := gates.calibration:
+        rows += [_of_slices(column, limits, scored, task) for column in limits.slices]
+    changes = _overall(result, "_diff")
     for metric, drop in gates.max_drop.items():
         bound = f"at most {drop:g} worse than the last blessed model"
-        if metric not in changes:
+        if metric not in changes or last_blessed is None:
             rows.append(_row(metric, "change", bound, None, True, "no model has been blessed before"))
             continue
         worse = 0.0 - changes[metric] if metric == "auc" else changes[metric]
-        rows.append(_row(metric, "change", bound, worse, worse <= drop))
+        if gates.max_drop_confidence is None:
+            rows.append(_row(metric, "change", bound, worse, worse <= drop))
+            continue
+        both = [ESTIMATES[metric](labels, each) for each in (probabilities, last_blessed)]
+        rows.append(_sure_change(metric, bound, worse, drop, gates.max_drop_confidence, both))
     return rows
+
+
+def _absolute(metric: str, bounds: Bounds, value: float, estimate: Estimate | None) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a metric's lower and upper limit. With a confidence, `estimate` has the metric's error."""
+    sides = (("at least", bounds.min, operator.ge, -1), ("at most", bounds.max, operator.le, 1))
+    for name, limit, keeps, direction in sides:
+        if limit is None:
+            continue
+        bound = f"{name} {limit:g}"
+        if bounds.confidence is None:
+            yield _row(metric, "absolute", bound, value, keeps(value, limit))
+        elif estimate is None:
+            yield _row(metric, "absolute", bound, value, False, f"{value:.4f} has no error on so few rows of a class")
+        else:
+            worst = value + direction * _quantile(bounds.confidence) * estimate.standard_error
+            passed = keeps(worst, limit)
+            said = f"{value:.4f}, at worst {worst:.4f} with {bounds.confidence:.0%} confidence, {_is(passed)} {bound}"
+            yield _row(metric, "absolute", bound, value, passed, said)
+
+
+def _sure_change(
+    metric: str, bound: str, worse: float, drop: float, confidence: float, both: Sequence[Estimate | None]
+) -> dict[str, Any]:
+    """Returns the row of a change that blocks where it is surely more than allowed, by a paired test."""
+    ours, last = both
+    if ours is None or last is None:
+        return _row(metric, "change", bound, worse, True, f"{worse:.4f} has no error on so few rows of a class")
+    best = worse - _quantile(confidence) * ours.minus(last).standard_error
+    passed = best <= drop
+    said = f"{worse:.4f}, at best {best:.4f} with {confidence:.0%} confidence, {_is(passed)} {bound}"
+    return _row(metric, "change", bound, worse, passed, said)
+
+
+def _of_slices(column: str, bounds: CalibrationBounds, scored: ScoredRows, task: str) -> dict[str, Any]:
+    """Returns the row of the value of a column whose calibration is farthest from 1."""
+    assert bounds.max_error is not None  # the configuration has both or none
+    values = scored.slices[column]
+    codes, texts = values.indices.to_numpy(), values.dictionary.to_pylist()
+    counts = np.bincount(codes, minlength=len(texts))
+    judged = np.flatnonzero(counts >= bounds.min_rows)
+    bound = f"within {bounds.max_error:g} of 1 for each {column} of {bounds.min_rows:,} rows or more"
+    if not len(judged):
+        return _row("calibration", "slice", bound, None, True, f"no {column} has {bounds.min_rows:,} rows")
+    expected = np.bincount(codes, scored.probabilities[task], len(texts))[judged]
+    clicks = np.bincount(codes, scored.labels[task], len(texts))[judged]
+    found = np.divide(expected, clicks, out=np.full(len(judged), np.inf), where=clicks > 0)
+    worst = int(np.argmax(np.abs(found - 1)))
+    where = f"where {column} is {texts[judged[worst]]} ({counts[judged[worst]]:,} rows)"
+    if not clicks[worst]:
+        return _row("calibration", "slice", bound, None, False, f"no click {where}, {expected[worst]:.1f} expected")
+    passed = abs(found[worst] - 1) <= bounds.max_error
+    return _row("calibration", "slice", bound, float(found[worst]), passed, f"{found[worst]:.4f} at worst, {where}")
+
+
+def _quantile(confidence: float) -> float:
+    return statistics.NormalDist().inv_cdf(confidence)
+
+
+def _is(passed: bool) -> str:
+    return "is" if passed else "is not"
 
 
 def _row(metric: str, kind: str, bound: str, value: float | None, passed: bool, reason: str = "") -> dict[str, Any]:
     if not reason:
-        reason = f"{value:.4f} is {bound}" if passed else f"{value:.4f} is not {bound}"
+        reason = f"{value:.4f} {_is(passed)} {bound}"
     return {"metric": metric, "kind": kind, "bound": bound, "value": value, "passed": bool(passed), "reason": reason}
 
 
@@ -95,7 +177,7 @@ def _overall(result: tfma.EvalResult, suffix: str = "") -> dict[str, float]:
             continue
         for by_class in by_output.values():
             for metrics in by_class.values():
-                for name in _METRICS:
+                for name in ESTIMATES:
                     value = metrics.get(name + suffix, {})
                     if "doubleValue" in value:
                         values[name] = value["doubleValue"]

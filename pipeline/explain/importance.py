@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from models import metrics
-from pipeline.compare.rows_and_seeds import Estimate, auc_estimate
+from pipeline.evaluation.estimates import Estimate, auc_estimate
 
 Floats = npt.NDArray[np.floating]
 Score = Callable[[pa.Table], Floats]  # maps rows to probabilities [N]

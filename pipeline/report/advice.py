@@ -29,6 +29,11 @@ def advice(
         texts += _for_quality(metrics, history, config)
     if ("calibration", "absolute") in failed:
         texts += _for_calibration(metrics["calibration"], config)
+    if ("calibration", "slice") in failed:
+        texts.append(
+            "a larger vocabulary (top_k) for the column whose value is named, a model with interactions, or a wider "
+            "gates.calibration.max_error: the model misjudges one group of rows"
+        )
     if any(kind == "change" for _, kind in failed):
         texts.append("train on more or newer rows; gates.max_drop says how much worse than the last model is allowed")
     return texts

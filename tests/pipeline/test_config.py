@@ -53,6 +53,13 @@ def test_ranges_of_names_expand():
         ({"gates": {"auc": {"min": float("nan")}}}, r"gates.auc.min: .*finite number"),
         ({"gates": {"auc": {}}}, r"gates.auc: give min, max or both"),
         ({"evaluation": {"slices": ["z"]}}, r"evaluation.slices: z is no feature column"),
+        (
+            {"gates": {"calibration": {"slices": ["c"], "max_error": 0.1}}},
+            r"gates.calibration.slices: add c to evaluation.slices",
+        ),
+        ({"gates": {"calibration": {"slices": ["c"]}}}, r"give slices and max_error together"),
+        ({"gates": {"auc": {"confidence": 0.95}}}, r"give min, max or both"),
+        ({"gates": {"auc": {"min": 0.7, "confidence": 95}}}, r"less than 1"),
         ({"serving": {"warmup_requests": 250}}, r"serving.warmup_requests: .*less than or equal to 249"),
         ({"serving": {"encoder_precision": "int8"}}, r"serving.encoder_precision: there is no text"),
         ({"serving": {"encoder_precision": "int4"}}, r"serving.encoder_precision: .*'float32', 'bfloat16', 'int8'"),

@@ -3,10 +3,13 @@
 import math
 import pathlib
 
+import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
 
 from common.processes import Workers
+from models import metrics
+from pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
 from pipeline.evaluation.gates import read_gates
 from pipeline.evaluation.judge import judge
 from tests.pipeline import scored_log
@@ -47,7 +50,8 @@ def decide(folder: pathlib.Path, work: pathlib.Path, model: str, last_blessed: s
     result = tfma.load_validation_result(str(work))
     failing = [failure.metric_key.name for part in result.metric_validations_per_slice for failure in part.failures]
     assert blessed == result.validation_ok
-    return blessed, sorted(failing), read_gates(work, run.gates)
+    _, scored, _ = evaluate(work, None, files, run.log_spec, run.evaluation, "rows")
+    return blessed, sorted(failing), read_gates(work, run.gates, scored, last_blessed_probabilities(work, "ctr"))
 
 
 def failed(rows: list[dict]) -> list[tuple[str, str]]:
@@ -117,3 +121,104 @@ def test_a_better_model_passes(folder, tmp_path):
     blessed, failing, rows = decide(folder, tmp_path, "good", "worse", {"max_drop": {"auc": -0.2, "log_loss": -0.1}})
     assert blessed and not failing and not failed(rows)
     assert rows[0]["value"] == pytest.approx(WORSE_AUC - GOOD_AUC, abs=1e-6)
+
+
+# Intervals and slices ------------------------------------------------------------------------------------------------
+
+ROWS = 3000
+
+
+def many_rows() -> dict[str, list]:
+    """Clicks drawn from `good`, which noise makes `noisy` and `bad`; site `b` has twice as many as that."""
+    random = np.random.default_rng(5)
+    logits = random.normal(-1, 1.2, ROWS)
+    site = random.choice([b"a", b"b", b"rare"], ROWS, p=[0.6, 0.38, 0.02])
+    scores = {name: sigmoid(logits + noise * random.normal(size=ROWS)) for name, noise in NOISE.items()}
+    clicks = random.random(ROWS) < np.where(site == b"b", np.minimum(2 * scores["good"], 1), scores["good"])
+    return {"label": clicks.astype(float).tolist(), **{k: v.tolist() for k, v in scores.items()}, "site": site.tolist()}
+
+
+NOISE = {"good": 0.0, "noisy": 0.4, "bad": 1.0}
+
+
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    return (1 / (1 + np.exp(-values))).astype(np.float32).astype(float)
+
+
+MANY = many_rows()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory) -> pathlib.Path:
+    root = tmp_path_factory.mktemp("many")
+    run = scored_log.config(MANY, {"ctr": "label"})
+    scored_log.write(root / "payload", run, MANY)
+    for name in NOISE:
+        scored_log.save(root / name, {"ctr": name})
+    return root
+
+
+def table(folder: pathlib.Path, work: pathlib.Path, model: str, last: str | None, gates: dict) -> list[dict]:
+    run = scored_log.config(MANY, {"ctr": "label"}, ("site",), gates)
+    files = list((folder / "payload").iterdir())
+    judge(folder / model, folder / last if last else None, files, scored_log.gates_of(run), work, Workers(processes=1))
+    _, scored, _ = evaluate(work, None, files, run.log_spec, run.evaluation, "rows")
+    return read_gates(work, run.gates, scored, last_blessed_probabilities(work, "ctr"))
+
+
+def bootstrap(metric, *models: str) -> np.ndarray:
+    """A metric of 1,000 draws of the rows with replacement; of two models, the first's less the second's."""
+    random = np.random.default_rng(0)
+    labels, scores = np.array(MANY["label"]), [np.array(MANY[model]) for model in models]
+    draws = (random.integers(ROWS, size=ROWS) for _ in range(1000))
+    found = [[metric(labels[draw], each[draw]) for each in scores] for draw in draws]
+    return np.array(found) @ [1, -1][: len(models)]
+
+
+@pytest.mark.parametrize(
+    ("metric", "function"),
+    [("auc", metrics.auc), ("log_loss", metrics.log_loss), ("calibration", metrics.calibration)],
+)
+def test_a_limit_with_confidence_is_kept_by_the_worst_that_chance_makes_of_the_metric(many, tmp_path, metric, function):
+    drawn = bootstrap(function, "noisy")
+    low, high = np.quantile(drawn, [0.05, 0.95])
+    width = high - low
+    for number, (name, limit, passes) in enumerate(
+        [
+            ("min", low - 0.1 * width, True),
+            ("min", low + 0.1 * width, False),
+            ("max", high + 0.1 * width, True),
+            ("max", high - 0.1 * width, False),
+        ]
+    ):
+        gates = {metric: {name: float(limit), "confidence": 0.95}, "max_drop": {}}
+        [row] = table(many, tmp_path / str(number), "noisy", None, gates)
+        assert row["passed"] == passes and "with 95% confidence" in row["reason"], row
+
+
+def test_a_drop_blocks_only_where_a_paired_test_is_sure_of_it(many, tmp_path):
+    drawn = bootstrap(metrics.auc, "good", "noisy")
+    assert np.quantile(drawn, 0.05) > 0  # the test is sure that `noisy` is worse
+    sure, above = float(np.quantile(drawn, 0.05)), float(drawn.mean())
+    for number, (drop, passes) in enumerate([(0.8 * sure, False), ((sure + above) / 2, True), (above * 1.1, True)]):
+        gates = {"max_drop": {"auc": drop}, "max_drop_confidence": 0.95}
+        [row] = table(many, tmp_path / str(number), "noisy", "good", gates)
+        assert row["passed"] == passes and row["value"] == pytest.approx(above, rel=0.05)
+    [row] = table(many, tmp_path / "plain", "noisy", "good", {"max_drop": {"auc": (sure + above) / 2}})
+    assert not row["passed"]  # without a confidence chance blocks it
+    [row] = table(many, tmp_path / "bad", "bad", "good", {"max_drop": {"log_loss": 0.001}, "max_drop_confidence": 0.99})
+    assert not row["passed"]
+
+
+def test_the_value_of_a_slice_that_is_farthest_from_calibrated_decides(many, tmp_path):
+    labels, scores, sites = np.array(MANY["label"]), np.array(MANY["good"]), np.array(MANY["site"])
+    of_b = scores[sites == b"b"].sum() / labels[sites == b"b"].sum()
+    error = 1 - of_b
+    assert error > 0.2
+    for number, (max_error, min_rows, passes) in enumerate([(error + 0.01, 100, True), (error - 0.01, 100, False)]):
+        bounds = {"slices": ["site"], "max_error": float(max_error), "min_rows": min_rows}
+        [row] = table(many, tmp_path / str(number), "good", None, {"calibration": bounds, "max_drop": {}})
+        assert row["passed"] == passes and row["value"] == pytest.approx(of_b) and "site is b (" in row["reason"]
+    alone = {"slices": ["site"], "max_error": 0.01, "min_rows": 2500}
+    [row] = table(many, tmp_path / "none", "good", None, {"calibration": alone, "max_drop": {}})
+    assert row["passed"] and row["reason"] == "no site has 2,500 rows"

@@ -7,7 +7,14 @@ import sklearn.metrics
 
 from benchmarks.seed_noise import rates
 from models import metrics
-from pipeline.compare.rows_and_seeds import Estimate, auc_estimate, difference, rig_estimate
+from pipeline.compare.rows_and_seeds import difference
+from pipeline.evaluation.estimates import (
+    Estimate,
+    auc_estimate,
+    calibration_estimate,
+    log_loss_estimate,
+    rig_estimate,
+)
 
 ROWS = 300
 
@@ -46,14 +53,23 @@ def test_the_covariance_of_two_aucs_is_delongs_of_all_pairs(random):
     np.testing.assert_allclose(components @ components.T, expected)
 
 
-def test_the_variance_of_the_information_gain_is_the_jackknifes(random):
+@pytest.mark.parametrize(
+    ("estimate", "metric"),
+    [
+        (rig_estimate, metrics.rig),
+        (log_loss_estimate, metrics.log_loss),
+        (calibration_estimate, metrics.calibration),
+    ],
+)
+def test_the_variance_of_a_metric_is_the_jackknifes(random, estimate, metric):
     logits, labels = log(random)
     [scores] = trainings(random, logits, 1)
-    found = rig_estimate(labels, scores)
-    assert found.value == pytest.approx(metrics.rig(labels, scores))
-    without = [metrics.rig(np.delete(labels, row), np.delete(scores, row)) for row in range(ROWS)]
+    found = estimate(labels, scores)
+    assert found.value == pytest.approx(metric(labels, scores))
+    without = [metric(np.delete(labels, row), np.delete(scores, row)) for row in range(ROWS)]
     jackknife = (ROWS - 1) / ROWS * np.sum((np.array(without) - np.mean(without)) ** 2)
     assert (found.components**2).sum() == pytest.approx(jackknife, rel=0.02)
+    assert found.standard_error == pytest.approx(np.sqrt(jackknife), rel=0.01)
 
 
 def test_one_training_on_each_side_is_delongs_test(random):
