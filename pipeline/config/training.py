@@ -90,7 +90,9 @@ class Training(Section):
     """What Adam adds to the root of that mean; TensorFlow 1 has 1e-8, Keras 1e-7."""
 
     batch_size: int = pydantic.Field(1024, ge=1)
-    """Rows of one step, on all devices together, so that several devices learn the model that one would."""
+    """The most rows of one step, on all devices together, so that several devices learn the model that one would. An
+    epoch's rows are dealt evenly to its steps: a last step of a few rows would move the weights as far as a full one.
+    """
     epochs: int = pydantic.Field(10, ge=1)
     """The most passes over the training rows; `patience` may end the training before."""
     learning_rate: float = pydantic.Field(1e-3, gt=0)

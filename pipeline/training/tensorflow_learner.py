@@ -164,7 +164,7 @@ class TensorFlowLearner:
         number = 1 + int(self._optimizer.iterations.numpy())
         losses = []
         static = isinstance(self.strategy, tf.distribute.TPUStrategy)
-        whole = (fill_batch(batch, self._training.batch_size) if static else batch for batch in input_errors(batches))
+        whole = fill_batches(input_errors(batches)) if static else input_errors(batches)
         for group in _group_by_shape(whole, self._training.steps_per_execution):
             factors = [warmup_factor(number + index, self._training.warmup_steps) for index in range(len(group))]
             number += len(group)
@@ -318,13 +318,16 @@ class TensorFlowLearner:
         return clipped[: len(dense)], dict(zip(by_row, clipped[len(dense) :], strict=True))
 
 
-def fill_batch(batch: Batch, rows: int) -> Batch:
-    """Returns a batch of `rows` rows, which repeats those of a smaller one: a TPU needs batches of one size."""
-    inputs, labels = batch
-    if len(labels) == rows:
-        return batch
-    repeated = np.arange(rows) % len(labels)
-    return {name: np.asarray(value)[repeated] for name, value in inputs.items()}, np.asarray(labels)[repeated]
+def fill_batches(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yields batches of as many rows as the first, repeating rows of smaller ones: a TPU needs batches of one size."""
+    rows = 0
+    for batch in batches:
+        inputs, labels = batch
+        rows = rows or len(labels)
+        if len(labels) < rows:
+            repeated = np.arange(rows) % len(labels)
+            batch = {name: np.asarray(value)[repeated] for name, value in inputs.items()}, np.asarray(labels)[repeated]
+        yield batch
 
 
 def _group_by_shape(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:

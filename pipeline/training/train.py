@@ -29,7 +29,7 @@ from pipeline.fingerprints import fingerprint
 from pipeline.training import masked_language_model
 from pipeline.training.boosting import learn_trees
 from pipeline.training.cluster import Cluster, text_from_chief
-from pipeline.training.data import base_rates, count_rows, packed_batches, prediction_rows
+from pipeline.training.data import base_rates, count_rows, even_batch, packed_batches, prediction_rows
 from pipeline.training.learner import Batch, Learner
 from pipeline.training.network import build_network
 from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
@@ -164,7 +164,8 @@ class Task:
     def data(self, files: tuple[str, ...], epoch: int, skip: int, take: int) -> Iterable[Batch]:
         """Returns `take` batches of an epoch, counted from 0, after its first `skip`, in the epoch's order."""
         by_length = self.training.bucket_by_length and not model_class(self.model.name).counts_padding
-        order = (self.training.batch_size, self.seed + epoch, skip, take, by_length)
+        batch = even_batch(self.rows(files), self.training.batch_size)
+        order = (batch, self.seed + epoch, skip, take, by_length)
         return packed_batches(list(files), self.feature_map, *order)
 
     def rows(self, files: tuple[str, ...]) -> int:
@@ -383,7 +384,7 @@ def _pretrain_encoder(task: Task, encoder: Any, stage: FirstStage, work: pathlib
     assert text is not None  # the network has an encoder
 
     def of_epoch(epoch: int) -> Iterable[Batch]:
-        order = (training.batch_size, task.seed + epoch)
+        order = (even_batch(task.rows(task.train_files), training.batch_size), task.seed + epoch)
         batches = packed_batches(files, task.feature_map, *order, by_length=training.bucket_by_length)
         if keras.backend.backend() != "tensorflow":
             return batches

@@ -13,7 +13,7 @@ from common.errors import InputError
 from models import FeatureMap
 from models.feature_map import Text
 from pipeline.config import Model, Training
-from pipeline.training.data import count_rows, packed_batches, packed_reader
+from pipeline.training.data import count_rows, even_batch, packed_batches, packed_reader
 from pipeline.training.tensorflow_data import packed_dataset
 from pipeline.training.tensorflow_learner import make_learner
 from transforms.features import packed_files as packed
@@ -82,6 +82,16 @@ def test_several_patterns_are_one_log(pattern, tmp_path):
     same(packed_reader(patterns, MAP, 64), packed_reader([pattern], MAP, 64))
     assert count_rows(patterns) == ROWS
     assert count_rows([pattern] * 2) == 2 * ROWS
+
+
+@pytest.mark.parametrize(
+    ("rows", "most", "expected"),
+    [(42_000, 1024, 1000), (1024, 1024, 1024), (1025, 1024, 513), (5, 1024, 5), (10, 3, 3), (7, 1, 1)],
+)
+def test_an_epochs_rows_are_dealt_evenly_to_as_few_batches_as_can_be(rows, most, expected):
+    assert even_batch(rows, most) == expected
+    batches = -(-rows // expected)
+    assert batches == -(-rows // most) and rows - expected * (batches - 1) > expected - batches
 
 
 def test_no_file_is_a_mistake_of_one_line(tmp_path):

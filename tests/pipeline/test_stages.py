@@ -27,7 +27,7 @@ TEXT = MAP.text
 WORDS = 12  # of the log, behind the special tokens
 OPTIONS = {**ENCODER, "encoder_layers": 1, "encoder_width": 12, "encoder_ffn": 24, "embedding_stddev": 0.1}
 TRAINING = Training(
-    batch_size=64, epochs=3, learning_rate=0.003, patience=5, plateau=None, distribution="one_device", refit=False
+    batch_size=64, epochs=3, learning_rate=0.005, patience=5, plateau=None, distribution="one_device", refit=False
 )
 
 

@@ -61,6 +61,14 @@ def test_the_number_of_training_rows_scales_the_regularisation(files, tmp_path):
     assert result.model.get_config()["dropout"] == pytest.approx(odds / (1 + odds))
 
 
+def test_no_step_of_an_epoch_has_a_few_rows_only(tmp_path):
+    """Each of them would move the weights as far as many of a full step."""
+    files = (write(tmp_path / "train", 257, 1),)
+    task = Task(MODEL, Training(batch_size=64), MAP, files, files, seed=1)
+    assert [len(labels) for _, labels in task.data(files, 0, 0, 9)] == [52, 52, 52, 52, 49]
+    assert [len(labels) for _, labels in task.data(files, 0, 3, 2)] == [52, 49]
+
+
 def test_it_learns_an_interaction_and_keeps_the_best_weights(files, tmp_path):
     result, probabilities = run(files, tmp_path, epochs=15)
     best = result.progress.evaluations[result.progress.best]

@@ -15,7 +15,7 @@ from models.layers.field_embedding import FieldEmbedding
 from pipeline.config import Model, Training
 from pipeline.training import loss_scale, tensorflow_learner
 from pipeline.training.network import build_network
-from pipeline.training.tensorflow_learner import fill_batch, make_learner
+from pipeline.training.tensorflow_learner import fill_batches, make_learner
 from pipeline.training.train import train
 from tests.models.small_models import ONE_OF_EACH_FAMILY, SMALL, batch_of, map_of
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
@@ -79,12 +79,12 @@ def test_several_steps_in_one_call_are_those_steps():
 
 
 def test_a_small_batch_is_filled_with_its_own_rows():
+    whole = batches_of("deepfm", 1, rows=8)[0]
     inputs, labels = batches_of("deepfm", 1, rows=3)[0]
-    filled, filled_labels = fill_batch((inputs, labels), 8)
+    first, (filled, filled_labels) = fill_batches([whole, (inputs, labels)])
     np.testing.assert_array_equal(filled["ids"], inputs["ids"][[0, 1, 2, 0, 1, 2, 0, 1]])
     np.testing.assert_array_equal(filled_labels, labels[[0, 1, 2, 0, 1, 2, 0, 1]])
-    whole = batches_of("deepfm", 1)[0]
-    assert fill_batch(whole, ROWS) is whole
+    assert first is whole
 
 
 @pytest.fixture(scope="module")
