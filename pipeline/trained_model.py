@@ -76,8 +76,10 @@ def find_model(folder: pathlib.Path) -> TrainedModel:
 
 
 def _artifact(run: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of the newest model that a run trained."""
-    return pathlib.Path(json.loads((run / LINEAGE).read_text())["model"])
+    """Returns the folder of the newest model that a run trained, also where the run's folder was moved since."""
+    recorded = pathlib.Path(json.loads((run / LINEAGE).read_text())["model"])
+    moved = (run / recorded.relative_to(parent) for parent in recorded.parents)
+    return next((path for path in (recorded, *moved) if path.is_dir()), recorded)
 
 
 def _identity(version: pathlib.Path) -> tuple[bytes, bytes]:
