@@ -68,6 +68,7 @@ class CalibrationBounds(Bounds):
     """Limits of the calibration, of all test rows and of slices.
 
     Example:
+        evaluation: {slices: [device]}
         gates: {calibration: {min: 0.9, max: 1.1, slices: [device], max_error: 0.05, min_rows: 1000}}
     """
 

@@ -176,24 +176,24 @@ def bootstrap(metric, *models: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("metric", "function"),
-    [("auc", metrics.auc), ("log_loss", metrics.log_loss), ("calibration", metrics.calibration)],
+    ("metric", "function", "side", "beyond", "passes"),
+    [
+        ("auc", metrics.auc, "min", -0.1, True),
+        ("auc", metrics.auc, "min", 0.1, False),
+        ("log_loss", metrics.log_loss, "max", 0.1, True),
+        ("log_loss", metrics.log_loss, "max", -0.1, False),
+        ("calibration", metrics.calibration, "max", -0.1, False),
+    ],
 )
-def test_a_limit_with_confidence_is_kept_by_the_worst_that_chance_makes_of_the_metric(many, tmp_path, metric, function):
-    drawn = bootstrap(function, "noisy")
-    low, high = np.quantile(drawn, [0.05, 0.95])
-    width = high - low
-    for number, (name, limit, passes) in enumerate(
-        [
-            ("min", low - 0.1 * width, True),
-            ("min", low + 0.1 * width, False),
-            ("max", high + 0.1 * width, True),
-            ("max", high - 0.1 * width, False),
-        ]
-    ):
-        gates = {metric: {name: float(limit), "confidence": 0.95}, "max_drop": {}}
-        [row] = table(many, tmp_path / str(number), "noisy", None, gates)
-        assert row["passed"] == passes and "with 95% confidence" in row["reason"], row
+def test_a_limit_with_confidence_is_kept_by_the_worst_that_chance_makes_of_the_metric(
+    many, tmp_path, metric, function, side, beyond, passes
+):
+    """The limit is a tenth of the interval's width beside its end."""
+    ends = dict(zip(("min", "max"), np.quantile(bootstrap(function, "noisy"), [0.05, 0.95]), strict=True))
+    limit = ends[side] + beyond * (ends["max"] - ends["min"])
+    gates = {metric: {side: float(limit), "confidence": 0.95}, "max_drop": {}}
+    [row] = table(many, tmp_path, "noisy", None, gates)
+    assert row["passed"] == passes and "with 95% confidence" in row["reason"], row
 
 
 def test_a_drop_blocks_only_where_a_paired_test_is_sure_of_it(many, tmp_path):
