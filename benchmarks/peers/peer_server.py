@@ -233,14 +233,14 @@ class Fitting:
         self.optimizer = torch.optim.Adam(parameters, lr=learning_rate, weight_decay=built.weight_decay)
 
     def run(self, ids: torch.Tensor, labels: torch.Tensor) -> None:
-        """Trains on rows once, in batches."""
+        """Trains on rows once, dealt evenly to batches: a small last one would weigh as much as a full one."""
         self.built.module.train()
-        for start in range(0, len(ids), self.batch):
-            part = slice(start, start + self.batch)
-            if len(ids[part]) < 2:  # the normalisation of a batch needs two rows
+        batches = -(-len(ids) // self.batch)
+        for some, clicks in zip(ids.tensor_split(batches), labels.tensor_split(batches), strict=True):
+            if len(some) < 2:  # the normalisation of a batch needs two rows
                 continue
             self.optimizer.zero_grad()
-            self.loss(self.built.inputs(ids[part], labels[part])).backward()
+            self.loss(self.built.inputs(some, clicks)).backward()
             self.optimizer.step()
 
     @torch.no_grad()
