@@ -116,7 +116,7 @@ def test_a_writer_that_fails_leaves_no_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("change", [{"ids": np.zeros((2, 3))}, {"label": np.zeros(2, np.float32)}, {"weight": None}])
+@pytest.mark.parametrize("change", [{"ids": np.zeros((2, 3))}, {"label": np.zeros(2, np.float32)}, {"price": None}])
 def test_rows_of_another_type_shape_or_name_are_refused(tmp_path, change):
     wrong = {**rows(0, 2), **{name: rows(0, 2)["label"] if value is None else value for name, value in change.items()}}
     with pytest.raises(ValueError, match="packed rows should be"), PackedWriter(tmp_path / "part.parquet") as writer:

@@ -54,7 +54,7 @@ def counted(*parts):
 
 def packed(folder) -> tuple[np.ndarray, object]:
     learned = Learned(SPEC, counted(ROWS), folder)
-    features = layout(SPEC, lambda column, feature: len(learned._vocabulary(column, feature)))
+    features = layout(SPEC, lambda column, feature: len(learned._vocabulary(column, feature)[0]))
     inputs = {name: tf.constant(values) for name, values in ROWS.items()} | {"click": tf.zeros(4)}
     ids = preprocessing_fn(inputs, learned)["ids"].numpy()
     return ids, features

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.features.packed_files import INPUTS, Rows
+from transforms.features.packed_files import INPUTS, WEIGHT, Rows
 from transforms.log.raw_arrays import number_array
 from transforms.log.spec import ItemSequence, LogSpec, Multivalent, Numeric, Text, Time
 
@@ -70,7 +70,7 @@ class PackedValues:
 
 
 def pack_rows(rows: pa.RecordBatch, spec: LogSpec, graph: Graph) -> Rows:
-    """Returns packed rows of the payload, labels included.
+    """Returns packed rows of the payload, with labels and weights.
 
     Args:
         rows: Columns as in the payload; binary ones may be dictionary arrays, which is faster.
@@ -83,7 +83,10 @@ def pack_rows(rows: pa.RecordBatch, spec: LogSpec, graph: Graph) -> Rows:
         return graph(columns | {name: np.zeros(count, np.float32) for name in spec.label_columns})
 
     label = np.stack([number_array(rows[name]) for name in spec.label_columns], axis=1)
-    return {"label": label, **PackedValues(pa.Table.from_batches([rows]), spec, with_labels).rows(0, rows.num_rows)}
+    targets = {"label": label}
+    if spec.data.weight:
+        targets[WEIGHT] = number_array(rows[spec.data.weight])[:, None]
+    return {**targets, **PackedValues(pa.Table.from_batches([rows]), spec, with_labels).rows(0, rows.num_rows)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +123,12 @@ def tensor_slices(spec: LogSpec) -> list[TensorSlice]:
     for index, column in enumerate(spec.written_columns):
         targets.append(TensorSlice(column, "numbers", 2 * index, 2 * index + 2))
     return targets
+
+
+def column_of_slot(spec: LogSpec) -> list[str]:
+    """Returns the column of each slot of `ids`."""
+    targets = sorted((target for target in tensor_slices(spec) if target.tensor == "ids"), key=lambda one: one.first)
+    return [target.column for target in targets for _ in range(target.first, target.stop)]
 
 
 def _distinct_values(column: pa.ChunkedArray) -> tuple[Array, Array]:

@@ -24,7 +24,7 @@ from transforms.log.spec import (
     Text,
     Time,
 )
-from transforms.log.times import said_parts, time_pattern, time_rules, zone_offsets
+from transforms.log.times import TIME_PARTS, said_parts, time_pattern, time_rules, zone_offsets
 from transforms.text.ragged import without_empty
 from transforms.text.tokenize import text_map, tokenize
 
@@ -44,7 +44,6 @@ MIN_MAX_BUCKETS = 101
 _SMALLEST = float(np.finfo(np.float32).smallest_normal)
 _DAY_MINUTES = 24 * 60
 _DAYS_TO_1970 = 719_468  # from 0000-03-01
-_TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
 
 
 def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor]:
@@ -98,7 +97,7 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
                 name: tf.cast(each, tf.int64) for name, each in zip(("tokens", "segments"), tensors, strict=True)
             }
         else:
-            fields += [_Fields(time_ids(column, feature), _ids(_TIME_PARTS.values()), 1) for column in columns]
+            fields += [_Fields(time_ids(column, feature), _ids(TIME_PARTS.values()), 1) for column in columns]
     if fields:
         outputs["ids"] = _shared_ids(fields)
     if dense:
@@ -486,7 +485,7 @@ def layout(spec: LogSpec, vocabulary_size: Callable[[str, Vocabulary], int]) -> 
                 learnt = feature.tokens == "vocabulary"
                 text = text_map(feature, vocabulary_size(column, feature) if learnt else None)
         else:
-            fields += [(f"{column}_{part}", "time", size, 1, feature.role) for part, size in _TIME_PARTS.items()]
+            fields += [(f"{column}_{part}", "time", size, 1, feature.role) for part, size in TIME_PARTS.items()]
     try:
         numbers = tuple(spec.written_columns)
         described = FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text, numbers)

@@ -6,10 +6,12 @@ import pathlib
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from common.errors import InputError
+from common.files import write_json
 from common.libraries import load_text_operations
 from common.processes import Workers, cores
 from common.sessions import load_session
@@ -22,7 +24,11 @@ from transforms.log.payload import payload_files, payload_rows, read_payload
 from transforms.log.schema import raw_schema
 from transforms.log.spec import LogSpec
 
+if TYPE_CHECKING:
+    from transforms.features.learned import Former
+
 GRAPH, METADATA = "transform_fn", "transformed_metadata"  # TFT's names
+NUMBERS, AGES = "numbers.json", "ages.json"  # beside them: what these methods of Learned return
 # Time to count and to transform a row in one process, measured on Criteo's 39 columns.
 COUNT_SECONDS, TRANSFORM_SECONDS = 1e-6, 2.5e-6
 # Largest number of summaries to merge; each has some 10 MB for a log like Criteo's.
@@ -39,15 +45,17 @@ def analyze(
     folder: pathlib.Path,
     workers: Workers,
     progress: Callable[[str], None] = lambda text: None,
+    former: "Former | None" = None,
 ) -> None:
     """Summarises the training rows and writes the transform graph.
 
     Args:
         spec: The description of the log.
         files: The payload's training parts.
-        folder: The folder to write TFT's `transform_fn/` and `transformed_metadata/` to.
+        folder: The folder to write TFT's `transform_fn/` and `transformed_metadata/` to, NUMBERS and AGES.
         workers: Run the counting.
         progress: Called with a line for each column with more distinct values than are counted exactly.
+        former: What stays of a former transform; None for nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     size = -(-len(files) // SUMMARIES)
@@ -59,7 +67,7 @@ def analyze(
         if bound:
             most = spec.data.max_distinct_values
             progress(f"{column}: above {most:,} different values; counts are up to {bound:,} too low")
-    write_graph(spec, summary, folder)
+    write_graph(spec, summary, folder, former)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +78,9 @@ class _Summarize:
         return analyzers.summarize(files, LogSpec.model_validate_json(self.spec))
 
 
-def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Path) -> None:
+def write_graph(
+    spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Path, former: "Former | None" = None
+) -> None:
     """Writes the transform graph: TFT traces the preprocessing function, which has no analyzers."""
     # Here and below, because TensorFlow takes 4.5 s of a core to import, and this module 0.35 s: processes that only
     # count values are spared the difference.
@@ -78,17 +88,20 @@ def write_graph(spec: LogSpec, summary: analyzers.LogSummary, folder: pathlib.Pa
     from tensorflow_transform.impl_helper import analyze_in_place
     from tensorflow_transform.tf_metadata.schema_utils import schema_as_feature_spec
 
-    from transforms.features.learned import Learned
+    from transforms.features.learned import Former, Learned, write_numbers
     from transforms.features.preprocessing import preprocessing_fn
 
     features = schema_as_feature_spec(raw_schema(spec)).feature_spec
+    features.pop(spec.data.weight, None)  # no request has it
     types = {name: tf.TensorSpec([None], feature.dtype) for name, feature in features.items()}
     for part in (GRAPH, METADATA):
         shutil.rmtree(folder / part, ignore_errors=True)
     with tempfile.TemporaryDirectory() as scratch:
-        learned = Learned(spec, summary, pathlib.Path(scratch))
+        learned = Learned(spec, summary, pathlib.Path(scratch), former or Former())
         preprocess = functools.partial(preprocessing_fn, learned=learned)
         analyze_in_place(preprocess, False, features, types, str(folder))
+        write_numbers(folder / NUMBERS, learned.numbers())
+        write_json(folder / AGES, learned.ages())
 
 
 @functools.cache

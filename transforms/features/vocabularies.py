@@ -5,11 +5,11 @@ traced, saved or loaded, which a run does a dozen times; so many columns share o
 number before the value. In a shared table a look-up of 16,384 rows takes twice as long, one of one row as long.
 """
 
-import collections
 import pathlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 
@@ -59,21 +59,37 @@ def _write(path: pathlib.Path, lines: Sequence[bytes]) -> str:
     return str(path)
 
 
-def vocabulary_sizes(transform: tft.TFTransformOutput, spec: LogSpec) -> dict[str, int]:
-    """Returns by column the number of values in the vocabulary of a finished transform; of a text, by its first."""
+def read_vocabularies(assets: pathlib.Path, spec: LogSpec) -> dict[str, pa.Array]:
+    """Returns by column the values of the vocabularies of a finished transform, binary; of a text, by its first.
+
+    Args:
+        assets: The folder of the assets of a transform graph, or of a SavedModel with one in it.
+        spec: The description of the log.
+
+    Raises:
+        OSError: a file is absent.
+    """
     sharing = sharing_columns(spec)
-    sizes: dict[str, int] = {}
-    if sharing:
-        numbers = collections.Counter(
-            line.partition(_END.encode())[0] for line in transform.vocabulary_by_name(_SHARED)
-        )
-        sizes = {column: numbers[str(n).encode()] for n, column in enumerate(sharing)}
+    lines: dict[str, list[bytes]] = {column: [] for column in sharing}
+    for line in _read(assets / _SHARED) if sharing else ():
+        number, _, value = line.partition(_END.encode())
+        lines[sharing[int(number)]].append(value)
     second = set(spec.text.columns[1:]) if spec.text else set()
     for column in spec.vocabulary_columns:
-        if column not in sizes and column not in second:
-            values = transform.vocabulary_by_name(vocabulary_name(column))
-            sizes[column] = 0 if list(values) == [EMPTY_VOCABULARY] else len(values)
-    return sizes
+        if column not in lines and column not in second:
+            lines[column] = _read(assets / vocabulary_name(column))
+    return {column: pa.array(values, pa.binary()) for column, values in lines.items()}
+
+
+def _read(path: pathlib.Path) -> list[bytes]:
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return [] if lines == [EMPTY_VOCABULARY] else lines
+
+
+def vocabulary_sizes(transform: tft.TFTransformOutput, spec: LogSpec) -> dict[str, int]:
+    """Returns by column the number of values in the vocabulary of a finished transform; of a text, by its first."""
+    assets = pathlib.Path(transform.transform_savedmodel_dir) / "assets"
+    return {column: len(values) for column, values in read_vocabularies(assets, spec).items()}
 
 
 class Vocabularies:

@@ -1,18 +1,24 @@
-"""Seeded sample logs in the layouts of Criteo, Avazu and KDD Cup 2012, with a click model whose truth is known."""
+"""Seeded sample logs as Criteo's, Avazu's and KDD Cup 2012's, and with histories; the true click model is known."""
 
 from transforms.generate.click_model import ClickModel, Interactions
+from transforms.generate.drift import Drift
 from transforms.generate.formats import FORMATS, LogLayout
-from transforms.generate.generator import AUC_ROWS, GenerateResult, generate
+from transforms.generate.generator import AUC_ROWS, GenerateResult, generate, generate_days
+from transforms.generate.history import HistoryClickModel, generate_history
 from transforms.generate.kddcup2012 import TextClickModel, generate_kddcup2012
 
 __all__ = [
     "AUC_ROWS",
     "FORMATS",
     "ClickModel",
+    "Drift",
     "GenerateResult",
+    "HistoryClickModel",
     "Interactions",
     "LogLayout",
     "TextClickModel",
     "generate",
+    "generate_days",
+    "generate_history",
     "generate_kddcup2012",
 ]

@@ -1,7 +1,7 @@
 """The hidden model that draws the labels: main effects, planted pairs and planted triples of columns."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 import numpy as np
@@ -78,10 +78,19 @@ def balanced_signs(shares: np.ndarray) -> np.ndarray:
     return signs
 
 
-def _main_effects(column: Column, key: str) -> np.ndarray:
-    """Returns effects `[codes + 1]` with mean 0 and variance 1 over the rows; rare values share one."""
+def _drawn_effects(column: Column, key: str) -> np.ndarray:
+    return main_effects(column, hash_values(key, np.arange(column.codes + 1)) / 2.0**63 - 1.0)
+
+
+def main_effects(column: Column, drawn: np.ndarray) -> np.ndarray:
+    """Returns effects `[codes + 1]` with mean 0 and variance 1 over the rows; rare values share one.
+
+    Args:
+        column: The column.
+        drawn: A number in [-1, 1) for each code, `[codes + 1]`.
+    """
     shares = code_shares(column)
-    effects = hash_values(key, np.arange(len(shares))) / 2.0**63 - 1.0
+    effects = drawn.copy()
     if isinstance(column, Integer):
         # A trend over the log buckets: a count acts mostly by its size, which numeric features can model too.
         effects[:-1] += np.sign(effects[0]) * np.arange(len(shares) - 1)
@@ -94,18 +103,25 @@ def _main_effects(column: Column, key: str) -> np.ndarray:
 class HiddenModel:
     """A ClickModel for one log format, with tables of effects and signs by column.
 
+    Args:
+        spec: The format.
+        model: Its parameters.
+        effects: Returns a column's main effects, as `main_effects` does, of the column and a key of the hash.
+
     Raises:
         InputError: a term names a column that the format lacks.
     """
 
-    def __init__(self, spec: LogLayout, model: ClickModel) -> None:
+    def __init__(
+        self, spec: LogLayout, model: ClickModel, effects: Callable[[Column, str], np.ndarray] = _drawn_effects
+    ) -> None:
         by_name = {column.name: column for column in spec.columns}
         total_weight = np.sqrt(sum(column.main_weight**2 for column in spec.columns))
         self.main: dict[str, np.ndarray] = {}
         if model.main_strength > 0:
             for name, column in by_name.items():
                 scale = model.main_strength * column.main_weight / total_weight
-                self.main[name] = scale * _main_effects(column, f"{model.world}/{spec.name}/{name}")
+                self.main[name] = scale * effects(column, f"{model.world}/{spec.name}/{name}")
         self.terms = _terms(spec, model)
         self.signs: dict[str, np.ndarray] = {}
         for name in dict.fromkeys(name for term in self.terms for name in term.columns):

@@ -3,7 +3,7 @@
 import dataclasses
 import operator
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +12,9 @@ import pyarrow.parquet
 
 from common.errors import InputError
 from common.files import atomic_path
-from transforms.generate.blocks import BLOCK_ROWS, draw_block, draw_labels
+from transforms.generate.blocks import BLOCK_ROWS, Block, draw_block, draw_labels
 from transforms.generate.click_model import ClickModel, HiddenModel, solve_bias
+from transforms.generate.drift import Drift, check_days, day_folder, worlds
 from transforms.generate.formats import FORMATS, LogLayout
 from transforms.generate.writer import block_table, open_log, write_options
 
@@ -74,28 +75,94 @@ def generate(
     """
     spec = _check(log_format, rows, seed, output)
     model = click_model or ClickModel()
-    hidden = HiddenModel(spec, model)
+    truth = output.with_name(output.name + ".truth.parquet")
+    return _generate(spec, HiddenModel(spec, model), model, rows, seed, output, truth, {}, 0, progress)
+
+
+def _generate(
+    spec: LogLayout,
+    hidden: HiddenModel,
+    model: ClickModel,
+    rows: int,
+    seed: int,
+    output: pathlib.Path,
+    truth_path: pathlib.Path,
+    ids: Mapping[str, np.ndarray],
+    first_block: int,
+    progress: Callable[[int], None] | None = None,
+) -> GenerateResult:
+    """Writes a log and its truth; `ids` has by column the ids of its ranks, where they are not the ranks."""
     bias = intercept(spec, hidden, model)
-    truth_path = output.with_name(output.name + ".truth.parquet")
+    blocks = _Blocks(spec, hidden, bias, seed, first_block, ids)
     score = Score()
     try:
         # The log is renamed last, so that a log always has its probabilities.
         with atomic_path(output) as log_part, atomic_path(truth_path) as truth_part:
-            _write(spec, hidden, bias, rows, seed, log_part, output.suffix == ".gz", truth_part, score, progress)
+            _write(blocks, rows, log_part, output.suffix == ".gz", truth_part, score, progress)
     except OSError as error:
         raise InputError(f"cannot write {output}: {error.strerror or error}") from error
     return GenerateResult(rows, score.positives, score.auc(), score.loss / rows, output, truth_path)
+
+
+def generate_days(
+    log_format: str,
+    days: int,
+    rows: int,
+    seed: int,
+    folder: pathlib.Path,
+    drift: Drift,
+    progress: Callable[[str], None] | None = None,
+    click_model: ClickModel | None = None,
+) -> list[GenerateResult]:
+    """Writes a log for each of several days, `folder`/day=2026-01-01/log.tsv and so on, with its true probabilities.
+
+    These are in `_truth.parquet` beside it: who reads the folder as a log leaves out what begins with `_`.
+
+    Args:
+        log_format: "criteo" or "text".
+        days: Their number, at least 1.
+        rows: Number of rows of each day.
+        seed: As for `generate`; each day draws rows of its own.
+        folder: The folder, which is made where it is absent.
+        drift: What moves from day to day.
+        progress: Called with a line after each day.
+        click_model: As for `generate`; the first day's.
+
+    Raises:
+        InputError: as `generate` does.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot make the folder ({error.strerror}); choose another --output") from error
+    spec = _check(log_format, rows, seed, folder / "log.tsv")
+    check_days(days, spec)
+    model = click_model or ClickModel()
+    results = []
+    for day, world in enumerate(worlds(spec, model, drift, days)):
+        day_folder(folder, day).mkdir(exist_ok=True)
+        log, truth = (day_folder(folder, day) / name for name in ("log.tsv", "_truth.parquet"))
+        # Every day has numbers of blocks of its own: 2^24 of them.
+        results.append(_generate(spec, world.hidden, model, rows, seed, log, truth, world.ids, day << 24))
+        if progress:
+            progress(f"{log.parent.name}: {rows:,} rows, best possible AUC {results[-1].best_auc:.4f}")
+    return results
 
 
 def _check(log_format: str, rows: int, seed: int, output: pathlib.Path) -> LogLayout:
     if log_format not in FORMATS:
         raise InputError(f"unknown log format {log_format!r}: use one of {', '.join(FORMATS)}")
     check_whole(rows=(rows, 1), seed=(seed, 0))
+    check_output(output)
+    return FORMATS[log_format]
+
+
+def check_output(output: pathlib.Path) -> None:
+    """Raises InputError if a file cannot be made at a path, because a folder is there or its own is not."""
     if output.is_dir():
         raise InputError(f"the output {output} is a folder: name a file in it")
     if not output.parent.is_dir():
         raise InputError(f"the folder {output.parent} of the output does not exist: create it first")
-    return FORMATS[log_format]
 
 
 def check_whole(**numbers: tuple[int, int]) -> None:
@@ -116,27 +183,43 @@ def intercept(spec: LogLayout, hidden: HiddenModel, model: ClickModel) -> float:
     return solve_bias(np.concatenate(logits), spec.base_rate if model.base_rate is None else model.base_rate)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Blocks:
+    """What blocks of rows are drawn from: see `_generate`."""
+
+    spec: LogLayout
+    hidden: HiddenModel
+    bias: float
+    seed: int
+    first: int
+    ids: Mapping[str, np.ndarray]
+
+    def draw(self, start: int, rows: int) -> tuple[Block, np.ndarray, np.ndarray]:
+        """Returns the rows from `start` on, at most BLOCK_ROWS, their labels and the labels' probabilities."""
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(self.first + start // BLOCK_ROWS,))
+        block = draw_block(self.spec, sequence, start, rows)
+        labels, probabilities = draw_labels(block, self.hidden, self.bias)
+        moved = {name: ids[block.values[name]] for name, ids in self.ids.items()}
+        return dataclasses.replace(block, values=block.values | moved), labels, probabilities
+
+
 def _write(
-    spec: LogLayout,
-    hidden: HiddenModel,
-    bias: float,
+    blocks: _Blocks,
     rows: int,
-    seed: int,
     log_part: pathlib.Path,
     compress: bool,
     truth_part: pathlib.Path,
     score: "Score",
     progress: Callable[[int], None] | None,
 ) -> None:
+    spec = blocks.spec
     with open_log(log_part, compress) as log, pyarrow.parquet.ParquetWriter(truth_part, TRUTH_SCHEMA) as truth:
         if spec.header:
             log.write(spec.header.encode() + b"\n")
         csv_writer: pyarrow.csv.CSVWriter | None = None
         for start in range(0, rows, BLOCK_ROWS):
-            sequence = np.random.SeedSequence(seed, spawn_key=(start // BLOCK_ROWS,))
-            block = draw_block(spec, sequence, start, min(BLOCK_ROWS, rows - start))
-            labels, probabilities = draw_labels(block, hidden, bias)
-            table = block_table(spec, block, labels, seed)
+            block, labels, probabilities = blocks.draw(start, min(BLOCK_ROWS, rows - start))
+            table = block_table(spec, block, labels, blocks.seed)
             csv_writer = csv_writer or pyarrow.csv.CSVWriter(log, table.schema, write_options=write_options(spec))
             csv_writer.write_table(table)
             lines = np.arange(start, start + block.rows) + (2 if spec.header else 1)

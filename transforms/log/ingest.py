@@ -108,6 +108,8 @@ def ingest(
         if sum(result.rows.values()) + rejected != lines:
             raise RuntimeError(f"{result.rows} rows and {rejected} malformed ones of {lines} lines")
         _check_splits(result, _count_values(spec, split_folders["train"]), spec.label_columns[0])
+        if spec.data.weight:
+            _check_weights(spec.data.weight, split_folders)
     except BaseException:
         _clear(scratch, split_folders)
         raise
@@ -208,7 +210,7 @@ class _IngestRange:
                 first = first or next(iter(batch.rejects), None)
                 reasons.update(kind_of_reject(reject) for reject in batch.rejects)
                 dead_letters.writelines(
-                    _dead_letter(batch.path, r) for r in batch.rejects[: DEAD_LETTERS_KEPT - rejected]
+                    dead_letter(batch.path, r) for r in batch.rejects[: DEAD_LETTERS_KEPT - rejected]
                 )
                 rejected += len(batch.rejects)
                 lines += len(batch.lines) + len(batch.rejects)
@@ -221,7 +223,8 @@ def kind_of_reject(reject: Reject) -> str:
     return _SHOWN_VALUE.sub(" ", reject.reason).split(", found")[0]
 
 
-def _dead_letter(path: str, reject: Reject) -> str:
+def dead_letter(path: str, reject: Reject) -> str:
+    """Returns the line of `dead_letter/rejects.jsonl` of a malformed row."""
     fields = {"file": path, "line": reject.line, "reason": reject.reason, "text": reject.text}
     return json.dumps(fields) + "\n"
 
@@ -379,6 +382,15 @@ def _check_splits(result: IngestResult, present: dict[str, int], label: str) -> 
             f"Always missing in all {result.rows['train']} training rows: {', '.join(absent)}; "
             "remove it from features, or check the order of data.columns"
         )
+
+
+def _check_weights(column: str, folders: Mapping[str, pathlib.Path]) -> None:
+    for name in SPLITS:
+        batches = read_payload(payload_files(folders[name]), [column])
+        if not any(pc.any(pc.greater(batch[column], 0.0)).as_py() for batch in batches):
+            raise InputError(
+                f"data.weight: {column} is 0 in all {name} rows; give rows a weight, or remove data.weight"
+            )
 
 
 # tf.Examples ---------------------------------------------------------------------------------------------------------

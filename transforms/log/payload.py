@@ -17,9 +17,9 @@ PART_ROWS = 1 << 18
 
 
 def payload_schema(spec: LogSpec) -> pa.Schema:
-    """Returns the schema: features, then labels; float32 for numbers and labels, else binary; null = missing."""
-    kinds = {name: pa.float32() for name in spec.numeric_columns + spec.label_columns}
-    return pa.schema([(name, kinds.get(name, pa.binary())) for name in spec.feature_columns + spec.label_columns])
+    """Returns the schema: features, labels, weight; float32 for all that is a number, else binary; null = missing."""
+    kinds = {name: pa.float32() for name in spec.numeric_columns + spec.target_columns}
+    return pa.schema([(name, kinds.get(name, pa.binary())) for name in spec.feature_columns + spec.target_columns])
 
 
 class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):

@@ -40,6 +40,7 @@ from transforms.log.values import (
     join_lists,
     to_floats,
     to_labels,
+    to_weights,
     whole_numbers,
     without_numbers,
     without_words,
@@ -215,7 +216,8 @@ class LogReader:
 
     Args:
         spec: The description of the log.
-        labels: Whether rows must have labels; if False, labels are not read, and files may lack them.
+        labels: Whether rows must have labels, and weights where there are any; if False, neither is read, and files may
+            lack them.
     """
 
     def __init__(self, spec: LogSpec, labels: bool = True):
@@ -226,7 +228,9 @@ class LogReader:
         self._text_columns = list(dict.fromkeys(text))
         self._labels = labels
         self._label_columns = spec.label_columns if labels else []
-        self._columns = [*self._numeric_columns, *self._text_columns, *self._label_columns]
+        targets = spec.target_columns if labels else []
+        self._weight = spec.data.weight if labels else None
+        self._columns = [*self._numeric_columns, *self._text_columns, *targets]
         self._file_columns = [name for name in self._columns if name not in spec.data.partitions]
         self._separators = spec.separators
         self._sequences = frozenset(spec.columns_of("sequence"))
@@ -343,7 +347,7 @@ class LogReader:
             names = [value.decode("utf-8", "replace").removeprefix("\ufeff") for value in values]
             self._check_columns(path, names)
             return names, first + newline
-        labels = set(self.spec.label_columns)
+        labels = set(self.spec.target_columns)
         unlabelled = [name for name in data.columns if name not in labels]
         lines = chunk.split(b"\n", _LINES_LOOKED_AT)[:_LINES_LOOKED_AT]
         widths = [count_values(line, self._delimiter, self._quoted) for line in lines]
@@ -352,7 +356,7 @@ class LogReader:
         return data.columns, b""
 
     def _check_columns(self, path: str, names: list[str]) -> None:
-        labels = set(self.spec.label_columns)
+        labels = set(self.spec.target_columns)
         wanted = dict.fromkeys(self._file_columns + [name for name in self.spec.data.columns if name not in labels])
         occurrences = collections.Counter(names)
         repeated = [name for name in wanted if occurrences[name] > 1]
@@ -548,6 +552,8 @@ class LogReader:
             check_aligned({name: columns[name] for name in aligned}, self._separators[aligned[0]], faults)
         for name in self._label_columns:
             columns[name] = to_labels(table[name], name, faults, self._label_rules[name], self._label_written)
+        if self._weight:
+            columns[self._weight] = to_weights(table[self._weight], self._weight, faults, self._label_written)
         return _without_rows(pa.RecordBatch.from_pydict(columns), sorted(faults)), faults
 
     def _plain_texts(self, values: pa.Array, name: str) -> pa.Array:

@@ -8,7 +8,7 @@ from transforms.log.spec import LogSpec
 def raw_schema(spec: LogSpec) -> schema_pb2.Schema:
     """Returns a schema with one value per row and column, as dense [N] tensors, NaN or "" where a value is missing.
 
-    It has the labels as features that are always present.
+    It has the labels and the weight as features that are always present.
     """
     schema = schema_pb2.Schema()
     group = schema.tensor_representation_group[""].tensor_representation
@@ -20,10 +20,12 @@ def raw_schema(spec: LogSpec) -> schema_pb2.Schema:
         _add(schema, name, schema_pb2.BYTES)
         group[name].dense_tensor.column_name = name
         group[name].dense_tensor.default_value.bytes_value = b""
-    for name in spec.label_columns:
+    for name in spec.target_columns:
         feature = _add(schema, name, schema_pb2.FLOAT)
         feature.presence.min_fraction = 1.0
-        feature.float_domain.min, feature.float_domain.max = 0.0, 1.0
+        feature.float_domain.min = 0.0
+        if name != spec.data.weight:
+            feature.float_domain.max = 1.0
         group[name].dense_tensor.column_name = name
         group[name].dense_tensor.default_value.float_value = float("nan")
     return schema

@@ -19,6 +19,7 @@ USUAL_MISSING = (
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 WHOLE_NUMBER = r"^([+-]?\d+)\.0*$"  # with decimals that are 0; the group is the number without them
 RANDOM = "random"  # an encoder that starts from random weights
+TEXT = "text"  # the name of the text's columns together, where columns are explained
 
 
 def expand_names(names: list[str]) -> list[str]:
@@ -135,6 +136,79 @@ class Label(Section):
         return self
 
 
+class LabelDelay(Section):
+    """Labels that arrive after their rows, as clicks and conversions do: where they are, and how long they may take.
+
+    A row is positive where its label came within `delay` of the row's own time, and a negative once that time is over.
+    A row whose time was not over when the log was cut is left out, whatever is known of it: to keep the positives among
+    such rows would raise their share, for the negatives beside them are not known yet. With
+    `training.fake_negative_weighting` no row waits: it is a negative at once, and a positive beside that when its label
+    comes.
+
+    Example:
+        data:
+          format: parquet
+          labels: {ctr: label}
+          label_delay: {time: shown_at, delay: 3d, labels: ["clicks/*.csv"], key: id, label_time: clicked_at}
+        features: [{kind: categorical, columns: [device]}]
+    """
+
+    time: str = pydantic.Field(min_length=1, examples=["shown_at"])
+    """The column of the row's time. Times are understood to the minute, without a zone as UTC."""
+    delay: str = pydantic.Field(examples=["90m", "3d"])
+    """How long a label may take: a number of minutes, hours or days, as 90m, 12h or 3d. A label that comes later does
+    not count, so that all rows have had equally long.
+    """
+    labels: list[str] = pydantic.Field([], examples=[["clicks/*.csv"]])
+    """Files and globs of the labels, which a run joins with the log; empty: the log has its labels, and rows that are
+    too new are left out.
+    """
+    key: str | None = pydantic.Field(None, examples=["id"])
+    """The column that the log and the labels have in common."""
+    label_time: str | None = pydantic.Field(None, examples=["clicked_at"])
+    """The column of the label's time in `labels`; null: every label counts, however late it came."""
+    unmatched: str = "0"
+    """The label of rows that the labels lack."""
+    until: str | None = pydantic.Field(None, examples=["2026-11-02T00:00:00Z"])
+    """The moment the log was cut, to which labels are known; null: the newest time in the log and the labels."""
+    since: str | None = pydantic.Field(None, examples=["2026-11-01T00:00:00Z"])
+    """The moment the last training's log was cut: what was known then is left out, so that a warm start reads every row
+    once, although its label comes days later; null: nothing was.
+    """
+    time_format: str = pydantic.Field("auto", examples=["iso8601", "%d/%b/%Y:%H:%M:%S %z"])
+    """How the times are written, as `format` of a column of kind `time`."""
+    validation: float = pydantic.Field(0.1, ge=0, lt=1)
+    """With fake negatives, the share of the rows, drawn by a hash of the key, that wait for their labels and validate.
+    """
+    test: float = pydantic.Field(0.1, ge=0, lt=1)
+    """The same for the test."""
+
+    @property
+    def minutes(self) -> float:
+        """The delay in minutes."""
+        return float(self.delay[:-1]) * {"m": 1, "h": 60, "d": 1440}[self.delay[-1]]
+
+    @pydantic.field_validator("delay")
+    @classmethod
+    def _positive(cls, value: str) -> str:
+        if not re.fullmatch(r"\d+(\.\d+)?[mhd]", value) or not float(value[:-1]):
+            raise ValueError(f"'{value}' is no delay above 0; write minutes, hours or days, as 90m, 12h or 3d")
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _consistent(self) -> "LabelDelay":
+        time_rules(self.time_format)
+        if self.labels and self.key is None:
+            raise ValueError("labels are joined by a key; name the column that both have")
+        if self.label_time is not None and not self.labels:
+            raise ValueError("label_time is a column of labels, which are not given; name their files")
+        if self.label_time is not None and self.label_time == self.key:
+            raise ValueError("key and label_time must be two columns")
+        if self.validation + self.test >= 1:
+            raise ValueError("validation and test together must be below 1, or nothing is left for training")
+        return self
+
+
 def spellings(values: Sequence[Word]) -> set[str]:
     """Returns how a log may write values of a configuration: 2 as '2' or '2.0', true as YAML 1.1 writes it."""
     found: set[str] = set()
@@ -196,8 +270,16 @@ class Data(Section):
     """Maps each task to its column of 0 and 1, or to a mapping that says which values are positive; the first task is
     the primary one, which gates and early stopping judge.
     """
+    weight: str | None = pydantic.Field(None, min_length=1, examples=["weight"])
+    """Column of the rows' weights, numbers of 0 and more: a row of weight 2 counts as the row twice, in the training,
+    in metrics and gates. It is no feature, and a request does not have it. null: every row counts once.
+    """
     split: Split = Split()
     """How rows are divided into training, validation and test rows."""
+    label_delay: LabelDelay | None = None
+    """How labels that arrive later are joined with the log, which `data` then describes (`format: parquet`, all columns
+    as text); null: the log has its labels, and all rows count.
+    """
     negative_sampling: float = pydantic.Field(1.0, gt=0, le=1, examples=[0.1])
     """Share of the negatives that training reads, drawn by the seed; all positives stay. Training and validation rows
     are sampled. Test rows are not, nor are the rows of which vocabularies and statistics are made. The trained model's
@@ -229,6 +311,8 @@ class Data(Section):
         both = sorted(set(self.partitions) & set(self.columns))
         if both:
             raise ValueError(f"columns lists {', '.join(both)}, which partitions takes from the folders' names")
+        if self.label_delay and self.format != "parquet":
+            raise ValueError(f"label_delay: the joined log is Parquet; write format: parquet, not {self.format}")
         if self.negative_sampling < 1 and len(self.labels) > 1:
             raise ValueError("negative_sampling goes with one label: no constant corrects the logits of several")
         for task in self.labels:
@@ -371,8 +455,8 @@ class ItemSequence(_Vocabulary):
     """What a user did before, as `50|172|133`: items in their order, the newest last.
 
     The columns of one entry are aligned: the values at one place are of one event, so that a row's columns have equally
-    many values, and an empty value is a missing one. A row without values is a user without history. `fism`, `nais`,
-    `din` and `bst` read the items one by one; every other model reads them as one field, by `pooling`.
+    many values, and an empty value is a missing one. A row without values is a user without history. The models of
+    [histories](models.md#histories) read the items one by one; every other model reads them as one field, by `pooling`.
 
     Example:
         features:
@@ -534,6 +618,8 @@ class LogSpec(Section):
         leaked = sorted(set(names) & set(labels))
         if leaked:
             raise ValueError(f"features: the label {', '.join(leaked)} must not be a feature")
+        if self.data.weight in names + labels:
+            raise ValueError(f"data.weight: {self.data.weight} is a feature or a label too; name a column of its own")
         for column, owner in self.vocabulary_owners.items():
             if owner != column:
                 shared = self.feature_by_column.get(owner)
@@ -542,12 +628,12 @@ class LogSpec(Section):
                 if shared.whole_numbers:
                     raise ValueError(f"features: {owner} has whole_numbers, which {column} cannot share")
         if self.data.columns:
-            needed = names + labels + [c for c in [self.data.split.column] if c]
+            needed = names + labels + [c for c in [self.data.split.column, self.data.weight] if c]
             in_log = {*self.data.columns, *self.data.partitions}
             absent = [name for name in needed if name not in in_log]
             if absent:
                 listed = ", ".join(absent)
-                raise ValueError(f"data.columns does not list {listed}, which features, labels or split need")
+                raise ValueError(f"data.columns does not list {listed}, which features, labels, weight or split need")
         return self
 
     @property
@@ -632,6 +718,12 @@ class LogSpec(Section):
         return [column for feature in self.features for column in feature.columns]
 
     @property
+    def explained_columns(self) -> list[str]:
+        """What an explanation attributes to: each column, and behind them the text's columns as one, named `text`."""
+        columns = [name for name in self.feature_columns if not isinstance(self.feature_by_column[name], Text)]
+        return [*columns, TEXT] if self.text else columns
+
+    @property
     def numeric_columns(self) -> list[str]:
         """Columns that travel as float32."""
         return self.columns_of("numeric")
@@ -645,6 +737,11 @@ class LogSpec(Section):
     def label_columns(self) -> list[str]:
         """The columns of the labels, the primary task's first."""
         return list(self.data.columns_by_task.values())
+
+    @property
+    def target_columns(self) -> list[str]:
+        """The columns of numbers that say what a row teaches, and that no request has: the labels', the weight's."""
+        return [*self.label_columns, *([self.data.weight] if self.data.weight else [])]
 
     def missing_words(self, feature: Feature) -> tuple[str, ...]:
         """Returns the words that mean a missing value in a feature's columns, besides the empty one."""

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 # The parts of a time. `epoch` is in seconds and stands alone; the
 # hour of a 12-hour clock is `hour` + `afternoon`; the last three are a zone's offset, absent where the value has none.
 PARTS = ("epoch", "year", "month", "day", "hour", "afternoon", "minute", "sign", "zone_hours", "zone_minutes")
+# The fields that a column of times becomes, `<column>_<part>`, and how many values each has.
+TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
 NAMED_FORMATS = ("auto", "yymmddhh", "epoch_seconds", "epoch_milliseconds", "iso8601")
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")

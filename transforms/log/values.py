@@ -87,6 +87,14 @@ def to_labels(values: pa.Array, name: str, faults: dict[int, str], label: Label,
     return one.cast(pa.float32())
 
 
+def to_weights(values: pa.Array, name: str, faults: dict[int, str], written: TextNumbers) -> pa.Array:
+    """Returns binary values as weights, float32 of 0 and more."""
+    weights = to_floats(values, name, {}, written)
+    for row in np.flatnonzero(~pc.greater_equal(weights, 0.0).fill_null(False).to_numpy(zero_copy_only=False)).tolist():
+        faults.setdefault(row, f"{name}: the weight must be a number of 0 or more, found {_shown(values[row])}")
+    return weights
+
+
 def _above(values: pa.Array, name: str, faults: dict[int, str], threshold: float, written: TextNumbers) -> pa.Array:
     wrong: dict[int, str] = {}
     numbers = to_floats(values, name, wrong, written)

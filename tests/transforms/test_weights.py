@@ -1,0 +1,103 @@
+"""The column of the rows' weights: read, checked, packed, and never a feature."""
+
+import numpy as np
+import pytest
+import yaml
+
+from common.errors import InputError
+from common.processes import Workers
+from transforms.features.packed_files import PackedReader, label_means, packed_files, row_weights
+from transforms.features.transform import analyze, transform
+from transforms.log.ingest import SPLITS, ingest
+from transforms.log.payload import payload_files
+from transforms.log.readers import LogReader
+from transforms.log.spec import LogSpec
+
+HERE = Workers(processes=1)
+
+
+def spec(**data) -> LogSpec:
+    data = {"format": "csv", "header": True, "labels": {"ctr": "y"}, "weight": "w", **data}
+    features = [{"kind": "categorical", "columns": ["c"]}, {"kind": "numeric", "columns": ["n"]}]
+    return LogSpec.model_validate({"data": data, "features": features})
+
+
+def write(path, weights: list[str]) -> str:
+    rows = [f"{row % 2},{weight},v{row % 5},{row}" for row, weight in enumerate(weights)]
+    path.write_text("y,w,c,n\n" + "\n".join(rows) + "\n")
+    return str(path)
+
+
+def test_what_is_no_weight_makes_its_row_malformed(tmp_path):
+    path = write(tmp_path / "log.csv", ["1", "0", "2.5", "-1", "NaN", "", "inf", "heavy", "-0.0", "1e2"])
+    [batch] = LogReader(spec()).read(path)
+    assert batch.rows["w"].to_pylist() == [1, 0, 2.5, 0, 100]
+    expected = "w: the weight must be a number of 0 or more, found "
+    found = [reject.reason.removeprefix(expected) for reject in batch.rejects]
+    assert found == ["'-1'", "'NaN'", "nothing", "'inf'", "'heavy'"]
+
+
+def test_rows_without_labels_need_no_weight(tmp_path):
+    (tmp_path / "log.csv").write_text("c,n\nv1,3\n")
+    [batch] = LogReader(spec(columns=["y", "w", "c", "n"]), labels=False).read(str(tmp_path / "log.csv"))
+    assert batch.rows.to_pylist() == [{"n": 3.0, "c": b"v1"}]
+    plain = spec(columns=["y", "w", "c", "n"], header=False)
+    (tmp_path / "plain.csv").write_text("v1,3\nv2,4\n")
+    [batch] = LogReader(plain, labels=False).read(str(tmp_path / "plain.csv"))
+    assert batch.rows["n"].to_pylist() == [3.0, 4.0]
+
+
+def packed(tmp_path, weights: list[str], log: LogSpec) -> dict[str, list]:
+    """The packed files of each split."""
+    path = write(tmp_path / "log.csv", weights)
+    folders = {name: tmp_path / name for name in SPLITS}
+    for folder in folders.values():
+        folder.mkdir()
+    ingest(log, [path], 0, folders, tmp_path / "dead", HERE)
+    analyze(log, payload_files(folders["train"]), tmp_path / "graph", HERE)
+    splits = {name: (folder, tmp_path / "packed" / name) for name, folder in folders.items()}
+    transform(log, tmp_path / "graph", splits, 0, HERE)
+    return {name: packed_files(target) for name, (_, target) in splits.items()}
+
+
+def test_weights_are_packed_beside_their_rows_and_are_no_feature(tmp_path):
+    weights = np.random.default_rng(1).integers(0, 4, 200)
+    files = packed(tmp_path, [str(weight) for weight in weights], spec())
+    np.testing.assert_array_equal(row_weights(files["test"]), weights[180:])  # in the log's order
+    labels = np.arange(180, 200) % 2
+    np.testing.assert_allclose(label_means(files["test"]), [weights[180:] @ labels / weights[180:].sum()])
+    train = sorted(zip(row_weights(files["train"]), labels_of(files["train"]), strict=True))
+    assert train == sorted(zip(weights[:160], np.arange(160) % 2, strict=True))
+    inputs, _ = next(iter(PackedReader(files["train"], 64)))
+    assert set(inputs) == {"ids"} and inputs["ids"].shape == (64, 2)
+    inputs, _ = next(iter(PackedReader(files["train"], 64, weighted=True)))
+    assert inputs["weight"].shape == (64, 1)
+
+
+def labels_of(files: list) -> np.ndarray:
+    return np.concatenate([label[:, 0] for _, label in PackedReader(files, 64)])
+
+
+def test_rows_without_weights_have_none(tmp_path):
+    log = spec(weight=None, columns=["y", "w", "c", "n"])
+    assert row_weights(packed(tmp_path, ["1"] * 100, log)["train"]) is None
+
+
+def test_a_split_without_weight_is_refused_in_one_line(tmp_path):
+    weights = ["1"] * 180 + ["0"] * 20
+    with pytest.raises(InputError, match="^data.weight: w is 0 in all test rows; give rows a weight") as error:
+        packed(tmp_path, weights, spec())
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ("{weight: c}", "data.weight: c is a feature or a label too"),
+        ("{weight: y}", "data.weight: y is a feature or a label too"),
+        ("{columns: [y, c, n]}", "data.columns does not list w"),
+    ],
+)
+def test_the_weight_is_a_column_of_its_own(data, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        spec(**yaml.safe_load(data))

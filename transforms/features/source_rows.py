@@ -1,0 +1,213 @@
+"""Which rows of a former transform's tables stand for the same values as the rows of today's.
+
+A row of an embedding table stands for a value of a column: of a vocabulary, of a hash's bucket, or a bucket of numbers.
+Vocabularies differ from day to day, so that a value has another row, or none.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from models.feature_map import RESERVED_IDS, FeatureMap, Field
+from transforms.log.spec import Categorical, Feature, LogSpec, Numeric, Text, Time
+from transforms.log.times import TIME_PARTS
+
+NONE = -1  # in place of a row: there is none
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnedValues:
+    """What the rows of a transform's tables stand for.
+
+    Attributes:
+        spec: The description of the log.
+        feature_map: The description of the packed tensors.
+        vocabularies: By column with a vocabulary, its values in the order of their ids, binary.
+        numbers: By column, what `Learned.numbers` returns.
+    """
+
+    spec: LogSpec
+    feature_map: FeatureMap
+    vocabularies: Mapping[str, pa.Array]
+    numbers: Mapping[str, npt.NDArray[np.float64]]
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceRows:
+    """For each row of a table, the row of the former table that it may begin with.
+
+    Attributes:
+        same: The row of the same value; NONE where the former table has none.
+        unknown: The row of the unknown value of the same column; NONE where there is no such column.
+    """
+
+    same: Rows
+    unknown: Rows
+
+    def taken(
+        self, initial: npt.NDArray[np.float32], former: npt.NDArray[np.float32], or_unknown: bool
+    ) -> npt.NDArray[np.float32]:
+        """Returns a table whose rows are those of the former one.
+
+        Args:
+            initial: [rows, width]; its rows stay where there is none to take.
+            former: [former rows, width].
+            or_unknown: Whether a new value begins as its column's unknown one.
+        """
+        rows = np.where((self.same == NONE) & or_unknown, self.unknown, self.same)
+        return np.where((rows == NONE)[:, None], initial, former[rows])
+
+
+def differences(today: LogSpec, former: LogSpec) -> list[str]:
+    """Returns how the columns of two logs differ for a model, a phrase each; [] where they do not.
+
+    Sizes of vocabularies and the boundaries of buckets make no difference.
+    """
+    ours, theirs = (_meanings(spec) for spec in (today, former))
+    new, gone = [name for name in ours if name not in theirs], [name for name in theirs if name not in ours]
+    changed = [name for name in ours if name in theirs and ours[name] != theirs[name]]
+    said = (("new columns", new), ("columns that are gone", gone), ("columns of another transform", changed))
+    found = [f"{what}: {', '.join(names)}" for what, names in said if names]
+    if not found and list(ours) != list(theirs):
+        found.append("another order of the columns")
+    if list(today.data.labels) != list(former.data.labels):
+        found.append(f"other labels: {', '.join(former.data.labels)}")
+    return found
+
+
+def _meanings(spec: LogSpec) -> dict[str, tuple[object, ...]]:
+    """Returns by column what its ids and numbers mean, apart from what is learned of the training rows."""
+    return {column: _meaning(column, feature) for column, feature in spec.feature_by_column.items()}
+
+
+def _meaning(column: str, feature: Feature) -> tuple[object, ...]:
+    if isinstance(feature, Numeric):
+        return (feature.kind, feature.role, feature.transform, feature.buckets)
+    if isinstance(feature, Categorical):
+        return (feature.kind, feature.role, feature.transform, feature.buckets)
+    if isinstance(feature, Time):
+        return (feature.kind, feature.role, feature.timezone)
+    if isinstance(feature, Text):
+        return (feature.kind, feature.tokens, feature.separator, feature.length)
+    owner = getattr(feature, "owner_of", lambda name: name)(column)
+    return (feature.kind, feature.role, feature.max_length, owner, getattr(feature, "pooling", "sum"))
+
+
+def rows_of_ids(today: LearnedValues, former: LearnedValues) -> SourceRows:
+    """Returns the rows of a table of all ids, [total_ids]; padding is padding."""
+    same, unknown = (np.full(today.feature_map.total_ids, NONE, np.int64) for _ in range(2))
+    same[0] = unknown[0] = 0
+    fields = {field.name: field for field in former.feature_map.fields}
+    for field, column in _own_fields(today):
+        other = fields.get(field.name)
+        if other is None or other.kind != field.kind or other.shared_with:
+            continue
+        local = _local_rows(field, other, column, today, former)
+        place = slice(field.offset, field.offset + field.size)
+        same[place] = np.where(local == NONE, NONE, local + other.offset)
+        if (local != NONE).any():
+            unknown[place] = other.unknown_id
+    return SourceRows(same, unknown)
+
+
+def rows_of_positions(today: FeatureMap, former: FeatureMap, ids: SourceRows) -> SourceRows:
+    """Returns the rows of a table of the ids of the fields of the role position alone, field by field."""
+    ours, theirs = _position_ids(today), _position_ids(former)
+    places = np.full(former.total_ids + 1, NONE, np.int64)  # the last for NONE itself
+    places[theirs] = np.arange(len(theirs))
+    return SourceRows(places[ids.same[ours]], places[ids.unknown[ours]])
+
+
+def _position_ids(feature_map: FeatureMap) -> Rows:
+    fields = [field for field in feature_map.fields if field.role == "position" for _ in range(field.slots)]
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(f.offset, f.offset + f.size) for f in fields)])
+
+
+def rows_of_tokens(today: LearnedValues, former: LearnedValues) -> SourceRows | None:
+    """Returns the rows of a table of the text's tokens, [vocabulary_size]; None where the two share no tokens."""
+    ours, theirs = today.feature_map.text, former.feature_map.text
+    text, other = today.spec.text, former.spec.text
+    if ours is None or theirs is None or text is None or other is None or text.tokens != other.tokens:
+        return None
+    if ours.special_ids != theirs.special_ids:
+        return None
+    if text.tokens == "checkpoint":
+        if ours.vocabulary_size != theirs.vocabulary_size or ours.number_ids != theirs.number_ids:
+            return None
+        same = np.arange(ours.vocabulary_size)
+    else:
+        values, before = today.vocabularies[text.columns[0]], former.vocabularies[other.columns[0]]
+        special = len(ours.special_ids)
+        known = _places(values, before)
+        same = np.concatenate([np.arange(special), np.where(known == NONE, NONE, known + special)])
+    return SourceRows(same, np.full(len(same), theirs.unknown_id, np.int64))
+
+
+def _own_fields(values: LearnedValues) -> Iterator[tuple[Field, str]]:
+    """Yields the fields with ids of their own, each with its column."""
+    columns = {column: column for column in values.spec.feature_columns}
+    times = values.spec.columns_of("time")
+    columns |= {f"{column}_{part}": column for column in times for part in TIME_PARTS}
+    for field in values.feature_map.fields:
+        if not field.shared_with:
+            yield field, columns[field.name]
+
+
+def _local_rows(field: Field, other: Field, column: str, today: LearnedValues, former: LearnedValues) -> Rows:
+    """Returns the former local id of each local id of a field; NONE where the former one has none."""
+    feature, before = today.spec.feature_by_column[column], former.spec.feature_by_column[column]
+    if isinstance(feature, Numeric):
+        assert isinstance(before, Numeric)
+        return _of_buckets(field, other, column, feature, before, today, former)
+    if isinstance(feature, Time) or (isinstance(feature, Categorical) and feature.transform == "hash"):
+        alike = _meaning(column, feature) == _meaning(column, before)
+        return np.arange(field.size) if alike else np.full(field.size, NONE)
+    if column not in former.vocabularies:  # was hashed
+        return np.full(field.size, NONE)
+    known = _places(today.vocabularies[column], former.vocabularies[column])
+    # Behind the vocabulary are further ids of unknown values, one fewer than oov_buckets. A hash deals the values to
+    # them, so that with another number of them each stands for other values.
+    count, was = (len(values.vocabularies[column]) + RESERVED_IDS for values in (today, former))
+    further = np.arange(field.size - count)
+    alike = len(further) == other.size - was
+    parts = [np.arange(RESERVED_IDS), np.where(known == NONE, NONE, known + RESERVED_IDS)]
+    return np.concatenate([*parts, further + was if alike else np.zeros_like(further)])
+
+
+def _places(values: pa.Array, among: pa.Array) -> Rows:
+    """Returns the index of each value among others; NONE where it is not one of them."""
+    found = pc.fill_null(pc.index_in(values, among), NONE)
+    return np.asarray(found, dtype=np.int64)
+
+
+def _of_buckets(
+    field: Field,
+    other: Field,
+    column: str,
+    feature: Numeric,
+    before: Numeric,
+    today: LearnedValues,
+    former: LearnedValues,
+) -> Rows:
+    """Returns for each bucket the former one in which its middle lies; the reserved ids are themselves."""
+    if feature.transform != before.transform:
+        return np.full(field.size, NONE)
+    own, its = (values.numbers.get(column, np.zeros(0)) for values in (today, former))
+    if field.size == other.size and np.array_equal(own, its, equal_nan=True):
+        return np.arange(field.size)
+    if feature.transform == "quantile_bucketize":
+        middles = np.concatenate([np.nextafter(own[:1], -np.inf), (own[:-1] + own[1:]) / 2, own[-1:]])
+        buckets = np.searchsorted(its, middles, side="right")
+    else:  # min_max
+        count, was = field.size - RESERVED_IDS, other.size - RESERVED_IDS
+        share = np.minimum((np.arange(count) + 0.5) / (count - 1), 1.0)
+        middles = own[0] + share * (own[1] - own[0])
+        width = its[1] - its[0] if its[1] > its[0] else 1.0
+        buckets = np.floor(np.clip((middles - its[0]) / width, 0.0, 1.0) * (was - 1)).astype(np.int64)
+    return np.concatenate([np.arange(RESERVED_IDS), buckets + RESERVED_IDS])

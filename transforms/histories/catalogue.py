@@ -1,0 +1,171 @@
+"""The items of an event log, and how items are drawn that a user did not choose."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from common.hashing import hash_values, splitmix64
+from transforms.histories.partition import MOMENT, Piece, items_of
+from transforms.histories.settings import EventLog
+
+MOST_DRAWN = 1 << 22  # events of the sample that popular items are drawn from
+_MERGED = 64  # tables of items that are merged at once
+_ATTEMPTS = 60  # to draw an item that a row may have
+_ITEMS, _EVENTS = "items.arrow", "drawn.arrow"
+
+
+def write_catalogue(pieces: Sequence[Piece], events: EventLog, seed: int, folder: pathlib.Path) -> int:
+    """Writes the items of all pieces, in the order of their first events, and a sample of the positive events.
+
+    Returns:
+        The number of items.
+    """
+    tables: list[pa.Table] = []
+    for piece in pieces:
+        tables.append(_read(piece.items))
+        if len(tables) == _MERGED:
+            tables = [items_of(pa.concat_tables(tables), events, counted=True)]
+    items = items_of(pa.concat_tables(tables), events, counted=True)
+    items = items.sort_by([(MOMENT, "ascending"), (events.item, "ascending")]).combine_chunks()
+    _write(folder / _ITEMS, items)
+    drawn = [_thinned(piece, rate, seed) for rate in [_common_rate(pieces)] for piece in pieces]
+    sample = pa.concat_tables(drawn).sort_by([(MOMENT, "ascending"), (events.item, "ascending")]).combine_chunks()
+    codes = pc.index_in(sample[events.item], value_set=items[events.item].combine_chunks())
+    _write(folder / _EVENTS, pa.table({"item": codes, MOMENT: sample[MOMENT]}))
+    return int(items.num_rows)
+
+
+def _common_rate(pieces: Sequence[Piece]) -> float:
+    """Returns the share of the positive events that every piece has drawn, of MOST_DRAWN events at most."""
+    return min(min(piece.rate for piece in pieces), MOST_DRAWN / max(1, sum(piece.rows for piece in pieces)))
+
+
+def _thinned(piece: Piece, rate: float, seed: int) -> pa.Table:
+    table = _read(piece.drawn)
+    if rate >= piece.rate:
+        return table
+    keys = hash_values(f"{seed}/{piece.drawn.stem}", np.arange(table.num_rows))
+    return table.filter(pa.array(keys < np.uint64(rate / piece.rate * 2.0**64)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """Rows that get negatives.
+
+    Attributes:
+        keys: uint64 [N], what the draws of a row depend on.
+        moments: float64 [N].
+        available: int64 [N], how many items a row may get.
+    """
+
+    keys: np.ndarray
+    moments: np.ndarray
+    available: np.ndarray
+
+
+class Catalogue:
+    """Items by code, which is their place in the order of their first events.
+
+    Args:
+        folder: What `write_catalogue` wrote to.
+        draw: "uniform" or "popularity".
+        split: "time", where a row may get what was there before it, or "leave_one_out".
+
+    Attributes:
+        items: The items' table, by code.
+        firsts: float64 [items], the moment of each item's first event.
+    """
+
+    def __init__(self, folder: pathlib.Path, draw: str, split: str):
+        self.items = _read(folder / _ITEMS)
+        self.firsts = self.items[MOMENT].to_numpy()
+        self._names = self.items[0].combine_chunks()
+        self._by_popularity = draw == "popularity"
+        self._by_time = split == "time"
+        if self._by_popularity:
+            sample = _read(folder / _EVENTS)
+            self._drawn, self._moments = sample["item"].to_numpy(), sample[MOMENT].to_numpy()
+            # The sample's places by item, to count an item's events before a moment.
+            self._order = np.lexsort((np.arange(len(self._drawn)), self._drawn)).astype(np.int64)
+            self._keys = self._drawn[self._order].astype(np.int64) * len(self._drawn) + self._order
+
+    def codes_of(self, items: pa.Array) -> np.ndarray:
+        """Returns the codes of items, int64 `[N]`."""
+        codes: np.ndarray = pc.index_in(items, value_set=self._names).to_numpy().astype(np.int64)
+        return codes
+
+    def known(self, moments: np.ndarray) -> np.ndarray:
+        """Returns how many items may be drawn at some moments `[N]`, those with the first codes, int64 `[N]`."""
+        if self._by_time:
+            before: np.ndarray = np.searchsorted(self.firsts, moments, side="left")
+            return before
+        return np.full(len(moments), len(self.firsts))
+
+    def draw(self, rows: Draw, count: int, is_seen: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+        """Returns different items for each row, codes int64 `[N, count]`, -1 where there are no more.
+
+        Args:
+            rows: The rows.
+            count: Items for each.
+            is_seen: Says which items, codes `[M]`, of rows `[M]` may not be drawn, bool `[M]`.
+        """
+        until = self._events_before(rows.moments) if self._by_popularity else self.known(rows.moments)
+        found = np.full((len(rows.keys), count), -1, np.int64)
+        wanted = np.arange(count)[None, :] < np.minimum(rows.available, count)[:, None]
+        wanted &= (until > 0)[:, None]
+        for attempt in range(_ATTEMPTS):
+            row, place = np.nonzero(wanted & (found < 0))
+            if not len(row):
+                break
+            with np.errstate(over="ignore"):
+                random = splitmix64(rows.keys[row] + (attempt * count + place).astype(np.uint64))
+            picked = (random.astype(np.float64) / 2.0**64 * until[row]).astype(np.int64)
+            picked = np.minimum(picked, until[row] - 1)
+            codes = self._drawn[picked].astype(np.int64) if self._by_popularity else picked
+            found[row, place] = np.where(is_seen(row, codes), -1, codes)
+            touched = np.unique(row)
+            found[touched] = _once(found[touched])
+        return found
+
+    def weights(self, rows: Draw, codes: np.ndarray) -> np.ndarray:
+        """Returns how many items each drawn one stands for, float32 `[N, count]`: 1 / how often it is expected."""
+        drawn = np.maximum((codes >= 0).sum(axis=1), 1)
+        if not self._by_popularity:
+            return np.repeat((rows.available / drawn)[:, None], codes.shape[1], axis=1).astype(np.float32)
+        size, until = len(self._drawn), self._events_before(rows.moments)
+        begin = np.searchsorted(self._keys, codes * size)
+        end = np.searchsorted(self._keys, codes * size + until[:, None])
+        expected = drawn[:, None] * (end - begin) / np.maximum(until, 1)[:, None]
+        weights: np.ndarray = np.divide(1.0, expected, out=np.ones(codes.shape), where=expected > 0)
+        return weights.astype(np.float32)
+
+    def _events_before(self, moments: np.ndarray) -> np.ndarray:
+        """Returns how many events of the sample rows may draw from, int64 `[N]`."""
+        if self._by_time:
+            before: np.ndarray = np.searchsorted(self._moments, moments, side="left")
+            return before
+        return np.full(len(moments), len(self._drawn))
+
+
+def _once(codes: np.ndarray) -> np.ndarray:
+    """Returns codes `[N, count]` with -1 in place of all but the first of equal ones in a row."""
+    order = np.argsort(codes, axis=1, kind="stable")
+    ranked = np.take_along_axis(codes, order, axis=1)
+    repeated = np.zeros(codes.shape, bool)
+    repeated[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
+    result = codes.copy()
+    np.put_along_axis(result, order, np.where(repeated, -1, ranked), axis=1)
+    return result
+
+
+def _read(path: pathlib.Path) -> pa.Table:
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+
+def _write(path: pathlib.Path, table: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)

@@ -1,0 +1,219 @@
+"""Reads an event log part by part, and parts the events by their users."""
+
+import dataclasses
+import pathlib
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from common.hashing import hash_values
+from transforms.histories.moments import to_moments
+from transforms.histories.settings import EventLog
+from transforms.log.ingest import dead_letter, kind_of_reject
+from transforms.log.readers import LogBatch, LogReader, Range, Reject
+from transforms.log.spec import LogSpec
+
+MOMENT, POSITIVE, ORDER = "moment of the event", "is positive", "place in the log"  # columns beside the log's own
+COUNT = "events"
+QUANTILES = 1000
+PIECE_ROWS = 1 << 20  # events that are in memory at once, about
+PIECE_DRAWN = 1 << 18
+DEAD_LETTERS_KEPT = 10_000  # of one part
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberedRange:
+    """A part of the log with its number."""
+
+    number: int
+    part: Range
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """Some consecutive events of the log, written to files.
+
+    Attributes:
+        events: An Arrow file with one batch for each bucket of users.
+        items: An Arrow table's file: each item once, with COUNT, MOMENT of its first event, and its columns.
+        drawn: The file with items and MOMENTs of a uniform sample of the positive events.
+        rows: Number of events.
+        rate: The sample's share of the positive events.
+        quantiles: Moments of the events at QUANTILES + 1 equal steps, float64.
+    """
+
+    events: pathlib.Path
+    items: pathlib.Path
+    drawn: pathlib.Path
+    rows: int
+    rate: float
+    quantiles: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Partitioned:
+    """What became of a part of the log.
+
+    Attributes:
+        pieces: Its good events, in order.
+        reasons: Malformed rows by reason.
+        first: File, line and reason of the first malformed one, "" without any.
+        letters: Lines of the dead letter file, DEAD_LETTERS_KEPT at most.
+    """
+
+    pieces: tuple[Piece, ...]
+    reasons: Counter[str]
+    first: str
+    letters: tuple[str, ...]
+
+
+def hashes_of(texts: pa.Array) -> np.ndarray:
+    """Returns a hash of each binary value, uint64 `[N]`, the same on every machine."""
+    distinct = texts.dictionary_encode()
+    table = np.fromiter(map(zlib.crc32, distinct.dictionary.to_pylist()), np.uint64, len(distinct.dictionary))
+    hashes: np.ndarray = table[distinct.indices.to_numpy()]
+    return hashes
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition:
+    """Reads a part of the log and writes its events, parted by a hash of their user.
+
+    Args:
+        spec: How the log is read: all columns but the label as text.
+        events: The columns.
+        buckets: Number of buckets of users.
+        folder: An existing folder for the files.
+        seed: Seed of the sample of events.
+    """
+
+    spec: LogSpec
+    events: EventLog
+    buckets: int
+    folder: pathlib.Path
+    seed: int
+
+    def __call__(self, item: NumberedRange) -> Partitioned:
+        reader = LogReader(self.spec, labels=self.events.label is not None)
+        rejects: list[tuple[str, Reject]] = []
+        reasons: Counter[str] = Counter()
+        letters: list[str] = []
+        first = ""
+        pieces: list[Piece] = []
+        waiting: list[pa.RecordBatch] = []
+        for batch in reader.read_range(item.part):
+            waiting.append(self._checked(batch, item.number, rejects))
+            if rejects and not first:
+                path, reject = rejects[0]
+                first = f"{path}: {self.spec.line_or_row} {reject.line}: {reject.reason}"
+            reasons.update(kind_of_reject(reject) for _, reject in rejects)
+            letters += [dead_letter(*each) for each in rejects[: DEAD_LETTERS_KEPT - len(letters)]]
+            rejects.clear()
+            if sum(rows.num_rows for rows in waiting) >= PIECE_ROWS:
+                pieces.append(self._piece(waiting, f"{item.number:06d}-{len(pieces):06d}"))
+                waiting = []
+        if sum(rows.num_rows for rows in waiting):
+            pieces.append(self._piece(waiting, f"{item.number:06d}-{len(pieces):06d}"))
+        return Partitioned(tuple(pieces), reasons, first, tuple(letters))
+
+    def _piece(self, batches: list[pa.RecordBatch], stem: str) -> Piece:
+        table = pa.Table.from_batches(batches, self._schema()).combine_chunks()
+        paths = [self.folder / f"{name}-{stem}.arrow" for name in ("events", "items", "drawn")]
+        self._write_buckets(table, paths[0])
+        _write(paths[1], items_of(table, self.events))
+        drawn, rate = self._sample(table, stem)
+        _write(paths[2], drawn)
+        quantiles = np.quantile(table[MOMENT].to_numpy(), np.linspace(0, 1, QUANTILES + 1), method="inverted_cdf")
+        return Piece(paths[0], paths[1], paths[2], table.num_rows, rate, quantiles)
+
+    def _schema(self) -> pa.Schema:
+        own = [(MOMENT, pa.float64()), (POSITIVE, pa.bool_()), (ORDER, pa.int64())]
+        return pa.schema([*((name, pa.binary()) for name in self.spec.feature_columns), *own])
+
+    def _checked(self, batch: LogBatch, number: int, rejects: list[tuple[str, Reject]]) -> pa.RecordBatch:
+        """Returns the events of a batch, and adds the malformed ones to `rejects`."""
+        rows = batch.rows
+        rejects += [(batch.path, reject) for reject in batch.rejects]
+        moments = to_moments(rows[self.events.time], self.events.time_format)
+        good = ~np.isnan(moments)
+        faults = dict.fromkeys(np.flatnonzero(~good).tolist(), self.events.time)
+        for name in (self.events.user, self.events.item):
+            absent = np.flatnonzero(rows[name].is_null().to_numpy(zero_copy_only=False))
+            good[absent] = False
+            faults |= dict.fromkeys(absent.tolist(), name)
+        rejects += [(batch.path, self._reject(rows, int(batch.lines[row]), row, name)) for row, name in faults.items()]
+        label = self.events.label
+        positive = rows[label.column].to_numpy() > 0 if label else np.ones(rows.num_rows, bool)
+        columns = [rows[name] for name in self.spec.feature_columns]
+        own = [pa.array(moments), pa.array(positive), pa.array((number << 40) + batch.lines)]
+        kept = pa.RecordBatch.from_arrays([*columns, *own], schema=self._schema())
+        return kept if good.all() else kept.filter(pa.array(good))
+
+    def _reject(self, rows: pa.RecordBatch, line: int, row: int, name: str) -> Reject:
+        values = [(rows[column][row].as_py() or b"").decode("utf-8", "replace") for column in self.spec.feature_columns]
+        value = rows[name][row].as_py()
+        found = "nothing" if value is None else f"'{value.decode('utf-8', 'replace')}'"
+        expected = self.events.time_format or "a number or ISO 8601"
+        reason = f"{name}: {found} is no time as {expected}" if name == self.events.time else f"{name}: no value"
+        return Reject(line, reason, "\t".join(values))
+
+    def _write_buckets(self, table: pa.Table, path: pathlib.Path) -> None:
+        bucket = (hashes_of(table[self.events.user].combine_chunks()) % np.uint64(self.buckets)).astype(np.int64)
+        order = np.argsort(bucket, kind="stable")
+        ends = np.append(0, np.cumsum(np.bincount(bucket, minlength=self.buckets)))
+        rows = table.take(pa.array(order)).combine_chunks()
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            for start, end in zip(ends[:-1], ends[1:], strict=True):
+                [batch] = rows.slice(start, end - start).to_batches() or [_none(table.schema)]
+                writer.write_batch(batch)
+
+    def _sample(self, table: pa.Table, stem: str) -> tuple[pa.Table, float]:
+        """Returns items and moments of some of the positive events, and the share of them that was drawn."""
+        positive = table.select([self.events.item, MOMENT]).filter(table[POSITIVE])
+        if positive.num_rows <= PIECE_DRAWN:
+            return positive, 1.0
+        keys = hash_values(f"{self.seed}/{stem}/events", np.arange(positive.num_rows))
+        chosen = np.sort(np.argpartition(keys, PIECE_DRAWN)[:PIECE_DRAWN])
+        return positive.take(pa.array(chosen)), PIECE_DRAWN / positive.num_rows
+
+
+def items_of(table: pa.Table, events: EventLog, counted: bool = False) -> pa.Table:
+    """Returns each item once, with the number of its events, their first moment, and its columns at that moment.
+
+    Args:
+        table: Events, or with `counted` tables that this function returned.
+        events: The columns.
+        counted: Whether COUNT is there already.
+    """
+    if not counted:
+        table = table.append_column(COUNT, pa.array(np.ones(table.num_rows, np.int64)))
+    # The order of the rows decides among events of the same moment, so that the result does not depend on the parts.
+    table = table.select([events.item, MOMENT, COUNT, *events.item_columns]).sort_by([(MOMENT, "ascending")])
+    firsts = [(name, "first", pc.ScalarAggregateOptions(skip_nulls=False)) for name in events.item_columns]
+    found = table.group_by(events.item, use_threads=False).aggregate([(COUNT, "sum"), (MOMENT, "min"), *firsts])
+    named = {events.item: events.item, f"{MOMENT}_min": MOMENT, f"{COUNT}_sum": COUNT}
+    named |= {f"{name}_first": name for name in events.item_columns}
+    return found.select(list(named)).rename_columns(list(named.values()))
+
+
+def read_bucket(parts: list[pathlib.Path], bucket: int) -> pa.Table:
+    """Returns the events of a bucket of users, in the log's order."""
+    return pa.Table.from_batches(_batches(parts, bucket)).combine_chunks()
+
+
+def _batches(parts: list[pathlib.Path], bucket: int) -> Iterator[pa.RecordBatch]:
+    for path in parts:
+        yield pa.ipc.open_file(pa.memory_map(str(path))).get_batch(bucket)
+
+
+def _write(path: pathlib.Path, table: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _none(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

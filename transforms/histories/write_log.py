@@ -1,0 +1,244 @@
+"""Turns an event log into impressions with histories, on as many workers as there are, in bounded memory.
+
+The log is read part by part, and its events are parted by a hash of their users. Then each bucket of users is sorted by
+user and time, which gives every event its past. The largest bucket, or the events of one user, must fit into memory, as
+must the table of the items.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from common.errors import InputError, one_line
+from common.files import atomic_folder, temporary_folder, write_json
+from common.processes import Workers
+from transforms.histories.catalogue import write_catalogue
+from transforms.histories.impressions import PARTS, WriteImpressions, Written
+from transforms.histories.moments import to_moments
+from transforms.histories.partition import NumberedRange, Partition, Partitioned, Piece
+from transforms.histories.settings import LABEL, PART, WEIGHT, EventLog
+from transforms.log.ingest import DEAD_LETTERS_KEPT
+from transforms.log.readers import find_files, plan
+from transforms.log.spec import LogSpec
+
+LOG, DEAD_LETTER, SUMMARY = "log", "dead_letter", "summary.json"
+_BUCKET_BYTES = 16 << 20  # of the log
+_BYTES_PER_SECOND = 4e6  # of the log, in one process, all steps together
+_READ_SHARE = 0.3  # of that time
+_ONE_PROCESS = Workers(processes=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """The result of `prepare`.
+
+    Attributes:
+        events: Good events.
+        rejected: Malformed rows of the event log; the first are in `dead_letter/rejects.jsonl`.
+        reasons: Malformed rows by reason.
+        users, items: How many there are.
+        rows, positives: Impressions by part, in all and with label 1.
+        without_history: Impressions whose user has no event before.
+        short: Positive events with fewer negatives than asked for.
+        cuts: The first moments of validation and test; None with `leave_one_out`.
+        columns: The columns of the impressions.
+        log: The glob of the impressions' files.
+    """
+
+    events: int
+    rejected: int
+    reasons: dict[str, int]
+    users: int
+    items: int
+    rows: dict[str, int]
+    positives: dict[str, int]
+    without_history: int
+    short: int
+    cuts: tuple[float, float] | None
+    columns: tuple[str, ...]
+    log: str
+
+
+def prepare(
+    paths: Sequence[str],
+    spec: LogSpec,
+    events: EventLog,
+    output: pathlib.Path,
+    seed: int = 1,
+    workers: Workers = _ONE_PROCESS,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Prepared:
+    """Writes the impressions of an event log, which do not depend on the workers.
+
+    Args:
+        paths: The files and globs of the log.
+        spec: How they are read: all columns but the label as text.
+        events: What the columns are, and how impressions are made.
+        output: The folder to write `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json` to. A log of the
+            same files and settings is kept.
+        seed: Seed of the negatives and of the order of the rows.
+        workers: Run the work; all of them must see the folder.
+        progress: Called with a line for each part that is done.
+
+    Raises:
+        InputError: a file or a column is missing, too many rows are malformed, or a part of the log would be empty.
+    """
+    files = find_files(list(paths))
+    _check_settings(files[0], spec, events)
+    given = _fingerprint(files, spec, events, seed)
+    previous = _previous(output / SUMMARY, given)
+    if previous:
+        progress("The impressions of these files are already there")
+        return previous
+    output.mkdir(parents=True, exist_ok=True)
+    with temporary_folder(output / ".unfinished") as scratch, atomic_folder(output / LOG) as log:
+        ranges = plan(files, spec, events.label is not None, workers)
+        size = sum(part.size for part in ranges)
+        buckets = max(1, -(-size // _BUCKET_BYTES))
+        partition = Partition(spec, events, buckets, scratch, seed)
+        numbered = [NumberedRange(number, part) for number, part in enumerate(ranges)]
+        seconds = size / _BYTES_PER_SECOND
+        done = workers.map(
+            partition,
+            numbered,
+            seconds * _READ_SHARE,
+            progress=lambda count: progress(f"{count} of {len(numbered)} parts of the log read"),
+        )
+        rejected, reasons = _write_dead_letters(done, output / DEAD_LETTER)
+        pieces = [piece for part in done for piece in part.pieces]
+        total = sum(piece.rows for piece in pieces)
+        _check_counts(done, total, rejected, spec)
+        cuts = _cuts(pieces, events)
+        items = write_catalogue(pieces, events, seed, scratch)
+        paths_of_events = tuple(piece.events for piece in pieces)
+        work = WriteImpressions(paths_of_events, tuple(spec.feature_columns), events, cuts, scratch, log, seed)
+        written = workers.map(
+            work,
+            range(buckets),
+            seconds * (1 - _READ_SHARE),
+            progress=lambda count: progress(f"{count} of {buckets} parts of the users written"),
+        )
+        result = _result(written, total, rejected, reasons, items, cuts, spec, events, output)
+        _check_parts(result, files[0])
+        (output / SUMMARY).unlink(missing_ok=True)
+    write_json(output / SUMMARY, {**dataclasses.asdict(result), "input": given})
+    return result
+
+
+def _check_settings(path: str, spec: LogSpec, events: EventLog) -> None:
+    names = spec.feature_columns
+    wanted = [events.user, events.item, events.time, *events.item_columns, *events.sequences]
+    absent = [name for name in wanted if name not in names]
+    if absent:
+        raise InputError(f"{path}: the event log has no column {absent[0]}; it has {', '.join(names)}")
+    try:
+        to_moments(pa.array(["a text"]), events.time_format)
+    except ValueError as error:
+        raise InputError(f"time_format: {one_line(error, 100)}; use the directives of strptime") from error
+    made = {LABEL, PART, WEIGHT, *events.history_columns.values()}
+    taken = [name for name in names if name in made]
+    if taken:
+        raise InputError(f"{path}: the event log has a column {taken[0]}, which the impressions get; rename it")
+
+
+def _fingerprint(files: Sequence[str], spec: LogSpec, events: EventLog, seed: int) -> dict[str, Any]:
+    stats = {file: pathlib.Path(file).stat() for file in files}
+    stamps = {str(pathlib.Path(file).resolve()): [stat.st_size, stat.st_mtime_ns] for file, stat in stats.items()}
+    read = spec.data.model_dump(mode="json")
+    return {"files": stamps, "events": events.model_dump(mode="json"), "data": read, "seed": seed}
+
+
+def _previous(summary: pathlib.Path, given: dict[str, Any]) -> Prepared | None:
+    if not summary.is_file():
+        return None
+    found = json.loads(summary.read_text())
+    if found.pop("input") != given:
+        return None
+    cuts = found["cuts"]
+    return Prepared(**{**found, "columns": tuple(found["columns"]), "cuts": cuts and tuple(cuts)})
+
+
+def _write_dead_letters(done: Sequence[Partitioned], folder: pathlib.Path) -> tuple[int, dict[str, int]]:
+    """Returns the number of malformed rows, in all and by reason."""
+    folder.mkdir(exist_ok=True)
+    letters = [letter for part in done for letter in part.letters]
+    with open(folder / "rejects.jsonl", "w") as file:
+        file.writelines(letters[:DEAD_LETTERS_KEPT])
+    reasons = sum((part.reasons for part in done), Counter[str]())
+    return reasons.total(), dict(reasons)
+
+
+def _check_counts(done: Sequence[Partitioned], rows: int, rejected: int, spec: LogSpec) -> None:
+    first = next((part.first for part in done if part.first), "the log has no events")
+    if not rows or rejected > spec.data.max_bad_row_rate * (rows + rejected):
+        raise InputError(
+            f"{first}; {rejected} of {rows + rejected} events are malformed, above data.max_bad_row_rate "
+            f"{spec.data.max_bad_row_rate}; do user, item, time and time_format name what the log has?"
+        )
+
+
+def _cuts(pieces: Sequence[Piece], events: EventLog) -> tuple[float, float] | None:
+    """Returns the first moments of validation and test; None where each user's last events are left out."""
+    if events.split == "leave_one_out":
+        return None
+    given = [events.validation_from, events.test_from]
+    if None not in given:
+        moments = to_moments(pa.array(given), events.time_format)
+        for name, text, moment in zip(("validation_from", "test_from"), given, moments, strict=True):
+            if np.isnan(moment):
+                raise InputError(f"{name}: '{text}' is no time as the log's; write it as the log does")
+        return float(moments[0]), float(moments[1])
+    moments = np.concatenate([piece.quantiles for piece in pieces])
+    weights = np.concatenate([np.full(len(piece.quantiles), piece.rows / len(piece.quantiles)) for piece in pieces])
+    order = np.argsort(moments, kind="stable")
+    shares = np.cumsum(weights[order]) / weights.sum()
+    first, second = np.searchsorted(shares, [1 - events.validation - events.test, 1 - events.test], side="right")
+    return float(moments[order][first]), float(moments[order][second])
+
+
+def _result(
+    written: Sequence[Written],
+    total: int,
+    rejected: int,
+    reasons: dict[str, int],
+    items: int,
+    cuts: tuple[float, float] | None,
+    spec: LogSpec,
+    events: EventLog,
+    output: pathlib.Path,
+) -> Prepared:
+    rows: Counter[str] = Counter()
+    positives: Counter[str] = Counter()
+    for part in written:
+        rows.update(part.rows)
+        positives.update(part.positives)
+    own = [LABEL, PART, *([WEIGHT] if events.has_weight else [])]
+    return Prepared(
+        total,
+        rejected,
+        reasons,
+        sum(part.users for part in written),
+        items,
+        {name: rows[name] for name in PARTS},
+        {name: positives[name] for name in PARTS},
+        sum(part.without_history for part in written),
+        sum(part.short for part in written),
+        cuts,
+        (*own, *spec.feature_columns, *events.history_columns.values()),
+        str(output / LOG / "part-*.parquet"),
+    )
+
+
+def _check_parts(result: Prepared, path: str) -> None:
+    empty = [name for name, rows in result.rows.items() if not rows]
+    if empty:
+        raise InputError(
+            f"{path}: the {' and the '.join(empty)} part of {result.events:,} events would be empty; give more events, "
+            "or move validation_from and test_from"
+        )

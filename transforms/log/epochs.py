@@ -1,0 +1,43 @@
+"""Times of a log as numbers: seconds since 1970, by the rules of `times`."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.log.times import PARTS, TimeRule, time_rules
+
+
+def epoch_seconds(texts: pa.Array, time_format: str) -> np.ndarray:
+    """Returns times, binary or strings `[N]`, as float64 `[N]`: seconds since 1970, NaN for what is missing or no time.
+
+    Times are understood to the minute, epochs to the second; without a zone they are UTC.
+
+    Args:
+        texts: The times.
+        time_format: As `times.time_rules` has it.
+    """
+    distinct = texts.cast(pa.binary()).dictionary_encode()
+    moments = np.full(len(distinct.dictionary) + 1, np.nan)  # the last is that of a missing one
+    for rule in time_rules(time_format):
+        matches = pc.match_substring_regex(distinct.dictionary, rule.pattern).to_numpy(zero_copy_only=False)
+        found = np.flatnonzero(matches & np.isnan(moments[:-1]))
+        if len(found):
+            moments[found] = _seconds(distinct.dictionary.take(pa.array(found)), rule)
+    seconds: np.ndarray = moments[distinct.indices.fill_null(len(moments) - 1).to_numpy(zero_copy_only=False)]
+    return seconds
+
+
+def _seconds(texts: pa.Array, rule: TimeRule) -> np.ndarray:
+    """Returns the seconds of times that match a rule, float64 `[N]`."""
+    written = pc.replace_substring_regex(texts, rule.pattern, rule.rewriting(PARTS)).cast(pa.string())
+    flat = pc.split_pattern(written, ",").flatten()
+    parts = dict(zip(PARTS, flat.to_numpy(zero_copy_only=False).reshape(-1, len(PARTS)).T, strict=True))
+    sign = np.where(parts.pop("sign") == "-", -1, 1)
+    numbers = {name: np.where(values == "", "0", values).astype(np.int64) for name, values in parts.items()}
+    if "epoch" in rule.parts:
+        return numbers["epoch"].astype(np.float64)
+    months = (numbers["year"] - 1970).astype("datetime64[Y]").astype("datetime64[M]") + (numbers["month"] - 1)
+    days = months.astype("datetime64[D]").astype(np.int64) + numbers["day"] - 1
+    zone = sign * (numbers["zone_hours"] * 60 + numbers["zone_minutes"])
+    minutes: np.ndarray = (days * 24 + numbers["hour"] + numbers["afternoon"]) * 60 + numbers["minute"] - zone
+    return minutes * 60.0
