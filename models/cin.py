@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from models.ctr_model import CTRModel, require_fields
+from models.explain.strengths import inner_products
 from models.feature_map import FeatureMap
 from models.layers.cin import CIN as CINLayer
 from models.tensors import Inputs, Tensor
@@ -61,6 +63,19 @@ class CIN(CTRModel):
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.logit(self.cin(rows))
+
+    def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the strength of each pair of fields and dense features, (parts, parts): the deviation over
+        rows of the first layer's part of the logit, Σ_h w_h (W_ij^h + W_ji^h) <e_i, e_j>, that the two make together
+        (see models.explain.strengths). It is exact with a linear activation; higher orders are left out.
+
+        Args:
+            covariances: Of each part's embedding over rows, (embedding_dim, embedding_dim) each.
+        """
+        kernel = self.cin.kernel_of(0)
+        weights = np.asarray(self.logit.kernel)[: self.cin.pooled_maps(0), 0]
+        factors = kernel[:, :, : len(weights)] @ weights
+        return inner_products(covariances, factors + factors.T)
 
     def feature_maps(self, inputs: Inputs) -> list[Tensor]:
         """Returns the feature maps of every layer, (batch_size, H_k, embedding_dim) each."""

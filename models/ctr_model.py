@@ -188,6 +188,16 @@ class CTRModel(keras.Model):
         """Returns the embedding layers, whose weights grow with the vocabulary."""
         return [table for table in (self.table, self.linear) if table is not None]
 
+    def weights_by_row(self) -> list[tuple[keras.Variable, str]]:
+        """Returns the weights whose first dimension stands for values of the data, and which values these are.
+
+        "ids": all ids of the feature map; "tokens": the text's tokens, with any of the model's own behind them;
+        "positions": the ids of the fields of the role position, field by field.
+        """
+        by_row = [(table.table, "ids") for table in self.tables()]
+        reader = self.text_model()
+        return by_row if reader is None else [*by_row, (reader.encoder.token_table, "tokens")]
+
     def text_model(self) -> TextReader | None:
         """Returns the model with the text encoder: this one or one inside it; None for a model without a text."""
         return None

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 from keras_rs.layers import FeatureCross
 
 from models.checks import require_positive
 from models.ctr_model import CTRModel
+from models.explain.strengths import crossed
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
 from models.tensors import Inputs, Tensor
@@ -81,3 +83,17 @@ class DCNv2(CTRModel):
         if self.structure == "stacked":
             return self.logit(self.tower(x, training=training))
         return self.logit(ops.concatenate([x, self.tower(x0, training=training)], axis=1))
+
+    def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the strength of each pair of fields and dense features, (parts, parts): the norm of the
+        deviations over rows of the first cross layer's products x_i ∘ (W_ij x_j) and x_j ∘ (W_ji x_i). The paper shows
+        the norms of the blocks W_ij, which take no account of how large embeddings are.
+
+        Args:
+            covariances: Of each part's embedding over rows, (width, width) each.
+        """
+        cross = self.crosses[0]
+        kernel = np.asarray(cross.dense.kernel)
+        if cross.projection_dim is not None:
+            kernel = np.asarray(cross.down_proj_dense.kernel) @ kernel
+        return crossed(covariances, kernel.T)

@@ -1,10 +1,14 @@
 """Field-aware factorisation machine."""
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from models.ctr_model import CTRModel, require_one_task
+from models.explain.strengths import inner_products
 from models.feature_map import FeatureMap
 from models.layers.field_aware_interaction import FieldAwareInteraction
 from models.tensors import Inputs, Tensor
@@ -49,3 +53,23 @@ class FFM(CTRModel):
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.interaction(rows)
+
+    def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the strength of each pair of fields and dense features, (parts, parts): the deviation of
+        <v_i^(j), v_j^(i)> over rows that the two make together (see models.explain.strengths).
+
+        Args:
+            covariances: Of each part's embedding over rows, of all its vectors
+                v_i^(j) side by side.
+        """
+        count = len(covariances)
+        width = len(covariances[0]) // count
+        strengths = np.zeros((count, count))
+        for first, second in itertools.combinations(range(count), 2):
+            for_second, for_first = (
+                slice(second * width, (second + 1) * width),
+                slice(first * width, (first + 1) * width),
+            )
+            blocks = [covariances[first][for_second, for_second], covariances[second][for_first, for_first]]
+            strengths[first, second] = strengths[second, first] = inner_products(blocks)[0, 1]
+        return strengths

@@ -1,10 +1,13 @@
 """Factorisation machine."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from models.ctr_model import CTRModel, require_one_task
+from models.explain.strengths import inner_products
 from models.feature_map import FeatureMap
 from models.layers.factorization_machine import FactorizationMachine
 from models.tensors import Inputs, Tensor
@@ -44,3 +47,12 @@ class FM(CTRModel):
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.factorization_machine(rows)
+
+    def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the strength of each pair of fields and dense features, (parts, parts): the deviation of <v_i, v_j>
+        over rows that the two make together (see models.explain.strengths).
+
+        Args:
+            covariances: Of each part's embedding over rows, (embedding_dim, embedding_dim) each.
+        """
+        return inner_products(covariances)

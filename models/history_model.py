@@ -18,12 +18,14 @@ class History:
         candidate: The candidate's embeddings, concatenated over the aligned sequences, (batch_size, width); zero for a
             sequence that shares its vocabulary with no column.
         items: The items' embeddings, concatenated likewise, (batch_size, length, width), zero for padding.
+        item_ids: The ids of the items' first sequence that shares a vocabulary, int32 (batch_size, length).
         is_item: Whether there is an item, bool (batch_size, length).
         is_candidate: Whether an item is the candidate itself, bool (batch_size, length).
     """
 
     candidate: Tensor
     items: Tensor
+    item_ids: Tensor
     is_item: Tensor
     is_candidate: Tensor
 
@@ -83,7 +85,7 @@ class HistoryModel(CTRModel):
             item_ids = ids[:, slots_of(shared.name)]
             is_candidate = item_ids == ids[:, slots_of(shared.shared_with)]
             joined = ops.concatenate(items, axis=2), ops.concatenate(candidates, axis=1)
-            found.append(History(joined[1], joined[0], item_ids > 0, is_candidate))
+            found.append(History(joined[1], joined[0], item_ids, item_ids > 0, is_candidate))
         return found
 
     def other_rows(self, rows: Tensor) -> Tensor:

@@ -1,19 +1,29 @@
 """Exact metrics of click-through rates, in numpy. A metric that is undefined (no rows, one class only) is None."""
 
+import statistics
+
 import numpy as np
 
 ECE_BINS = 20
 EPSILON = 1e-7  # probabilities are float32; keeps log loss finite
 
+Weights = np.ndarray | None  # how often each row counts, (N,); None for once
 
-def auc(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
-    """Returns the area under the ROC curve, by ranks, ties counted half. Exact, in O(N log N).
+
+def auc(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> float | None:
+    """Returns the area under the ROC curve, ties counted half. Exact, in O(N log N).
 
     Args:
         labels: 0 or 1, (N,).
         probabilities: Predictions, (N,).
+        weights: How often each row counts, (N,); None for once.
     """
     positive = np.asarray(labels) > 0.5
+    if weights is not None:
+        _, places = np.unique(probabilities, return_inverse=True)
+        clicks = np.bincount(places, np.where(positive, weights, 0.0))
+        others = np.bincount(places, np.where(positive, 0.0, weights))
+        return auc_of_counts(clicks, others) if clicks.any() and others.any() else None
     positives, negatives = int(positive.sum()), int((~positive).sum())
     if not positives or not negatives:
         return None
@@ -39,9 +49,17 @@ def auc_of_counts(clicks: np.ndarray, others: np.ndarray) -> float:
     return float((clicks @ np.cumsum(others) - clicks @ others / 2) / (clicks.sum() * others.sum()))
 
 
-def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
+def log_loss(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> float | None:
     """Returns the mean of -(y ln p + (1 - y) ln(1 - p)), in nats; p is kept 1e-7 away from 0 and 1."""
-    return float(log_losses(labels, probabilities).mean()) if len(labels) else None
+    return mean(log_losses(labels, probabilities), weights)
+
+
+def mean(values: np.ndarray, weights: Weights = None) -> float | None:
+    """Returns the mean of values, (N,), by their weights; None where they have no weight together."""
+    if weights is None:
+        return float(np.mean(values, dtype=np.float64)) if len(values) else None
+    total = np.sum(weights, dtype=np.float64)
+    return float(np.asarray(weights, np.float64) @ np.asarray(values, np.float64) / total) if total else None
 
 
 def log_losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
@@ -51,10 +69,10 @@ def log_losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     return -(y * np.log(p) + (1 - y) * np.log1p(-p))
 
 
-def rig(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
+def rig(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> float | None:
     """Returns the relative information gain, 1 - log loss / entropy of the base rate (BERT4CTR, section 4)."""
-    base = entropy(float(np.mean(labels, dtype=np.float64))) if len(labels) else 0.0
-    loss = log_loss(labels, probabilities)
+    rate, loss = mean(labels, weights), log_loss(labels, probabilities, weights)
+    base = entropy(rate) if rate is not None else 0.0
     return None if loss is None or not base else float(1 - loss / base)
 
 
@@ -63,49 +81,89 @@ def entropy(rate: float) -> float:
     return 0.0 if rate in (0.0, 1.0) else float(-(rate * np.log(rate) + (1 - rate) * np.log1p(-rate)))
 
 
-def calibration(labels: np.ndarray, probabilities: np.ndarray) -> float | None:
+def calibration(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> float | None:
     """Returns the mean predicted over the mean observed probability: above 1, the model predicts too much."""
-    observed = float(np.sum(labels, dtype=np.float64))
-    return float(np.sum(probabilities, dtype=np.float64) / observed) if observed else None
+    predicted, observed = mean(probabilities, weights), mean(labels, weights)
+    return predicted / observed if predicted is not None and observed else None
 
 
-def ece(labels: np.ndarray, probabilities: np.ndarray, bins: int = ECE_BINS) -> float | None:
+def ece(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None, bins: int = ECE_BINS) -> float | None:
     """Returns the expected calibration error: mean |mean predicted - mean observed| over `bins` bins of equal mass.
 
     Rows with equal predictions are in one bin, so that their order never matters: the base rate for every row has 0.
     """
-    if not len(labels):
+    p, y, w = _as_float64(probabilities, labels, weights)
+    if not w.sum():
         return None
-    p, y = np.asarray(probabilities, np.float64), np.asarray(labels, np.float64)
-    return float(np.abs(np.bincount(_bins_of_equal_mass(p, bins), p - y)).sum() / len(p))
+    return float(np.abs(np.bincount(_bins_of_equal_mass(p, w, bins), w * (p - y))).sum() / w.sum())
 
 
-def ece_if_calibrated(probabilities: np.ndarray, bins: int = ECE_BINS) -> float | None:
+def ece_if_calibrated(probabilities: np.ndarray, weights: Weights = None, bins: int = ECE_BINS) -> float | None:
     """Returns the mean of `ece` over labels that are drawn by the predictions themselves: what chance alone makes it.
 
     An ECE near it says nothing against the model. It takes the error of a bin's mean as normal: its mean absolute
-    value is sqrt(2 / pi) times its standard deviation.
+    value is sqrt(2 / pi) times its standard deviation. A row is drawn once, however much it weighs.
     """
-    if not len(probabilities):
+    p, _, w = _as_float64(probabilities, probabilities, weights)
+    if not w.sum():
         return None
-    p = np.asarray(probabilities, np.float64)
-    variances = np.bincount(_bins_of_equal_mass(p, bins), p * (1 - p))
-    return float(np.sqrt(2 / np.pi) * np.sqrt(variances).sum() / len(p))
+    variances = np.bincount(_bins_of_equal_mass(p, w, bins), w**2 * p * (1 - p))
+    return float(np.sqrt(2 / np.pi) * np.sqrt(variances).sum() / w.sum())
 
 
-def _bins_of_equal_mass(values: np.ndarray, bins: int) -> np.ndarray:
-    """Returns the bin of each row by the middle of its value's ranks, int64 `[N]`: equal values share a bin."""
-    return ((ranks(values) - 0.5) * bins / len(values)).astype(np.int64)
+def reliability(
+    labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None, bins: int = ECE_BINS
+) -> list[dict[str, float | int]]:
+    """Returns the reliability diagram: by bin of equal mass, from the lowest predictions to the highest, the mean
+    prediction `predicted`, the share of clicks `observed` with its 95% interval `low` to `high`, and the number of rows
+    `examples`.
+
+    Rows with equal predictions are in one bin. The interval is Wilson's, which is right for few clicks too; of weighted
+    rows it is that of (sum of the weights)^2 / (sum of their squares) rows (Kish 1965).
+    """
+    p, y, w = _as_float64(probabilities, labels, weights)
+    p, y, w = p[w > 0], y[w > 0], w[w > 0]
+    _, places = np.unique(_bins_of_equal_mass(p, w, bins), return_inverse=True)
+    rows, mass = np.bincount(places), np.bincount(places, w)
+    counts = mass**2 / np.bincount(places, w**2)
+    predicted, observed = np.bincount(places, w * p) / mass, np.bincount(places, w * y) / mass
+    z = statistics.NormalDist().inv_cdf(0.975)
+    middle = (observed + z**2 / (2 * counts)) / (1 + z**2 / counts)
+    half = z * np.sqrt(observed * (1 - observed) / counts + z**2 / (4 * counts**2)) / (1 + z**2 / counts)
+    columns = {"predicted": predicted, "observed": observed, "low": middle - half, "high": middle + half}
+    return [
+        {name: float(values[index]) for name, values in columns.items()} | {"examples": int(rows[index])}
+        for index in range(len(rows))
+    ]
 
 
-def summarise(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, float | int | None]:
-    """Returns all metrics by name, and the number of rows as `examples`."""
+def _as_float64(
+    probabilities: np.ndarray, labels: np.ndarray, weights: Weights
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ones = np.ones(len(probabilities)) if weights is None else np.asarray(weights, np.float64)
+    return np.asarray(probabilities, np.float64), np.asarray(labels, np.float64), ones
+
+
+def _bins_of_equal_mass(values: np.ndarray, weights: np.ndarray, bins: int) -> np.ndarray:
+    """Returns the bin of each row, int64 `[N]`, by the weight of lower values and half its own value's."""
+    _, places = np.unique(values, return_inverse=True)
+    of_value = np.bincount(places, weights)
+    middles = np.cumsum(of_value) - of_value / 2
+    of_values: np.ndarray = np.minimum((middles * bins / weights.sum()).astype(np.int64), bins - 1)
+    return of_values[places]
+
+
+def summarise(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> dict[str, float | int | None]:
+    """Returns all metrics by name, and the number of rows as `examples`.
+
+    A row of weight 2 counts as the row twice, but for `examples` and for what chance makes of the ECE.
+    """
     return {
-        "auc": auc(labels, probabilities),
-        "log_loss": log_loss(labels, probabilities),
-        "rig": rig(labels, probabilities),
-        "calibration": calibration(labels, probabilities),
-        "ece": ece(labels, probabilities),
-        "ece_if_calibrated": ece_if_calibrated(probabilities),
+        "auc": auc(labels, probabilities, weights),
+        "log_loss": log_loss(labels, probabilities, weights),
+        "rig": rig(labels, probabilities, weights),
+        "calibration": calibration(labels, probabilities, weights),
+        "ece": ece(labels, probabilities, weights),
+        "ece_if_calibrated": ece_if_calibrated(probabilities, weights),
         "examples": len(labels),
     }

@@ -8,8 +8,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.floating]
 
 
-def picked(attention: Floats, k: int) -> npt.NDArray[np.float64]:
-    """Returns of each query and token the share of rows and heads in which the token is among the query's k largest.
+def picked_by_row(attention: Floats, k: int) -> npt.NDArray[np.float64]:
+    """Returns of each row, query and token the share of heads in which the token is among the query's k largest.
 
     Tokens without attention are never picked. Ties with the k-th are all picked, as in Attention-Net's top k.
 
@@ -19,7 +19,7 @@ def picked(attention: Floats, k: int) -> npt.NDArray[np.float64]:
     """
     count = min(k, attention.shape[-1])
     kth = np.partition(attention, -count, axis=-1)[..., [-count]]
-    return np.asarray(((attention >= kth) & (attention > 0)).mean(axis=(0, 1)))
+    return np.asarray(((attention >= kth) & (attention > 0)).mean(axis=1))
 
 
 def rank_holding(singular: Sequence[float] | Floats, share: float) -> int:

@@ -16,9 +16,13 @@ import dataclasses
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import xlogy
 
 Counts = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.float64]
+ROWS_A_CELL = (
+    30  # below it NumPy permutes rows faster than it draws cells, above it needs a place in memory for each row
+)
 
 
 def entropy_bits(counts: Counts, axis: int | tuple[int, ...], corrected: bool = True) -> Bits:
@@ -75,9 +79,45 @@ def chance_complementarity(counts: Counts, draws: int, random: np.random.Generat
         random: Draws them.
     """
     rows = counts.sum(axis=-1)
-    clicks = random.multivariate_hypergeometric(rows.reshape(-1), int(counts[..., 1].sum()), draws, method="marginals")
-    clicks = clicks.reshape(draws, *rows.shape)
-    return np.array([complementarity(np.stack([rows - drawn, drawn], axis=-1)) for drawn in clicks])
+    first, second = np.nonzero(rows)  # drawing costs as much in a cell without rows
+    is_sparse = rows.sum() < ROWS_A_CELL * len(first)
+    clicks = np.zeros((draws, *rows.shape), np.int64)
+    clicks[:, first, second] = random.multivariate_hypergeometric(
+        rows[first, second], int(counts[..., 1].sum()), draws, method="count" if is_sparse else "marginals"
+    )
+    # What permuting changes of C: the entropies with the click. Those without it are the log's own.
+    changed = _entropies_with_clicks(rows, clicks)
+    own = _entropies_with_clicks(rows, counts[None, ..., 1])
+    return complementarity(counts) - (changed - own)
+
+
+def _entropies_with_clicks(rows: Counts, clicks: Counts) -> Bits:
+    """Returns H(x, x', y) - H(x, y) - H(x', y) of each draw in bits, `[draws]`, but for what all draws share.
+
+    Args:
+        rows: By value of x and of x', `[values of x, values of x']`.
+        clicks: Of each draw, `[draws, values of x, values of x']`.
+    """
+    first, second = np.nonzero(rows)
+    return (
+        _entropy_of_cells(rows[first, second], clicks[:, first, second])
+        - _entropy_of_cells(rows.sum(axis=1), clicks.sum(axis=2))
+        - _entropy_of_cells(rows.sum(axis=0), clicks.sum(axis=1))
+    )
+
+
+def _entropy_of_cells(rows: Counts, clicks: Counts) -> Bits:
+    """Returns the entropy of cells and clicks together, with Miller's and Madow's correction, but for a constant.
+
+    Args:
+        rows: Of each cell, `[cells]`.
+        clicks: Of each draw and cell, `[draws, cells]`.
+    """
+    others = rows - clicks
+    total = max(int(rows.sum()), 1)
+    of_cells = (xlogy(clicks, clicks) + xlogy(others, others)).sum(axis=-1)
+    filled = (clicks > 0).sum(axis=-1) + (others > 0).sum(axis=-1)
+    return np.asarray((filled / 2 - of_cells) / (total * np.log(2)))
 
 
 @dataclasses.dataclass(frozen=True)

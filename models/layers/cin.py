@@ -128,6 +128,15 @@ class CIN(keras.layers.Layer):
             return outputs
         return outputs, [ops.transpose(maps[:batch], (0, 2, 1)) for maps in all_maps]
 
+    def kernel_of(self, index: int) -> np.ndarray:
+        """Returns the weights W of a built layer, (H_{k-1}, fields, H_k), also where they are of low rank."""
+        weights = [np.asarray(weight) for weight in self.weights_of_layers[index]]
+        return weights[0] if self.rank is None else np.einsum("ihr,jhr->ijh", *weights)
+
+    def pooled_maps(self, index: int) -> int:
+        """Returns how many of a layer's maps, counted from the first, are pooled."""
+        return self._output_only(index) or self.maps[index]
+
     def _output_only(self, index: int) -> int:
         """Returns how many of a layer's maps, counted from the first, are pooled and not passed on."""
         if index == len(self.maps) - 1:

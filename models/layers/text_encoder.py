@@ -15,6 +15,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_new": lambda x: ops.gelu(x, approximate=True),
     "gelu_pytorch_tanh": lambda x: ops.gelu(x, approximate=True),
     "relu": ops.relu,
+    "leaky_relu": lambda x: ops.leaky_relu(x, negative_slope=0.01),
     "silu": ops.silu,
     "swish": ops.silu,
 }
@@ -35,8 +36,8 @@ class FeedForward(keras.layers.Layer):
 
     Args:
         ffn_dim: int. Width of the hidden layer.
-        activation: str. HuggingFace's name: "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu" or "swish".
-            Defaults to "gelu".
+        activation: str. HuggingFace's name: "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "leaky_relu", "silu" or
+            "swish". Defaults to "gelu".
         epsilon: float. Epsilon of the normalisation. Defaults to 1e-12.
         dropout: float. Dropout rate of the output of W2. Defaults to 0.
 

@@ -75,9 +75,22 @@ class BERT4CTR(TextModel):
         self.uni_attention = uni_attention_layers(self.encoder, attention_dim, token_ffn)
         self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
 
-    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
+    def reduced(self, rows: Tensor, inputs: Inputs) -> Tensor:
+        """Returns the features' tokens before the uni-attention, (batch_size, feature_tokens, token_dim)."""
         features = self.reduce(feature_rows(rows, inputs, self.feature_map))
-        tokens = ops.reshape(features, (-1, self.feature_tokens, self.token_dim))
+        return ops.reshape(features, (-1, self.feature_tokens, self.token_dim))
+
+    def text_queries(self) -> list[str]:
+        """Returns the name of each query of `text_attention`."""
+        return ["features"] if self.feature_tokens == 1 else [f"features {n + 1}" for n in range(self.feature_tokens)]
+
+    def text_attention(self, inputs: Inputs) -> list[Tensor]:
+        """Returns each layer's attention of the features' tokens to the text, float32 (batch_size, queries, T)."""
+        mask = self.encoder.mask(inputs["tokens"])
+        return attention_to_text(self.uni_attention, self.reduced(self.rows(inputs), inputs), self.states(inputs), mask)
+
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
+        tokens = self.reduced(rows, inputs)
         states = self.states(inputs, training)
         tokens = attend(self.uni_attention, tokens, states, self.encoder.mask(inputs["tokens"]), training)
         attended = ops.reshape(tokens, (-1, self.feature_tokens * self.token_dim))
@@ -121,6 +134,17 @@ def uni_attention_layers(encoder: TextEncoder, attention_dim: int, ffn_dim: int)
         )
         for index in range(encoder.layers)
     ]
+
+
+def attention_to_text(
+    layers: Sequence[UniAttentionLayer], tokens: Tensor, states: Sequence[Tensor], mask: Tensor
+) -> list[Tensor]:
+    """Returns each layer's attention, float32 (batch_size, tokens, T); the arguments are those of `attend`."""
+    found = []
+    for layer, layer_states in zip(layers, states[1:], strict=True):
+        found.append(layer.attention(tokens, layer_states, mask, return_attention=True)[1])
+        tokens = layer(tokens, layer_states, mask)
+    return found
 
 
 def attend(

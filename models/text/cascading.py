@@ -103,6 +103,10 @@ class Cascading(CTRModel):
     def tables(self) -> list[FieldEmbedding]:
         return self.downstream.tables()
 
+    def weights_by_row(self) -> list[tuple[keras.Variable, str]]:
+        positions = [] if self.position is None else [(self.position.kernel, "positions")]
+        return [*super().weights_by_row(), *positions]
+
     def output_biases(self) -> list[keras.Variable]:
         return self.downstream.output_biases()
 

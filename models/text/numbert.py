@@ -10,7 +10,7 @@ from models.feature_map import FeatureMap
 from models.layers.number_tokens import NumberTokens, new_tokens
 from models.layers.tower import Tower
 from models.tensors import Inputs, Tensor
-from models.text.bert4ctr import attend, uni_attention_layers
+from models.text.bert4ctr import attend, attention_to_text, uni_attention_layers
 from models.text.text_model import TextModel
 
 
@@ -164,6 +164,15 @@ class NumBERTUniAttention(NumberTextModel):
         self.uni_attention = uni_attention_layers(self.encoder, attention_dim, token_ffn)
         self.project = keras.layers.Dense(token_dim, name="project")
         self.tower = Tower(hidden_units, self.tasks, "relu", dropout, name="tower")
+
+    def text_queries(self) -> list[str]:
+        """Returns the column of each query of `text_attention`."""
+        return list(self.numbers.owners)
+
+    def text_attention(self, inputs: Inputs) -> list[Tensor]:
+        """Returns each layer's attention of the numbers' tokens to the text, float32 (batch_size, queries, T)."""
+        mask = self.encoder.mask(inputs["tokens"])
+        return attention_to_text(self.uni_attention, self.number_rows(inputs), self.states(inputs), mask)
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         states = self.states(inputs, training)

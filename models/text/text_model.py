@@ -30,8 +30,8 @@ class TextModel(CTRModel):
         encoder_positions: int. Number of position embeddings: the longest text in tokens. Defaults to 512.
         encoder_segments: int. Number of segment embeddings. Defaults to 2.
         encoder_first_position: int. Position of a text's first token; RoBERTa's is 2. Defaults to 0.
-        encoder_activation: str. HuggingFace's name: "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu" or "swish".
-            Defaults to "gelu".
+        encoder_activation: str. HuggingFace's name: "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "leaky_relu",
+            "silu" or "swish". Defaults to "gelu".
         encoder_epsilon: float. Epsilon of the layer normalisations. Defaults to 1e-12.
         encoder_dropout: float. Dropout rate in the encoder. Defaults to 0.1.
         embedding_dim: int. Width N of a feature's vector. Defaults to 32, as in the paper.

@@ -54,6 +54,10 @@ SMALL = {
     "fism": BASE,
     "nais": {**BASE, "attention_units": 3},
     "din": {**MLP, "attention_hidden_units": (5,)},
+    "bst": {**MLP, "layers": 2, "heads": 2, "ffn_dim": 6, "position_dim": 2},
+    "dien": {**MLP, "units": 6},
+    "sim": {**MLP, "found": 3, "search_units": 3, "key_dim": 2},
+    "sequence_transformer": {**MLP, "width": 8, "layers": 2, "ffn_dim": 12},
     "features_only": {**MLP, "token_dim": 6},
     "text_only": ENCODER,
     "numbert": ENCODER,
@@ -68,11 +72,12 @@ SMALL = {
 }
 # One of each kind of layer and of data; `make test-all` alone runs a matrix's cases of the other models.
 FAMILIES = ("ffm", "afm", "ccpm", "pnn", "wide_deep", "dcn_v2", "dlrm", "xdeepfm", "attention_net", "hiformer")
-FAMILIES += ("nais", "din")
+FAMILIES += ("nais", "din", "bst", "sequence_transformer", "dien", "sim")
 FAMILIES += ("numbert", "bert4ctr", "shallow_interaction_n", "cascading_nn_gbdt")
 ONE_OF_EACH_FAMILY = [name if name in FAMILIES else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
 RAW_NUMBERS = (35.0, 0.0, 7.0, 1234.0, -62.5, 0.01236, 999.6, math.nan)
-WITH_HISTORY = ("fism", "nais", "din")
+IN_ORDER = ("bst", "sequence_transformer", "dien")  # those to which the order of a history matters
+WITH_HISTORY = ("fism", "nais", "din", "sim", *IN_ORDER)
 WITH_TEXT = tuple(name for name, options in SMALL.items() if "encoder_layers" in options)
 
 
@@ -89,15 +94,15 @@ def text_map(dense=(), tasks=("ctr",), **text) -> FeatureMap:
     return FeatureMap.from_sizes(fields, dense, tasks, described, ("b", *dense))
 
 
-def history_map(dense=("x", "z")) -> FeatureMap:
+def history_map(dense=("x", "z"), length=5) -> FeatureMap:
     """A user, an item, its kind and their aligned history, of which the action has ids of its own."""
     return FeatureMap.from_sizes(
         [
             ("user", "categorical", 9),
             ("item", "categorical", 8),
-            ("items", "sequence", 8, 5, "feature", "mean", "item", "items"),
-            ("kinds", "sequence", 3, 5, "feature", "mean", "kind", "items"),
-            ("actions", "sequence", 2, 5, "feature", "mean", "", "items"),
+            ("items", "sequence", 8, length, "feature", "mean", "item", "items"),
+            ("kinds", "sequence", 3, length, "feature", "mean", "kind", "items"),
+            ("actions", "sequence", 2, length, "feature", "mean", "", "items"),
             ("kind", "categorical", 3),
         ],
         dense,

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from models.explain.attention import picked, rank_holding
+from models.explain.attention import picked_by_row, rank_holding
 from models.explain.information import chance_complementarity, complementarity, entropy_bits, value_pairs
 from models.explain.pair_counts import BLOCK_ROWS, PairCounts
 from models.explain.shapley import draw_orders, shapley
@@ -173,8 +173,8 @@ def test_drawn_orders_are_near_it_and_sum_to_the_difference_of_logits():
 def test_the_tokens_that_attention_picks_are_counted():
     # Two rows, one head, one query: the two largest of three; a token without attention is not picked.
     attention = np.array([[[[0.5, 0.3, 0.2]]], [[[0.0, 1.0, 0.0]]]])
-    np.testing.assert_array_equal(picked(attention, 2), [[0.5, 1.0, 0.0]])
-    np.testing.assert_array_equal(picked(attention, 9), [[0.5, 1.0, 0.5]])
+    np.testing.assert_array_equal(picked_by_row(attention, 2), [[[1, 1, 0]], [[0, 1, 0]]])
+    np.testing.assert_array_equal(picked_by_row(attention, 9), [[[1, 1, 1]], [[0, 1, 0]]])
 
 
 def test_a_rank_holds_a_share_of_the_squares():

@@ -6,11 +6,21 @@ import numpy as np
 import pytest
 
 from models import FeatureMap, create
+from models.dien import auxiliary_loss
 from models.feature_map import Field
+from models.history_model import History
 from models.layers.activation_unit import ActivationUnit
+from models.layers.attentional_gru import AttentionalGRU
+from models.layers.behavior_transformer import BehaviorTransformer
+from models.layers.candidate_attention import CandidateAttention
 from models.layers.field_embedding import FieldEmbedding
+from models.layers.history_attention import HistoryAttention
+from models.layers.history_transformer import HistoryTransformer
+from models.layers.interest_evolution import InterestEvolution
 from models.layers.smoothed_attention import SmoothedAttention
+from models.layers.soft_search import SoftSearch
 from tests.models.small_models import (
+    IN_ORDER,
     SMALL,
     WITH_HISTORY,
     compare,
@@ -88,27 +98,224 @@ def test_nais(kind, beta):
     compare(model, inputs, np.array(expected)[:, None])
 
 
+def mlp(model, inputs, read: list[np.ndarray], activation=lambda x: np.maximum(x, 0)) -> np.ndarray:
+    """The logits of the MLP on the other fields, the dense features and what was read of the history."""
+    table, expected = value(model.table.table), []
+    for row, dense, of_history in zip(inputs["ids"], inputs["dense"], read, strict=True):
+        x = np.concatenate([table[row[USER]], table[row[ITEM]], table[row[KIND]], dense, of_history])
+        for layer in model.tower.hidden:
+            x = activation(x @ value(layer.kernel) + value(layer.bias))
+        expected.append(x @ value(model.tower.logits.kernel) + value(model.tower.logits.bias))
+    return np.array(expected)
+
+
 @compares("din")
 def test_din():
     model, inputs = randomised("din"), history_batch()
     table, score = value(model.table.table), model.units[0].score
-    expected = []
-    for row, dense in zip(inputs["ids"], inputs["dense"], strict=True):
+    read = []
+    for row in inputs["ids"]:
         v, pooled = candidate(table, row), np.zeros(3 * table.shape[1])
         for _, e in events(table, row):
             x = np.concatenate([v, e, v - e, v * e])
             for layer in score.hidden:
                 x = 1 / (1 + np.exp(-(x @ value(layer.kernel) + value(layer.bias))))
             pooled += (x @ value(score.logits.kernel) + value(score.logits.bias)) * e
-        x = np.concatenate([table[row[USER]], table[row[ITEM]], table[row[KIND]], dense, pooled])
-        for layer in model.tower.hidden:
-            x = np.maximum(x @ value(layer.kernel) + value(layer.bias), 0)
-        expected.append(x @ value(model.tower.logits.kernel) + value(model.tower.logits.bias))
-    compare(model, inputs, np.array(expected))
+        read.append(pooled)
+    compare(model, inputs, mlp(model, inputs, read))
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    exponents = np.exp(scores - scores.max())
+    return exponents / exponents.sum()
+
+
+def normed(layer, x: np.ndarray) -> np.ndarray:
+    centred = x - x.mean()
+    return centred / np.sqrt((centred**2).mean() + 1e-6) * value(layer.gamma) + value(layer.beta)
+
+
+def feed_forward(layer, x: np.ndarray, slope: float) -> np.ndarray:
+    hidden = x @ value(layer.widen.kernel) + value(layer.widen.bias)
+    hidden = np.where(hidden > 0, hidden, slope * hidden) @ value(layer.narrow.kernel) + value(layer.narrow.bias)
+    return normed(layer.norm, x + hidden)
+
+
+@pytest.mark.parametrize("output", ["all", "candidate"])
+@compares("bst")
+def test_bst(output):
+    model, inputs = randomised("bst", output=output), history_batch()
+    table, transformer, read = value(model.table.table), model.transformers[0], []
+    positions = value(transformer.position_table)
+    for row in inputs["ids"]:
+        items = [candidate(table, row), *(e for _, e in reversed(events(table, row)))]
+        states = [np.concatenate([e, positions[place]]) for place, e in enumerate(items)]
+        for attention, ffn in transformer.stack:
+            kernel, bias, head = value(attention.qkv.kernel), value(attention.qkv.bias), attention.head_dim
+            # In the last axis of the projection stand queries, keys and values, each head by head.
+            parts = [(x @ kernel + bias).reshape(3, 2, head) for x in states]
+            after = []
+            for x, (query, _, _) in zip(states, parts, strict=True):
+                mixed = []
+                for h in range(2):
+                    weights = softmax(np.array([query[h] @ part[1, h] for part in parts]) / math.sqrt(head))
+                    mixed.append(sum(w * part[2, h] for w, part in zip(weights, parts, strict=True)))
+                out = np.concatenate(mixed) @ value(attention.out.kernel) + value(attention.out.bias)
+                after.append(feed_forward(ffn, normed(attention.norm, x + out), 0.01))
+            states = after
+        empty = [np.zeros_like(states[0])] * (1 + LENGTH - len(states))
+        read.append(np.concatenate([*states, *empty]) if output == "all" else states[0])
+    compare(model, inputs, mlp(model, inputs, read, lambda x: np.where(x > 0, x, 0.2 * x)))
+
+
+def attended(layer, query: np.ndarray, items: list[np.ndarray]) -> np.ndarray:
+    """HistoryAttention of two heads, of one query to the items that it sees."""
+    key, val = np.split(value(layer.key_value.kernel), 2, axis=1)
+    mixed = np.zeros_like(query)
+    head = len(query) // 2
+    for part in (slice(0, head), slice(head, 2 * head)):
+        q = (query @ value(layer.query.kernel))[part]
+        scores = np.array([q @ (e @ key)[part] for e in items]) / math.sqrt(head)
+        if len(items):
+            weights = softmax(scores) if layer.kind == "softmax" else scores / (1 + np.exp(-scores)) / len(items)
+            mixed[part] = sum(w * (e @ val)[part] for w, e in zip(weights, items, strict=True))
+    return normed(layer.norm, query + mixed @ value(layer.out.kernel))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"positions": "learned", "causal": False}, {"attention": "pointwise"}],
+    ids=["softmax", "learned", "pointwise"],
+)
+@compares("sequence_transformer")
+def test_sequence_transformer(changes):
+    model, inputs = randomised("sequence_transformer", **changes), history_batch()
+    table, transformer, read = value(model.table.table), model.transformers[0], []
+    for row in inputs["ids"]:
+        items = [candidate(table, row), *(e for _, e in reversed(events(table, row)))]
+        states = []
+        for place, e in enumerate(items):
+            waves = [
+                (math.sin if i % 2 == 0 else math.cos)(place / 10000 ** ((i - i % 2) / transformer.width))
+                for i in range(transformer.width)
+            ]
+            position = value(transformer.position_table)[place] if changes.get("positions") == "learned" else waves
+            states.append(e @ value(transformer.project.kernel) * math.sqrt(transformer.width) + position)
+        query, *states = states
+        for attend, ffn in transformer.encoder:
+            # The newest is the first, so that what is older stands behind an item.
+            seen = [states[place:] if transformer.causal else states for place in range(len(states))]
+            states = [feed_forward(ffn, attended(attend, x, among), 0.0) for x, among in zip(states, seen, strict=True)]
+        for attend, ffn in transformer.decoder:
+            query = feed_forward(ffn, attended(attend, query, states), 0.0)
+        read.append(query)
+    compare(model, inputs, mlp(model, inputs, read))
+
+
+def test_an_encoded_item_depends_on_older_items_only():
+    random = np.random.default_rng(2)
+    layer = HistoryTransformer(width=4, layers=2, ffn_dim=3)
+    candidate, items, is_item = random.normal(size=(1, 3)), random.normal(size=(1, 5, 3)), np.ones((1, 5), bool)
+    seen = []
+    layer.decoder[0][0].call = lambda query, states, *_, **__: seen.append(np.asarray(states)) or query
+    for moved in (0.0, 1.0):
+        items[0, 2] += moved
+        layer(candidate.astype("float32"), items.astype("float32"), is_item)
+    before, after = seen[0][0], seen[1][0]  # the newest first
+    np.testing.assert_allclose(after[3:], before[3:], atol=1e-6)
+    assert (np.abs(after[:3] - before[:3]).max(axis=1) > 1e-3).all()
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def gru(layer, items: list[np.ndarray], attention: np.ndarray) -> list[np.ndarray]:
+    """The states of an AttentionalGRU."""
+    kernels = [np.split(value(weight), 3, axis=-1) for weight in (layer.kernel, layer.recurrent_kernel, layer.bias)]
+    (w_u, w_r, w_c), (u_u, u_r, u_c), (b_u, b_r, b_c) = kernels
+    state, states = np.zeros(layer.units), []
+    for x, a in zip(items, attention, strict=True):
+        update = a * sigmoid(x @ w_u + state @ u_u + b_u)
+        reset = sigmoid(x @ w_r + state @ u_r + b_r)
+        new = np.tanh(x @ w_c + reset * (state @ u_c) + b_c)
+        state = (1 - update) * state + update * new
+        states.append(state)
+    return states
+
+
+@compares("dien")
+def test_dien():
+    model, inputs = randomised("dien"), history_batch()
+    table, layer, read = value(model.table.table), model.evolutions[0], []
+    for row in inputs["ids"]:
+        items = [e for _, e in events(table, row)]
+        interests = gru(layer.extraction, items, np.ones(len(items)))
+        compared = candidate(table, row) @ value(layer.compare.kernel)
+        attention = softmax(np.array([h @ compared for h in interests])) if items else np.zeros(0)
+        read.append([np.zeros(layer.units), *gru(layer.evolution, interests, attention)][-1])
+    compare(model, inputs, mlp(model, inputs, read))
+
+
+def test_an_interest_is_to_tell_the_next_item_from_one_of_the_next_row():
+    random = np.random.default_rng(4)
+    ids = np.array([[3, 4, 5, 6], [5, 4, 0, 0], [0, 0, 0, 0], [7, 9, 8, 0]], np.int32)
+    interests, items = random.normal(size=(2, 4, 4, 3))
+    items *= (ids > 0)[:, :, None]
+    found = auxiliary_loss(interests, History(items[:, 0], items, ids, ids > 0, ids == 3))
+
+    def pair(row: int, place: int, other: tuple[int, int]) -> float:
+        h = interests[row, place - 1]
+        return -math.log(sigmoid(h @ items[row, place])) - math.log(1 - sigmoid(h @ items[other]))
+
+    # Beside the first row's items stand those of the second, from its first again where it ends: the last alone is
+    # another item. The second row stands beside one without items, the third has none, the fourth beside the first.
+    of_last_row = (pair(3, 1, (0, 1)) + pair(3, 2, (0, 2))) / 2
+    assert float(found) == pytest.approx((pair(0, 3, (1, 1)) + of_last_row) / 4, rel=1e-5)
+
+
+def test_the_auxiliary_loss_is_added_in_training_alone():
+    inputs = history_batch()
+    losses = {}
+    for weight in (0.0, 1.0, 2.0):
+        model = randomised("dien", auxiliary_weight=weight)
+        model(inputs)
+        assert not model.losses
+        model(inputs, training=True)
+        losses[weight] = float(sum(model.losses))
+    assert losses[0.0] == 0 < losses[1.0] == pytest.approx(losses[2.0] / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{}, {"search": "hard", "category": "kinds"}], ids=["soft", "hard"])
+@compares("sim")
+def test_sim(changes):
+    model, inputs = randomised("sim", **changes, found=2), history_batch(14)
+    table, attention, read, sizes = value(model.table.table), model.attentions[0], [], []
+    for row in inputs["ids"]:
+        v, items = candidate(table, row), [e for _, e in events(table, row)]
+        parts = []
+        if changes:
+            found = [e for place, e in enumerate(items) if row[KINDS + place] == row[KIND]][-2:]
+        else:
+            search = model.searches[0]
+            scores = [(e @ value(search.of_item.kernel)) @ (v @ value(search.of_candidate.kernel)) for e in items]
+            found = [items[place] for place in sorted(range(len(items)), key=lambda place: -scores[place])[:2]]
+            parts.append(
+                sum((r * e for r, e in zip(scores, items, strict=True)), np.zeros_like(v)) / max(len(items), 1)
+            )
+        sizes.append(len(found))
+        keys = [(e @ value(attention.of_item.kernel)).reshape(2, 2) for e in found]
+        query = (v @ value(attention.of_candidate.kernel)).reshape(2, 2)
+        for head in range(2):
+            weights = softmax(np.array([key[head] @ query[head] for key in keys])) if found else []
+            parts.append(sum((w * e for w, e in zip(weights, found, strict=True)), np.zeros_like(v)))
+        read.append(np.concatenate(parts))
+    assert set(sizes) == {0, 1, 2}
+    compare(model, inputs, mlp(model, inputs, read))
 
 
 @pytest.mark.parametrize("name", WITH_HISTORY)
-def test_padding_never_changes_a_logit_and_a_longer_feature_map_reads_the_same(name):
+def test_the_row_of_padding_never_changes_a_logit(name):
     model, inputs = randomised(name), history_batch()
     before = np.asarray(model(inputs))
     for table in model.tables():
@@ -119,14 +326,32 @@ def test_padding_never_changes_a_logit_and_a_longer_feature_map_reads_the_same(n
 
 
 @pytest.mark.parametrize("name", WITH_HISTORY)
-def test_the_order_of_events_does_not_matter_but_which_belong_together_does(name):
+def test_longer_padding_changes_no_logit(name):
+    model, inputs, further = randomised(name), history_batch(), 3
+    longer = create(name, history_map(length=LENGTH + further), **SMALL[name])
+    ids = np.insert(inputs["ids"], np.repeat([KINDS, ACTIONS, KIND], further), 0, axis=1)
+    longer({**inputs, "ids": ids})
+    for weight, other in zip(model.weights, longer.weights, strict=True):
+        # Weights of further places, if there are any, stand behind the others and may be anything.
+        filled = np.full(other.shape, 5.0, np.float32)
+        filled[tuple(slice(size) for size in weight.shape)] = np.asarray(weight)
+        other.assign(filled)
+    np.testing.assert_allclose(np.asarray(longer({**inputs, "ids": ids})), np.asarray(model(inputs)), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", WITH_HISTORY)
+def test_the_order_of_events_matters_where_a_model_reads_it_and_which_belong_together_always(name):
     model, inputs = randomised(name), history_batch(6)
     full = {key: array[5:6].copy() for key, array in inputs.items()}
     before = np.asarray(model(full))
     order = np.array([3, 0, 4, 1, 2])
     for start in (ITEMS, KINDS, ACTIONS):
         full["ids"][:, start : start + LENGTH] = full["ids"][:, start + order]
-    np.testing.assert_allclose(np.asarray(model(full)), before, rtol=1e-5, atol=1e-5)
+    if name in IN_ORDER:
+        assert np.abs(np.asarray(model(full)) - before).max() > 1e-3
+        before = np.asarray(model(full))
+    else:
+        np.testing.assert_allclose(np.asarray(model(full)), before, rtol=1e-5, atol=1e-5)
     full["ids"][:, KINDS : KINDS + LENGTH] = full["ids"][:, KINDS + order]
     assert np.abs(np.asarray(model(full)) - before).max() > 1e-3
 
@@ -200,6 +425,25 @@ def test_a_feature_map_refuses_ids_that_are_not_those_of_the_shared_field(fields
         (lambda: SmoothedAttention("dot"), "`attention` should be one of"),
         (lambda: SmoothedAttention(beta=0.0), "beta=0.0"),
         (lambda: SmoothedAttention(units=0), "units=0"),
+        (lambda: HistoryAttention(kind="dot"), "`attention` should be one of"),
+        (lambda: HistoryAttention(heads=0), "heads=0"),
+        (lambda: SoftSearch(0), "units=0"),
+        (lambda: CandidateAttention(key_dim=0), "key_dim=0"),
+        (lambda: create("sim", history_map(), search="near"), "`search` should be one of"),
+        (lambda: create("sim", history_map(), found=0), "found=0"),
+        (
+            lambda: create("sim", history_map(), search="hard", category="actions"),
+            "category='actions'",
+        ),
+        (lambda: AttentionalGRU(0), "units=0"),
+        (lambda: InterestEvolution(0), "units=0"),
+        (lambda: create("dien", history_map(), auxiliary_weight=-1.0), "non-negative. Received: -1.0"),
+        (lambda: HistoryAttention(heads=3).build((None, 1, 4)), "should divide the width 4"),
+        (lambda: HistoryTransformer(positions="none"), "`positions` should be one of"),
+        (lambda: HistoryTransformer(width=5), "should divide the width 5"),
+        (lambda: HistoryTransformer(layers=0), "layers=0"),
+        (lambda: BehaviorTransformer(output="last"), "`output` should be one of"),
+        (lambda: BehaviorTransformer(position_dim=0), "position_dim=0"),
     ],
 )
 def test_impossible_arguments_are_refused(make, message):
@@ -207,11 +451,24 @@ def test_impossible_arguments_are_refused(make, message):
         make()
 
 
-@pytest.mark.parametrize("layer", [SmoothedAttention(units=3), ActivationUnit((3,))])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        SmoothedAttention(units=3),
+        ActivationUnit((3,)),
+        HistoryTransformer(width=6, positions="learned"),
+        InterestEvolution(3),
+        CandidateAttention(key_dim=3),
+        BehaviorTransformer(position_dim=4),
+        BehaviorTransformer(position_dim=4, output="candidate"),
+    ],
+    ids=lambda layer: layer.name,
+)
 def test_a_history_layer_is_what_its_configuration_says(layer):
     inputs = np.ones((2, 4), np.float32), np.ones((2, 5, 4), np.float32), np.ones((2, 5), bool)
     shape = layer(*inputs).shape
     copy = type(layer).from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
     assert copy(*inputs).shape == shape == layer.compute_output_shape(*(array.shape for array in inputs))
     assert copy.count_params() == layer.count_params() > 0
 

@@ -61,6 +61,62 @@ def test_ece_if_calibrated_is_the_mean_over_labels_drawn_by_the_predictions():
     assert metrics.ece_if_calibrated(p[:0]) is None
 
 
+def test_a_reliability_diagram_has_the_means_of_bins_and_wilson_s_intervals():
+    random = np.random.default_rng(3)
+    p = random.permutation(np.linspace(0.01, 0.6, 1000))
+    y = random.random(1000) < p**2
+    found = metrics.reliability(y, p)
+    for row, rows in zip(found, np.array_split(np.argsort(p), 20), strict=True):
+        assert row["examples"] == 50
+        assert row["predicted"] == pytest.approx(p[rows].mean()) and row["observed"] == pytest.approx(y[rows].mean())
+        assert row["low"] <= row["observed"] <= row["high"] and row["high"] - row["low"] > 0.05
+        for end in (row["low"], row["high"]):  # where a rate's own error reaches the observed share
+            assert (row["observed"] - end) ** 2 == pytest.approx(1.959964**2 * end * (1 - end) / 50, abs=1e-9)
+    [alone] = metrics.reliability(np.arange(8) % 4 == 0, np.full(8, 0.3))
+    assert (alone["predicted"], alone["observed"], alone["examples"]) == (pytest.approx(0.3), 0.25, 8)
+
+
+def test_a_row_of_weight_two_is_the_row_twice(scored):
+    y, p = scored
+    weights = np.random.default_rng(4).integers(0, 4, len(y))
+    found = metrics.summarise(y, p, weights)
+    expected = metrics.summarise(np.repeat(y, weights), np.repeat(p, weights))
+    for name in ("auc", "log_loss", "rig", "calibration", "ece"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-12)
+    assert found["examples"] == 5000 and found["ece_if_calibrated"] > expected["ece_if_calibrated"]
+    diagram, of_rows = (
+        metrics.reliability(y, p, weights),
+        metrics.reliability(np.repeat(y, weights), np.repeat(p, weights)),
+    )
+    for name in ("predicted", "observed"):
+        np.testing.assert_allclose([row[name] for row in diagram], [row[name] for row in of_rows], rtol=1e-12)
+    assert sum(row["examples"] for row in diagram) == np.count_nonzero(weights)
+    for row, narrower in zip(diagram, of_rows, strict=True):
+        assert row["high"] - row["low"] > narrower["high"] - narrower["low"]
+    assert metrics.auc(y, p, weights) == pytest.approx(sklearn.metrics.roc_auc_score(y, p, sample_weight=weights))
+
+
+def test_weights_of_one_change_nothing(scored):
+    y, p = scored
+    found, expected = metrics.summarise(y, p, np.ones(len(y))), metrics.summarise(y, p)
+    assert found == {name: pytest.approx(value, rel=1e-12) for name, value in expected.items()}
+
+
+def test_the_chance_ece_of_weighted_rows_is_the_mean_over_labels_drawn_by_the_predictions():
+    random = np.random.default_rng(5)
+    p, weights = random.beta(1, 5, 4000).round(3), random.integers(0, 5, 4000)
+    drawn = [metrics.ece(random.random(4000) < p, p, weights) for _ in range(300)]
+    assert metrics.ece_if_calibrated(p, weights) == pytest.approx(np.mean(drawn), rel=0.03)
+
+
+def test_without_weight_nothing_is_defined(scored):
+    y, p = scored
+    found = metrics.summarise(y, p, np.zeros(len(y)))
+    assert {value for name, value in found.items() if name != "examples"} == {None}
+    one_class = metrics.summarise(y, p, y)
+    assert one_class["auc"] is None and one_class["rig"] is None and one_class["calibration"] is not None
+
+
 def test_undefined_metrics_are_none():
     found = metrics.summarise(np.zeros(3), np.full(3, 0.1))
     assert found["auc"] is None and found["rig"] is None and found["calibration"] is None

@@ -1,0 +1,140 @@
+"""The Transformer over a history: an encoder of its items, and a decoder whose only position is the candidate."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from models.checks import require_positive
+from models.layers.history_attention import HistoryAttention
+from models.layers.places import newest_first
+from models.layers.text_encoder import FeedForward
+from models.tensors import Shape, Tensor
+
+POSITIONS = ("sinusoidal", "learned")
+
+
+def sinusoids(positions: int, width: int) -> np.ndarray:
+    """Returns `sin(p / 10000^(2i/width))` and, at odd places, the cosine, float32 (positions, width)."""
+    places = np.arange(width)
+    angles = np.arange(positions)[:, None] / 10000.0 ** (places // 2 * 2 / width)
+    return np.where(places % 2 == 0, np.sin(angles), np.cos(angles)).astype(np.float32)
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class HistoryTransformer(keras.layers.Layer):
+    """Encodes a history by self-attention, and lets the candidate attend to it.
+
+    `x_j = sqrt(width) W e_j + position_j`, `x = FeedForward(Attention(x, x))` in every encoder layer,
+    `y = FeedForward(Attention(y, x))` in every decoder layer, from `y = sqrt(width) W v_candidate + position_0`; the
+    output is the last y. The feed-forward networks have a ReLU, and both have a residual and layer normalisation. The
+    decoder's self-attention is left out: it would have one position to attend to.
+
+    Positions count from the candidate, which is 0, into the past: the newest item is 1. So padding, and how many older
+    items were cut off, do not move an item.
+
+    Args:
+        width: int. Width of the states. Defaults to 32.
+        layers: int. Number of encoder layers, and of decoder layers. Defaults to 1.
+        heads: int. Number of attention heads; must divide `width`. Defaults to 2.
+        ffn_dim: int. Width of the feed-forward networks' hidden layer. Defaults to 128.
+        positions: str. "sinusoidal", or "learned": a vector for each position. Defaults to "sinusoidal".
+        attention: str. "softmax" or "pointwise" (see HistoryAttention). Defaults to "softmax".
+        causal: bool. Whether an item sees itself and older ones only. Defaults to True.
+        dropout: float. Rate on the sums of embeddings and positions, and on what each sublayer adds. Defaults to 0.
+
+    Example:
+        >>> candidate, items = keras.random.normal((2, 4)), keras.random.normal((2, 5, 4))
+        >>> is_item = keras.ops.ones((2, 5), "bool")
+        >>> keras.ops.shape(HistoryTransformer(width=8)(candidate, items, is_item))  # (batch_size, width)
+        (2, 8)
+
+    Raises:
+        ValueError: a size is not positive, `heads` does not divide `width`, or `positions` or `attention` is unknown.
+
+    References:
+        Vaswani et al., "Attention Is All You Need", 2017, section 3.
+    """
+
+    def __init__(
+        self,
+        width: int = 32,
+        layers: int = 1,
+        heads: int = 2,
+        ffn_dim: int = 128,
+        positions: str = "sinusoidal",
+        attention: str = "softmax",
+        causal: bool = True,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        require_positive(width=width, layers=layers, heads=heads, ffn_dim=ffn_dim)
+        if positions not in POSITIONS:
+            raise ValueError(f"`positions` should be one of {POSITIONS}. Received: {positions!r}")
+        if width % heads:
+            raise ValueError(f"`heads` should divide the width {width}. Received: heads={heads}")
+        self.width = width
+        self.layers = layers
+        self.heads = heads
+        self.ffn_dim = ffn_dim
+        self.positions = positions
+        self.attention = attention
+        self.causal = causal
+        self.dropout = dropout
+        policy = self.dtype_policy
+        self.project = keras.layers.Dense(width, use_bias=False, dtype=policy, name="project")
+        self.drop = keras.layers.Dropout(dropout, dtype=policy)
+
+        def stack(part: str) -> list[tuple[HistoryAttention, FeedForward]]:
+            pairs = []
+            for number in range(layers):
+                attend = HistoryAttention(heads, attention, dropout, dtype=policy, name=f"{part}_attention_{number}")
+                ffn = FeedForward(ffn_dim, "relu", 1e-6, dropout, dtype=policy, name=f"{part}_ffn_{number}")
+                pairs.append((attend, ffn))
+            return pairs
+
+        self.encoder, self.decoder = stack("encoder"), stack("decoder")
+
+    def build(
+        self, candidate_shape: Shape, items_shape: Shape | None = None, is_item_shape: Shape | None = None
+    ) -> None:
+        assert items_shape is not None
+        self.project.build(items_shape)
+        count = items_shape[1] + 1
+        self.position_table = sinusoids(count, self.width)
+        if self.positions == "learned":
+            initializer = keras.initializers.RandomNormal(stddev=0.02)
+            self.position_table = self.add_weight(name="positions", shape=(count, self.width), initializer=initializer)
+        for attend, ffn in (*self.encoder, *self.decoder):
+            attend.build((None, None, self.width))
+            ffn.build((None, None, self.width))
+
+    def call(self, candidate: Tensor, items: Tensor, is_item: Tensor, training: bool | None = None) -> Tensor:
+        """Maps (batch_size, width), (batch_size, length, width), bool (batch_size, length) to (batch_size, width).
+
+        The items' newest is the last, with padding behind it; the output's width is `self.width`.
+        """
+        tokens = ops.concatenate([candidate[:, None], newest_first(items, is_item)], axis=1)
+        tokens = self.project(tokens) * self.width**0.5
+        tokens = self.drop(tokens + ops.cast(self.position_table, tokens.dtype), training=training)
+        query, states = tokens[:, :1], tokens[:, 1:]
+        sees = is_item[:, None]
+        length = items.shape[1]
+        older = np.triu(np.ones((length, length), bool))  # the newest is the first
+        among = ops.logical_and(sees, older[None]) if self.causal else sees
+        for attend, ffn in self.encoder:
+            states = ffn(attend(states, states, among, training=training), training=training)
+        for attend, ffn in self.decoder:
+            query = ffn(attend(query, states, sees, training=training), training=training)
+        return query[:, 0]
+
+    def compute_output_shape(self, candidate_shape: Shape, items_shape: Shape, is_item_shape: Shape) -> Shape:
+        return (candidate_shape[0], self.width)
+
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
+        names = ("width", "layers", "heads", "ffn_dim", "positions", "attention", "causal", "dropout")
+        config.update({name: getattr(self, name) for name in names})
+        return config

@@ -1,0 +1,116 @@
+"""Search-based Interest Model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from models.checks import require_positive
+from models.feature_map import FeatureMap
+from models.history_model import HistoryModel
+from models.layers.candidate_attention import CandidateAttention
+from models.layers.places import best_places, take_places
+from models.layers.soft_search import SoftSearch
+from models.layers.tower import Tower
+from models.tensors import Inputs, Tensor
+
+SEARCHES = ("soft", "hard")
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class SIM(HistoryModel):
+    """Search-based Interest Model: the k items of a long history that concern the candidate, and attention to these.
+
+    `logit = MLP([fields, dense, Attention(v_candidate, found), r̄])`. A soft search finds the k items of the
+    largest `r_j = <W_b e_j, W_a v_candidate>`, and the mean `r̄ = Σ_j r_j e_j / n` over all n items stands beside them,
+    from which W_a and W_b learn: the paper trains them by a loss of their own on that sum. A hard search finds the
+    newest k items of the candidate's category, and has no mean. An item of several aligned sequences is the
+    concatenation of their embeddings.
+
+    Args:
+        feature_map: FeatureMap. At least one sequence with `shared_with`.
+        search: str. "soft" or "hard". Defaults to "soft".
+        category: str. Of a hard search, the sequence that has the items' categories; its `shared_with` is the
+            candidate's. Defaults to "".
+        found: int. k, the number of items that are found. Defaults to 50.
+        search_units: int. Width of W_a and W_b. Defaults to 16.
+        heads: int. Number of attention heads. Defaults to 2.
+        key_dim: int. Width in which a head compares. Defaults to 16.
+        hidden_units: sequence of int. Widths of the MLP. Defaults to (200, 80), as in the paper.
+        activation: str. Activation of the MLP. Defaults to "relu".
+        dropout: float. Dropout rate of the MLP. Defaults to 0.
+        l2: float. λ of the penalty on the MLP's kernels. Defaults to 0.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> item = ("item", "categorical", 50)
+        >>> history = ("items", "sequence", 50, 4, "feature", "mean", "item")
+        >>> model = SIM(FeatureMap.from_sizes([item, history]), embedding_dim=4, found=2)
+        >>> inputs = {"ids": keras.ops.array([[3, 5, 9, 0, 0], [7, 8, 7, 6, 5]])}
+        >>> keras.ops.shape(model(inputs))  # logits (batch_size, tasks)
+        (2, 1)
+
+    Raises:
+        ValueError: there is no sequence with `shared_with`, a size is not positive, `search` is unknown, or a history
+            has no sequence of the name `category` that shares the candidate's.
+
+    References:
+        Pi et al., "Search-based User Interest Modeling with Lifelong Sequential Behavior Data for Click-Through Rate
+        Prediction", 2020, section 3, without the time intervals and the model of the short-term history.
+    """
+
+    def __init__(
+        self,
+        feature_map: FeatureMap,
+        *,
+        search: str = "soft",
+        category: str = "",
+        found: int = 50,
+        search_units: int = 16,
+        heads: int = 2,
+        key_dim: int = 16,
+        hidden_units: Sequence[int] = (200, 80),
+        activation: str = "relu",
+        dropout: float = 0.0,
+        l2: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(feature_map, **options)
+        require_positive(found=found)
+        if search not in SEARCHES:
+            raise ValueError(f"`search` should be one of {SEARCHES}. Received: {search!r}")
+        self.found = found
+        self.categories = []
+        for group in feature_map.histories if search == "hard" else ():
+            named = [field for field in group if field.name == category and field.shared_with]
+            if not named:
+                raise ValueError(
+                    f"SIM with search='hard' needs `category`, a sequence with shared_with of the history "
+                    f"{group[0].name}. Received: category={category!r}"
+                )
+            self.categories.append(named[0])
+        numbers = range(len(feature_map.histories))
+        soft = numbers if search == "soft" else ()
+        self.searches = [SoftSearch(search_units, name=f"search_{number}") for number in soft]
+        self.attentions = [CandidateAttention(heads, key_dim, name=f"attention_{number}") for number in numbers]
+        self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
+
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
+        read = []
+        for number, history in enumerate(self.histories(rows, inputs["ids"])):
+            searched = history.is_item
+            if self.searches:
+                scores = self.searches[number](history.candidate, history.items)
+                count = ops.maximum(ops.sum(ops.cast(searched, "float32"), axis=1, keepdims=True), 1.0)
+                weights = ops.where(searched, scores, 0.0) / count
+                read.append(ops.sum(ops.cast(weights, rows.dtype)[:, :, None] * history.items, axis=1))
+            else:
+                field = self.categories[number]
+                names = field.name, field.shared_with
+                of_items, of_candidate = (inputs["ids"][:, self.feature_map.slots_of(name)] for name in names)
+                searched = ops.logical_and(searched, of_items == of_candidate)
+                scores = ops.broadcast_to(ops.arange(field.slots, dtype="float32")[None], ops.shape(searched))
+            places, is_found = best_places(scores, searched, self.found)
+            read.append(self.attentions[number](history.candidate, take_places(history.items, places), is_found))
+        return self.tower(self.beside(read, rows, inputs), training=training)

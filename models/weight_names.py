@@ -1,0 +1,50 @@
+"""Names of a model's weights that say where in the model they stand, the same in every process.
+
+Keras numbers the layers of a process, so that a `path` is `dense_7` in one and `dense_3` in another.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+_SEED = "seed_generator_state"  # Keras's name of a random state, which is no weight
+_OF_TENSORFLOW = "_self_"  # begins the names of what TensorFlow adds to a layer
+
+
+def weight_names(model: keras.Model) -> list[str]:
+    """Returns a name for each of `model.variables`, as `tower.hidden.0.kernel`; "" for random states."""
+    found: dict[int, str] = {}
+    for place, layer in _layers(model, "", set()):
+        for variable in layer._trainable_variables + layer._non_trainable_variables:
+            name = f"{place}{variable.name}"
+            same = sum(other == name or other.startswith(f"{name}#") for other in found.values())
+            found.setdefault(id(variable), f"{name}#{same}" if same else name)
+    return [
+        "" if variable.name == _SEED else found.get(id(variable), f"variable_{index}")
+        for index, variable in enumerate(model.variables)
+    ]
+
+
+def _layers(layer: keras.layers.Layer, place: str, seen: set[int]) -> Iterator[tuple[str, keras.layers.Layer]]:
+    """Yields a layer and all layers within it, each once, with what stands before the names of its weights."""
+    if id(layer) in seen:
+        return
+    seen.add(id(layer))
+    yield place, layer
+    # Last comes what is Keras's own, as the list of all sublayers: the only place of those of a Sequential.
+    attributes = sorted(vars(layer).items(), key=lambda attribute: attribute[0].startswith("_"))
+    for name, value in attributes:
+        if not name.startswith(_OF_TENSORFLOW):
+            yield from _within(value, f"{place}{name}.", seen)
+
+
+def _within(value: Any, place: str, seen: set[int]) -> Iterator[tuple[str, keras.layers.Layer]]:
+    if isinstance(value, keras.layers.Layer):
+        yield from _layers(value, place, seen)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _within(item, f"{place}{index}.", seen)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _within(item, f"{place}{key}.", seen)
