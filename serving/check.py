@@ -1,17 +1,22 @@
 """Checks that an export runs in the C++ loader and predicts what Keras predicts."""
 
 import pathlib
+from collections.abc import Mapping
 
 import numpy as np
 
 from common.errors import InputError, one_line
 from serving.assets import GoldenRows, read_feature_map, read_log_spec
+from serving.explained import BASELINE_LOGIT, LOGIT, attributions
+from serving.explained import SIGNATURE as EXPLAIN
 from serving.export import candidates_of
 from serving.layout import Asset, asset_path
 from serving.loader import Servable
 from serving.server.served import ServedVersion
 from serving.server.warmup import replay_warmup
 from serving.xla import xla_node
+
+EXPLAINED_TOLERANCE = 1e-3  # of the sum of a row's attributions, beside the difference of the logits
 
 
 def check_servable(version: pathlib.Path) -> float:
@@ -45,6 +50,9 @@ def check_servable(version: pathlib.Path) -> float:
             requests |= shared
             expected |= dict.fromkeys(shared, golden.candidates)
         worst = 0.0
+        if EXPLAIN in servable.signatures:
+            explained = servable.run(EXPLAIN, golden.raw)
+            worst = _check_attributions(version, explained, golden.probabilities[:, 0], tasks[0])
         for signature, inputs in requests.items():
             outputs = servable.run(signature, inputs)
             for index, task in enumerate(tasks):
@@ -54,3 +62,14 @@ def check_servable(version: pathlib.Path) -> float:
     if not worst <= golden.tolerance:
         raise InputError(f"{version}: the export and Keras differ by {worst:.2e}, more than {golden.tolerance:.0e}")
     return worst
+
+
+def _check_attributions(
+    version: pathlib.Path, answer: Mapping[str, np.ndarray], expected: np.ndarray, task: str
+) -> float:
+    """Returns how far the probabilities are from those expected. Raises InputError where a sum is no difference."""
+    added = np.sum(list(attributions(answer).values()), axis=0)
+    left = np.abs(answer[LOGIT] - answer[BASELINE_LOGIT] - added).max()
+    if not left <= EXPLAINED_TOLERANCE:
+        raise InputError(f"{version}: attributions leave {left:.2e} of a logit, more than {EXPLAINED_TOLERANCE:.0e}")
+    return float(np.abs(answer[task] - expected).max())

@@ -4,7 +4,7 @@ import keyword
 import pathlib
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -21,7 +21,12 @@ from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.text.precision import in_precision
 from serving.assets import Arrays, GoldenRows
+from serving.attributions import Attributions
+from serving.calibration import UNCALIBRATED, Calibration
+from serving.explained import BASELINE_LOGIT, LOGIT, PREFIX
+from serving.explained import SIGNATURE as EXPLAIN
 from serving.layout import SAVED_MODEL, Asset, asset_path, make_assets_folder
+from transforms.features.pack_rows import column_of_slot
 from transforms.features.packed_files import INPUTS
 from transforms.log.ingest import to_examples
 from transforms.log.raw_arrays import raw_arrays
@@ -49,6 +54,8 @@ class _Servable(tf.Module):
         spec: LogSpec,
         feature_map: FeatureMap,
         position: Mapping[str, str | float],
+        calibration: Calibration | None,
+        explains: bool,
     ):
         super().__init__()
         self._model_variables = [variable.value for variable in model.variables]
@@ -60,10 +67,15 @@ class _Servable(tf.Module):
         self._feature_map = feature_map
         self._position = self._slots_of(position)
 
-        def forward(packed: Tensors) -> tf.Tensor:
-            return tf.cast(tf.sigmoid(model(self.placed(packed), training=False)), tf.float32)
+        def logits(packed: Tensors) -> tf.Tensor:
+            return tf.cast(model(packed, training=False), tf.float32)
 
-        self.forward = forward
+        self.logits = logits
+        self.calibration = calibration
+        self.explains = explains
+        if explains:
+            missing = {name: value.numpy() for name, value in self.placed(self.pack(self._missing_row())).items()}
+            self._attributions = Attributions(model, spec.explained_columns, column_of_slot(spec), missing)
 
     def pack(self, raw: Tensors) -> Tensors:
         """Returns the model's input for raw columns [N]: packed tensors [N, ...]."""
@@ -74,8 +86,7 @@ class _Servable(tf.Module):
         """Returns which slots of the ids a position fills, bool [S], and its ids, int32 [S]."""
         if not position:
             return None
-        raw: Tensors = {name: tf.constant([np.nan], tf.float32) for name in self._spec.numeric_columns}
-        raw |= {name: tf.constant([b""]) for name in self._spec.text_columns}
+        raw = self._missing_row()
         for name, value in position.items():
             is_number = name in self._spec.numeric_columns
             raw[name] = tf.constant([float(value)], tf.float32) if is_number else tf.constant([str(value)])
@@ -86,6 +97,11 @@ class _Servable(tf.Module):
             for _ in range(field.slots)
         ]
         return np.array(mask), self.pack(raw)["ids"].numpy()[0]
+
+    def _missing_row(self) -> Tensors:
+        """Returns the raw columns [1] of a row without values."""
+        numbers: Tensors = {name: tf.constant([np.nan], tf.float32) for name in self._spec.numeric_columns}
+        return numbers | {name: tf.constant([b""]) for name in self._spec.text_columns}
 
     def placed(self, packed: Tensors) -> Tensors:
         """Returns the packed tensors with the ids of the fixed position, where the configuration fixes one."""
@@ -114,8 +130,26 @@ class _Servable(tf.Module):
 
     def by_task(self, packed: Tensors) -> Tensors:
         """Returns the probabilities of each task, float32 [N]."""
-        probabilities = self.forward(packed)
+        if self.calibration is None:
+            return self.uncalibrated_by_task(packed)
+        placed = self.placed(packed)
+        return self.calibration.by_task(self.logits(placed), placed)
+
+    def uncalibrated_by_task(self, packed: Tensors) -> Tensors:
+        """Returns the probabilities of each task before the calibration, float32 [N]."""
+        probabilities = tf.sigmoid(self.logits(self.placed(packed)))
         return {task: probabilities[:, index] for index, task in enumerate(self._tasks)}
+
+    def explained(self, packed: Tensors) -> Tensors:
+        """Returns the primary task's probability [N], the model's logit, that of a row without values, attributions."""
+        placed = self.placed(packed)
+        logit, baseline, found = self._attributions(placed)
+        columns = zip(self._attributions.columns, tf.unstack(found, axis=1), strict=True)
+        task = self._tasks[0]
+        calibration = self.calibration.tasks[task] if self.calibration else None
+        probability = calibration.probabilities(logit, placed.get("ids")) if calibration else tf.sigmoid(logit)
+        answer = {task: probability, LOGIT: logit, BASELINE_LOGIT: baseline}
+        return answer | {f"{PREFIX}{name}": values for name, values in columns}
 
 
 def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> dict[str, Any]:
@@ -142,6 +176,15 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
     @tf.function(autograph=False)
     def serving_raw(**tensors: tf.Tensor) -> Tensors:
         return servable.by_task(servable.pack({columns[name]: tensor for name, tensor in tensors.items()}))
+
+    @tf.function(autograph=False)
+    def serving_raw_uncalibrated(**tensors: tf.Tensor) -> Tensors:
+        named = {columns[name]: tensor for name, tensor in tensors.items()}
+        return servable.uncalibrated_by_task(servable.pack(named))
+
+    @tf.function(autograph=False)
+    def serving_explain(**tensors: tf.Tensor) -> Tensors:
+        return servable.explained(servable.pack({columns[name]: tensor for name, tensor in tensors.items()}))
 
     @tf.function(autograph=False)
     def serving_packed(**tensors: tf.Tensor) -> Tensors:
@@ -180,14 +223,18 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
         # "": it has kilobytes, so a request with many short rows would take gigabytes.
         return {"log_spec": tf.where(tf.range(tf.size(request)) == 0, description, "")}
 
-    candidates: dict[str, Any] = {}
+    others: dict[str, Any] = {}
     if servable.shares_text:
-        candidates = {
+        others = {
             "serving_candidates": serving_candidates.get_concrete_function(**raw),
             "serving_candidates_packed": serving_candidates_packed.get_concrete_function(**packed),
         }
+    if servable.calibration:
+        others[UNCALIBRATED] = serving_raw_uncalibrated.get_concrete_function(**raw)
+    if servable.explains:
+        others[EXPLAIN] = serving_explain.get_concrete_function(**raw)
     return {
-        **candidates,
+        **others,
         "log_spec": log_spec.get_concrete_function(),
         "serving_default": serving_default.get_concrete_function(),
         "serving_raw": serving_raw.get_concrete_function(**raw),
@@ -244,6 +291,8 @@ def export(
     extra: Mapping[Asset, str | bytes],
     position: Mapping[str, str | float] = types.MappingProxyType({}),
     encoder_precision: str = "float32",
+    calibrate: Callable[[CTRModel], Calibration] | None = None,
+    explains: bool = False,
 ) -> None:
     """Writes the SavedModel, with its signatures and the files in assets.extra.
 
@@ -257,6 +306,8 @@ def export(
         extra: The contents of further files that travel with the version.
         position: Raw values by column of the role position, used for every request in place of its own.
         encoder_precision: Precision of the text's encoder; see models.text.precision.
+        calibrate: Returns the calibration of the model's logits, given the model as it is served; None for none.
+        explains: Whether it has the signature `serving_explain`. The model has gradients, and its encoder float32.
 
     Raises:
         InputError: Keras runs on another backend than TensorFlow.
@@ -269,29 +320,42 @@ def export(
     load_text_operations()
     exported = in_precision(model, encoder_precision)
     exported.fold()
-    servable = _Servable(exported, transform, spec, feature_map, position)
+    calibration = calibrate(exported) if calibrate else None
+    servable = _Servable(exported, transform, spec, feature_map, position, calibration, explains)
     signatures = _signatures(servable, spec, feature_map)
     tf.saved_model.save(servable, str(path), signatures=signatures)
     _name_inputs(path / SAVED_MODEL, {argument: name for name, argument in _arguments(spec).items()})
     make_assets_folder(path)
     feature_map.save(asset_path(path, Asset.FEATURE_MAP))
     asset_path(path, Asset.LOG_SPEC).write_text(spec.model_dump_json(indent=1))
+    if calibration:
+        asset_path(path, Asset.CALIBRATION).write_text(calibration.to_json())
     for asset, contents in extra.items():
         asset_path(path, asset).write_bytes(contents.encode() if isinstance(contents, str) else contents)
     raw = raw_arrays(rows, spec)
     packed = {name: value.numpy() for name, value in servable.pack({k: tf.constant(v) for k, v in raw.items()}).items()}
 
-    def answer_of_keras(inputs: dict[str, np.ndarray]) -> np.ndarray:
-        return np.asarray(tf.sigmoid(model(servable.placed(inputs), training=False)))
+    tolerance = TOLERANCES["float32" if exported is model else encoder_precision]
 
+    def answer_of_keras(inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, float]:
+        """Returns the probabilities, and how far an equally exact one may be from them."""
+        placed = servable.placed(inputs)
+        logits = model(placed, training=False)
+        if calibration is None:
+            return np.asarray(tf.sigmoid(logits)), tolerance
+        # A sigmoid's slope is a quarter at most; a calibration has steeper places.
+        change = calibration.largest_change(logits, placed, 4 * tolerance)
+        return np.asarray(calibration.probabilities(logits, placed)), max(tolerance, change)
+
+    probabilities, allowed = answer_of_keras(packed)
     candidates = None
     if servable.shares_text:
         repeated = {name: np.repeat(packed[name][:1], rows.num_rows, axis=0) for name in TEXT_INPUTS}
-        candidates = answer_of_keras({**packed, **repeated})
-    tolerance = TOLERANCES["float32" if exported is model else encoder_precision]
-    golden = GoldenRows(raw, packed, answer_of_keras(packed), candidates, tolerance)
+        candidates, of_candidates = answer_of_keras({**packed, **repeated})
+        allowed = max(allowed, of_candidates)
+    golden = GoldenRows(raw, packed, probabilities, candidates, allowed)
     golden.save(asset_path(path, Asset.GOLDEN))
-    _write_warmup(asset_path(path, Asset.WARMUP), spec, rows, raw, packed, servable.shares_text)
+    _write_warmup(asset_path(path, Asset.WARMUP), spec, rows, raw, packed, servable)
 
 
 def candidates_of(
@@ -314,7 +378,7 @@ def candidates_of(
 
 
 def _write_warmup(
-    path: pathlib.Path, spec: LogSpec, rows: pa.RecordBatch, raw: Arrays, packed: Arrays, candidates: bool
+    path: pathlib.Path, spec: LogSpec, rows: pa.RecordBatch, raw: Arrays, packed: Arrays, servable: _Servable
 ) -> None:
     features = pa.RecordBatch.from_arrays([rows[name] for name in spec.feature_columns], names=spec.feature_columns)
     examples = to_examples(features)
@@ -328,7 +392,10 @@ def _write_warmup(
             ):
                 writer.write(_predict_log(signature, inputs).SerializeToString())
             writer.write(_regress_log(examples[index]).SerializeToString())
-        if candidates:
+        if servable.explains:
+            one_row = {name: value[:1] for name, value in raw.items()}
+            writer.write(_predict_log(EXPLAIN, one_row).SerializeToString())
+        if servable.shares_text:
             # One candidate: a server that batches takes only inputs of the same length.
             for signature, arrays in (("serving_candidates", raw), ("serving_candidates_packed", packed)):
                 one_each = {name: value[:1] for name, value in arrays.items()}

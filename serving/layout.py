@@ -24,8 +24,12 @@ class Asset(enum.StrEnum):
     MLMD_UUID = "mlmd_uuid"  # shown among the server's metrics
     TRAINING = "training.json"  # the model's and the training's configuration
     HISTORY = "history.json"  # losses and metrics by epoch
+    CALIBRATION = "calibration.json"  # how probabilities are corrected, where they are
+    NUMBERS = "numbers.json"  # what the transforms of numbers have learned of the training rows
+    AGES = "ages.json"  # by column, for how many trainings the values of its vocabulary have not been seen
+    PARENT = "parent.json"  # the model that the training began with, where it did, and what it took of it
     CODE_VERSION = "code_version"
-    TRAINING_FINGERPRINT = "training_fingerprint"  # equal for two runs that would train the same model
+    TRAINING_FINGERPRINT = "training_fingerprint"  # equal for two runs that would export the same model
     TRAINING_STATISTICS = "training_statistics.pb"  # of the training rows, for comparing scored logs with them
     TRAINING_COUNTS = "training_statistics.json"  # how many rows the statistics are of
 

@@ -1,7 +1,6 @@
 """Runs a SavedModel as TF Serving does: the TF1/C++ loader, one session, its Session::Run."""
 
 import dataclasses
-import itertools
 import math
 import pathlib
 import threading
@@ -115,7 +114,9 @@ class Servable:
             signature: {name: tf.as_dtype(info.dtype) for name, info in definition.inputs.items()}
             for signature, definition in self.signatures.items()
         }
-        self._may_stay_in_thread &= not _has_loops(self._session.graph.as_graph_def())
+        self._looping: set[str] = set()
+        if self._may_stay_in_thread:
+            self._looping = _looping_signatures(self._session.graph.as_graph_def(), self.signatures)
         self._short_sizes: dict[Hashable, int] = {}  # by call: the most input values of a run that was short
         self._calls: dict[tuple[str, ...], _Call] = {}
         self._callables: dict[Hashable, Callable[..., list[np.ndarray]]] = {}  # they stay in the caller's thread
@@ -197,12 +198,17 @@ class Servable:
         return key in self._joint_calls
 
     def _run(
-        self, key: Hashable, feeds: dict[Any, np.ndarray], fetches: list[Any], timeout_seconds: float | None
+        self,
+        key: tuple[str | tuple[str, ...], ...],
+        feeds: dict[Any, np.ndarray],
+        fetches: list[Any],
+        timeout_seconds: float | None,
     ) -> list[np.ndarray]:
         """Runs the graph; `key` names the inputs and outputs. Notes whether the run was short."""
         size, short_size = sum(array.size for array in feeds.values()), self._short_sizes.get(key, -1)
         began = time.perf_counter()
-        if self._may_stay_in_thread and size <= short_size:
+        stays = self._may_stay_in_thread and not self._loops(key)
+        if stays and size <= short_size:
             arrays = self._run_in_callers_thread(key, feeds, fetches)
         else:
             options = None
@@ -212,10 +218,14 @@ class Servable:
         if time.perf_counter() - began >= _SHORT_SECONDS:
             self._short_sizes[key] = min(short_size, size - 1)
         elif size > short_size:
-            if self._may_stay_in_thread and key not in self._callables:
+            if stays and key not in self._callables:
                 self._make_callable(key, feeds, fetches)  # now, in a warm-up: it takes longer than a run
             self._short_sizes[key] = size
         return arrays
+
+    def _loops(self, key: tuple[str | tuple[str, ...], ...]) -> bool:
+        """Returns whether the values may decide how long the signatures of a key take."""
+        return any((part if isinstance(part, str) else part[0]) in self._looping for part in key)
 
     def _run_in_callers_thread(
         self, key: Hashable, feeds: dict[Any, np.ndarray], fetches: list[Any]
@@ -288,7 +298,38 @@ def _check_time(timeout_seconds: float | None) -> None:
         raise tf.errors.DeadlineExceededError(None, None, "Timed out waiting for session run to begin.")
 
 
-def _has_loops(graph: graph_pb2.GraphDef) -> bool:
-    """Returns whether the graph's values may decide how long a run takes."""
-    nodes = itertools.chain(graph.node, *(function.node_def for function in graph.library.function))
-    return any(node.op in _LOOPS for node in nodes)
+def _looping_signatures(graph: graph_pb2.GraphDef, signatures: Mapping[str, meta_graph_pb2.SignatureDef]) -> set[str]:
+    """Returns the signatures whose values may decide how long a run takes."""
+    bodies = {function.signature.name: function.node_def for function in graph.library.function}
+    called = {name: _called(nodes) for name, nodes in bodies.items()}
+    looping = {name for name, nodes in bodies.items() if any(node.op in _LOOPS for node in nodes)}
+    while more := {name for name, others in called.items() if name not in looping and others & looping}:
+        looping |= more
+    loops = {node.name for node in graph.node if node.op in _LOOPS or _called([node]) & looping}
+    inputs = {node.name: [_node_of(name) for name in node.input] for node in graph.node}
+    found = set()
+    for signature, definition in signatures.items():
+        reached: set[str] = set()
+        waiting = [_node_of(info.name) for info in definition.outputs.values()]
+        while waiting:
+            name = waiting.pop()
+            if name not in reached:
+                reached.add(name)
+                waiting += inputs.get(name, [])
+        if reached & loops:
+            found.add(signature)
+    return found
+
+
+def _called(nodes: Iterable[Any]) -> set[str]:
+    """Returns the names of the functions that nodes call."""
+    found = set()
+    for node in nodes:
+        for value in node.attr.values():
+            found |= {function.name for function in [value.func, *value.list.func] if function.name}
+    return found
+
+
+def _node_of(tensor: str) -> str:
+    """Returns the name of the node in the name of a tensor or of a control input."""
+    return tensor.removeprefix("^").partition(":")[0]

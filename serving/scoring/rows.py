@@ -17,6 +17,7 @@ import pyarrow as pa
 from tensorflow.core.framework import types_pb2
 
 from common.errors import InputError, one_line
+from serving import explained
 from serving.assets import read_log_spec
 from serving.loader import Servable
 from transforms.features.pack_rows import PackedValues
@@ -39,6 +40,7 @@ class Scorer:
 
     Attributes:
         packs: Whether it has `transform_raw`.
+        explains: Whether it has `serving_explain`.
 
     Raises:
         InputError: the version cannot be loaded, or has neither signature.
@@ -54,6 +56,7 @@ class Scorer:
             reason = one_line(error, 300)
             raise InputError(f"{version}: the model cannot be loaded: {reason}") from error
         self.packs = {PACKED, TRANSFORM} <= set(self._servable.signatures)
+        self.explains = explained.SIGNATURE in self._servable.signatures
         if not self.packs and RAW not in self._servable.signatures:
             raise InputError(f"{version}: the model has no signature {RAW}; export it with ctrpipe")
 
@@ -78,6 +81,11 @@ class Scorer:
         packed = PackedValues(rows, self.spec, lambda columns: self._servable.run(TRANSFORM, columns))
         for start in range(0, rows.num_rows, MODEL_ROWS):
             yield packed.rows(start, min(start + MODEL_ROWS, rows.num_rows))
+
+    def explained(self, rows: pa.Table) -> dict[str, npt.NDArray[np.float32]]:
+        """Returns what `serving_explain` answers to rows, by output [N]; needs `explains` and a row."""
+        answers = [self._servable.run(explained.SIGNATURE, batch) for batch in self._raw(rows)]
+        return {name: np.concatenate([answer[name] for answer in answers]) for name in answers[0]}
 
     def _raw(self, rows: pa.Table) -> Iterator[Arrays]:
         for batch in rows.to_batches(MODEL_ROWS):

@@ -1,15 +1,17 @@
 """A servable as ctrpipe exports it, for a log with every kind of column and two tasks, in a few seconds."""
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
 import tensorflow_transform as tft
 
 from common.processes import Workers
+from models import FeatureMap
 from pipeline.config import Model, Training
 from pipeline.training.tensorflow_learner import make_learner
+from serving.calibration import Calibration
 from serving.export import export
 from tests.shared_folders import SharedFolder
 from transforms.features.preprocessing import feature_map
@@ -77,7 +79,13 @@ def shared_version(shared_folder: SharedFolder) -> pathlib.Path:
     return shared_folder("packed_servable", save) / VERSION
 
 
-def save(folder: pathlib.Path, spec: LogSpec = SPEC, position: Mapping[str, str | float] | None = None) -> pathlib.Path:
+def save(
+    folder: pathlib.Path,
+    spec: LogSpec = SPEC,
+    position: Mapping[str, str | float] | None = None,
+    calibrate: Callable[[FeatureMap], Calibration] | None = None,
+    explains: bool = False,
+) -> pathlib.Path:
     """Exports an untrained model on what is learned from some rows; returns the version's folder."""
     payload = folder / "payload"
     payload.mkdir(parents=True)
@@ -90,5 +98,7 @@ def save(folder: pathlib.Path, spec: LogSpec = SPEC, position: Mapping[str, str 
     model = Model(name="mlp", embedding_dim=4, hidden_units=[8], embedding_stddev=1.0)
     learner = make_learner(model, Training(batch_size=64, distribution="one_device"), fields, 1)
     version = folder / VERSION
-    export(learner.network, transform, spec, fields, train.slice(0, 3), version, {}, position or {})
+    first, calibration = train.slice(0, 3), calibrate and calibrate(fields)
+    served_as = (position or {}, "float32", (lambda model: calibration) if calibration else None)
+    export(learner.network, transform, spec, fields, first, version, {}, *served_as, explains=explains)
     return version

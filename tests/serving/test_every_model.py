@@ -22,7 +22,9 @@ from tensorflow_serving.apis import (
 from common.processes import Workers
 from models import create
 from models.ctr_model import empty_row
+from models.registry import model_class
 from serving.assets import GoldenRows, read_log_spec
+from serving.explained import BASELINE_LOGIT, LOGIT, SIGNATURE, attributions
 from serving.export import candidates_of, export
 from serving.layout import Asset, asset_path
 from serving.loader import Servable
@@ -52,7 +54,7 @@ SPEC = LogSpec.model_validate(
 )
 PREDICTED = {"serving_default", "serving_raw", "serving_packed", "serving_candidates", "serving_candidates_packed"}
 INIT = "__saved_model_init_op"  # TensorFlow's own, which the loader runs
-OTHERS = {"regress", "transform_features", "transform_raw", "log_spec"}
+OTHERS = {"regress", "transform_features", "transform_raw", "log_spec", SIGNATURE}
 
 
 def rows(count: int) -> pa.RecordBatch:
@@ -92,10 +94,14 @@ def server(tmp_path_factory):
             yield serve
 
 
+def explains(name):
+    return not model_class(name).boosts
+
+
 def exported(name, folder):
     """A version of the model with random weights."""
     if name in WITH_TEXT:
-        return text_servable.save(folder / "texts", name)
+        return text_servable.save(folder / "texts", name, explains=explains(name))
     transform = tft.TFTransformOutput(str(folder / "graph"))
     fields = feature_map(SPEC, transform)
     keras.utils.set_random_seed(1)
@@ -105,11 +111,11 @@ def exported(name, folder):
     scale = 0.8 if "key_dim" in SMALL[name] else 0.3  # with small weights the layer norms leave little of the fields
     for weight in model.trainable_variables:
         weight.assign(random.normal(scale=scale, size=weight.shape))
-    export(model, transform, SPEC, fields, rows(5), folder / name / "1", {})
+    export(model, transform, SPEC, fields, rows(5), folder / name / "1", {}, explains=explains(name))
     return folder / name / "1"
 
 
-def requests_of(version, golden):
+def requests_of(name, version, golden):
     """Signature -> inputs by name: the golden rows, as each signature takes them."""
     spec = read_log_spec(version)
     columns = [_nullable(golden.raw[name]) for name in spec.feature_columns]
@@ -118,6 +124,7 @@ def requests_of(version, golden):
     found = {name: {"examples": examples} for name in ("serving_default", "transform_features")}
     found |= {"regress": {"inputs": examples}, "log_spec": {"request": np.array([b""], object)}}
     found |= {"serving_raw": golden.raw, "transform_raw": golden.raw, "serving_packed": golden.packed}
+    found |= {SIGNATURE: golden.raw} if explains(name) else {}
     return found | (candidates_of(golden.raw, golden.packed, spec) if golden.candidates is not None else {})
 
 
@@ -215,7 +222,7 @@ def test_every_signature_answers_the_same_in_the_loader_over_rest_and_over_grpc(
     assert xla_node(version) is None
     golden = GoldenRows.load(asset_path(version, Asset.GOLDEN))
     assert np.ptp(golden.probabilities) > 1e-4  # far above what two answers may differ by
-    requests = requests_of(version, golden)
+    requests = requests_of(name, version, golden)
     servable = Servable(version)
     rest, rpc = server(name, version)
     try:
@@ -225,6 +232,12 @@ def test_every_signature_answers_the_same_in_the_loader_over_rest_and_over_grpc(
             equal(found, expected_of(signature, golden) or found)
             equal(over_rest(rest, name, signature, inputs, sorted(found)), found)
             equal(rpc.predict(inputs, name=name, signature=signature)[0], found)
+            if signature == SIGNATURE:
+                equal({"ctr": found["ctr"]}, {"ctr": golden.probabilities[:, 0]})
+                added = sum(attributions(found).values())
+                np.testing.assert_allclose(added, found[LOGIT] - found[BASELINE_LOGIT], atol=1e-4)
+                assert set(attributions(found)) == set(read_log_spec(version).explained_columns)
+                assert len(set(found[BASELINE_LOGIT])) == 1 and np.abs(added).max() > 1e-4
         examples = requests["regress"]["inputs"].tolist()
         expected = expected_of("regress", golden)
         equal(regressed_over_rest(rest, name, examples), expected)

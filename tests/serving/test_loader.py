@@ -175,13 +175,16 @@ def test_an_input_of_another_type_has_the_words_of_a_sessions_run_in_either_thre
         straight.run("scaled", {"x": x(1), "scale": x(1)}, timeout_seconds=9.5)  # short: the next one stays in thread
 
 
-def test_a_graph_with_a_loop_never_runs_where_nothing_stops_it(version, monkeypatch):
+def test_a_signature_with_a_loop_never_runs_where_nothing_stops_it(version, monkeypatch):
     seen, run = [], Servable._session_run
     monkeypatch.setattr(Servable, "_session_run", lambda self, *rest: seen.append(rest[-1]) or run(self, *rest))
     servable = Servable(version, config=session_config(parse_flags([])))
     for _ in range(3):
-        servable.run("scaled", {"x": x(1), "scale": x(2)}, timeout_seconds=9.5)
+        servable.run("endless", {"x": x(np.inf)}, timeout_seconds=9.5)
     assert [options.timeout_in_ms for options in seen] == [9500] * 3
+    for _ in range(3):
+        servable.run("scaled", {"x": x(1), "scale": x(2)}, timeout_seconds=9.5)
+    assert len(seen) == 4  # without a loop, the first run alone
     servable.close()
 
 

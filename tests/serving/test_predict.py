@@ -58,6 +58,24 @@ def test_the_format_comes_from_the_server_the_model_or_the_configuration(url, mo
         assert len(output.splitlines()) == 3
 
 
+def test_explanations_follow_their_rows_over_rest_and_grpc(log, tmp_path):
+    base = save(tmp_path / "ctr" / "1", spec(), explains=True).parent
+    with running_server(ServerOptions(base, "ctr")) as addresses:
+        asked = ["--input", log, "--rows", 2, "--explain"]
+        code, rest = predict(f"{addresses.rest}/v1/models/ctr", *asked)
+        assert code == 0 and (code, rest) == call("predict", "--grpc", addresses.grpc, *asked)
+    assert printed(rest) == expected(2)
+    assert f"{log}:1: probability 0.5374; logit +0.1500, that of the baseline -0.0100; integrated gradients" in rest
+    bars = [line.split() for line in rest.splitlines() if "+0.1000" in line or "+0.0600" in line or "+0.3000" in line]
+    assert [bar[1:6:2] for bar in bars] == [["c", "a", "+0.1000"], ["n", "5", "+0.0600"], ["c", "bé", "+0.3000"]]
+    assert [bar[7] for bar in bars] == ["+" * 24, "+" * 14, "+" * 24]
+    assert "(missing)" in rest
+
+
+def test_a_model_that_explains_nothing_is_one_line(url, log):
+    one_line(*predict(url, "--input", log, "--explain"), "the model explains its answers where serving.explain is true")
+
+
 def test_fewer_rows_than_asked_for_are_printed_and_said(url, log):
     code, output = predict(url, "--input", log, "--rows", 9)
     assert code == 0 and printed(output) == expected(4)

@@ -1,0 +1,130 @@
+"""A calibrated SavedModel: every signature, both protocols and batch scoring answer the calibrated probability."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.special
+
+from models import FeatureMap
+from serving.assets import GoldenRows
+from serving.calibration import UNCALIBRATED, Calibration, Curve, Line, SliceLines, TaskCalibration, slice_rows
+from serving.check import check_servable
+from serving.client import RestClient
+from serving.client.grpc_client import GrpcClient
+from serving.layout import Asset, asset_path
+from serving.loader import Servable
+from serving.scoring.rows import Scorer
+from serving.server import ServerOptions, running_server
+from tests.serving.packed_servable import SPEC, rows, save
+from transforms.log.ingest import to_examples
+from transforms.log.raw_arrays import raw_arrays
+
+POINTS, RATES = np.array([-2.0, 0.0, 0.5, 3.0]), np.array([0.05, 0.2, 0.5, 0.8])
+BY = ["c2", "n1"]
+
+
+def made(fields: FeatureMap) -> Calibration:
+    """Of ctr a curve with lines for the values of two columns, of cvr a line."""
+    places = slice_rows(fields, BY)
+    random = np.random.default_rng(8)
+    lines = random.normal(0, 0.2, (places["last"][-1] + 1, 2)).astype(np.float32)
+    lines[[*(places["rows"] - 1), *places["last"]]] = 0
+    lines[: places["last"][0] + 1, 0] += 1
+    slopes = np.diff(RATES) / np.diff(POINTS)
+    inner = np.stack([POINTS[:-1], RATES[:-1], slopes], axis=1)
+    pieces = np.concatenate([[[-2, 0.05, 0]], inner, [[3, 0.8, 0]]]).astype(np.float32)
+    ctr = TaskCalibration(Curve(POINTS.astype(np.float32), pieces), SliceLines(**places, lines=lines))
+    return Calibration("isotonic", {"ctr": ctr, "cvr": TaskCalibration(Line(0.5, -1.0))})
+
+
+@pytest.fixture(scope="module")
+def version(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("calibrated"), calibrate=made, explains=True)
+
+
+@pytest.fixture(scope="module")
+def servable(version):
+    servable = Servable(version)
+    yield servable
+    servable.close()
+
+
+def expected_of(servable: Servable, raw: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The calibration of the answers before it, in numpy."""
+    before = servable.run(UNCALIBRATED, raw)
+    logits = {task: scipy.special.logit(before[task].astype(np.float64)) for task in before}
+    fields = FeatureMap.load(asset_path(servable.path, Asset.FEATURE_MAP))
+    ctr = made(fields).tasks["ctr"].slices
+    ids = servable.run("transform_raw", raw)["ids"]
+    log_odds = scipy.special.logit(np.interp(logits["ctr"], POINTS, RATES))
+    total = np.zeros(len(ids))
+    start = 1
+    for name in BY:
+        field = next(field for field in fields.fields if field.name == name)
+        own = ctr.lines[start : start + field.size][ids[:, fields.slots_of(name).start] - field.offset]
+        total += own[:, 0] * log_odds + own[:, 1]
+        start += field.size + 2
+    return {"ctr": scipy.special.expit(total), "cvr": scipy.special.expit(0.5 * logits["cvr"] - 1)}
+
+
+@pytest.mark.slow
+def test_every_signature_answers_the_calibrated_probability(version, servable):
+    assert check_servable(version) < 1e-6
+    batch = rows(300, 7)
+    raw = raw_arrays(batch, SPEC)
+    expected = expected_of(servable, raw)
+    features = pa.RecordBatch.from_arrays([batch[name] for name in SPEC.feature_columns], names=SPEC.feature_columns)
+    examples = np.array(to_examples(features), object)
+    answers = [
+        servable.run("serving_raw", raw),
+        servable.run("serving_packed", servable.run("transform_raw", raw)),
+        servable.run("serving_default", {"examples": examples}),
+    ]
+    for found in answers:
+        for task, values in expected.items():
+            np.testing.assert_allclose(found[task], values, atol=1e-6)
+    np.testing.assert_allclose(servable.run("regress", {"inputs": examples})["outputs"], expected["ctr"], atol=1e-6)
+    before = servable.run(UNCALIBRATED, raw)["ctr"]
+    explained = servable.run("serving_explain", raw)
+    np.testing.assert_allclose(explained["ctr"], expected["ctr"], atol=1e-6)
+    np.testing.assert_allclose(explained["logit"], scipy.special.logit(before), atol=1e-4)
+    assert np.ptp(expected["ctr"]) > 0.2 and np.abs(before - expected["ctr"]).max() > 0.2
+    one_by_one = [servable.run("serving_raw", {name: value[[row]] for name, value in raw.items()}) for row in range(20)]
+    np.testing.assert_allclose([row["ctr"][0] for row in one_by_one], expected["ctr"][:20], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_rest_grpc_and_scoring_answer_it_too(version, servable):
+    batch = rows(40, 9)
+    raw = raw_arrays(batch, SPEC)
+    expected = expected_of(servable, raw)
+    with running_server(ServerOptions(version.parent, "ctr")) as addresses:
+        with RestClient(f"{addresses.rest}/v1/models/ctr") as rest, GrpcClient(addresses.grpc, "ctr") as grpc:
+            answers = [rest.predict(raw), grpc.predict(raw)]
+    scorer = Scorer(version)
+    answers.append(scorer(pa.Table.from_batches([batch])))
+    scorer.close()
+    for found in answers:
+        for task, values in expected.items():
+            np.testing.assert_allclose(found[task], values, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_version_describes_its_calibration(version):
+    described = json.loads(asset_path(version, Asset.CALIBRATION).read_text())
+    assert described["method"] == "isotonic" and list(described["tasks"]) == ["ctr", "cvr"]
+    np.testing.assert_allclose(described["tasks"]["ctr"]["overall"]["points"], POINTS)
+    assert described["tasks"]["cvr"]["overall"] == {"slope": 0.5, "intercept": -1.0}
+
+
+@pytest.mark.slow
+def test_the_check_allows_what_the_last_bits_of_a_logit_make_of_a_probability(version):
+    assert GoldenRows.load(asset_path(version, Asset.GOLDEN)).tolerance < 4e-6
+    pieces = np.array([[0, 0.1, 0], [0, 0.1, 1e5]], np.float32)
+    steep = Calibration("isotonic", {"ctr": TaskCalibration(Curve(np.zeros(1, np.float32), pieces))})
+    logits = np.array([[-1.0], [1e-6]], np.float32)
+    # From 0.2 at 1e-6 to 0.6 at 5e-6.
+    assert steep.largest_change(logits, {}, 4e-6) == pytest.approx(0.4, abs=1e-3)
+    assert steep.largest_change(logits[:1], {}, 4e-6) == 0
