@@ -209,11 +209,13 @@ def tune(
     limits = read_budget(budget, None if trials is None else str(trials))
     load_tensorflow()
     plan = make_plan(pathlib.Path(config), _overrides(settings), limits, objective, workers, p99_ms)
+    from pipeline.prepared import joined
     from pipeline.tune.results import BEST
     from pipeline.tune.run import run_tune
 
     folder = pathlib.Path(output) if output else pathlib.Path("runs") / f"{plan.name}-tune"
-    summary = run_tune(plan, _texts(data) or plan.space.base.data.paths, folder)
+    base = plan.space.base
+    summary = run_tune(plan, joined(_texts(data) or base.data.paths, base, folder), folder)
     return Tuning(folder, folder / BEST, summary.report)
 
 

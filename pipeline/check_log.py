@@ -53,6 +53,15 @@ def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
     if len(patterns) == 1 and is_kddcup2012(pathlib.Path(patterns[0])):
         found.notes.append(f"{patterns[0]}: a run joins these files before it reads them, which is not checked")
         return found
+    if config.events:
+        _collect(found, "", lambda: find_files(list(patterns)))
+        found.notes.append("events: a run makes impressions of the log before it reads them, which is not checked")
+        return found
+    if config.data.label_delay:
+        for named in (list(patterns), config.data.label_delay.labels or list(patterns)):
+            _collect(found, "", lambda named=named: find_files(named))  # type: ignore[misc]
+        found.notes.append("data.label_delay: a run joins the log with its labels before it reads it; not checked")
+        return found
     files: list[str] = []
     _collect(found, "", lambda: files.extend(find_files(list(patterns))))
     reader = LogReader(config.log_spec)

@@ -20,6 +20,7 @@ from common.address_space import COMMAND_GIB, require_address_space
 from common.errors import InputError, causes, without_secrets
 from common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
 from common.interrupt import interrupts_delivered
+from common.printable import printable
 
 COMMANDS = (
     "bench",
@@ -36,6 +37,8 @@ COMMANDS = (
     "models",
     "predict",
     "prepare",
+    "ranking",
+    "replay",
     "report",
     "run",
     "score",
@@ -45,7 +48,7 @@ COMMANDS = (
     "tune",
     "tune-serving",
 )
-RESUMED = ("demo", "run", "score", "sweep", "tune")  # the same command again goes on where it was interrupted
+RESUMED = ("demo", "replay", "run", "score", "sweep", "tune")  # the same command again goes on where it was interrupted
 
 
 class CommandGroup(click.Group):
@@ -66,7 +69,7 @@ class CommandGroup(click.Group):
             with interrupts_delivered():
                 return super().invoke(context)
         except InputError as error:
-            click.echo(f"ctrpipe: {_printable(without_secrets(str(error)))}", err=True)
+            click.echo(f"ctrpipe: {printable(without_secrets(str(error)))}", err=True)
             context.exit(MISTAKE)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
@@ -88,7 +91,7 @@ def _report(error: BaseException) -> int:
     from common.failures import explain  # now that something has failed
 
     text, code = explain(error)
-    click.echo(f"ctrpipe: {_printable(without_secrets(text))}", err=True)
+    click.echo(f"ctrpipe: {printable(without_secrets(text))}", err=True)
     return code
 
 
@@ -100,11 +103,6 @@ def _is_read() -> bool:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return False
     return True
-
-
-def _printable(text: str) -> str:
-    """Returns the text as one line without control characters: a message may quote what a broken file contains."""
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def _is_interrupt(error: BaseException) -> bool:

@@ -14,8 +14,13 @@ from collections.abc import Iterator
 from common.packages import PACKAGES
 
 ROOT = pathlib.Path(__file__).parent.parent
-# The code on which trained weights depend: training, and the stages that make its rows.
-TRAINING = ("pipeline.training.train", "pipeline.components.log_example_gen", "pipeline.components.log_transform")
+# The code on which trained weights depend: training, what it begins with, and the stages that make its rows.
+TRAINING = (
+    "pipeline.training.train",
+    "pipeline.training.parent",
+    "pipeline.components.log_example_gen",
+    "pipeline.components.log_transform",
+)
 
 
 def code_version() -> str:

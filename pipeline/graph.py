@@ -61,9 +61,19 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple[BaseComponent, ..
         # Of the packed rows' order and of missing_rate; training shuffles by a seed of its own besides.
         seed=0,
         workers=workers,
+        former=_former(config, inputs),
         code_version=inputs.transform_version(config),
     )
     return examples, statistics, schema, validator.with_id("ExampleValidator"), transform
+
+
+def _former(config: RunConfig, inputs: RunInputs) -> str:
+    """Returns what the transform keeps of the parent's, as LogTransform takes it."""
+    start = config.training.warm_start
+    if inputs.parent is None or start is None or (start.boundaries == "learn" and not start.max_age):
+        return ""
+    limits = {"max_age": start.max_age, "max_values": start.max_values}
+    return json.dumps({"version": inputs.parent.version, "boundaries": start.boundaries, **limits})
 
 
 def _code_of(component: Callable[..., BaseComponent]) -> str:
@@ -103,7 +113,7 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
         nodes.append(drift)
 
     def make_trainer(model: Model) -> BaseComponent:
-        training_fingerprint = inputs.training_fingerprint(config, model)
+        trained_from = inputs.training_fingerprint(config, model)
         return LogTrainer(
             payload=examples.outputs["examples"],
             examples=transform.outputs["transformed_examples"],
@@ -117,8 +127,11 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
             warmup_requests=config.serving.warmup_requests,
             position=json.dumps(config.serving.position),
             encoder_precision=config.serving.encoder_precision,
-            work=str(output / "tfx" / "training" / f"{model.name}-{training_fingerprint}"),
-            training_fingerprint=training_fingerprint,
+            calibration=config.calibration.model_dump_json() if config.calibration else "null",
+            explains=int(config.serving.explain and model is config.model),
+            work=str(output / "tfx" / "training" / f"{model.name}-{trained_from}"),
+            parent=inputs.parent.to_json() if inputs.parent and model is config.model else "",
+            training_fingerprint=inputs.version_fingerprint(config, model),
             code_version=_code_of(LogTrainer),
         )
 

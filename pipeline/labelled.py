@@ -2,10 +2,9 @@
 
 import dataclasses
 import itertools
-import json
 import pathlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +12,15 @@ import pyarrow.compute as pc
 
 from common.errors import InputError
 from common.files import atomic_folder, write_json
-from pipeline.draft.sample import Sample, read_sample
+from pipeline.draft.sample import Sample, read_sample, spec_of_texts
 from pipeline.run_folder import check_output, one_run_at_a_time
+from transforms.log.ingest import dead_letter
 from transforms.log.payload import PayloadWriter
-from transforms.log.readers import LogBatch, LogReader, find_files
+from transforms.log.readers import LogBatch, LogReader, Reject, find_files
 from transforms.log.spec import LogSpec
 
-LOG, DEAD_LETTER, SUMMARY = "log", "dead_letter", "summary.json"
+LOG, DEAD_LETTER, REJECTS, SUMMARY = "log", "dead_letter", "rejects.jsonl", "summary.json"
 _LABEL = "label"  # the column of labels without a name
-_NONE = "(none)"  # a label that the files do not have
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,17 +60,17 @@ def join_labels(
         InputError: a file cannot be read, the key is in one of them alone or has two labels, or, without a key, they
             have different numbers of rows.
     """
-    rows, partners = _Files.of(log), _Files.of(labels)
-    brought = _brought(rows, partners, key)
+    rows, partners = TextFiles.of(log), TextFiles.of(labels)
+    brought = brought_columns(rows, partners, key)
     check_output(output)
     with one_run_at_a_time(output), atomic_folder(output / LOG) as unfinished:
         (output / DEAD_LETTER).mkdir(exist_ok=True)
         schema = pa.schema([(name, pa.binary()) for name in [*rows.names, *brought.values()]])
         with (
-            open(output / DEAD_LETTER / "rejects.jsonl", "w") as letters,
+            open(output / DEAD_LETTER / REJECTS, "w") as letters,
             PayloadWriter(unfinished, "part", schema) as writer,
         ):
-            joined = _Join(rows, partners, brought, letters.write)
+            joined = _Join(rows, partners, brought, Letters(letters))
             counts = joined.by_order(writer) if key is None else joined.by_key(writer, key, unmatched)
         result = Labelled(str(output / LOG / "*.parquet"), tuple(brought.values()), *counts)
         if not result.rows:
@@ -81,41 +80,61 @@ def join_labels(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Files:
-    """Files of one kind, all columns of which are read as text."""
+class TextFiles:
+    """Files of one kind, all columns of which are read as text. `TextFiles.of` finds their format."""
 
     files: list[str]
     sample: Sample
     spec: LogSpec
 
     @classmethod
-    def of(cls, patterns: list[str]) -> "_Files":
+    def of(cls, patterns: list[str]) -> "TextFiles":
         files = find_files(patterns)
         sample = read_sample(files[0])
-        data = {**sample.data, "labels": {"none": _NONE}}
-        if "columns" in data:
-            data["columns"] = [*sample.columns, _NONE]
-        single = [name for name in sample.columns if name not in sample.lists]
-        features: list[dict[str, Any]] = [{"kind": "categorical", "columns": single}] if single else []
-        if sample.lists:
-            features.append({"kind": "multivalent", "columns": sorted(sample.lists), "max_length": 1})
-        return cls(files, sample, LogSpec.model_validate({"data": data, "features": features}))
+        return cls(files, sample, spec_of_texts(sample))
 
     @property
     def names(self) -> list[str]:
         return self.spec.feature_columns
 
-    def batches(self) -> Iterator[LogBatch]:
+    def batches(self, letters: "Letters") -> Iterator[LogBatch]:
+        """Yields the rows in their order, and adds the malformed ones to `letters`."""
         reader = LogReader(self.spec, labels=False)
-        return itertools.chain.from_iterable(reader.read(path) for path in self.files)
+        for batch in itertools.chain.from_iterable(reader.read(path) for path in self.files):
+            letters.add(batch.path, batch.rejects)
+            yield batch
 
 
-def _brought(rows: _Files, partners: _Files, key: str | None) -> dict[str, str]:
-    """Returns the columns of the labels that are new to the log, and their names in it."""
+class Letters:
+    """Malformed rows, counted and written to a file, if there is one.
+
+    Args:
+        file: Gets a line for each.
+    """
+
+    def __init__(self, file: TextIO | None = None):
+        self.rejected = 0
+        self._file = file
+
+    def add(self, path: str, rejects: Sequence[Reject]) -> None:
+        """Adds malformed rows of a file."""
+        self.rejected += len(rejects)
+        if self._file:
+            self._file.writelines(dead_letter(path, reject) for reject in rejects)
+
+
+def brought_columns(
+    rows: TextFiles, partners: TextFiles, key: str | None, label_time: str | None = None
+) -> dict[str, str]:
+    """Returns the columns of the labels that are new to the log, and their names in it; `label_time` stays behind.
+
+    Raises:
+        InputError: one of the two lacks the key, or no column is new.
+    """
     for side in (rows, partners):
         if key is not None and key not in side.names:
             raise InputError(f"{side.files[0]}: --key {key}: no such column; it has {', '.join(side.names)}")
-    names = [name for name in partners.names if name != key]
+    names = [name for name in partners.names if name not in (key, label_time)]
     if key is not None and not names:
         return {key: _LABEL}
     without_header = "columns" in partners.sample.data
@@ -132,14 +151,13 @@ def _brought(rows: _Files, partners: _Files, key: str | None) -> dict[str, str]:
 class _Join:
     """Writes the rows of a log with what their partners bring."""
 
-    def __init__(self, rows: _Files, partners: _Files, brought: dict[str, str], letter: Any):
-        self._rows, self._partners, self._brought, self._letter = rows, partners, brought, letter
-        self._rejected = 0
+    def __init__(self, rows: TextFiles, partners: TextFiles, brought: dict[str, str], letters: Letters):
+        self._rows, self._partners, self._brought, self._letters = rows, partners, brought, letters
 
     def by_order(self, writer: PayloadWriter) -> tuple[int, int, int, int]:
         """Returns the numbers of rows, unmatched ones, unused labels and malformed rows."""
         written = 0
-        sides = [_Ordered(self._read(side)) for side in (self._rows, self._partners)]
+        sides = [_Ordered(side.batches(self._letters)) for side in (self._rows, self._partners)]
         while True:
             left, right = (side.next_rows() for side in sides)
             if left is None or right is None:
@@ -157,23 +175,19 @@ class _Join:
                 f"{names[1]}: {counts[1]:,} rows of labels for {counts[0]:,} rows of {names[0]}; "
                 "without --key there must be one for each"
             )
-        return written, 0, 0, self._rejected
+        return written, 0, 0, self._letters.rejected
 
     def by_key(self, writer: PayloadWriter, key: str, unmatched: str | None) -> tuple[int, int, int, int]:
         """Returns the numbers of rows, unmatched ones, unused labels and malformed rows."""
         labels = self._labels_by_key(key)
         used = np.zeros(len(labels), bool)
         written = without = 0
-        for batch in self._read(self._rows):
+        for batch in self._rows.batches(self._letters):
             places = pc.index_in(batch.rows[key], value_set=labels[key].combine_chunks(), skip_nulls=True)
             used[places.drop_null().to_numpy()] = True
             without += places.null_count
-            partners = labels.take(places).combine_chunks()
             rows = pa.Table.from_batches([batch.rows])
-            columns = {}
-            for name, new in self._brought.items():
-                values = partners[name] if name != key else _one_where(places)
-                columns[new] = values if unmatched is None else pc.fill_null(values, unmatched.encode())
+            columns = partner_columns(labels, places, self._brought, key, unmatched)
             if unmatched is None:
                 matched = places.is_valid()
                 rows, columns = rows.filter(matched), {name: value.filter(matched) for name, value in columns.items()}
@@ -182,36 +196,59 @@ class _Join:
             written += rows.num_rows
             for part in rows.combine_chunks().to_batches():
                 writer.write(part)
-        return written, without, int((~used).sum()), self._rejected
+        return written, without, int((~used).sum()), self._letters.rejected
 
     def _labels_by_key(self, key: str) -> pa.Table:
-        """Returns the labels with each key once.
-
-        Raises:
-            InputError: a key has two labels.
-        """
-        batches = [batch.rows for batch in self._read(self._partners)]
+        batches = [batch.rows for batch in self._partners.batches(self._letters)]
         names = [key, *(name for name in self._brought if name != key)]
-        table = pa.Table.from_batches(batches).select(names)
-        table = table.filter(table[key].is_valid()).group_by(names, use_threads=False).aggregate([])
-        if pc.count_distinct(table[key]).as_py() < table.num_rows:
-            counted = max(pc.value_counts(table[key]), key=lambda count: count["counts"].as_py())
-            twice = counted["values"].as_py().decode("utf-8", "replace")
-            raise InputError(f"{self._partners.files[0]}: {key} {twice} has two labels; leave one of them")
-        return table
+        return once_by_key(pa.Table.from_batches(batches).select(names), key, self._partners.files[0])
 
     def _together(self, rows: pa.RecordBatch, partners: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: rows[name] for name in self._rows.names}
         columns |= {new: partners[name] for name, new in self._brought.items()}
         return pa.RecordBatch.from_pydict(columns)
 
-    def _read(self, side: _Files) -> Iterator[LogBatch]:
-        for batch in side.batches():
-            self._rejected += len(batch.rejects)
-            for reject in batch.rejects:
-                fields = {"file": batch.path, "line": reject.line, "reason": reject.reason, "text": reject.text}
-                self._letter(json.dumps(fields) + "\n")
-            yield batch
+
+def partner_columns(
+    labels: pa.Table, places: pa.Array, brought: Mapping[str, str], key: str, unmatched: str | None
+) -> dict[str, pa.ChunkedArray]:
+    """Returns what labels bring to rows, by its names in the log.
+
+    Args:
+        labels: Each key once.
+        places: The label of each row, null where it has none.
+        brought: The labels' columns, and their names in the log.
+        key: The key's column, which as a label is 1.
+        unmatched: The label of rows without one; None: null.
+    """
+    partners = labels.take(places).combine_chunks()
+    columns = {new: partners[name] if name != key else _one_where(places) for name, new in brought.items()}
+    return {
+        name: values if unmatched is None else pc.fill_null(values, unmatched.encode())
+        for name, values in columns.items()
+    }
+
+
+def once_by_key(table: pa.Table, key: str, path: str, moment: str | None = None) -> pa.Table:
+    """Returns the labels with each key once.
+
+    Args:
+        table: The key, the columns that labels bring, and `moment`.
+        key: The key's column; rows without one are left out.
+        path: The labels' file, for the message.
+        moment: A column of numbers, of which a key's least one is kept.
+
+    Raises:
+        InputError: a key has two labels.
+    """
+    names = [name for name in table.column_names if name != moment]
+    least = [(moment, "min")] if moment else []
+    table = table.filter(table[key].is_valid()).group_by(names, use_threads=False).aggregate(least)
+    if pc.count_distinct(table[key]).as_py() < table.num_rows:
+        counted = max(pc.value_counts(table[key]), key=lambda count: count["counts"].as_py())
+        twice = counted["values"].as_py().decode("utf-8", "replace")
+        raise InputError(f"{path}: {key} {twice} has two labels; leave one of them")
+    return table
 
 
 def _one_where(places: pa.Array) -> pa.Array:

@@ -21,6 +21,7 @@ from tfx.orchestration.portable import (
 )
 from tfx.proto.orchestration import executable_spec_pb2, pipeline_pb2
 
+from common.phases import start_phase
 from common.progress import announce
 from pipeline.artifacts import Artifacts
 from pipeline.config import RunConfig
@@ -70,6 +71,7 @@ class _AnnouncingRunner(tfx_runner.IrBasedRunner):
         for node in pipeline.nodes:
             await_database(pathlib.Path(connection.sqlite.filename_uri))
             name = node.pipeline_node.node_info.id
+            start_phase(name)
             started: list[str] = []
             launcher.Launcher(
                 pipeline_node=node.pipeline_node,

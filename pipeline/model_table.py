@@ -5,12 +5,12 @@ import json
 import pathlib
 from typing import Any
 
-import rich.console
 import rich.markup
 import rich.table
 
+from pipeline.terminal import console
+
 REFERENCE = pathlib.Path(__file__).with_suffix(".json")
-TABLE_WIDTH = 160  # where the output is no terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +43,6 @@ def read_reference() -> ModelTable:
 def print_models(table: ModelTable) -> None:
     """Prints the table; options that every model has with the same default stand below it."""
     shared = table.shared_options
-    console = rich.console.Console()
-    if not console.is_terminal:
-        console = rich.console.Console(width=TABLE_WIDTH)
     shown = rich.table.Table(title=f"Parameters: {table.where}", show_lines=True)
     shown.add_column("model\npaper")
     shown.add_column("parameters\nwithout embeddings", justify="right", no_wrap=True)
@@ -55,8 +52,9 @@ def print_models(table: ModelTable) -> None:
         size = f"{_number(model['parameters'])}\n{_number(model['parameters_without_embeddings'])}"
         about = rich.markup.escape(f"{model['description']}\n{_options(own)}")
         shown.add_row(f"[bold]{model['name']}[/bold]\n{model['paper']}", size, about)
-    console.print(shown)
-    console.print(f"All but lr, unless it says otherwise: {_options(shared)}", highlight=False, markup=False)
+    terminal = console()
+    terminal.print(shown)
+    terminal.print(f"All but lr, unless it says otherwise: {_options(shared)}", markup=False)
 
 
 def _number(value: int | None) -> str:

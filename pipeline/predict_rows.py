@@ -12,17 +12,35 @@ import pydantic
 
 from common.errors import InputError
 from pipeline.config import load_config
+from serving import explained
 from serving.assets import read_log_spec
 from serving.client import ModelClient
+from serving.client.model_client import Answer
 from serving.layout import find_version
 from transforms.log.raw_arrays import raw_arrays
 from transforms.log.readers import LogBatch, LogReader, Reject, find_files
 from transforms.log.spec import LogSpec
 
 BATCH = 1000
+EXPLAINED_BATCH = 50  # an explanation takes as long as a few answers
 # Of a batch that joins several clients' requests only the first row is answered: the other clients ask again.
 _ASKS = 20
 _PAUSE_SECONDS = 0.1
+
+
+class Explanation(NamedTuple):
+    """Why a row has its probability.
+
+    Attributes:
+        logit, baseline: Of the row, and of a row without values.
+        columns: What each column adds to the logit; their sum is `logit - baseline`.
+        row: The raw row.
+    """
+
+    logit: float
+    baseline: float
+    columns: dict[str, float]
+    row: pa.RecordBatch
 
 
 class PredictedRow(NamedTuple):
@@ -33,12 +51,14 @@ class PredictedRow(NamedTuple):
         probability: The probability of the primary task.
         label: The label that was asked; None for none.
         version: The version that answered; None where the client does not ask for it.
+        explanation: Why; None where it was not asked for.
     """
 
     line: int
     probability: float
     label: str | None
     version: int | None
+    explanation: Explanation | None = None
 
 
 def predict_rows(
@@ -49,6 +69,7 @@ def predict_rows(
     config: pathlib.Path | None = None,
     key: str | None = None,
     passed_over: Callable[[Reject], None] = lambda reject: None,
+    explain: bool = False,
 ) -> Iterator[PredictedRow]:
     """Yields the predictions of a file's first good rows, in their order.
 
@@ -62,31 +83,50 @@ def predict_rows(
         config: The run's configuration, in place of `model`; with neither, the server is asked for the format.
         key: A column; rows with the same value of it go to the same label.
         passed_over: Called with each malformed row that lies before or between the rows.
+        explain: Whether to ask for explanations too.
 
     Raises:
-        InputError: the file, the configuration, the model or the server's answer cannot be used.
+        InputError: the file, the configuration, the model or the server's answer cannot be used, or the model explains
+            nothing.
     """
     path = find_files([str(file)])[0]
     spec = _spec(client, model, config)
     if key is not None and key not in spec.feature_columns:
         raise InputError(f"--key {key}: no column of the model; it has {', '.join(spec.feature_columns)}")
-    for batch in _first_rows(LogReader(spec, labels=False), path, rows):
+    for batch in _first_rows(LogReader(spec, labels=False), path, rows, EXPLAINED_BATCH if explain else BATCH):
         for reject in batch.rejects:
             passed_over(reject)
         if len(batch.lines):
-            yield from _ask(client, spec, batch, key)
+            yield from _ask(client, spec, batch, key, explain)
 
 
-def _ask(client: ModelClient, spec: LogSpec, batch: LogBatch, key: str | None) -> list[PredictedRow]:
+def _ask(client: ModelClient, spec: LogSpec, batch: LogBatch, key: str | None, explain: bool) -> list[PredictedRow]:
     columns = raw_arrays(batch.rows, spec)
     predicted: list[PredictedRow] = []
     for label, rows in _by_label(client, batch.rows, key).items():
-        answer = client.ask({name: values[rows] for name, values in columns.items()}, "serving_raw", label=label)
+        asked = {name: values[rows] for name, values in columns.items()}
+        answer = _explained(client, asked, label) if explain else client.ask(asked, "serving_raw", label=label)
         probabilities = _probabilities(client, answer.outputs, spec, len(rows))
-        lines = batch.lines[rows].tolist()
-        pairs = zip(lines, probabilities.tolist(), strict=True)
-        predicted += [PredictedRow(line, probability, answer.label, answer.version) for line, probability in pairs]
-    return sorted(predicted)
+        for place, row in enumerate(rows):
+            explanation = _explanation(answer.outputs, place, batch.rows.slice(row, 1)) if explain else None
+            line, probability = int(batch.lines[row]), float(probabilities[place])
+            predicted.append(PredictedRow(line, probability, answer.label, answer.version, explanation))
+    return sorted(predicted, key=lambda one: one.line)
+
+
+def _explained(client: ModelClient, columns: dict[str, np.ndarray], label: str | None) -> Answer:
+    try:
+        return client.ask(columns, explained.SIGNATURE, label=label)
+    except InputError as error:
+        if explained.SIGNATURE in str(error):  # the model has no such signature
+            raise InputError(f"{error}; the model explains its answers where serving.explain is true") from error
+        raise
+
+
+def _explanation(outputs: dict[str, np.ndarray], place: int, row: pa.RecordBatch) -> Explanation:
+    columns = {name: float(values[place]) for name, values in explained.attributions(outputs).items()}
+    logit, baseline = (float(outputs[name][place]) for name in (explained.LOGIT, explained.BASELINE_LOGIT))
+    return Explanation(logit, baseline, columns, row)
 
 
 def _by_label(client: ModelClient, rows: pa.RecordBatch, key: str | None) -> dict[str | None, np.ndarray]:
@@ -139,13 +179,13 @@ def _spec(client: ModelClient, model: pathlib.Path | None, config: pathlib.Path 
         ) from error
 
 
-def _first_rows(reader: LogReader, path: str, rows: int) -> Iterator[LogBatch]:
+def _first_rows(reader: LogReader, path: str, rows: int, size: int) -> Iterator[LogBatch]:
     """Yields the first good rows in batches of one request, each with the malformed rows before its last one."""
     left = rows
     for batch in reader.read(path):
         rejects = list(batch.rejects)
-        for start in range(0, batch.rows.num_rows, BATCH):
-            take = min(BATCH, left, batch.rows.num_rows - start)
+        for start in range(0, batch.rows.num_rows, size):
+            take = min(size, left, batch.rows.num_rows - start)
             lines = batch.lines[start : start + take]
             before = [reject for reject in rejects if reject.line < lines[-1]]
             yield LogBatch(batch.path, batch.rows.slice(start, take), lines, before)

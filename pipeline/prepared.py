@@ -1,4 +1,4 @@
-"""Joins a log that is several files, as KDD Cup 2012's, into one that the pipeline reads."""
+"""Makes one log of impressions, which the pipeline reads, of several files, as KDD Cup 2012's, or of an event log."""
 
 import pathlib
 from collections.abc import Sequence
@@ -6,8 +6,15 @@ from collections.abc import Sequence
 from common.processes import Workers
 from common.progress import announce, throttled_announce
 from pipeline.config import RunConfig
+from pipeline.draft.sample import read_sample, spec_of_texts
+from pipeline.late_labels import join_late_labels, summary_of
 from pipeline.run_folder import check_output, one_run_at_a_time
+from transforms.histories import EventLog
+from transforms.histories import Prepared as Impressions
+from transforms.histories import prepare as prepare_impressions
 from transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
+from transforms.log.readers import find_files
+from transforms.log.spec import Data
 
 PREPARED = "prepared"
 
@@ -23,12 +30,55 @@ def join(folder: pathlib.Path, output: pathlib.Path, options: Options, workers: 
         return prepare(folder, output, options, workers, throttled_announce())
 
 
+def with_histories(
+    paths: Sequence[str],
+    events: EventLog,
+    output: pathlib.Path,
+    seed: int,
+    workers: Workers,
+    max_bad_row_rate: float = Data.model_fields["max_bad_row_rate"].default,
+) -> Impressions:
+    """Writes the impressions of an event log, with the output folder locked.
+
+    Raises:
+        InputError: as `transforms.histories.prepare`; or the output folder cannot be made, or another process works in
+            it.
+    """
+    files = find_files(list(paths))
+    spec = spec_of_texts(read_sample(files[0]), events.label, events.columns)
+    data = spec.data.model_copy(update={"max_bad_row_rate": max_bad_row_rate})
+    check_output(output)
+    with one_run_at_a_time(output):
+        return prepare_impressions(
+            files, spec.model_copy(update={"data": data}), events, output, seed, workers, throttled_announce()
+        )
+
+
 def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> list[str]:
-    """Returns the files and globs of a log; for a folder of KDD Cup 2012, the log in `<output>/prepared`.
+    """Returns the files and globs of a log.
+
+    For an event log, a log whose labels arrive late or a folder of KDD Cup 2012 they are those in `<output>/prepared`.
 
     Raises:
         InputError: as `join`.
     """
+    if config.events:
+        place = output / PREPARED
+        announce("Preparing the impressions of the event log")
+        rate = config.data.max_bad_row_rate
+        made = with_histories(paths, config.events, place, config.seed, config.workers_for(scratch=place), rate)
+        announce(
+            f"{sum(made.rows.values()):,} rows of {made.events:,} events; {made.rejected:,} malformed ones are in "
+            f"{place / 'dead_letter'}"
+        )
+        return [made.log]
+    if config.data.label_delay:
+        place, delay = output / PREPARED, config.data.label_delay
+        announce("Joining the log with its labels" if delay.labels else "Leaving out rows whose label may still come")
+        late = join_late_labels(list(paths), delay, place, config.training.fake_negative_weighting, config.seed)
+        for line in summary_of(late, delay):
+            announce(line)
+        return [late.log]
     folders = [path for path in paths if is_kddcup2012(pathlib.Path(path))]
     if not folders or len(paths) > 1:
         return list(paths)

@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import pathlib
 import shutil
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import yaml
@@ -37,7 +38,12 @@ class RunArtifacts(Protocol):
 
 
 def finish(
-    config: RunConfig, data: list[dict[str, Any]], code: str, output: pathlib.Path, artifacts: RunArtifacts
+    config: RunConfig,
+    data: list[dict[str, Any]],
+    code: str,
+    output: pathlib.Path,
+    artifacts: RunArtifacts,
+    seconds: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """Writes metrics.json, report_data/ and report.html. Needs no model: GatedEvaluator has asked them.
 
@@ -47,6 +53,7 @@ def finish(
         code: The hash of the code.
         output: The run's folder.
         artifacts: Those of the newest execution of each node.
+        seconds: How long each phase of the run has taken; None where its steps ran elsewhere.
 
     Returns:
         The contents of metrics.json.
@@ -74,8 +81,11 @@ def finish(
         if drift:
             write_json(unfinished / "drift.json", drift)
         write_json(unfinished / "statistics.json", _statistics(config, artifacts))
+        if seconds:
+            write_json(unfinished / "seconds.json", seconds)
         write_json(unfinished / "lineage.json", _lineage(config, data, code, artifacts))
-        settings = config.model_dump(mode="json", exclude_none=True)
+        # A null stays: what it turns off has another default.
+        settings = config.model_dump(mode="json")
         (unfinished / "config.yaml").write_text(without_secrets(yaml.safe_dump(settings, sort_keys=False)))
         write_json(output / "metrics.json", metrics)
     write_report(output)
@@ -108,6 +118,13 @@ def _lineage(config: RunConfig, data: list[dict[str, Any]], code: str, artifacts
         "checkpoints": {name: revision for name in encoders(config) if (revision := checkpoint_revision(name))},
         "transform_graph": str(artifacts.folder("LogTransform", "transform_graph")),
         "model": str(artifacts.folder("Trainer", "model")),
+        "parent": _parent(artifacts.folder("Trainer", "model") / SERVABLE),
         "versions": {name: importlib.metadata.version(name) for name in VERSIONS_SHOWN},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def _parent(model: pathlib.Path) -> dict[str, Any] | None:
+    """Returns what a model's training began with and took of it; None where it began with random weights."""
+    path = asset_path(model, Asset.PARENT)
+    return dict(json.loads(path.read_text())) if path.exists() else None

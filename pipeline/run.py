@@ -15,15 +15,16 @@ from typing import Any
 from common.address_space import RUN_GIB, require_address_space
 from common.errors import InputError, one_line
 from common.libraries import importing, load_tensorflow, tfx_does_without
+from common.phases import begin_phases, seconds_by_phase, start_phase
 from common.processes import cores, preload
 from common.progress import announce
-from models.registry import check_hyperparameters
+from models.registry import check_hyperparameters, model_class
 from pipeline.code_version import code_version
 from pipeline.config import RunConfig
 from pipeline.fingerprints import describe_file, described
 from pipeline.results import finish
 from pipeline.run_folder import METADATA, check_output, one_run_at_a_time
-from pipeline.run_inputs import RunInputs, absolute, complete, find_monitored, run_inputs
+from pipeline.run_inputs import RunInputs, absolute, find_monitored, run_inputs
 from pipeline.training.text_encoder import with_encoder
 from pipeline.transformed_log import TransformedLog
 from transforms.log.read_ahead import reading_ahead
@@ -39,9 +40,12 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
     Raises:
         InputError: the data, the configuration or the output folder cannot be used.
     """
+    begin_phases("checks")
     paths = find_files(files)
     with working_ahead(config, paths, output):
+        start_phase("loading TensorFlow")
         load_tensorflow()
+        start_phase("checks")
         _check_model(config)
         check_output(output)
         announce(f"Run {config.name}: {len(paths)} file(s), output in {output}")
@@ -82,12 +86,17 @@ def _run_pipeline(
     config: RunConfig, files: list[str], monitored: dict[str, Any], output: pathlib.Path
 ) -> dict[str, Any]:
     announce("Loading TFX")
+    start_phase("loading TFX")
     with importing(*tfx_does_without(config.beam_args)), described(files) as description:
         from pipeline.local_runner import run_pipeline
+        from pipeline.parent import complete_with_parent
 
     data = description.result()
-    inputs = complete(config, run_inputs(config, files, data, output), monitored)
-    return finish(config, data, code_version(), output, run_pipeline(config, inputs))
+    start_phase("checks")
+    inputs = complete_with_parent(config, run_inputs(config, files, data, output), monitored)
+    artifacts = run_pipeline(config, inputs)
+    start_phase("report")
+    return finish(config, data, code_version(), output, artifacts, seconds_by_phase())
 
 
 def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[RunInputs, list[dict[str, Any]]]:
@@ -105,15 +114,21 @@ def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[
     check_output(output)
     data = [describe_file(path) for path in paths]
     inputs = run_inputs(config, paths, data, output.resolve())
-    return complete(config, inputs, find_monitored(config.monitoring)), data
+    from pipeline.parent import complete_with_parent
+
+    return complete_with_parent(config, inputs, find_monitored(config.monitoring)), data
 
 
 def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> TransformedLog:
     """Runs the pipeline up to Transform, from the cache where nothing has changed. The caller holds the folder's lock.
 
     Raises:
-        InputError: the data or the configuration cannot be used.
+        InputError: the data or the configuration cannot be used, or the models are to begin with a parent.
     """
+    if config.training.warm_start:
+        raise InputError(
+            "training.warm_start: models to compare begin with random weights; add --set training.warm_start=null"
+        )
     paths = find_files(files)
     with working_ahead(config, paths, output):
         load_tensorflow()
@@ -132,6 +147,15 @@ def check_options(config: RunConfig) -> None:
                 check_hyperparameters(model.name, **model.hyperparameters)
             except (ValueError, TypeError) as error:
                 raise InputError(f"{key}: {one_line(error)}") from error
+    if config.serving.explain and model_class(config.model.name).boosts:
+        raise InputError(
+            f"serving.explain: boosted trees have no gradients; set it false for the model {config.model.name}"
+        )
+    if config.training.fake_negative_weighting and model_class(config.model.name).boosts:
+        raise InputError(
+            f"training.fake_negative_weighting: boosted trees do not weigh rows by it; set it false for the model "
+            f"{config.model.name}"
+        )
 
 
 def _check_model(config: RunConfig) -> None:

@@ -1,6 +1,7 @@
 """What a run is made from, besides its configuration: files, code, checkpoints, and the version to beat."""
 
 import dataclasses
+import json
 import pathlib
 from typing import Any
 
@@ -14,6 +15,32 @@ from transforms.log.readers import find_files
 from transforms.text.checkpoint import checkpoint_fingerprint
 
 MONITORED = ("previous", "serving")
+LATEST = "latest"  # the parent of a warm start that is the newest version of the run's folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Parent:
+    """A trained model that another training begins with.
+
+    Attributes:
+        name: The folder that was named, or the latest version's.
+        version: The folder of its SavedModel, which has the vocabularies and the numbers of its transform.
+        kept: The folder of its Keras model and of its training's state.
+        fingerprint: A hash of its weights and of what they stand for.
+    """
+
+    name: str
+    version: str
+    kept: str
+    fingerprint: str
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Parent | None":
+        """Returns the parent of `to_json`; None for "", where there is none."""
+        return cls(**json.loads(text)) if text else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +56,23 @@ class RunInputs:
     monitored_fingerprint: str = ""
     monitored_sums: dict[str, tuple[ByteSum, ...]] = dataclasses.field(default_factory=dict)  # by name in Monitoring
     checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # by encoder, the fingerprint of its files
+    parent: Parent | None = None  # of the configuration's model, where it has one
 
     def training_fingerprint(self, config: RunConfig, model: Model) -> str:
         """Returns a hash of all that decides a training: equal for two runs that would train the same model."""
         parts = (config.log_spec, config.training, config.seed, model, self.data_fingerprint, self.checkpoints)
-        return fingerprint(*parts, stage_version(*TRAINING), *filter(None, [source_of(model.name)]))
+        begins_with = self.parent.fingerprint if self.parent and model == config.model else ""
+        return fingerprint(*parts, stage_version(*TRAINING), *filter(None, [source_of(model.name), begins_with]))
+
+    def version_fingerprint(self, config: RunConfig, model: Model) -> str:
+        """Returns a hash of all that decides a version's probabilities: its training's, with the calibration.
+
+        A parent that is named as the latest version is no part of it: that one is searched for by this hash.
+        """
+        start = config.training.warm_start
+        named = start is not None and start.parent != LATEST
+        trained = (self if named else dataclasses.replace(self, parent=None)).training_fingerprint(config, model)
+        return fingerprint(trained, config.calibration) if config.calibration else trained
 
     def test_rows(self, config: RunConfig) -> str:
         """Returns a hash that names the test rows: equal for runs on the same files with the same split."""
@@ -77,7 +116,7 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
 def complete(config: RunConfig, inputs: RunInputs, monitored: dict[str, Any]) -> RunInputs:
     """Returns the RunInputs with the version to beat and the logs to compare with."""
     push_folder = inputs.output / "models" / config.serving.model_name
-    newest = version_to_beat(push_folder, inputs.training_fingerprint(config, config.model))
+    newest = version_to_beat(push_folder, inputs.version_fingerprint(config, config.model))
     return dataclasses.replace(inputs, baseline_version=newest, **monitored)
 
 
@@ -98,15 +137,15 @@ def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
     }
 
 
-def version_to_beat(push_folder: pathlib.Path, training_fingerprint: str) -> str:
-    """Returns the newest version that another training pushed; "" where there is none.
+def version_to_beat(push_folder: pathlib.Path, version_fingerprint: str) -> str:
+    """Returns the newest version of another fingerprint; "" where there is none.
 
-    A version of the same training is passed over: a repeated run compares with the same version as before, and finds
-    everything in the cache.
+    A version of the same training and calibration is passed over: a repeated run compares with the same version as
+    before, and finds everything in the cache.
     """
     for version in reversed(versions(push_folder)):
         made_by = asset_path(version, Asset.TRAINING_FINGERPRINT)
-        if not made_by.exists() or made_by.read_text() != training_fingerprint:
+        if not made_by.exists() or made_by.read_text() != version_fingerprint:
             return version.name
     return ""
 

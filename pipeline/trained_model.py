@@ -82,11 +82,12 @@ def _artifact(run: pathlib.Path) -> pathlib.Path:
     return next((path for path in (recorded, *moved) if path.is_dir()), recorded)
 
 
-def _identity(version: pathlib.Path) -> tuple[bytes, bytes]:
+def _identity(version: pathlib.Path) -> tuple[bytes, bytes, bytes]:
     """Returns what two versions share only where the same code trained the same model."""
     names = (Asset.TRAINING_FINGERPRINT, Asset.CODE_VERSION)
     first, second = (asset_path(version, name).read_bytes() for name in names)
-    return first, second
+    parent = asset_path(version, Asset.PARENT)
+    return first, second, parent.read_bytes() if parent.exists() else b""
 
 
 def _if_saved(folder: pathlib.Path) -> pathlib.Path | None:

@@ -16,6 +16,7 @@ from pipeline.run_folder import check_output
 @click.option("--data", multiple=True, required=True, help="The log in question: a file or quoted glob; repeatable.")
 @click.option("--against", multiple=True, required=True, help="The log to compare it with: the same; repeatable.")
 @click.option("--kind", type=click.Choice(["drift", "skew"]), default="drift", show_default=True)
+@click.option("--model", type=PATH, default=None, help="Also compare what this run or version's answers rest on.")
 @click.option("--output", type=PATH, default=None, help="Folder for drift.json and drift.html.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key of CONFIG.")
 def drift(
@@ -23,6 +24,7 @@ def drift(
     data: tuple[str, ...],
     against: tuple[str, ...],
     kind: str,
+    model: pathlib.Path | None,
     output: pathlib.Path | None,
     settings: tuple[str, ...],
 ) -> None:
@@ -31,22 +33,32 @@ def drift(
     \b
     --kind drift: DATA is today's log, AGAINST yesterday's; both have labels.
     --kind skew:  DATA is the log that was trained on, AGAINST what was served; neither needs labels.
-    The limits are monitoring.max_distance and monitoring.columns of CONFIG.
+    The limits are monitoring.max_distance, monitoring.columns and monitoring.attributions of CONFIG.
+    --model compares each column's share of the model's explanations, too.
     """
     load_tensorflow()
     # TensorFlow, TFX and TFDV: 6 s that `ctrpipe --help` does without.
     from pipeline.config import load_config
     from pipeline.monitoring.drift import compare_logs
-    from pipeline.report.drift import print_comparison, write_drift
+    from pipeline.report.drift import print_attributions, print_comparison, write_drift
+    from pipeline.trained_model import find_model
 
     loaded = load_config(config, settings)
     if output:
         check_output(output)
+    source = find_model(model) if model else None
     workers = loaded.workers_for()
     limits, rows = loaded.monitoring, loaded.statistics.max_rows
     result = compare_logs(loaded.log_spec, list(data), list(against), kind, limits, rows, loaded.seed, workers)
+    if source:
+        from pipeline.explain.shares import compare_attributions  # what explains, which others do without
+
+        result["attributions"] = compare_attributions(source, data, against, kind, limits, loaded.seed)
+        result["breached"] = result["breached"] or result["attributions"]["breached"]
     for comparison in result["comparisons"]:
         print_comparison(comparison)
+    if source:
+        print_attributions(result["attributions"])
     if output:
         click.echo(f"Written: {', '.join(str(path) for path in write_drift(result, output))}")
     if result["breached"]:

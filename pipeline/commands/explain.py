@@ -1,7 +1,9 @@
 """`ctrpipe explain`."""
 
 import dataclasses
+import os
 import pathlib
+from typing import Any
 
 import click
 
@@ -39,6 +41,13 @@ from pipeline.commands.options import PATH
     "--repeats", type=click.IntRange(1, 2), default=2, show_default=True, help="Scorings of the sample a column."
 )
 @click.option("--pairs", type=click.IntRange(0), default=10, show_default=True, help="Pairs of columns permuted.")
+@click.option(
+    "--prune",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=None,
+    metavar="AUC",
+    help="Write to --output the run's configuration without the columns that together cost less than this.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of all draws.")
 @click.option("--output", type=PATH, default=None, metavar="DIR", help="Also write JSON to this folder.")
 def explain(
@@ -53,6 +62,7 @@ def explain(
     rows: int,
     repeats: int,
     pairs: int,
+    prune: float | None,
     seed: int,
     output: pathlib.Path | None,
 ) -> None:
@@ -67,29 +77,49 @@ def explain(
     settings_of_groups = dict(_two_parts("--group", "NAME=A,B", group) for group in groups)
     if len(settings_of_groups) < len(groups):
         raise InputError("--group: a name is given twice; give each group its own")
+    if prune is not None and (row is not None or part is not None or output is None):
+        raise InputError(f"--prune {prune:g}: give --output DIR, which gets pruned.yaml, and neither --row nor --slice")
     slice_of = _two_parts("--slice", "COLUMN=VALUE", part) if part is not None else None
     load_tensorflow()
     # TensorFlow, numpy and pyarrow: 4 s that `ctrpipe --help` does without.
     from pipeline.explain.explain import Settings, explain_line, write_explanation
     from pipeline.explain.explain import explain as explain_model
-    from pipeline.explain.show import print_explanation, print_row
+    from pipeline.explain.prune import config_of_run, write_pruned
+    from pipeline.explain.show import print_explanation
+    from pipeline.explain.show_row import print_row
     from pipeline.trained_model import find_model
 
     named = {name: members.split(",") for name, members in settings_of_groups.items()}
-    settings = Settings(rows, repeats, pairs, named, slice_of, seed)
+    settings = Settings(rows, repeats, pairs, named, slice_of, prune, seed)
     found = find_model(source)
     if row is not None:
         explained = explain_line(found, row, data, settings, baseline, orders, method)
         for one in explained:
             print_row(one, row)
         by_method = {one.method: dataclasses.asdict(one) for one in explained}
-        name, written = "row.json", {"row": row, "model": str(found.version), **by_method}
+        name = "row.json"
+        written: dict[str, Any] = {"row": row, "model": str(found.version), **by_method}
     else:
         written = explain_model(found, data, settings)
         print_explanation(written)
         name = "explanation.json"
+        if found.run is not None and not data and slice_of is None:
+            _add_to_report(found.run, written)
+    if output and prune is not None:
+        path = write_pruned(output, config_of_run(found), written["pruned"])
+        click.echo(f"Written: {path}; train it with `ctrpipe run {path} --data LOG`")
     if output:
         click.echo(f"Written: {write_explanation(output, name, written)}")
+
+
+def _add_to_report(run: pathlib.Path, explanation: dict[str, Any]) -> None:
+    """Adds the pages of an explanation to a run's report, where the run's folder can be written."""
+    from pipeline.explain.explain import write_explanation
+    from pipeline.report.report import EXPLANATION, write_report
+
+    if os.access(run, os.W_OK) and os.access(run / "report_data", os.W_OK):
+        write_explanation(run / "report_data", EXPLANATION, explanation)
+        click.echo(f"Report: {write_report(run)}")
 
 
 def _two_parts(option: str, form: str, text: str) -> tuple[str, str]:

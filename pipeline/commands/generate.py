@@ -7,11 +7,13 @@ import click
 from common.errors import InputError
 from pipeline.commands.options import PATH
 
-KDDCUP2012 = "kddcup2012"
+KDDCUP2012, HISTORY = "kddcup2012", "history"
 
 
 @click.command()
-@click.option("--format", "log_format", type=click.Choice(["criteo", "avazu", "text", KDDCUP2012]), default="criteo")
+@click.option(
+    "--format", "log_format", type=click.Choice(["criteo", "avazu", "text", KDDCUP2012, HISTORY]), default="criteo"
+)
 @click.option("--rows", type=int, default=40_000, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option(
@@ -25,10 +27,32 @@ KDDCUP2012 = "kddcup2012"
     help="Of kddcup2012: how much what a title says depends on the user's age, in logits.",
 )
 @click.option(
-    "--click-rate", type=click.FloatRange(0, 1, min_open=True, max_open=True), help="Of kddcup2012. Default: 0.035."
+    "--click-rate",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Of kddcup2012 and history. Default: 0.035 and 0.3.",
+)
+@click.option(
+    "--attention",
+    type=click.FloatRange(0, 20),
+    help="Of history: how much the earlier items of the candidate's category say, in logits. Default: 4.",
+)
+@click.option("--days", type=int, default=10, show_default=True, help="Of --drift: their number.")
+@click.option(
+    "--drift",
+    metavar="RATES",
+    help="Write a log a day, each of --rows rows, in the folder --output: what share of a value's effect, of the ids' "
+    "order of popularity and of the ids changes a day, as preferences=0.1,popularity=0.05,ids=0.02.",
 )
 def generate(
-    log_format: str, rows: int, seed: int, output: pathlib.Path, interplay: float, click_rate: float | None
+    log_format: str,
+    rows: int,
+    seed: int,
+    output: pathlib.Path,
+    interplay: float,
+    click_rate: float | None,
+    attention: float | None,
+    days: int,
+    drift: str | None,
 ) -> None:
     """Write a sample log with known true probabilities (beside it, in <output>.truth.parquet).
 
@@ -36,16 +60,36 @@ def generate(
     criteo, avazu, text: one file, by default criteo.
     kddcup2012: a folder of the competition's files, for `ctrpipe run` or `ctrpipe prepare`; a row is a line of
     training.txt, which may stand for several impressions.
+    history: one CSV file of items with what was seen before, whose clicks only attention to the history explains.
     """
     # numpy and pyarrow: 0.3 s that `ctrpipe --help` does without.
-    from transforms.generate import TextClickModel, generate_kddcup2012
+    from transforms.generate import (
+        Drift,
+        HistoryClickModel,
+        TextClickModel,
+        generate_days,
+        generate_history,
+        generate_kddcup2012,
+    )
     from transforms.generate import generate as generate_log
 
-    if log_format == KDDCUP2012:
-        rate = {} if click_rate is None else {"base_rate": click_rate}
+    if interplay and log_format != KDDCUP2012:
+        raise InputError(f"--interplay is of --format {KDDCUP2012}, not of {log_format}")
+    if click_rate is not None and log_format not in (KDDCUP2012, HISTORY):
+        raise InputError(f"--click-rate is of --format {KDDCUP2012} and {HISTORY}, not of {log_format}")
+    if attention is not None and log_format != HISTORY:
+        raise InputError(f"--attention is of --format {HISTORY}, not of {log_format}")
+    if drift is not None:
+        if log_format in (KDDCUP2012, HISTORY):
+            raise InputError(f"--drift is of --format criteo and text, not of {log_format}")
+        generate_days(log_format, days, rows, seed, output, Drift.from_text(drift), click.echo)
+        return
+    rate = {} if click_rate is None else {"base_rate": click_rate}
+    if log_format == HISTORY:
+        strength = {} if attention is None else {"attention": attention}
+        result = generate_history(rows, seed, output, HistoryClickModel(**strength, **rate))
+    elif log_format == KDDCUP2012:
         result = generate_kddcup2012(rows, seed, output, click_model=TextClickModel(interplay=interplay, **rate))
-    elif interplay or click_rate is not None:
-        raise InputError(f"--interplay and --click-rate are of --format {KDDCUP2012}, not of {log_format}")
     else:
         result = generate_log(log_format, rows, seed, output)
     click.echo(

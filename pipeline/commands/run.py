@@ -18,12 +18,14 @@ DATA_HELP = "A raw log file, quoted glob or folder of day=..., or KDD Cup 2012's
 @click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name of the configuration>.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override one key: training.epochs=2.")
 @click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, which then reads and transforms.")
+@click.option("--warm-start", metavar="RUN|VERSION", help="Begin with this model's weights, or with the `latest` ones.")
 def run(
     config: pathlib.Path,
     data: tuple[str, ...],
     output: pathlib.Path | None,
     settings: tuple[str, ...],
     beam_args: tuple[str, ...],
+    warm_start: str | None,
 ) -> None:
     """Run the pipeline that CONFIG (YAML) describes: read, check, transform, train, evaluate, gate, push.
 
@@ -36,7 +38,8 @@ def run(
     Running it again continues an interrupted run, and takes everything unchanged from the cache.
     """
     # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
-    from pipeline.config import load_config
+    from common.phases import listed_phases, seconds_by_phase
+    from pipeline.config import load_config, with_parent
     from pipeline.prepared import joined
     from pipeline.report.summary import print_summary
     from pipeline.run import run as run_pipeline
@@ -44,8 +47,11 @@ def run(
     if beam_args:
         settings += (f"beam_args={json.dumps(beam_args)}",)
     loaded = load_config(config, settings)
+    if warm_start is not None:
+        loaded = with_parent(loaded, warm_start)
     folder = output or pathlib.Path("runs") / loaded.name
     metrics = run_pipeline(loaded, joined(list(data) or loaded.data.paths, loaded, folder), folder)
     print_summary(folder, loaded)
+    print(f"Time:   {listed_phases(seconds_by_phase())}")
     if not metrics["blessed"] or metrics["drift_breached"]:
         sys.exit(BLOCKED)

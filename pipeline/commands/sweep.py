@@ -49,13 +49,15 @@ def sweep(
     """
     load_tensorflow()
     # TensorFlow: 3 s that `ctrpipe --help` does without.
+    from pipeline.prepared import joined
     from pipeline.sweep.plan import make_plan
     from pipeline.sweep.run import run_sweep
     from pipeline.sweep.summary import print_sweep, summarise_sweep, write_sweep
 
     plan = make_plan(config, settings, grid, seeds, name, latency, costs, other)
     folder = output or pathlib.Path("runs") / plan.name
-    results = run_sweep(plan, list(data) or plan.base.data.paths, folder, keep_models)
+    paths = joined(list(data) or plan.base.data.paths, plan.base, folder)
+    results = run_sweep(plan, paths, folder, keep_models)
     summary = summarise_sweep(plan, results)
     write_sweep(summary, folder)
     print_sweep(summary)

@@ -67,9 +67,11 @@ def tune(
     limits = read_budget(budget, trials)
     load_tensorflow()
     plan = make_plan(config, settings, limits, objective, workers, p99_ms)
+    from pipeline.prepared import joined
     from pipeline.tune.results import print_summary
     from pipeline.tune.run import run_tune
 
     folder = output or pathlib.Path("runs") / f"{plan.name}-tune"
-    summary = run_tune(plan, list(data) or plan.space.base.data.paths, folder)
+    base = plan.space.base
+    summary = run_tune(plan, joined(list(data) or base.data.paths, base, folder), folder)
     print_summary(summary, folder)

@@ -51,7 +51,9 @@ def compare(
     for name, rows in _slices([each for trainings in scored.values() for each in trainings]):
         progress(name)
         parts = {model: [values[rows] for values in trainings] for model, trainings in probabilities.items()}
-        slices_compared.append({"slice": name, **_compare_slice(labels[rows], parts, shard[rows], shard_count)})
+        weights = None if first.weights is None else first.weights[rows]
+        compared = _compare_slice(labels[rows], parts, weights, shard[rows], shard_count)
+        slices_compared.append({"slice": name, **compared})
     return {
         "models": names,
         "trainings": {name: len(trainings) for name, trainings in scored.items()},
@@ -74,11 +76,17 @@ def _check_same(first_name: str, first: ScoredRows, name: str, each: ScoredRows,
     elif not np.array_equal(each.labels[task], first.labels[task]):
         row = int(np.flatnonzero(each.labels[task] != first.labels[task])[0])
         reason = f"row {row} has another label"
+    elif not np.array_equal(_weights(each), _weights(first)):
+        reason = "other weights"
     else:
         return
     raise InputError(
         f"{name}: not the same test rows as {first_name} ({reason}); compare runs on the same log and split"
     )
+
+
+def _weights(scored: ScoredRows) -> np.ndarray:
+    return np.ones(len(scored)) if scored.weights is None else scored.weights
 
 
 def _slices(scored: Sequence[ScoredRows]) -> list[tuple[str, np.ndarray | slice]]:
@@ -103,12 +111,17 @@ def _by_value(column: str, values: pa.ChunkedArray) -> list[tuple[str, np.ndarra
 
 
 def _compare_slice(
-    labels: np.ndarray, probabilities: dict[str, list[np.ndarray]], shard: np.ndarray, count: int
+    labels: np.ndarray,
+    probabilities: dict[str, list[np.ndarray]],
+    weights: metrics.Weights,
+    shard: np.ndarray,
+    count: int,
 ) -> dict[str, Any]:
     first, *others = probabilities
-    sides = {name: side(labels, trainings, shard, count) for name, trainings in probabilities.items()}
+    sides = {name: side(labels, trainings, shard, count, weights) for name, trainings in probabilities.items()}
     summaries = {
-        name: [metrics.summarise(labels, values) for values in trainings] for name, trainings in probabilities.items()
+        name: [metrics.summarise(labels, values, weights) for values in trainings]
+        for name, trainings in probabilities.items()
     }
     return {
         "rows": len(labels),

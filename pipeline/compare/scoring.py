@@ -43,12 +43,13 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
         {task: rows[config.data.columns_by_task[task]].to_numpy() for task in scores},
         {task: values.filter(valid).to_numpy() for task, values in scores.items()},
         {name: _as_text(rows[name]) for name in config.evaluation.slices},
+        weights=rows[config.data.weight].to_numpy() if config.data.weight else None,
     )
 
 
 def _lines_of(file: str, lines: np.ndarray, config: RunConfig) -> pa.Table:
-    """Returns the labels and the columns to slice by of some lines of a raw file, in their order."""
-    columns = [*config.log_spec.label_columns, *config.evaluation.slices]
+    """Returns the labels, the weight and the columns to slice by of some lines of a raw file, in their order."""
+    columns = [*config.log_spec.target_columns, *config.evaluation.slices]
     batches, known = [], []
     for batch in LogReader(config.log_spec).read(file):
         batches.append(batch.rows.select(columns))

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import numpy as np
 
 from common.hashing import splitmix64
+from models.metrics import Weights
 
 SHARDS = 20  # BERT4CTR, section 4.1.4, calls a difference significant above t = 3
 
-Metric = Callable[[np.ndarray, np.ndarray], float | None]
+Metric = Callable[[np.ndarray, np.ndarray, Weights], float | None]
 
 
 def shards(rows: int, count: int = SHARDS) -> np.ndarray:
@@ -19,20 +20,29 @@ def shards(rows: int, count: int = SHARDS) -> np.ndarray:
 
 
 def by_shard(
-    metric: Metric, labels: np.ndarray, probabilities: np.ndarray, shard: np.ndarray, count: int
+    metric: Metric,
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    shard: np.ndarray,
+    count: int,
+    weights: Weights = None,
 ) -> np.ndarray:
     """Returns a metric on each shard's rows, float64 `[count]`; NaN where it is undefined.
 
     Args:
-        metric: A function of labels and probabilities.
+        metric: A function of labels, probabilities and weights.
         labels: 0 or 1, `[N]`.
         probabilities: Predictions, `[N]`.
         shard: The shard of each row, `[N]`.
         count: Number of shards.
+        weights: How often each row counts, `[N]`; None for once.
     """
     order = np.argsort(shard, kind="stable")
     ends = np.searchsorted(shard[order], np.arange(1, count))
-    parts = [metric(labels[rows], probabilities[rows]) for rows in np.split(order, ends)]
+    parts = [
+        metric(labels[rows], probabilities[rows], None if weights is None else weights[rows])
+        for rows in np.split(order, ends)
+    ]
     return np.array([np.nan if value is None else value for value in parts])
 
 

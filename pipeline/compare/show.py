@@ -3,21 +3,16 @@
 import pathlib
 from typing import Any
 
-import rich.console
 import rich.table
 
 from common.errors import InputError
 from common.files import atomic_path, write_json
 from pipeline.compare.sides import BETTER, UNDECIDED, WORSE
-
-TABLE_WIDTH = 160  # where the output is no terminal
+from pipeline.terminal import console
 
 
 def print_comparison(comparison: dict[str, Any]) -> None:
     """Prints a table of the models' metrics on every slice, their differences to the first, and the verdicts."""
-    console = rich.console.Console()
-    if not console.is_terminal:
-        console = rich.console.Console(width=TABLE_WIDTH)
     first = comparison["models"][0]
     table = rich.table.Table(title=f"{comparison['task']}: {comparison['rows']:,} test rows; differences to {first}")
     table.add_column("slice", overflow="fold")
@@ -34,9 +29,10 @@ def print_comparison(comparison: dict[str, Any]) -> None:
                 cells += [_show(compared["difference"], sign="+"), interval_text(compared["interval"])]
                 cells.append(_small(compared["p"]))
             table.add_row(*cells, end_section=name == comparison["models"][-1])
-    console.print(table)
+    terminal = console()
+    terminal.print(table)
     for name, by_metric in comparison["slices"][0]["differences"].items():
-        console.print(verdict(f"{name}: AUC", by_metric["auc"], first), highlight=False, soft_wrap=True)
+        terminal.print(verdict(f"{name}: AUC", by_metric["auc"], first), soft_wrap=True)
 
 
 def verdict(subject: str, compared: dict[str, Any], reference: str) -> str:

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from models import metrics
+from models.metrics import Weights
 from pipeline.compare.rows_and_seeds import LEVEL, Difference, difference
-from pipeline.compare.shards import SHARDS, by_shard, paired_t
+from pipeline.compare.shards import SHARDS, Metric, by_shard, paired_t
 from pipeline.evaluation.estimates import Estimate, auc_estimate, rig_estimate
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "no difference shown"
-Metric = Callable[[np.ndarray, np.ndarray], float | None]
 # What is compared: by name the metric and its estimate. More is better of each.
-TESTED: dict[str, tuple[Metric, Callable[[np.ndarray, np.ndarray], Estimate | None]]] = {
+TESTED: dict[str, tuple[Metric, Callable[[np.ndarray, np.ndarray, Weights], Estimate | None]]] = {
     "auc": (metrics.auc, auc_estimate),
     "rig": (metrics.rig, rig_estimate),
 }
@@ -61,7 +61,13 @@ class Compared:
         return {**values, "t_over_shards": self.t_over_shards, "verdict": self.verdict}
 
 
-def side(labels: np.ndarray, trainings: Sequence[np.ndarray], shard: np.ndarray, count: int = SHARDS) -> Side:
+def side(
+    labels: np.ndarray,
+    trainings: Sequence[np.ndarray],
+    shard: np.ndarray,
+    count: int = SHARDS,
+    weights: Weights = None,
+) -> Side:
     """Returns a model's side of comparisons.
 
     Args:
@@ -69,13 +75,15 @@ def side(labels: np.ndarray, trainings: Sequence[np.ndarray], shard: np.ndarray,
         trainings: The predictions of each training, `[N]`.
         shard: The shard of each row, `[N]`.
         count: Number of shards.
+        weights: How often each row counts, `[N]`; None for once.
     """
     estimates: dict[str, list[Estimate] | None] = {}
     by_metric = {}
     for name, (metric, estimate) in TESTED.items():
-        known = [one for one in (estimate(labels, values) for values in trainings) if one is not None]
+        known = [one for one in (estimate(labels, values, weights) for values in trainings) if one is not None]
         estimates[name] = known if len(known) == len(trainings) else None
-        by_metric[name] = np.mean([by_shard(metric, labels, values, shard, count) for values in trainings], axis=0)
+        of_trainings = [by_shard(metric, labels, values, shard, count, weights) for values in trainings]
+        by_metric[name] = np.mean(of_trainings, axis=0)
     return Side(estimates, by_metric)
 
 

@@ -60,7 +60,7 @@ def GatedEvaluator(
         pathlib.Path(model.uri) / SERVABLE,
         to_beat if has_to_beat else None,
         test,
-        eval_config(bounds, by, log.data.columns_by_task),
+        eval_config(bounds, by, log.data.columns_by_task, log.data.weight),
         folder,
         Workers.from_json(workers),
         throttled_announce(),

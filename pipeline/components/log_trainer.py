@@ -1,27 +1,37 @@
 """Replaces TFX's Trainer, which has no input for the statistics that the export contains."""
 
+import functools
 import json
 import pathlib
 from typing import Any
 
 import pyarrow as pa
+import pydantic
 import tensorflow_transform as tft
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples, ExampleStatistics, TransformGraph
 from tfx.types.standard_artifacts import Model as ModelArtifact
 
+from common.phases import start_phase
 from common.progress import announce
-from models.saved import save_model
+from models.feature_map import FeatureMap
+from models.saved import read_feature_map, save_model
 from pipeline.components import KEPT_MODEL, SERVABLE
 from pipeline.components.log_statistics_gen import train_statistics
-from pipeline.config import Model, Training
+from pipeline.config import Calibration, Model, Training
 from pipeline.monitoring.scored_drift import statistics_assets
+from pipeline.run_inputs import Parent
+from pipeline.training.calibrate import check_classes, fit_calibration, weight_of_negatives
+from pipeline.training.parent import start_with
 from pipeline.training.text_encoder import with_encoder
 from pipeline.training.train import train
+from pipeline.training.warm_start import Start, counts, listed
 from serving.export import export
 from serving.layout import Asset
 from transforms.features.preprocessing import feature_map
+from transforms.features.sample_negatives import is_sampled
+from transforms.features.transform import AGES, NUMBERS
 from transforms.log.payload import payload_files, read_payload
 from transforms.log.spec import LogSpec
 
@@ -40,7 +50,10 @@ def LogTrainer(
     warmup_requests: Parameter[int],
     position: Parameter[str],
     encoder_precision: Parameter[str],
+    calibration: Parameter[str],
+    explains: Parameter[int],
     work: Parameter[str],
+    parent: Parameter[str],
     training_fingerprint: Parameter[str],
     code_version: Parameter[str],
 ) -> None:
@@ -59,7 +72,10 @@ def LogTrainer(
         warmup_requests: The number of training rows, the first ones, that become warm-up requests.
         position: JSON: the value that each column of the role position has in every request.
         encoder_precision: The precision of the served text encoder.
+        calibration: Calibration as JSON, or null.
+        explains: 1 where the export has the signature `serving_explain`, else 0.
         work: Folder of the checkpoints, the same for every attempt at the same training.
+        parent: Parent as JSON, the model that the training begins with; "" for none.
         training_fingerprint: Hash of the training's inputs, written into the export.
         code_version: See pipeline.components; written into the export.
     """
@@ -67,7 +83,13 @@ def LogTrainer(
     transform = tft.TFTransformOutput(transform_graph.uri)
     fields = feature_map(log, transform)
     train_files, validation_files = ([f"{examples.uri}/Split-{split}/*"] for split in ("train", "validation"))
+    by = pydantic.TypeAdapter(Calibration | None).validate_json(calibration)
+    if by:
+        check_classes(fields, validation_files)
     trained = with_encoder(Model.model_validate_json(settings), log.text)
+    begins_with = Parent.from_json(parent)
+    start = start_with(begins_with, log, fields, pathlib.Path(transform_graph.uri)) if begins_with else None
+    ids = _announce_start(begins_with, start, fields) if begins_with and start else {}
     result = train(
         trained,
         Training.model_validate_json(training),
@@ -77,20 +99,43 @@ def LogTrainer(
         seed,
         pathlib.Path(work),
         _announce_evaluation,
+        start=start,
     )
     # Before the export, which may fold the model's weights.
-    save_model(pathlib.Path(model.uri) / KEPT_MODEL, trained.name, result.model, result.weights_file)
+    save_model(pathlib.Path(model.uri) / KEPT_MODEL, trained.name, result.model, result.weights_file, result.state)
     announce("Writing the servable")
+    start_phase("Trainer's export")
     assets = {
         Asset.TRAINING: json.dumps({"model": json.loads(settings), "training": json.loads(training)}, indent=1),
         Asset.HISTORY: json.dumps(result.history, indent=1),
         Asset.CODE_VERSION: code_version,
         Asset.TRAINING_FINGERPRINT: training_fingerprint,
+        Asset.NUMBERS: (pathlib.Path(transform_graph.uri) / NUMBERS).read_text(),
+        Asset.AGES: (pathlib.Path(transform_graph.uri) / AGES).read_text(),
         **statistics_assets(*train_statistics(statistics)),
     }
+    if begins_with and result.taken:
+        if left := result.taken["left"]:
+            announce(f"Not taken of the parent: {listed(left)}")
+        described = {"model": begins_with.name, "fingerprint": begins_with.fingerprint, "ids": ids, **result.taken}
+        assets[Asset.PARENT] = json.dumps(described, indent=1)
     rows = _first_rows(pathlib.Path(payload.uri), warmup_requests)
     folder = pathlib.Path(model.uri) / SERVABLE
-    export(result.model, transform, log, fields, rows, folder, assets, json.loads(position), encoder_precision)
+    calibrate = None
+    if by:
+        unsampled = payload_files(pathlib.Path(payload.uri) / "Split-validation")
+        negatives = weight_of_negatives(log, unsampled) if is_sampled(log, "validation") else None
+        calibrate = functools.partial(fit_calibration, by, fields, validation_files, negatives)
+    served_as = (json.loads(position), encoder_precision, calibrate, bool(explains))
+    export(result.model, transform, log, fields, rows, folder, assets, *served_as)
+
+
+def _announce_start(parent: Parent, start: Start, fields: FeatureMap) -> dict[str, dict[str, int]]:
+    """Returns by field how many of its ids the parent knows, and announces how many they are in all."""
+    ids = counts(fields, read_feature_map(start.kept), start.rows["ids"])
+    known, new, gone = (sum(field[key] for field in ids.values()) for key in ("known", "new", "gone"))
+    announce(f"Warm start from {parent.name}: {known:,} ids that it knows, {new:,} new ones, {gone:,} gone")
+    return ids
 
 
 def _announce_evaluation(numbers: dict[str, Any]) -> None:

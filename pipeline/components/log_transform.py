@@ -10,9 +10,13 @@ from tfx.types.standard_artifacts import Examples, TransformGraph
 
 from common.processes import Workers, end_idle_pools
 from common.progress import announce, throttled_announce
+from serving.assets import read_log_spec
+from serving.layout import Asset, asset_path
+from transforms.features.learned import Former, numbers_that_stay, read_numbers
 from transforms.features.packed_files import packed_files
 from transforms.features.transform import analyze, transform
 from transforms.features.understood import all_unknown
+from transforms.features.vocabularies import read_vocabularies
 from transforms.log.payload import payload_files
 from transforms.log.spec import LogSpec
 
@@ -27,6 +31,7 @@ def LogTransform(
     spec: Parameter[str],
     seed: Parameter[int],
     workers: Parameter[str],
+    former: Parameter[str],
     code_version: Parameter[str],
 ) -> None:
     """Learns the transforms from the training rows, and packs all splits.
@@ -38,16 +43,30 @@ def LogTransform(
         spec: LogSpec as JSON.
         seed: Seed of the packed rows' order, and of `missing_rate`.
         workers: See Workers.from_json.
+        former: JSON, what `_read_former` takes, where something of a parent's transform stays; else "".
         code_version: See pipeline.components.
     """
     log, log_workers = LogSpec.model_validate_json(spec), Workers.from_json(workers)
     names = artifact_utils.decode_split_names(examples.split_names)
     source, target = pathlib.Path(examples.uri), pathlib.Path(transformed_examples.uri)
     graph = pathlib.Path(transform_graph.uri)
-    analyze(log, payload_files(source / "Split-train"), graph, log_workers, announce)
+    stays = _read_former(log, **json.loads(former)) if former else None
+    analyze(log, payload_files(source / "Split-train"), graph, log_workers, announce, stays)
     splits = {name: (source / f"Split-{name}", target / f"Split-{name}") for name in names}
     transform(log, graph, splits, seed, log_workers, throttled_announce())
     unknown = {name: all_unknown(log, graph, packed_files(folder)) for name, (_, folder) in splits.items()}
     transformed_examples.set_string_custom_property(ALL_UNKNOWN, json.dumps(unknown))
     end_idle_pools()  # frees the workers' memory before the training
     transformed_examples.split_names = examples.split_names
+
+
+def _read_former(log: LogSpec, version: str, boundaries: str, max_age: int, max_values: int | None) -> Former:
+    """Returns what stays of the transform of a parent's SavedModel; the rest as in WarmStart."""
+    folder = pathlib.Path(version)
+    spec = read_log_spec(folder)
+    keeps = boundaries == "keep"
+    numbers = numbers_that_stay(log, spec, read_numbers(asset_path(folder, Asset.NUMBERS))) if keeps else {}
+    if not max_age:
+        return Former(numbers)
+    ages = json.loads(asset_path(folder, Asset.AGES).read_text())
+    return Former(numbers, read_vocabularies(folder / "assets", spec), ages, max_age, max_values)

@@ -11,12 +11,20 @@ import yaml
 
 from common.errors import InputError, one_line
 from pipeline.config.run_config import RunConfig
+from pipeline.config.training import WarmStart
+
+_BOOL = "tag:yaml.org,2002:bool"
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML 1.1, with two differences: 1e-6 is a number (PyYAML wants 1.0e-6), and a repeated key is an error."""
+    """Reads YAML 1.1, with three differences: 1e-6 is a number (PyYAML wants 1.0e-6), a key is never a truth value,
+    which YAML takes `on` for, and a repeated key is an error.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        for key, _ in node.value:
+            if key.tag == _BOOL:
+                key.tag = yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG
         keys = [key.value for key, _ in node.value]
         repeated = sorted({key for key in keys if isinstance(key, str) and keys.count(key) > 1})
         if repeated:
@@ -57,6 +65,12 @@ def load_config(path: pathlib.Path, settings: tuple[str, ...] = ()) -> RunConfig
     for one in reversed(files.values()):
         values = merged(values, one)
     return _validated(values, settings, lambda key: _place(files, key))
+
+
+def with_parent(config: RunConfig, parent: str) -> RunConfig:
+    """Returns a configuration whose model begins with a parent, by the settings of its `training.warm_start`."""
+    start = (config.training.warm_start or WarmStart(parent=parent)).model_copy(update={"parent": parent})
+    return config.model_copy(update={"training": config.training.model_copy(update={"warm_start": start})})
 
 
 def merged(values: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

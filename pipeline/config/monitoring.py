@@ -18,6 +18,8 @@ class MaxDistance(Section):
     """The largest difference between the shares of one value (infinity norm, 0 to 1)."""
     numeric: float = pydantic.Field(0.1, ge=0, le=1)
     """The Jensen-Shannon divergence of the two distributions (0 to 1)."""
+    attribution: float = pydantic.Field(0.02, ge=0, le=1)
+    """The change of a column's share of a model's explanations (0 to 1); `ctrpipe drift --model` compares them."""
 
 
 class Monitoring(Section):
@@ -38,5 +40,9 @@ class Monitoring(Section):
     columns: dict[str, Annotated[float, pydantic.Field(ge=0, le=1)]] = pydantic.Field({}, examples=[{"device": 0.02}])
     """Limits of single columns, features or labels. Columns of kind `time` are compared only where they are named here.
     """
+    attributions: dict[str, Annotated[float, pydantic.Field(ge=0, le=1)]] = pydantic.Field(
+        {}, examples=[{"device": 0.02}]
+    )
+    """Limits of single columns' shares of the explanations, in place of `max_distance.attribution`."""
     block: bool = False
     """Whether a breach also keeps the model from being pushed."""

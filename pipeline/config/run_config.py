@@ -7,6 +7,7 @@ import pydantic
 
 from common.processes import Workers
 from models.raw_numbers import reads_numbers
+from pipeline.config.calibration import Calibration
 from pipeline.config.evaluation import Evaluation, Gates, Statistics
 from pipeline.config.kubeflow import Kubeflow
 from pipeline.config.model import Model
@@ -14,7 +15,8 @@ from pipeline.config.monitoring import Monitoring
 from pipeline.config.search import Range
 from pipeline.config.serving import Serving
 from pipeline.config.training import Training
-from transforms.log.spec import LogSpec
+from transforms.histories import EventLog
+from transforms.log.spec import Categorical, LogSpec, Numeric
 
 
 def _kind(value: Any) -> str:
@@ -45,10 +47,16 @@ class RunConfig(LogSpec):
     """Seed of everything drawn at random: initial weights, the order of rows, a split by hash. It makes a run
     repeatable.
     """
+    events: EventLog | None = None
+    """How an event log, which `--data` or `data.paths` names, becomes the impressions that `data` describes; null: the
+    log has impressions.
+    """
     model: Model
     """The model to train."""
     training: Training = Training()
     """How the model learns, and when training stops."""
+    calibration: Calibration | None = None
+    """How the trained model's probabilities are corrected; null: not at all."""
     search: dict[str, _Searched] | None = pydantic.Field(
         None, examples=[{"model.embedding_dim": [8, 16, 32], "training.learning_rate": {"log": [1e-4, 1e-2]}}]
     )
@@ -94,6 +102,14 @@ class RunConfig(LogSpec):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _explains_what_it_serves(self) -> "RunConfig":
+        if self.serving.explain and self.serving.encoder_precision != "float32":
+            raise ValueError("serving.explain: gradients need float32; remove serving.encoder_precision")
+        if self.serving.explain and len(set(self.explained_columns)) < len(self.explained_columns):
+            raise ValueError("serving.explain: a column that is no text is named text, as a text's are")
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _teacher_and_labels_are_of_the_same_rows(self) -> "RunConfig":
         if self.training.distillation and self.data.negative_sampling < 1:
             raise ValueError(
@@ -102,10 +118,51 @@ class RunConfig(LogSpec):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _late_labels_are_joined_once(self) -> "RunConfig":
+        delay, split = self.data.label_delay, self.data.split
+        if delay and self.events:
+            raise ValueError("data.label_delay: an event log has its labels; remove events or label_delay")
+        if not self.training.fake_negative_weighting:
+            return self
+        if len(self.data.labels) > 1 or self.data.negative_sampling < 1:
+            raise ValueError("training.fake_negative_weighting goes with one label and with data.negative_sampling 1")
+        if delay and delay.label_time is None:
+            raise ValueError(
+                "data.label_delay: training.fake_negative_weighting needs labels, their key and label_time"
+            )
+        if delay and (split.column, split.validation_from, split.test_from) != ("part", "1", "2"):
+            raise ValueError(
+                "data.split: with data.label_delay and training.fake_negative_weighting the parts are known; write "
+                "{by: time, column: part, validation_from: '1', test_from: '2'}"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _calibration_has_rows_and_slices(self) -> "RunConfig":
+        if self.calibration is None:
+            return self
+        if self.training.refit:
+            raise ValueError("calibration: training.refit trains on the validation rows; remove one of the two")
+        columns = self.calibration.by
+        if absent := [name for name in columns if name not in self.feature_columns]:
+            raise ValueError(f"calibration.by: {', '.join(absent)} is no feature column")
+        if len(set(columns)) < len(columns):
+            raise ValueError("calibration.by: a column is named twice")
+        for name in columns:
+            feature = self.feature_by_column[name]
+            if not isinstance(feature, Categorical | Numeric) or (isinstance(feature, Numeric) and feature.is_dense):
+                raise ValueError(
+                    f"calibration.by: {name} has no one value of few; name columns of categories or buckets"
+                )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _monitored_columns_exist(self) -> "RunConfig":
         absent = [name for name in self.monitoring.columns if name not in self.feature_columns + self.label_columns]
         if absent:
             raise ValueError(f"monitoring.columns: {', '.join(absent)} is no feature column and no label")
+        if absent := [name for name in self.monitoring.attributions if name not in self.explained_columns]:
+            raise ValueError(f"monitoring.attributions: {', '.join(absent)} is no column that is explained")
         return self
 
     @pydantic.model_validator(mode="after")

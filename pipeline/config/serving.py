@@ -30,3 +30,5 @@ class Serving(Section):
     """A value by column of the role `position`, used for every request in place of its own."""
     encoder_precision: Literal["float32", "bfloat16", "int8", "int8_weights"] = "float32"
     """Precision of a text's encoder in the served model, which the gates judge."""
+    explain: bool = False
+    """Adds the signature `serving_explain`, which also answers what each column adds to the row's logit."""

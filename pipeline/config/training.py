@@ -1,6 +1,6 @@
 """The `training` part of a run's configuration."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -67,6 +67,55 @@ class Distillation(Section):
     """Share of the teacher's prediction in the mixed label: label = weight * prediction + (1 - weight) * label."""
 
 
+class WarmStart(Section):
+    """Begins with the weights of a trained model, the parent, in place of random ones.
+
+    Vocabularies are of today's training rows; a value that both know keeps its row of the embedding tables and what the
+    optimizer knows of it.
+
+    Example:
+        training: {epochs: 1, warm_start: {parent: latest, new_values: unknown, boundaries: keep, on_mismatch: take}}
+    """
+
+    parent: str = pydantic.Field("latest", min_length=1, examples=["runs/monday", "runs/monday/models/ctr/1763900000"])
+    """The folder of a run, of its versions (the newest is taken) or of one version. `latest`: the newest version that
+    this run's folder has pushed; before the first push the training begins with random weights.
+    """
+    new_values: Literal["unknown", "initial"] = "unknown"
+    """What a value that the parent does not know begins as: its column's unknown value, or as in a model that starts
+    from nothing. Its optimizer state is new in either case.
+    """
+    max_age: int = pydantic.Field(0, ge=0, examples=[7])
+    """Trainings in a row without a value after which its row is left out of the tables; 0: the vocabulary is of today's
+    training rows alone.
+    """
+    max_values: int | None = pydantic.Field(None, ge=1, examples=[1_000_000])
+    """With `max_age`, the most values of a column's vocabulary: today's, and then those that were seen last; null: no
+    limit. `top_k` and `min_count` decide which of today's values are admitted.
+    """
+    boundaries: Literal["keep", "learn"] = "keep"
+    """Whether the boundaries of buckets of numbers, and the means, variances and quantiles of dense features, stay the
+    parent's or are learned of today's training rows. A new bucket then begins as the parent's in which its middle lies.
+    """
+    optimizer: bool = True
+    """Whether the optimizer goes on with the parent's moments and step count, or begins anew."""
+    on_mismatch: Literal["refuse", "take"] = "refuse"
+    """What happens where the parent has other columns, another transform or another architecture: the run ends, or what
+    can be taken is taken, and the rest is listed.
+    """
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _from_parent(cls, value: Any) -> Any:
+        return {"parent": value} if isinstance(value, str) else value
+
+    @pydantic.model_validator(mode="after")
+    def _limits_what_stays(self) -> "WarmStart":
+        if self.max_values is not None and not self.max_age:
+            raise ValueError("max_values goes with max_age; without it use top_k of the columns")
+        return self
+
+
 class Training(Section):
     """Settings of the training: its optimizer, its devices, and when it stops.
 
@@ -108,6 +157,13 @@ class Training(Section):
     """
     task_weights: dict[str, Annotated[float, pydantic.Field(ge=0)]] = pydantic.Field({}, examples=[{"cvr": 0.5}])
     """Weight of each task's loss, by the task's name in `data.labels`; 1 where none is given."""
+    fake_negative_weighting: bool = False
+    """Whether the training rows are as they arrive: each one a negative at once, and a positive beside it when its
+    label comes (`ctrpipe prepare labels --fake-negatives`, `data.label_delay`). A positive row's loss is weighted by
+    1 + p and a negative one's by (1 - p)(1 + p), where p is what the model answers for it, which the gradient takes as
+    a constant: then the model learns the rate of the true labels (Ktena et al. 2019, section 3.3). Validation and test
+    rows must have their final labels.
+    """
     gradient_clip_norm: float | None = pydantic.Field(5.0, gt=0)
     """Global norm to which all gradients together are clipped; null: no clipping."""
     monitor: Literal["auc", "log_loss"] = "log_loss"
@@ -122,14 +178,25 @@ class Training(Section):
     """Trains once more, from the start, on training and validation rows together, for as many examples as the best
     weights had seen.
     """
+    table_l2: float = pydantic.Field(0.0, ge=0, examples=[1e-5])
+    """λ of the penalty λ/2·Σw² on all weights of the embedding tables and of the linear part, at every step.
+
+    FuxiCTR, RecBole and DeepCTR have it so. The model's own `embedding_l2` and `linear_l2` count the rows of a batch
+    alone, and so hardly hold back rare values. Needs `optimizer` `adam`: the others update the rows of a batch alone.
+    """
     regularisation_rows: int | None = pydantic.Field(None, ge=1, examples=[42_000])
     """Training rows for which the model's regularisation is stated; null: it is the same for any number of rows.
 
-    With N training rows, `l2`, `embedding_l2` and `linear_l2` are multiplied by `regularisation_rows` / N, and so are
-    the odds p / (1 - p) of the rates p `dropout` and `embedding_dropout`: a prior weighs less the more rows there are.
+    With N training rows, `table_l2` and the model's `l2`, `embedding_l2` and `linear_l2` are multiplied by
+    `regularisation_rows` / N, and so are the odds p / (1 - p) of the rates p `dropout` and `embedding_dropout`: a prior
+    weighs less the more rows there are.
     """
     distillation: Distillation | None = None
     """Mixes the labels with a trained model's predictions; null: the labels alone."""
+    warm_start: WarmStart | None = None
+    """The trained model that this one begins with, also as a text alone: `warm_start: latest`; null: none. First stages
+    are left out then: their weights are in it.
+    """
     start_at_base_rate: bool = False
     """Whether the model predicts the training rows' base rate (the share of clicks) before it is trained, not 1/2.
 
@@ -175,6 +242,13 @@ class Training(Section):
             raise ValueError("distribution multi_worker and steps_per_execution need backend tensorflow")
         if self.shard_tables and (self.backend != "jax" or self.distribution == "one_device"):
             raise ValueError("shard_tables needs backend jax and distribution auto or mirrored")
+        if self.table_l2 and self.optimizer != "adam":
+            raise ValueError(f"table_l2 needs optimizer adam: {self.optimizer} updates the rows of a batch alone")
+        if self.fake_negative_weighting and (self.distillation or self.refit):
+            raise ValueError(
+                "fake_negative_weighting: the labels of a teacher and of validation rows are final; remove distillation"
+                " and refit"
+            )
         if self.optimizer != "adam" and self.distribution == "tpu":
             raise ValueError(f"optimizer {self.optimizer} does not run on a TPU; use adam")
         return self

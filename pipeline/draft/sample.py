@@ -8,6 +8,8 @@ import itertools
 import json
 import pathlib
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -17,7 +19,7 @@ from transforms.log.json_lines import parse_objects
 from transforms.log.lines import is_utf8
 from transforms.log.payload import plain
 from transforms.log.readers import first_bytes, partition_values
-from transforms.log.spec import NUMBER, USUAL_MISSING
+from transforms.log.spec import NUMBER, USUAL_MISSING, Label, LogSpec
 from transforms.log.values import as_binary, is_list, join_lists
 
 ROWS = 10_000
@@ -25,6 +27,7 @@ _BYTES = 1 << 23
 _DELIMITERS = "\t,;|"
 _LIST_SEPARATOR = "|"
 _CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
+_NO_LABEL = "(none)"  # a label that the files do not have
 _HEX = re.compile(r"[0-9a-f]{8}")
 
 
@@ -67,6 +70,38 @@ def read_sample(path: str) -> Sample:
     return dataclasses.replace(
         sample, data={**sample.data, "partitions": list(said)}, columns={**sample.columns, **folders}
     )
+
+
+def spec_of_texts(sample: Sample, label: Label | None = None, names: Sequence[str] = ()) -> LogSpec:
+    """Returns a description of files by which all columns are read as text, but the label.
+
+    Args:
+        sample: The first rows of one of the files.
+        label: The label; None for files that are read without one.
+        names: The columns' names, in order, in place of made up ones.
+
+    Raises:
+        InputError: the files have another number of columns than `names`, or a header.
+    """
+    columns = list(sample.columns)
+    if names and "columns" not in sample.data:
+        raise InputError(f"columns: the files name theirs: {', '.join(columns)}; leave columns out")
+    if names and len(names) != len(columns):
+        raise InputError(f"columns: {len(names)} names for {len(columns)} columns, as {', '.join(_first(sample))}")
+    columns = list(names) or columns
+    data = {**sample.data, "labels": {"event": label.model_dump() if label else _NO_LABEL}}
+    if "columns" in data:
+        data["columns"] = columns if label else [*columns, _NO_LABEL]
+    read = [name for name in columns if label is None or name != label.column]
+    single = [name for name in read if name not in sample.lists]
+    features: list[dict[str, Any]] = [{"kind": "categorical", "columns": single}] if single else []
+    if sample.lists:
+        features.append({"kind": "multivalent", "columns": sorted(sample.lists), "max_length": 1})
+    return LogSpec.model_validate({"data": data, "features": features})
+
+
+def _first(sample: Sample) -> list[str]:
+    return [values[0] for values in sample.columns.values()]
 
 
 def _of_parquet(path: str) -> Sample:

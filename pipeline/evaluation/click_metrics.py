@@ -64,9 +64,11 @@ def _computations(value: Callable[[np.ndarray, np.ndarray, np.ndarray], float]) 
         eval_config: config_pb2.EvalConfig | None = None,
         model_name: str = "",
         output_name: str = "",
+        example_weighted: bool = False,
     ) -> list[Any]:
-        counts = metric_types.MetricKey("_clicks", model_name, output_name)  # TFMA writes no metric named with `_`
-        key = metric_types.MetricKey(name, model_name, output_name)
+        of = {"model_name": model_name, "output_name": output_name, "example_weighted": example_weighted}
+        counts = metric_types.MetricKey("_clicks", **of)  # TFMA writes no metric named with `_`
+        key = metric_types.MetricKey(name, **of)
 
         def result(metrics: dict[metric_types.MetricKey, Counts]) -> dict[metric_types.MetricKey, float]:
             return {key: value(*metrics[counts])}
@@ -107,7 +109,10 @@ class RowCount(metric_types.Metric):
 
 
 class CountClicks(beam.CombineFn):
-    """Counts rows and clicks of each distinct prediction, in 20 bytes each; inputs hold [N] labels and predictions."""
+    """Counts rows and clicks of each distinct prediction, in 20 bytes each; inputs hold [N] labels and predictions.
+
+    A weighted row counts as often as its weight says.
+    """
 
     def __init__(self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None):
         self._key, self._eval_config = key, eval_config
@@ -121,9 +126,12 @@ class CountClicks(beam.CombineFn):
             eval_config=self._eval_config,
             model_name=self._key.model_name,
             output_name=self._key.output_name,
+            example_weighted=bool(self._key.example_weighted),
             flatten=False,
         )
-        parts += [(prediction, label, np.ones(len(label))) for label, prediction, _ in triples]
+        for label, prediction, weight in triples:
+            each = np.broadcast_to(weight, len(label))  # TFMA gives one for all rows where there are no weights
+            parts.append((prediction, label * each, each))
         # Merging sorts, so it waits until the new rows are as many as the merged ones: a row is sorted a few times.
         unmerged = sum(len(values) for values, _, _ in parts[1:])
         return self.compact(parts) if unmerged >= max(MERGE_AT, len(parts[0][0])) else parts

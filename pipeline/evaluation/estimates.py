@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from models import metrics
+from models.metrics import Weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Estimate:
         return Estimate(self.value - other.value, self.components - other.components)
 
 
-def auc_estimate(labels: np.ndarray, probabilities: np.ndarray) -> Estimate | None:
+def auc_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> Estimate | None:
     """Returns the area under the ROC curve with DeLong's components, in O(N log N).
 
     Returns None with fewer than two rows of a class.
@@ -44,64 +45,71 @@ def auc_estimate(labels: np.ndarray, probabilities: np.ndarray) -> Estimate | No
     Args:
         labels: 0 or 1, `[N]`.
         probabilities: Predictions, `[N]`.
+        weights: How often each row counts, `[N]`; None for once. It is one row for the error, however much it weighs.
 
     References:
         Sun and Xu, "Fast Implementation of DeLong's Algorithm", 2014.
     """
     clicked = labels > 0.5
-    clicks, others = int(clicked.sum()), int((~clicked).sum())
-    if min(clicks, others) < 2:
+    mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
+    if min(np.count_nonzero(mass[clicked]), np.count_nonzero(mass[~clicked])) < 2:
         return None
     # For each row, the share of the other class's rows that are on the right side of it.
     _, places = np.unique(probabilities, return_inverse=True)
-    clicks_at, others_at = np.bincount(places, clicked), np.bincount(places, ~clicked)
-    others_below = (np.cumsum(others_at) - others_at / 2) / others
-    clicks_above = 1 - (np.cumsum(clicks_at) - clicks_at / 2) / clicks
+    clicks_at, others_at = np.bincount(places, mass * clicked), np.bincount(places, mass * ~clicked)
+    others_below = (np.cumsum(others_at) - others_at / 2) / others_at.sum()
+    clicks_above = 1 - (np.cumsum(clicks_at) - clicks_at / 2) / clicks_at.sum()
     right = np.where(clicked, others_below[places], clicks_above[places])
-    value = float(right[clicked].mean())
-    size = np.where(clicked, clicks, others)
-    return Estimate(value, (right - value) / np.sqrt(size * (size - 1)))
+    value = float(mass[clicked] @ right[clicked] / clicks_at.sum())
+    shares = np.zeros(len(labels))
+    for rows in (clicked, ~clicked):
+        shares[rows] = _shares(mass[rows])
+    return Estimate(value, shares * (right - value))
 
 
-def rig_estimate(labels: np.ndarray, probabilities: np.ndarray) -> Estimate | None:
+def _shares(weights: np.ndarray) -> np.ndarray:
+    """Returns what a row's deviation from a mean adds to the mean's error, `[N]`: 1 / sqrt(N (N - 1)) of equal rows."""
+    rows = np.count_nonzero(weights)
+    shares: np.ndarray = weights / weights.sum() * math.sqrt(rows / (rows - 1))
+    return shares
+
+
+def rig_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> Estimate | None:
     """Returns the relative information gain, 1 - log loss / entropy of the base rate, by its linearisation.
 
-    Returns None without rows or with one class only.
-
-    Args:
-        labels: 0 or 1, `[N]`.
-        probabilities: Predictions, `[N]`.
+    Returns None with fewer than two rows or with one class only. The arguments are as above.
     """
-    value = metrics.rig(labels, probabilities)
-    if value is None or len(labels) < 2:
+    mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
+    value, rate = metrics.rig(labels, probabilities, weights), metrics.mean(labels, weights)
+    if value is None or rate is None or np.count_nonzero(mass) < 2:
         return None
     clicks = np.asarray(labels, np.float64)
-    rate = float(clicks.mean())
     entropy = metrics.entropy(rate)
     losses = metrics.log_losses(labels, probabilities)
-    loss = float(losses.mean())
+    loss = float(mass @ losses / mass.sum())
     slope = math.log((1 - rate) / rate)  # of the entropy by the base rate
     of_rows = (loss - losses) / entropy + loss / entropy**2 * slope * (clicks - rate)
-    return Estimate(value, of_rows / math.sqrt(len(labels) * (len(labels) - 1)))
+    return Estimate(value, _shares(mass) * of_rows)
 
 
-def log_loss_estimate(labels: np.ndarray, probabilities: np.ndarray) -> Estimate | None:
+def log_loss_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> Estimate | None:
     """Returns the mean log loss, in nats per row; None with fewer than two rows. The arguments are as above."""
-    if len(labels) < 2:
+    mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
+    if np.count_nonzero(mass) < 2:
         return None
     losses = metrics.log_losses(labels, probabilities)
-    value = float(losses.mean())
-    return Estimate(value, (losses - value) / math.sqrt(len(labels) * (len(labels) - 1)))
+    value = float(mass @ losses / mass.sum())
+    return Estimate(value, _shares(mass) * (losses - value))
 
 
-def calibration_estimate(labels: np.ndarray, probabilities: np.ndarray) -> Estimate | None:
+def calibration_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> Estimate | None:
     """Returns the mean predicted over the mean observed probability, a ratio, by its linearisation.
 
     Returns None without clicks or with fewer than two rows. The arguments are as above.
     """
-    value = metrics.calibration(labels, probabilities)
-    if value is None or len(labels) < 2:
+    mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
+    value, rate = metrics.calibration(labels, probabilities, weights), metrics.mean(labels, weights)
+    if value is None or not rate or np.count_nonzero(mass) < 2:
         return None
-    clicks = np.asarray(labels, np.float64)
-    of_rows = (np.asarray(probabilities, np.float64) - value * clicks) / clicks.mean()
-    return Estimate(value, of_rows / math.sqrt(len(labels) * (len(labels) - 1)))
+    of_rows = (np.asarray(probabilities, np.float64) - value * np.asarray(labels, np.float64)) / rate
+    return Estimate(value, _shares(mass) * of_rows)

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import tensorflow_model_analysis as tfma
 
-from models.metrics import summarise
+from models.metrics import Weights, reliability, summarise
 from pipeline.config import Evaluation
-from pipeline.evaluation.judge import PREDICTIONS, TRAINED_BASELINE
+from pipeline.evaluation.judge import PREDICTIONS, TRAINED_BASELINE, UNCALIBRATED_MODEL
 from pipeline.evaluation.predictions import prediction_column
 from pipeline.evaluation.scored_rows import ScoredRows
 from pipeline.evaluation.tail import TAIL
@@ -40,33 +40,51 @@ def evaluate(
         rows: The identity of the rows, see ScoredRows.
 
     Returns:
-        The contents of metrics.json without what the gates decide; the candidate's predictions; and, as
-        `baseline_probability`, the baseline's.
+        The contents of metrics.json without what the gates decide; the candidate's predictions; and the baseline's, as
+        `baseline_probability`, and those before the calibration, as `uncalibrated_probability`, where there are any.
     """
-    labels = _read_columns(files, spec.label_columns)
+    labels = _read_columns(files, spec.target_columns)
+    weights = labels[spec.data.weight] if spec.data.weight else None
     predicted = payload_files(judged / PREDICTIONS)
     probabilities = _read_probabilities(predicted, tfma.CANDIDATE_KEY, list(spec.data.labels))
-    tasks = {task: summarise(labels[column], probabilities[task]) for task, column in spec.data.columns_by_task.items()}
+    tasks = {
+        task: summarise(labels[column], probabilities[task], weights)
+        for task, column in spec.data.columns_by_task.items()
+    }
     primary = next(iter(spec.data.labels))
     label = labels[spec.data.columns_by_task[primary]]
     others: dict[str, np.ndarray] = {}
     metrics: dict[str, Any] = {**tasks[primary], "tasks": tasks, "slices": {}, "tail": None, "baseline": None}
+    metrics |= {"reliability": reliability(label, probabilities[primary], weights), "uncalibrated": None}
+    by_column = {name: _read_codes(files, name) for name in evaluation.slices}
     slices: dict[str, pa.Array] = {}
-    for name in evaluation.slices:
-        texts, codes = _read_codes(files, name)
+    for name, (texts, codes) in by_column.items():
         slices[name] = pa.DictionaryArray.from_arrays(codes.astype(np.int32), pa.array(texts, pa.string()))
-        metrics["slices"][name] = _by_value((texts, codes), label, probabilities[primary])
+        metrics["slices"][name] = _by_value((texts, codes), label, probabilities[primary], weights)
     is_tail = None
     if evaluation.tail:
         is_tail = pa.Table.from_batches(read_payload(predicted, [TAIL]))[TAIL].is_valid().to_numpy()
-        of_tail = summarise(label[is_tail], probabilities[primary][is_tail])
+        own = None if weights is None else weights[is_tail]
+        of_tail = summarise(label[is_tail], probabilities[primary][is_tail], own)
         metrics["tail"] = {**evaluation.tail.model_dump(), **of_tail}
     if baseline:
         others["baseline_probability"] = _read_probabilities(predicted, TRAINED_BASELINE, [primary])[primary]
-        metrics["baseline"] = {"name": baseline, **summarise(label, others["baseline_probability"])}
+        metrics["baseline"] = {"name": baseline, **summarise(label, others["baseline_probability"], weights)}
+    if prediction_column(UNCALIBRATED_MODEL, primary) in pa.parquet.read_schema(predicted[0]).names:
+        before = _read_probabilities(predicted, UNCALIBRATED_MODEL, list(spec.data.labels))
+        others["uncalibrated_probability"] = before[primary]
+        metrics["uncalibrated"] = {
+            **summarise(label, before[primary], weights),
+            "tasks": {
+                task: summarise(labels[column], before[task], weights)
+                for task, column in spec.data.columns_by_task.items()
+            },
+            "slices": {name: _by_value(codes, label, before[primary], weights) for name, codes in by_column.items()},
+            "reliability": reliability(label, before[primary], weights),
+        }
     by_task = {task: labels[column] for task, column in spec.data.columns_by_task.items()}
     tail_of = evaluation.tail.model_dump() if evaluation.tail else None
-    return metrics, ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of), others
+    return metrics, ScoredRows(rows, by_task, probabilities, slices, is_tail, tail_of, weights), others
 
 
 def last_blessed_probabilities(judged: pathlib.Path, task: str) -> np.ndarray | None:
@@ -98,12 +116,18 @@ def _read_codes(files: Sequence[pathlib.Path], column: str) -> tuple[np.ndarray,
     return texts, same[values.indices.fill_null(len(values.dictionary)).to_numpy()]
 
 
-def _by_value(values: tuple[np.ndarray, np.ndarray], label: np.ndarray, probability: np.ndarray) -> dict[str, Any]:
+def _by_value(
+    values: tuple[np.ndarray, np.ndarray], label: np.ndarray, probability: np.ndarray, weights: Weights
+) -> dict[str, Any]:
     """Returns the metrics of the most frequent values of a slicing column."""
     texts, codes = values
     counts = np.bincount(codes, minlength=len(texts))
     frequent = [code for code in np.lexsort((np.arange(len(texts)), -counts))[:MAX_SLICE_VALUES] if counts[code]]
-    return {texts[code]: summarise(label[codes == code], probability[codes == code]) for code in frequent}
+    of_values = {}
+    for code in frequent:
+        own = codes == code
+        of_values[texts[code]] = summarise(label[own], probability[own], None if weights is None else weights[own])
+    return of_values
 
 
 def _text(value: Any) -> str:

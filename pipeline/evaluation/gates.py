@@ -18,13 +18,16 @@ from pipeline.evaluation.tail import TAIL
 ESTIMATES = {"auc": auc_estimate, "log_loss": log_loss_estimate, "calibration": calibration_estimate}
 
 
-def eval_config(gates: Gates, evaluation: Evaluation, labels: dict[str, str]) -> config_pb2.EvalConfig:
+def eval_config(
+    gates: Gates, evaluation: Evaluation, labels: dict[str, str], weight: str | None = None
+) -> config_pb2.EvalConfig:
     """Returns TFMA's configuration of metrics, slices and thresholds.
 
     Args:
         gates: The thresholds, on all rows.
         evaluation: The slices.
         labels: The label's column by task; the gates apply to the first task.
+        weight: The column of the rows' weights; None where each counts once.
     """
     higher, lower = tfma.MetricDirection.HIGHER_IS_BETTER, tfma.MetricDirection.LOWER_IS_BETTER
     auc = gates.auc or Bounds(min=0.0)  # every model passes it; without any threshold TFMA blesses no model
@@ -39,7 +42,7 @@ def eval_config(gates: Gates, evaluation: Evaluation, labels: dict[str, str]) ->
     task, label = next(iter(labels.items()))
     slices = [*evaluation.slices, *([TAIL] if evaluation.tail else [])]
     return config_pb2.EvalConfig(
-        model_specs=[config_pb2.ModelSpec(label_key=label, prediction_key=task)],
+        model_specs=[config_pb2.ModelSpec(label_key=label, prediction_key=task, example_weight_key=weight)],
         slicing_specs=[config_pb2.SlicingSpec()] + [config_pb2.SlicingSpec(feature_keys=[column]) for column in slices],
         metrics_specs=[config_pb2.MetricsSpec(metrics=metrics)],
     )
@@ -80,11 +83,11 @@ def read_gates(
     result = tfma.load_eval_result(str(evaluation))
     values = _overall(result)
     task = next(iter(scored.labels))
-    labels, probabilities = scored.labels[task], scored.probabilities[task]
+    labels, probabilities, weights = scored.labels[task], scored.probabilities[task], scored.weights
     rows: list[dict[str, Any]] = []
     for metric, bounds in (("auc", gates.auc), ("log_loss", gates.log_loss), ("calibration", gates.calibration)):
         if bounds:
-            estimate = ESTIMATES[metric](labels, probabilities) if bounds.confidence else None
+            estimate = ESTIMATES[metric](labels, probabilities, weights) if bounds.confidence else None
             rows += _absolute(metric, bounds, values[metric], estimate)
     if limits := gates.calibration:
         rows += [_of_slices(column, limits, scored, task) for column in limits.slices]
@@ -98,7 +101,7 @@ def read_gates(
         if gates.max_drop_confidence is None:
             rows.append(_row(metric, "change", bound, worse, worse <= drop))
             continue
-        both = [ESTIMATES[metric](labels, each) for each in (probabilities, last_blessed)]
+        both = [ESTIMATES[metric](labels, each, weights) for each in (probabilities, last_blessed)]
         rows.append(_sure_change(metric, bound, worse, drop, gates.max_drop_confidence, both))
     return rows
 
@@ -144,8 +147,9 @@ def _of_slices(column: str, bounds: CalibrationBounds, scored: ScoredRows, task:
     bound = f"within {bounds.max_error:g} of 1 for each {column} of {bounds.min_rows:,} rows or more"
     if not len(judged):
         return _row("calibration", "slice", bound, None, True, f"no {column} has {bounds.min_rows:,} rows")
-    expected = np.bincount(codes, scored.probabilities[task], len(texts))[judged]
-    clicks = np.bincount(codes, scored.labels[task], len(texts))[judged]
+    weights = 1 if scored.weights is None else scored.weights
+    expected = np.bincount(codes, weights * scored.probabilities[task], len(texts))[judged]
+    clicks = np.bincount(codes, weights * scored.labels[task], len(texts))[judged]
     found = np.divide(expected, clicks, out=np.full(len(judged), np.inf), where=clicks > 0)
     worst = int(np.argmax(np.abs(found - 1)))
     where = f"where {column} is {texts[judged[worst]]} ({counts[judged[worst]]:,} rows)"

@@ -19,10 +19,13 @@ from common.processes import Workers
 from pipeline.config import Tail
 from pipeline.evaluation.predictions import predict, prediction_column
 from pipeline.evaluation.tail import TAIL, TAIL_VALUE, tail_rows
+from serving.calibration import UNCALIBRATED
+from serving.layout import Asset, asset_path
 from transforms.log.payload import PART_ROWS, read_payload
 
 MAX_SLICES = 1000  # for each column; TFMA takes a millisecond a slice
 PREDICTIONS = "predictions"  # the folder of the models' predictions, below the evaluation's
+UNCALIBRATED_MODEL = "uncalibrated"  # the model before its calibration, in prediction_column
 TRAINED_BASELINE = "trained_baseline"  # the model of evaluation.baseline, in prediction_column; TFMA's is last_blessed
 
 
@@ -56,10 +59,14 @@ def judge(
     config = tfma.utils.update_eval_config_with_defaults(config, has_baseline=bool(last_blessed), rubber_stamp=True)
     tfma.utils.verify_eval_config(config)
     models = {tfma.CANDIDATE_KEY: model} | ({tfma.BASELINE_KEY: last_blessed} if last_blessed else {})
-    labels = [config.model_specs[0].label_key]
+    first = config.model_specs[0]
+    targets = [first.label_key, *([first.example_weight_key] if first.example_weight_key else [])]
     slices = [name for spec in config.slicing_specs for name in spec.feature_keys if name != TAIL]
     predicting = models | ({TRAINED_BASELINE: baseline} if baseline else {})
-    predicted = predict(predicting, files, [*labels, *slices], folder / PREDICTIONS, workers, progress)
+    is_calibrated = asset_path(model, Asset.CALIBRATION).exists()
+    predicting |= {UNCALIBRATED_MODEL: model} if is_calibrated else {}
+    signatures = {UNCALIBRATED_MODEL: UNCALIBRATED}
+    predicted = predict(predicting, files, [*targets, *slices], folder / PREDICTIONS, workers, progress, signatures)
     for spec in config.model_specs:
         if _prediction_column(spec) not in pa.parquet.read_schema(predicted[0]).names:
             raise InputError(
@@ -123,13 +130,16 @@ def _blocks(
 ) -> Iterator[tfma.Extracts]:
     """Yields one extract for all rows of a slice; TFMA's own extractors yield one for every row."""
     rows = extracts[tfma.ARROW_RECORD_BATCH_KEY]
-    label = rows[config.model_specs[0].label_key].to_numpy()
+    first = config.model_specs[0]
+    targets = {tfma.LABELS_KEY: rows[first.label_key].to_numpy()}
+    if first.example_weight_key:
+        targets[tfma.EXAMPLE_WEIGHTS_KEY] = rows[first.example_weight_key].to_numpy()
     predictions = {spec.name: rows[_prediction_column(spec)].to_numpy() for spec in config.model_specs}
     for spec in config.slicing_specs:
         for key, chosen in _slices(rows, list(spec.feature_keys), frequent):
             of_slice = {name: values[chosen] for name, values in predictions.items()}
             yield {
-                tfma.LABELS_KEY: label[chosen],
+                **{name: values[chosen] for name, values in targets.items()},
                 tfma.PREDICTIONS_KEY: of_slice if len(of_slice) > 1 else of_slice[""],
                 tfma.SLICE_KEY_TYPES_KEY: slicer_lib.slice_keys_to_numpy_array([key]),
             }

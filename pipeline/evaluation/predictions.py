@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import pathlib
+import types
 from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ def predict(
     folder: pathlib.Path,
     workers: Workers,
     progress: Callable[[str], None] = lambda text: None,
+    signatures: Mapping[str, str] = types.MappingProxyType({}),
 ) -> list[pathlib.Path]:
     """Writes a file of predictions for each part of a payload, with the rows in the part's order.
 
@@ -42,6 +44,7 @@ def predict(
         folder: The output folder of `<part>.parquet`.
         workers: The processes that predict.
         progress: Called with a line about the number of parts done.
+        signatures: By a model's name, the signature to ask in place of `serving_raw`; it takes the same inputs.
 
     Returns:
         The files, in the order of the parts; each has `columns`, then a float32 column per model and task.
@@ -50,7 +53,8 @@ def predict(
         InputError: a model cannot be loaded, or takes a column as text that is a number in the payload, or vice versa.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    work = _PredictPart(tuple(models.items()), tuple(columns), folder)
+    asked = tuple((name, path, signatures.get(name, RAW)) for name, path in models.items())
+    work = _PredictPart(asked, tuple(columns), folder)
     seconds = payload_rows(files) * PREDICT_SECONDS * len(models)
     try:
         return workers.map(
@@ -66,7 +70,7 @@ def predict(
 
 @dataclasses.dataclass(frozen=True)
 class _PredictPart:
-    models: tuple[tuple[str, pathlib.Path], ...]
+    models: tuple[tuple[str, pathlib.Path, str], ...]  # name, folder and signature
     columns: tuple[str, ...]
     folder: pathlib.Path
 
@@ -78,11 +82,11 @@ class _PredictPart:
 
     def _predict(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: plain(rows[name]) for name in self.columns}
-        for name, path in self.models:
+        for name, path, signature in self.models:
             servable = _load(path)
             batches = raw_batches(servable, rows, CHUNK_ROWS)
-            tasks = sorted(servable.signatures[RAW].outputs)
-            for task, probability in run_batches(servable, RAW, batches, tasks).items():
+            tasks = sorted(servable.signatures[signature].outputs)
+            for task, probability in run_batches(servable, signature, batches, tasks).items():
                 columns[prediction_column(name, task)] = pa.array(probability, pa.float32())
         return pa.RecordBatch.from_pydict(columns)
 

@@ -12,7 +12,7 @@ import pyarrow.parquet
 from common.errors import InputError, one_line
 from common.files import atomic_path
 
-LABEL, PROBABILITY, TAIL = "label", "probability", "tail"
+LABEL, PROBABILITY, TAIL, WEIGHT = "label", "probability", "tail", "weight"
 SLICE = "slice."
 _KEY = b"ctrpipe"
 
@@ -27,6 +27,7 @@ class ScoredRows:
         slices: The values of each slicing column as text, [N] each.
         tail: Whether each row is in the Tail slice, bool [N]; None without that slice.
         tail_of: The definition of the Tail slice.
+        weights: How often each row counts, [N]; None for once.
     """
 
     rows: str
@@ -35,6 +36,7 @@ class ScoredRows:
     slices: dict[str, pa.Array] = dataclasses.field(default_factory=dict)
     tail: np.ndarray | None = None
     tail_of: dict[str, Any] | None = None
+    weights: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.labels.values())))
@@ -44,7 +46,7 @@ def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.nd
     """Writes a Parquet file, which appears whole.
 
     Its columns are `label` and `probability` of the primary task, `label.<task>` and `probability.<task>` of the other
-    tasks, `tail`, `slice.<column>`, and those of `others`.
+    tasks, `weight`, `tail`, `slice.<column>`, and those of `others`.
     """
     columns: dict[str, Any] = {}
     for index, task in enumerate(scored.labels):
@@ -52,6 +54,8 @@ def write_scored(path: pathlib.Path, scored: ScoredRows, others: dict[str, np.nd
         columns[LABEL + end] = scored.labels[task].astype(np.float32)
         columns[PROBABILITY + end] = scored.probabilities[task].astype(np.float32)
     columns |= others or {}
+    if scored.weights is not None:
+        columns[WEIGHT] = scored.weights.astype(np.float32)
     if scored.tail is not None:
         columns[TAIL] = scored.tail
     columns |= {SLICE + name: values for name, values in scored.slices.items()}
@@ -75,6 +79,7 @@ def read_scored(path: pathlib.Path) -> ScoredRows:
             {name.removeprefix(SLICE): table[name] for name in table.column_names if name.startswith(SLICE)},
             as_numpy(table[TAIL].cast(pa.uint8())).astype(bool) if TAIL in table.column_names else None,
             about["tail_of"],
+            as_numpy(table[WEIGHT]) if WEIGHT in table.column_names else None,
         )
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error

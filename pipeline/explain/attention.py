@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from models.explain.attention import picked, rank_holding
+from models.explain.attention import picked_by_row, rank_holding
 
 PICKED = 5  # tokens a query picks, where the model itself does not say how many
 SHARES = (0.9, 0.99)
@@ -33,8 +33,30 @@ class AttentionLayer:
     ranks: tuple[tuple[int, int], ...] = ()
 
 
-def attention_of_rows(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any]]]) -> list[AttentionLayer]:
-    """Returns the attention of each layer over packed rows.
+@dataclasses.dataclass(frozen=True)
+class PickedRows:
+    """How often each token is picked for another in each row, or that one for it: the mean over heads and layers.
+
+    Attributes:
+        tokens: The tokens' names.
+        shares: `[rows, tokens, tokens]`, symmetric; NaN where neither is ever a query.
+    """
+
+    tokens: tuple[str, ...]
+    shares: npt.NDArray[np.float32]
+
+    def of(self, first: str, second: str) -> npt.NDArray[np.float32] | None:
+        """Returns the shares of a pair of tokens, `[rows]`; None where the model does not attend over both."""
+        if not {first, second} <= set(self.tokens):
+            return None
+        found = self.shares[:, self.tokens.index(first), self.tokens.index(second)]
+        return None if np.isnan(found).any() else found
+
+
+def attention_of_rows(
+    model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any]]]
+) -> tuple[list[AttentionLayer], PickedRows]:
+    """Returns the attention of each layer over packed rows, and what is picked in each row.
 
     Args:
         model: A model with `attention_maps`.
@@ -43,15 +65,17 @@ def attention_of_rows(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any
     k = getattr(getattr(model, "attention", [None])[0], "top_k", None) or PICKED
     sums: list[Floats] = []
     shares: list[Floats] = []
+    picks = []
     rows = 0
+    tokens = token_names(model)
     for batch in batches:
         maps = [np.asarray(each, np.float64) for each in model.attention_maps(dict(batch))]
-        count = len(maps[0])
-        found = [each.sum(axis=0) for each in maps], [picked(each, k) * count for each in maps]
+        by_row = [picked_by_row(each, k) for each in maps]
+        found = [each.sum(axis=0) for each in maps], [each.sum(axis=0) for each in by_row]
         sums = [before + new for before, new in zip(sums, found[0], strict=True)] if rows else found[0]
         shares = [before + new for before, new in zip(shares, found[1], strict=True)] if rows else found[1]
-        rows += count
-    tokens = token_names(model)
+        picks.append(_both_ways(by_row, len(tokens)))
+        rows += len(maps[0])
     singular = model.singular_values() if hasattr(model, "singular_values") else []
     layers = []
     for number, (total, share) in enumerate(zip(sums, shares, strict=True)):
@@ -60,7 +84,21 @@ def attention_of_rows(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any
         # A last layer that computes the task tokens alone has these as queries; they are the last tokens.
         queries = tokens[-total.shape[1] :]
         layers.append(AttentionLayer(queries, tokens, (total / rows).tolist(), (share / rows).tolist(), ranks))
-    return layers
+    return layers, PickedRows(tokens, np.concatenate(picks))
+
+
+def _both_ways(layers: list[Floats], tokens: int) -> npt.NDArray[np.float32]:
+    """Returns the mean over layers and both directions, `[rows, tokens, tokens]`, of shares by query and token."""
+    total = np.zeros((len(layers[0]), tokens, tokens), np.float32)
+    count = np.zeros((tokens, tokens), np.float32)
+    for each in layers:
+        queries = each.shape[1]
+        total[:, -queries:] += each
+        count[-queries:] += 1
+    both = count + count.T
+    shares: npt.NDArray[np.float32] = np.full_like(total, np.nan)
+    np.divide(total + total.swapaxes(1, 2), both, out=shares, where=both > 0)
+    return shares
 
 
 def token_names(model: Any) -> tuple[str, ...]:
@@ -73,12 +111,12 @@ def token_names(model: Any) -> tuple[str, ...]:
     return tuple(names + (list(feature_map.tasks) if getattr(model, "has_task_tokens", False) else []))
 
 
-def picked_pairs(layers: Iterable[AttentionLayer]) -> dict[frozenset[str], float]:
+def picked_pairs(rows: PickedRows) -> dict[frozenset[str], float]:
     """Returns of each pair of tokens how often one picks the other: the mean over both directions and the layers."""
-    found: dict[frozenset[str], list[float]] = {}
-    for layer in layers:
-        for query, shares in zip(layer.queries, layer.picked, strict=True):
-            for token, share in zip(layer.tokens, shares, strict=True):
-                if query != token:
-                    found.setdefault(frozenset((query, token)), []).append(share)
-    return {pair: float(np.mean(shares)) for pair, shares in found.items()}
+    mean = rows.shares.mean(axis=0)
+    pairs = zip(*np.triu_indices(len(rows.tokens), 1), strict=True)
+    return {
+        frozenset((rows.tokens[first], rows.tokens[second])): float(mean[first, second])
+        for first, second in pairs
+        if not np.isnan(mean[first, second])
+    }

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,29 +13,37 @@ import pyarrow.compute as pc
 from common.errors import InputError
 from common.files import write_json
 from common.progress import announce, throttled_announce
-from models.explain.information import chance_complementarity, complementarity, value_pairs
 from models.explain.pair_counts import PairCounts
-from models.metrics import ranks
 from models.registry import model_class
 from models.saved import load_model, read_description
-from pipeline.explain.attention import AttentionLayer, attention_of_rows, picked_pairs
-from pipeline.explain.importance import Importance, Interaction, Permuter, Score, groups_of
-from pipeline.explain.rows import RowExplained, gradients_of_row, shapley_of_row
+from pipeline.explain.attention import AttentionLayer, PickedRows, attention_of_rows, picked_pairs
+from pipeline.explain.explained_row import RowExplained
+from pipeline.explain.importance import Importance, Permuter, Score, adjusted, groups_of
+from pipeline.explain.pairs import (
+    column_pairs,
+    pairs_of_values,
+    permute_pairs,
+    rank_correlations,
+    unused_columns,
+    with_model,
+)
+from pipeline.explain.prune import config_of_run, prune
+from pipeline.explain.rows import gradients_of_row, shapley_of_row
 from pipeline.explain.sample import Sample
 from pipeline.explain.source import read_row, read_rows
+from pipeline.explain.strengths import learned_strengths
 from pipeline.explain.value_codes import LogCodes
+from pipeline.explain.words import WordsOfQuery, attended_words
 from pipeline.trained_model import TrainedModel
 from serving.scoring.rows import Scorer
-from transforms.features.pack_rows import tensor_slices
+from transforms.features.pack_rows import column_of_slot
 from transforms.log.spec import LogSpec
 
-SCREENED = 10  # columns whose pairs are looked at, the most important ones
-VALUE_PAIRS = 20  # pairs of values that are shown
-LEAST_ROWS = 100  # of a pair of values that is shown
-CHANCE_DRAWS = 40
 ATTENDED_ROWS = 10_000  # of the sample, on which attention is averaged
+TEXT_ROWS = 1_000  # of the sample, whose texts are encoded for the attention to them
 CODED_ROWS = 50_000  # of the log, drawn, from which values' codes are learned
-LEVEL = 0.95
+STORED = 5  # rows that are explained of those that the model is most certain of, and of those it is most wrong about
+STORED_ORDERS = 50  # of the columns, for Shapley values of such a row
 GRADIENTS, SHAPLEY, BOTH = METHODS = ("gradients", "shapley", "both")
 
 
@@ -49,6 +57,7 @@ class Settings:
         pairs: How many pairs of columns are permuted.
         groups: Named groups of columns.
         slice: A column and its value, to which the sample is limited; None for all rows.
+        prune: The AUC below which columns are left out of a smaller configuration; None for no such configuration.
         seed: Of all draws.
     """
 
@@ -57,45 +66,8 @@ class Settings:
     pairs: int = 10
     groups: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     slice: tuple[str, str] | None = None
+    prune: float | None = None
     seed: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class ColumnPair:
-    """A pair of columns, what the log says of it and what the model loses without it.
-
-    Attributes:
-        first, second: The columns.
-        complementarity: In bits, less the mean of permuted clicks: Miller's and Madow's correction does not suffice
-            where most values are rare.
-        chance: The ends of the 95% interval of permuted clicks, in bits, around their mean.
-        z: The complementarity in standard deviations of permuted clicks; 0 where these have none.
-        interaction: What permuting says; None where the pair was not permuted.
-        picked: How often the model's attention picks one for the other; None for a model without attention over both.
-    """
-
-    first: str
-    second: str
-    complementarity: float
-    chance: tuple[float, float]
-    z: float
-    interaction: Interaction | None = None
-    picked: float | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class ValuePair:
-    """A pair of values of two columns (Attention-Net, Table 4). The rates are of clicks."""
-
-    first: str
-    first_value: str
-    second: str
-    second_value: str
-    rows: int
-    complementarity: float
-    rate_of_first: float
-    rate_of_second: float
-    rate_of_both: float
 
 
 def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> dict[str, Any]:
@@ -109,8 +81,10 @@ def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> di
         settings: What to ask.
 
     Raises:
-        InputError: a column is unknown, the log is not one of the model's, or the sample has too few rows of a class.
+        InputError: a column is unknown, the log is not one of the model's, the sample has too few rows of a class, or,
+            with `prune`, the run's configuration is not known or no column costs so little.
     """
+    config = None if settings.prune is None else config_of_run(source)
     scorer = Scorer(source.version)
     try:
         groups = check_groups(scorer.spec, settings)
@@ -124,11 +98,18 @@ def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> di
         for name, columns in groups.items():
             report(f"Permuting: {len(importances)} of {len(groups)} columns")
             importances.append(permuter.importance(name, columns))
-        importances.sort(key=lambda one: -one.log_loss.value)
-        pairs = _permute_pairs(_column_pairs(codes, counts, settings.seed), importances, permuter, settings.pairs)
-        attention = _attention(source, scorer, rows)
-        shares = picked_pairs(attention)
-        pairs = [dataclasses.replace(one, picked=shares.get(frozenset((one.first, one.second)))) for one in pairs]
+        importances = adjusted(importances)
+        pruned = None
+        if config and settings.prune is not None:
+            anew = Permuter(score_with(scorer), rows, labels, settings.repeats, settings.seed + 1)
+            pruned = prune(config, importances, permuter, anew.importance, settings.prune)
+        pairs = permute_pairs(column_pairs(codes, counts, settings.seed), importances, permuter, settings.pairs)
+        attended = rows.slice(0, ATTENDED_ROWS)
+        attention, picked, strengths, words = _learned(source, scorer, attended)
+        pairs = with_model(pairs, picked_pairs(picked) if picked else {}, strengths)
+        batch = attended.combine_chunks().to_batches()[0]
+        values, curve = pairs_of_values(codes, counts, codes.codes(batch), picked)
+        stored = _stored_rows(source, scorer, rows, labels, groups, settings)
     finally:
         scorer.close()
     return {
@@ -141,14 +122,45 @@ def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> di
         "scorings": permuter.scorings,
         "counted_rows": counts.rows,
         "columns": [dataclasses.asdict(one) for one in importances],
+        "unused": unused_columns(pairs, importances),
         "pairs": [dataclasses.asdict(one) for one in pairs],
-        "rank_correlation": _agreement(pairs),
-        "rank_correlation_of_attention": _correlation(
-            [(one.complementarity, one.picked) for one in pairs if one.picked is not None]
-        ),
+        "pruned": dataclasses.asdict(pruned) if pruned else None,
+        "rank_correlations": rank_correlations(pairs),
         "attention": [dataclasses.asdict(layer) for layer in attention],
-        "values": [dataclasses.asdict(one) for one in _value_pairs(codes, counts)],
+        "words": [dataclasses.asdict(query) for query in words],
+        "values": [dataclasses.asdict(one) for one in values],
+        "picked_by_complementarity": [dataclasses.asdict(point) for point in curve],
+        "stored_rows": stored,
     }
+
+
+def _stored_rows(
+    source: TrainedModel,
+    scorer: Scorer,
+    rows: pa.Table,
+    labels: npt.NDArray[np.floating],
+    groups: dict[str, list[str]],
+    settings: Settings,
+) -> list[dict[str, Any]]:
+    """Returns why the model is most certain of some rows of the sample, and why it is most wrong about others."""
+    probabilities = score_with(scorer)(rows)
+    wrong = np.abs(probabilities - (labels > 0.5))
+    order = np.argsort(wrong, kind="stable")
+    chosen = [("most certain", place) for place in order[:STORED]] + [
+        ("most wrong", place) for place in order[::-1][: min(STORED, len(order) - STORED)]
+    ]
+    announce(f"Explaining {len(chosen)} rows")
+    by_gradients = None if _no_gradients(source, scorer) else _by_gradients(source, scorer, groups)
+    found = []
+    for why, place in chosen:
+        row = rows.slice(place, 1)
+        if by_gradients:
+            one = by_gradients(row, rows)
+        else:
+            random = np.random.default_rng(settings.seed)
+            one = shapley_of_row(score_with(scorer), row, rows, groups, STORED_ORDERS, random)
+        found.append({"why": why, "label": float(labels[place]), **dataclasses.asdict(one)})
+    return found
 
 
 def explain_line(
@@ -189,7 +201,7 @@ def explain_line(
         if reason and method is not None:
             raise InputError(f"--method {method}: {reason}; take --method {SHAPLEY}")
         if method != SHAPLEY and not reason:
-            found.append(_by_gradients(source, scorer, row, others, groups))
+            found.append(_by_gradients(source, scorer, groups)(row, others))
         if method in (SHAPLEY, BOTH) or reason:
             random = np.random.default_rng(settings.seed)
             found.append(shapley_of_row(score_with(scorer), row, others, groups, orders, random))
@@ -210,18 +222,35 @@ def _no_gradients(source: TrainedModel, scorer: Scorer) -> str | None:
     return None
 
 
-def _attention(source: TrainedModel, scorer: Scorer, rows: pa.Table) -> list[AttentionLayer]:
-    """Returns what the attention of the Keras model picks on rows; [] where there is no attention or no such model."""
+def _learned(
+    source: TrainedModel, scorer: Scorer, rows: pa.Table
+) -> tuple[list[AttentionLayer], PickedRows | None, dict[frozenset[str], float], list[WordsOfQuery]]:
+    """Returns the Keras model's attention on rows, what it picks there, its strengths of pairs, and attended words.
+
+    What the model has not is [], None or {}; a run without its Keras model has none of them.
+    """
     kept = source.kept()
-    if kept is None or not scorer.packs or not hasattr(model_class(read_description(kept)["name"]), "attention_maps"):
-        return []
-    placed = _with_position(rows.slice(0, ATTENDED_ROWS), scorer.spec, source.position())
-    return attention_of_rows(load_model(kept), scorer.packed(placed))
+    if kept is None or not scorer.packs:
+        return [], None, {}, []
+    kind = model_class(read_description(kept)["name"])
+    attends, has_strengths = hasattr(kind, "attention_maps"), hasattr(kind, "pair_strengths")
+    looks_at_text = hasattr(kind, "text_attention")
+    if not (attends or has_strengths or looks_at_text):
+        return [], None, {}, []
+    model = load_model(kept)
+    if looks_at_text:
+        rows = rows.slice(0, TEXT_ROWS)
+    batches = list(scorer.packed(with_position(rows, scorer.spec, source.position())))
+    layers, picked = attention_of_rows(model, batches) if attends else ([], None)
+    strengths = learned_strengths(model, batches) if has_strengths else {}
+    words = attended_words(model, batches, rows, scorer.spec.text) if looks_at_text and scorer.spec.text else []
+    return layers, picked, strengths, words
 
 
 def _by_gradients(
-    source: TrainedModel, scorer: Scorer, row: pa.Table, others: pa.Table | None, groups: dict[str, list[str]]
-) -> RowExplained:
+    source: TrainedModel, scorer: Scorer, groups: dict[str, list[str]]
+) -> Callable[[pa.Table, pa.Table | None], RowExplained]:
+    """Returns a function of a row and of what it is compared with, as `gradients_of_row` takes them."""
     from pipeline.explain.gradients import RowGradients  # Keras: seconds that other questions do without
 
     kept = source.kept()
@@ -229,20 +258,22 @@ def _by_gradients(
     position = source.position()
 
     def pack(rows: pa.Table) -> dict[str, npt.NDArray[Any]]:
-        placed = _with_position(rows, scorer.spec, position)
+        placed = with_position(rows, scorer.spec, position)
         batches = list(scorer.packed(placed))
         return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
-    columns = [
-        target.column
-        for target in sorted(tensor_slices(scorer.spec), key=lambda target: target.first)
-        if target.tensor == "ids"
-        for _ in range(target.first, target.stop)
-    ]
-    return gradients_of_row(RowGradients(load_model(kept), columns), pack, row, others, groups, scorer.spec)
+    model = RowGradients(load_model(kept), column_of_slot(scorer.spec))
+    served = score_with(scorer)
+
+    def explained(row: pa.Table, others: pa.Table | None) -> RowExplained:
+        # The Keras model has no calibration, which the served one may have.
+        found = gradients_of_row(model, pack, row, others, groups, scorer.spec)
+        return dataclasses.replace(found, probability=float(served(row)[0]))
+
+    return explained
 
 
-def _with_position(rows: pa.Table, spec: LogSpec, position: Mapping[str, str | float]) -> pa.Table:
+def with_position(rows: pa.Table, spec: LogSpec, position: Mapping[str, str | float]) -> pa.Table:
     """Returns the rows with the position that the served model takes for every request."""
     for name, value in position.items():
         kind, plain_value = (pa.float32(), float(value)) if name in spec.numeric_columns else (pa.binary(), str(value))
@@ -332,77 +363,6 @@ def _labels(rows: pa.Table, spec: LogSpec, settings: Settings) -> npt.NDArray[np
             f"--data: the sample of {len(labels):,} rows{where} has {clicks:,} clicks; AUC needs two rows of each class"
         )
     return labels
-
-
-def _column_pairs(codes: LogCodes, counts: PairCounts, seed: int) -> list[ColumnPair]:
-    """Returns all pairs of columns, those first that are furthest above chance."""
-    report = throttled_announce()
-    random = np.random.default_rng(seed)
-    pairs: list[ColumnPair] = []
-    for first, second in counts.pairs():
-        report(f"Complementarity: {len(pairs)} pairs")
-        table = counts.of(first, second)
-        drawn = chance_complementarity(table, CHANCE_DRAWS, random)
-        bias, spread = float(drawn.mean()), float(drawn.std(ddof=1))
-        low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) - bias
-        value = float(complementarity(table)) - bias
-        z = value / spread if spread else 0.0
-        pairs.append(ColumnPair(codes.columns[first], codes.columns[second], value, (float(low), float(high)), z))
-    return sorted(pairs, key=lambda pair: -pair.z)
-
-
-def _permute_pairs(
-    pairs: list[ColumnPair], importances: list[Importance], permuter: Permuter, count: int
-) -> list[ColumnPair]:
-    """Permutes the first pairs of the most important columns."""
-    single = {one.columns[0]: one for one in importances[:SCREENED] if len(one.columns) == 1}
-    left = count
-    permuted = []
-    for pair in pairs:
-        if left and pair.first in single and pair.second in single:
-            left -= 1
-            interaction = permuter.interaction(single[pair.first], single[pair.second])
-            pair = dataclasses.replace(pair, interaction=interaction)
-        permuted.append(pair)
-    return permuted
-
-
-def _agreement(pairs: list[ColumnPair]) -> float | None:
-    """Returns Spearman's correlation of the pairs' complementarity and interaction in log loss, where permuted."""
-    return _correlation([(pair.complementarity, pair.interaction.log_loss.value) for pair in pairs if pair.interaction])
-
-
-def _correlation(known: list[tuple[float, float]]) -> float | None:
-    """Returns Spearman's correlation; None of fewer than three pairs, or where one side is constant."""
-    if len(known) < 3:
-        return None
-    of_data, of_model = (ranks(np.array(values)) for values in zip(*known, strict=True))
-    if not of_data.std() or not of_model.std():
-        return None
-    return float(np.corrcoef(of_data, of_model)[0, 1])
-
-
-def _value_pairs(codes: LogCodes, counts: PairCounts) -> list[ValuePair]:
-    """Returns the most complementary pairs of values of all pairs of columns."""
-    best: list[ValuePair] = []
-    for first, second in counts.pairs():
-        found = value_pairs(counts.of(first, second), LEAST_ROWS)
-        for place in np.argsort(-found.complementarity)[:VALUE_PAIRS]:
-            best.append(
-                ValuePair(
-                    codes.columns[first],
-                    codes.names[first][found.first[place]],
-                    codes.columns[second],
-                    codes.names[second][found.second[place]],
-                    int(found.rows[place]),
-                    float(found.complementarity[place]),
-                    float(found.rate_of_first[place]),
-                    float(found.rate_of_second[place]),
-                    float(found.rate_of_both[place]),
-                )
-            )
-        best = sorted(best, key=lambda pair: -pair.complementarity)[:VALUE_PAIRS]
-    return best
 
 
 def write_explanation(folder: pathlib.Path, name: str, value: dict[str, Any]) -> pathlib.Path:

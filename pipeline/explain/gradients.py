@@ -12,7 +12,7 @@ from models.explain.integrated_gradients import FIRST_STEPS, PathIntegral, integ
 from models.feature_map import FeatureMap
 from models.feature_map import Text as TextMap
 from models.row_parts import DENSE, logits_by_parts, row_parts
-from pipeline.explain.importance import TEXT
+from transforms.log.spec import TEXT
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]

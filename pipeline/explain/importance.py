@@ -13,12 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from models import metrics
+from models.explain.interplay import holm
 from pipeline.evaluation.estimates import Estimate, auc_estimate
+from transforms.log.spec import TEXT
 
 Floats = npt.NDArray[np.floating]
 Score = Callable[[pa.Table], Floats]  # maps rows to probabilities [N]
 QUANTILE = 1.959964  # of the normal distribution, for 95%
-TEXT = "text"  # the name of the text's columns together
+ALPHA = 0.05  # the chance that any finding of a table is false
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +40,20 @@ class Importance:
         columns: The columns that are permuted together.
         auc: By how much the AUC falls.
         log_loss: By how much the log loss rises, in nats.
+        p_value: The chance of such a rise where the model learned nothing of the columns, adjusted for the number of
+            groups (Holm); 1 before `adjusted`.
     """
 
     name: str
     columns: tuple[str, ...]
     auc: Loss
     log_loss: Loss
+    p_value: float = 1.0
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the model uses what the columns say, with a chance of 5% that any such group is none."""
+        return self.p_value < ALPHA
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +152,21 @@ class Permuter:
         losses = metrics.log_losses(self._labels, probabilities)
         mean = float(losses.mean())
         return _Asked(auc, Estimate(mean, (losses - mean) / math.sqrt(len(losses) * (len(losses) - 1))))
+
+
+def adjusted(importances: Sequence[Importance]) -> list[Importance]:
+    """Returns the groups with their p-values, those first without which the log loss rises most."""
+    p_values = holm([_chance_of(one.log_loss) for one in importances])
+    found = [dataclasses.replace(one, p_value=float(p)) for one, p in zip(importances, p_values, strict=True)]
+    return sorted(found, key=lambda one: -one.log_loss.value)
+
+
+def _chance_of(loss: Loss) -> float:
+    """Returns the chance of such a loss or a greater one, where there is none."""
+    error = (loss.interval[1] - loss.interval[0]) / (2 * QUANTILE)
+    if not error:
+        return 0.0 if loss.value > 0 else 1.0
+    return 0.5 * math.erfc(loss.value / error / math.sqrt(2))
 
 
 def _of(asked: _Asked, metric: str) -> Estimate:

@@ -1,7 +1,6 @@
 """Attributes one row's logit to its columns: with a model that can only be asked, and with one that has gradients."""
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,59 +11,13 @@ from common.errors import InputError
 from models.explain.shapley import draw_orders, shapley
 from models.feature_map import Text as TextMap
 from models.metrics import EPSILON
-from pipeline.explain.importance import TEXT, Score
+from pipeline.explain.explained_row import RowExplained, TokenAttribution, attributions_of, shown
+from pipeline.explain.importance import Score
 from transforms.log.payload import plain
-from transforms.log.spec import LogSpec, Text
+from transforms.log.spec import TEXT, LogSpec, Text
 
 if TYPE_CHECKING:
     from pipeline.explain.gradients import RowGradients
-
-
-@dataclasses.dataclass(frozen=True)
-class ColumnAttribution:
-    """What a group of columns adds to the row's logit.
-
-    Attributes:
-        name: The group's name, or the column's.
-        value: The row's values as text; None for a missing one.
-        logit: What they add; all groups' sum is the row's logit less the baseline's.
-        error: Its standard error over the orders of columns that were drawn; None where they tell nothing of it.
-    """
-
-    name: str
-    value: tuple[str | None, ...]
-    logit: float
-    error: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenAttribution:
-    """What a token of the text adds to the row's logit; a part of what the text's columns add."""
-
-    token: str
-    logit: float
-
-
-@dataclasses.dataclass(frozen=True)
-class RowExplained:
-    """A row's explanation.
-
-    Attributes:
-        probability: What the model answers to the row.
-        logit, baseline: Of the row, and of what it was compared with: the mean over rows, or one.
-        columns: The attributions, the largest first.
-        method: "shapley" or "gradients".
-        tokens: Of the text's tokens, in their order; only gradients tell them.
-        jumps: Of the sum what no gradient explains; see models.explain.integrated_gradients. None for Shapley values.
-    """
-
-    probability: float
-    logit: float
-    baseline: float
-    columns: tuple[ColumnAttribution, ...]
-    method: str = "shapley"
-    tokens: tuple[TokenAttribution, ...] = ()
-    jumps: float | None = None
 
 
 def shapley_of_row(
@@ -101,7 +54,7 @@ def shapley_of_row(
     drawn = draw_orders(len(groups), orders, random)
     found = shapley(logits, drawn, np.repeat(random.integers(0, others.num_rows, len(drawn) // 2), 2))
     errors = [float(error) if np.isfinite(error) else None for error in found.errors]
-    attributions = _attributions(row, groups, [float(value) for value in found.columns], errors)
+    attributions = attributions_of(row, groups, [float(value) for value in found.columns], errors)
     return RowExplained(_probability(found.logit), found.logit, found.baseline, attributions)
 
 
@@ -135,7 +88,7 @@ def gradients_of_row(
         sum(found.get(column, 0.0) for column in members) + (found.get(TEXT, 0.0) if text & set(members) else 0.0)
         for members in groups.values()
     ]
-    attributions = _attributions(row, groups, values, [None] * len(values))
+    attributions = attributions_of(row, groups, values, [None] * len(values))
     names: list[str] = []
     if spec.text and model.feature_map.text:
         names = token_names(row, packed["tokens"][0], spec.text, model.feature_map.text)
@@ -174,7 +127,7 @@ def token_names(row: pa.Table, tokens: npt.NDArray[Any], feature: Text, text: Te
 
 def _pieces(row: pa.Table, used: npt.NDArray[Any], feature: Text, text: TextMap) -> list[str]:
     """Returns the tokens as the log has them: behind [CLS] the first column's, behind [SEP] the second's."""
-    values = [_shown(row[column][0].as_py()) or "" for column in feature.columns]
+    values = [shown(row[column][0].as_py()) or "" for column in feature.columns]
     columns = iter([[piece for piece in value.split(str(feature.separator)) if piece] for value in values])
     special = {text.classify_id: "[CLS]", text.separator_id: "[SEP]"}
     names: list[str] = []
@@ -184,16 +137,6 @@ def _pieces(row: pa.Table, used: npt.NDArray[Any], feature: Text, text: TextMap)
             pieces = iter(next(columns, []))
         names.append(special[token] if token in special else next(pieces, f"token {token}"))
     return names
-
-
-def _attributions(
-    row: pa.Table, groups: dict[str, list[str]], values: list[float], errors: Sequence[float | None]
-) -> tuple[ColumnAttribution, ...]:
-    found = [
-        ColumnAttribution(name, tuple(_shown(row[column][0].as_py()) for column in members), value, error)
-        for (name, members), value, error in zip(groups.items(), values, errors, strict=True)
-    ]
-    return tuple(sorted(found, key=lambda one: -abs(one.logit)))
 
 
 def _probability(logit: float) -> float:
@@ -212,9 +155,3 @@ def _missing(row: pa.Table) -> pa.Table:
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
     return plain(column.combine_chunks())
-
-
-def _shown(value: bytes | float | None) -> str | None:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return None if value is None else f"{value:g}"

@@ -28,16 +28,16 @@ def read_rows(source: TrainedModel, data: Sequence[str], spec: LogSpec) -> Itera
             nor a run.
     """
     if data:
-        yield from _good_rows(find_files(list(data)), spec)
+        yield from good_rows(find_files(list(data)), spec)
         return
     if source.run is None:
         raise InputError(f"{source.version}: a version has no rows; give --data, a log with labels that it reads")
-    yield from read_payload(_test_files(source.run))
+    yield from read_payload(split_files(source.run, "test"))
 
 
-def _good_rows(paths: Sequence[str], spec: LogSpec) -> Iterator[pa.RecordBatch]:
+def good_rows(paths: Sequence[str], spec: LogSpec, labels: bool = True) -> Iterator[pa.RecordBatch]:
     """Yields the good rows of files. Raises InputError after them where too many are malformed."""
-    reader = LogReader(spec)
+    reader = LogReader(spec, labels=labels)
     good = rejected = 0
     first = ""
     for path in paths:
@@ -54,17 +54,21 @@ def _good_rows(paths: Sequence[str], spec: LogSpec) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _test_files(run: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the files of a run's test rows."""
+def split_files(run: pathlib.Path, split: str) -> list[pathlib.Path]:
+    """Returns the files of a split of a run's log.
+
+    Raises:
+        InputError: the run does not know them, or they were removed.
+    """
     try:
         name = yaml.safe_load((run / "report_data" / "config.yaml").read_text())["name"]
         if not (run / METADATA).exists():
             raise FileNotFoundError(f"no {METADATA}")
-        files = payload_files(Artifacts(run / METADATA, name).folder("LogExampleGen", "examples") / "Split-test")
+        files = payload_files(Artifacts(run / METADATA, name).folder("LogExampleGen", "examples") / f"Split-{split}")
     except (OSError, yaml.YAMLError, LookupError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(f"{run}: its test rows are not known ({one_line(error, 100)}); give --data") from error
+        raise InputError(f"{run}: its {split} rows are not known ({one_line(error, 100)}); give --data") from error
     if not files:
-        raise InputError(f"{run}: its test rows were removed; give --data, a log with labels")
+        raise InputError(f"{run}: its {split} rows were removed; give --data, a log with labels")
     return files
 
 

@@ -2,11 +2,13 @@
 
 import dataclasses
 import pathlib
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
 import pipeline.monitoring.histogram  # noqa: F401  TFDV's histograms, faster
@@ -49,16 +51,24 @@ class Sampled:
 
 @dataclasses.dataclass(frozen=True)
 class _FileGroup:
-    """Consecutive files of a split; `first` is the number of their first row in it, `rate` the share that is drawn."""
+    """Consecutive files of a split; `first` is the number of their first row in it, `rate` the share that is drawn.
+
+    With `separators`, sequences alone are read: their values, and how many a row has.
+    """
 
     files: tuple[pathlib.Path, ...]
     first: int
     rate: float
     seed: int
+    separators: tuple[tuple[str, str], ...] = ()
 
 
 def generate_statistics(
-    splits: Mapping[str, Sequence[pathlib.Path]], max_rows: int, seed: int, workers: Workers
+    splits: Mapping[str, Sequence[pathlib.Path]],
+    max_rows: int,
+    seed: int,
+    workers: Workers,
+    separators: Mapping[str, str] = types.MappingProxyType({}),
 ) -> dict[str, Sampled]:
     """Returns TFDV's statistics of each split.
 
@@ -68,8 +78,11 @@ def generate_statistics(
             depends on its number in the split and on the seed, not on the files.
         seed: Seed of the sample.
         workers: The processes that read the files.
+        separators: Columns whose text is a sequence, by what stands between two values. If there are any, the
+            statistics are those of these columns' values, and of their numbers in columns named by `length_column`.
     """
-    parts = {name: _parts(files, max_rows, seed) for name, files in splits.items()}
+    sequences = tuple(separators.items())
+    parts = {name: _parts(files, max_rows, seed, sequences) for name, files in splits.items()}
     costs = {part: _seconds(part) for groups in parts.values() for part in groups}
     todo = sorted(costs, key=costs.__getitem__, reverse=True)  # the longest first, so that no worker ends late
     done = dict(zip(todo, workers.map(_summarise, todo, sum(costs.values()), START_SECONDS), strict=True))
@@ -87,13 +100,22 @@ def _seconds(part: _FileGroup) -> float:
     return payload_rows(part.files) * (part.rate / ROWS_PER_SECOND + 1 / ROWS_READ_PER_SECOND)
 
 
-def _parts(files: Sequence[pathlib.Path], max_rows: int, seed: int) -> list[_FileGroup]:
+def length_column(sequence: str) -> str:
+    """Returns the name of a sequence's lengths in its statistics."""
+    return f"{sequence} (length)"
+
+
+def _parts(
+    files: Sequence[pathlib.Path], max_rows: int, seed: int, separators: tuple[tuple[str, str], ...]
+) -> list[_FileGroup]:
     rows = [payload_rows([file]) for file in files]
     rate = min(1.0, max_rows / max(1, sum(rows)))
     # A part's sample, which is kept in memory, has at most as many rows as a file.
     size = max(1, min(-(-len(files) // PARTS), PART_ROWS * len(files) // max(1, min(max_rows, sum(rows)))))
     starts = range(0, len(files), size)
-    return [_FileGroup(tuple(files[start : start + size]), sum(rows[:start]), rate, seed) for start in starts]
+    return [
+        _FileGroup(tuple(files[start : start + size]), sum(rows[:start]), rate, seed, separators) for start in starts
+    ]
 
 
 def _generators() -> list[Any]:
@@ -114,20 +136,30 @@ def _summarise(part: _FileGroup) -> list[Any]:
     generators = _generators()
     kept = [generator.create_accumulator() for generator in generators]
     for batch in _sample(part):
-        rows = CanonicalizeRecordBatch(batch)
+        rows = CanonicalizeRecordBatch(_sequences(batch, part.separators) if part.separators else batch)
         kept = [generator.add_input(before, rows) for generator, before in zip(generators, kept, strict=True)]
     return [generator.compact(all_rows) for generator, all_rows in zip(generators, kept, strict=True)]
 
 
+def _sequences(batch: pa.RecordBatch, separators: Sequence[tuple[str, str]]) -> pa.RecordBatch:
+    """Returns the values of sequences as lists, null where a row has none, and their numbers."""
+    columns: dict[str, pa.Array] = {}
+    for name, separator in separators:
+        columns[name] = pc.split_pattern(batch[name], separator.encode())
+        columns[length_column(name)] = pc.list_value_length(columns[name]).fill_null(0).cast(pa.float32())
+    return pa.RecordBatch.from_pydict(columns)
+
+
 def _sample(part: _FileGroup) -> list[pa.RecordBatch]:
     """Returns the part's rows that are drawn, in few batches, because a batch of any size costs TFDV 10 ms."""
+    names = [name for name, _ in part.separators] or None
     if part.rate >= 1:
-        return list(read_payload(part.files))
+        return list(read_payload(part.files, names))
     draw = np.random.PCG64(part.seed)
     draw.advance(part.first)  # one random number for each row of the split
     random = np.random.Generator(draw)
     drawn = []
-    for batch in read_payload(part.files, as_dictionaries=True):
+    for batch in read_payload(part.files, names, as_dictionaries=True):
         rows = batch.filter(pa.array(random.random(batch.num_rows) < part.rate))
         columns = [plain(column) for column in rows.columns]
         drawn.append(pa.RecordBatch.from_arrays(columns, names=rows.schema.names))
@@ -198,8 +230,9 @@ def summarise_statistics(
     }
     train = read_statistics(statistics, "train").datasets[0]
     kinds: dict[str, str] = {column: feature.kind for feature in spec.features for column in feature.columns}
+    kinds |= {spec.data.weight: "weight"} if spec.data.weight else {}
     columns = [_column(feature, kinds, train.num_examples) for feature in train.features]
-    order = {name: index for index, name in enumerate(spec.label_columns + spec.feature_columns)}
+    order = {name: index for index, name in enumerate(spec.target_columns + spec.feature_columns)}
     columns.sort(key=lambda column: order.get(column["name"], len(order)))
     anomalies_shown = []
     for folder in sorted(anomalies.glob("Split-*")):

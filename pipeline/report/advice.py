@@ -7,8 +7,8 @@ from pipeline.config import RunConfig
 
 EARLY = 1 / 3  # of the evaluations: a best result before that is one of a model that overfits
 REGULARISE = (
-    "raise model.embedding_l2, model.embedding_dropout and model.dropout, or make model.hidden_units and "
-    "model.embedding_dim smaller"
+    "raise training.table_l2 (with another optimizer than adam model.embedding_l2) and model.dropout, or make "
+    "model.hidden_units and model.embedding_dim smaller"
 )
 
 

@@ -38,6 +38,20 @@ def print_comparison(comparison: dict[str, Any]) -> None:
     print(f"{breaches} of {len(columns)} columns are further away than they may be")
 
 
+def print_attributions(compared: dict[str, Any]) -> None:
+    """Prints the columns whose share of the explanations moved too far, and those nearest to it."""
+    log, other, columns = compared["log"], compared["other"], compared["columns"]
+    breaches = sum(column["breached"] for column in columns)
+    print(f"Shares of the explanations of {compared['model']}:")
+    table = rich.table.Table("column", f"{log['name']} log", f"{other['name']} log", "limit", "verdict")
+    for column in columns[: max(breaches, SHOWN_COLUMNS)]:
+        numbers = (f"{column['share']:.2%}", f"{column['other']:.2%}", f"{column['threshold']:g}")
+        table.add_row(rich.markup.escape(column["column"]), *numbers, "BREACH" if column["breached"] else "ok")
+    rich.console.Console().print(table)
+    rows = f"By {log['rows']:,} and {other['rows']:,} rows"
+    print(f"{rows}, {breaches} of {len(columns)} shares of the explanations moved further than they may")
+
+
 def write_drift(drift: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes drift.json and drift.html, a page of the same; returns their paths.
 

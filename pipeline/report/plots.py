@@ -1,80 +1,79 @@
-"""The plots of a report: training curves, ROC, calibration and scores by class, each a PNG.
+"""The charts of a report's test rows and training: curves, ROC, precision and recall, calibration, scores by class.
 
-Kept apart from the page, because importing matplotlib takes four times as long as a report whose plots are kept.
+Kept apart from the page, because importing numpy and pyarrow takes longer than a report whose charts are kept.
 """
 
-import io
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from typing import Any
 
-import matplotlib.figure
 import numpy as np
 import pyarrow as pa
-from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter
 
+from models import metrics
 from pipeline.evaluation.scored_rows import as_numpy, read_table
+from pipeline.report.svg import Line, histogram, line_chart
 
-CALIBRATION_BINS = 20
-PLOTTED = ["label", "probability", "baseline_probability"]
+SCORE_BINS = 40
+CURVE_POINTS = 300  # of a curve that is drawn; more of them cannot be seen
+PLOTTED = ["label", "probability", "uncalibrated_probability", "baseline_probability", "weight"]
+UNIT = (0.0, 1.0)
+Columns = dict[str, np.ndarray]
+# Maps labels, scores and weights to the points of a curve.
+Curve = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-def draw_plots(predictions: bytes, history: dict[str, Any]) -> dict[str, bytes]:
-    """Returns the plots by title, as PNG files; those that the data do not allow are left out.
+def draw_plots(predictions: bytes, history: dict[str, Any]) -> dict[str, str]:
+    """Returns the charts by title, as SVG; those that the data do not allow are left out.
 
     Args:
-        predictions: The contents of predictions.parquet: label, probability and, with a baseline, its probability.
+        predictions: The contents of predictions.parquet: label, probability and, with a calibration, a baseline or
+            weights, the probabilities before it, its probabilities and the weights.
         history: The contents of history.json.
 
     Raises:
         ValueError: the predictions are no such Parquet file.
     """
-    plots: dict[str, bytes] = {}
+    plots: dict[str, str] = {}
     if history["evaluations"]:
-        plots["Training curves"] = _draw(lambda axes: _draw_history(axes, history), 2)
+        plots |= _training(history)
     try:
         table = read_table(pa.BufferReader(predictions), PLOTTED)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"predictions.parquet: {error}") from error
     columns = {name: as_numpy(table[name]) for name in table.column_names}
-    if 0 < columns["label"].sum() < len(columns["label"]):
-        plots["ROC"] = _draw(lambda axes: _draw_roc(axes[0], columns), 1)
-    plots["Calibration"] = _draw(lambda axes: _draw_calibration(axes[0], columns), 1)
-    plots["Scores by class"] = _draw(lambda axes: _draw_scores(axes[0], columns), 1)
+    columns.setdefault("weight", np.ones(len(columns["label"]), np.float32))
+    if metrics.auc(columns["label"], columns["probability"], columns["weight"]) is not None:
+        plots["ROC"] = _roc(columns)
+        plots["Precision and recall"] = _precision_recall(columns)
+    plots["Calibration"] = _calibration(columns)
+    plots["Scores by class"] = _scores(columns)
     return plots
 
 
-def _draw(paint: Callable[[Sequence[Axes]], None], panels: int) -> bytes:
-    # Without pyplot, and with margins that need no trial drawing: each takes a tenth of a second.
-    figure = matplotlib.figure.Figure(figsize=(4.6 * panels, 3.4))
-    margins = {"left": 0.15 / panels, "right": 1 - 0.03 / panels, "bottom": 0.15, "top": 0.96, "wspace": 0.25}
-    paint(figure.subplots(1, panels, squeeze=False, gridspec_kw=margins)[0])
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def _draw_history(axes: Sequence[Axes], history: dict[str, Any]) -> None:
+def _training(history: dict[str, Any]) -> dict[str, str]:
     evaluations = history["evaluations"]
     examples = [row["examples"] for row in evaluations]
-    axes[0].plot(examples, [row["train_loss"] for row in evaluations], marker=".", label="training")
-    axes[0].plot(examples, [row["validation_log_loss"] for row in evaluations], marker=".", label="validation")
-    axes[0].set(xlabel="examples", ylabel="log loss")
-    axes[1].plot(examples, [row["validation_auc"] for row in evaluations], marker=".", label="validation")
-    axes[1].set(xlabel="examples", ylabel="AUC")
-    for axis in axes:
-        axis.xaxis.set_major_formatter(EngFormatter(sep=""))  # 25k: labels of six digits would run into each other
-        if history["best"] is not None:
-            axis.axvline(examples[history["best"]], color="gray", linestyle=":", label="best")
-        axis.legend()
+    best = None if history["best"] is None else examples[history["best"]]
+
+    def line(name: str, key: str) -> Line:
+        values = [math.nan if row[key] is None else row[key] for row in evaluations]
+        return Line(name, examples, values, dots=True)
+
+    losses = [line("training", "train_loss"), line("validation", "validation_log_loss")]
+    ranked = [line("validation", "validation_auc")]
+    return {
+        "Training: log loss": line_chart("Log loss by examples", losses, ("examples", "log loss"), mark=best),
+        "Training: AUC": line_chart("AUC by examples", ranked, ("examples", "AUC"), mark=best),
+    }
 
 
-def _models(columns: dict[str, np.ndarray]) -> list[tuple[str, np.ndarray]]:
+def _models(columns: Columns) -> list[tuple[str, np.ndarray]]:
     names = (("model", "probability"), ("baseline", "baseline_probability"))
     return [(label, columns[name]) for label, name in names if name in columns]
 
 
-def roc_curve(labels: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def roc_curve(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the false and the true positive rates, `[P]` each, at every score where the curve bends.
 
     As scikit-learn's, whose import takes longer than the whole report.
@@ -82,41 +81,83 @@ def roc_curve(labels: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.nd
     Args:
         labels: 0 or 1, `[N]`, of both classes.
         scores: The higher, the more likely a click, `[N]`.
+        weights: How often each row counts, `[N]`.
     """
     order = np.argsort(-scores, kind="stable")
     last_of_score = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    clicks = np.cumsum(labels[order] > 0.5)[last_of_score]
-    others = 1 + last_of_score - clicks
+    clicked = labels[order] > 0.5
+    clicks, others = (np.cumsum(weights[order] * of, dtype=np.float64)[last_of_score] for of in (clicked, ~clicked))
     bends = np.ones(len(clicks), bool)
     bends[1:-1] = (np.diff(clicks, 2) != 0) | (np.diff(others, 2) != 0)
     return np.append(0, others[bends] / others[-1]), np.append(0, clicks[bends] / clicks[-1])
 
 
-def _draw_roc(axis: Axes, columns: dict[str, np.ndarray]) -> None:
-    for name, probability in _models(columns):
-        axis.plot(*roc_curve(columns["label"], probability), label=name)
-    axis.plot([0, 1], [0, 1], color="gray", linestyle=":")
-    axis.set(xlabel="false positive rate", ylabel="true positive rate")
-    axis.legend()
+def precision_recall_curve(
+    labels: np.ndarray, scores: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns recall and precision, `[P]` each, at every score, from the highest: as scikit-learn's, turned round.
+
+    Args:
+        labels: 0 or 1, `[N]`, with a click.
+        scores: The higher, the more likely a click, `[N]`.
+        weights: How often each row counts, `[N]`.
+    """
+    order = np.argsort(-scores, kind="stable")
+    last_of_score = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    weighed = weights[order].astype(np.float64)
+    clicks = np.cumsum(weighed * (labels[order] > 0.5))[last_of_score]
+    rows = np.cumsum(weighed)[last_of_score]
+    known = rows > 0  # the first rows may count nothing
+    return clicks[known] / clicks[-1], clicks[known] / rows[known]
 
 
-def _draw_calibration(axis: Axes, columns: dict[str, np.ndarray]) -> None:
+def _thinned(name: str, xs: np.ndarray, ys: np.ndarray) -> Line:
+    """Returns a line of at most CURVE_POINTS points, evenly many along the x axis, the ends among them."""
+    if len(xs) > CURVE_POINTS:
+        places = np.unique(np.searchsorted(xs, np.linspace(xs[0], xs[-1], CURVE_POINTS)))
+        places = np.unique(np.append(places, [0, len(xs) - 1]))
+        xs, ys = xs[places], ys[places]
+    return Line(name, xs.tolist(), ys.tolist())
+
+
+def _lines(columns: Columns, curve: Curve) -> list[Line]:
+    labels, weights = columns["label"], columns["weight"]
+    return [_thinned(name, *curve(labels, values, weights)) for name, values in _models(columns)]
+
+
+def _roc(columns: Columns) -> str:
+    labels = ("false positive rate", "true positive rate")
+    chance = ((0.0, 0.0), (1.0, 1.0))
+    return line_chart("ROC curve", _lines(columns, roc_curve), labels, UNIT, UNIT, reference=chance)
+
+
+def _precision_recall(columns: Columns) -> str:
+    rate = float(np.average(columns["label"], weights=columns["weight"]))
+    lines, labels, chance = _lines(columns, precision_recall_curve), ("recall", "precision"), ((0.0, rate), (1.0, rate))
+    return line_chart("Precision by recall", lines, labels, UNIT, UNIT, reference=chance)
+
+
+def _calibration(columns: Columns) -> str:
+    lines = []
     highest = 0.0
     for name, probability in _models(columns):
-        parts = np.array_split(np.argsort(probability, kind="stable"), min(CALIBRATION_BINS, len(probability)))
-        predicted = [probability[part].mean() for part in parts]
-        axis.plot(predicted, [columns["label"][part].mean() for part in parts], marker=".", label=name)
-        highest = max(highest, *predicted)
-    axis.plot([0, highest], [0, highest], color="gray", linestyle=":")
-    axis.set(xlabel="predicted", ylabel="observed (bins of equal mass)")
-    axis.legend()
+        bins = metrics.reliability(columns["label"], probability, columns["weight"])
+        predicted, observed = ([float(row[key]) for row in bins] for key in ("predicted", "observed"))
+        intervals = [(float(row["low"]), float(row["high"])) for row in bins]
+        lines.append(Line(name, predicted, observed, dots=True, intervals=intervals))
+        highest = max(highest, *predicted, *observed)
+    span, labels = (0.0, highest * 1.02 or 1.0), ("predicted", "observed (bins of equal mass), 95%")
+    diagonal = ((0.0, 0.0), (highest, highest))
+    return line_chart("Observed by predicted rate", lines, labels, span, span, reference=diagonal)
 
 
-def _draw_scores(axis: Axes, columns: dict[str, np.ndarray]) -> None:
-    bins = np.linspace(0, max(float(columns["probability"].max()), 1e-6), 41)
+def _scores(columns: Columns) -> str:
+    edges = np.linspace(0, max(float(columns["probability"].max()), 1e-6), SCORE_BINS + 1)
+    lines = []
     for value, name in ((0, "no click"), (1, "click")):
-        scores = columns["probability"][columns["label"] == value]
-        if len(scores):
-            axis.hist(scores, bins=bins.tolist(), density=True, alpha=0.55, label=name)
-    axis.set(xlabel="predicted probability", ylabel="density")
-    axis.legend()
+        own = (columns["label"] == value) & (columns["weight"] > 0)
+        density = np.zeros(SCORE_BINS)
+        if own.any():
+            density = np.histogram(columns["probability"][own], edges, density=True, weights=columns["weight"][own])[0]
+        lines.append(Line(name, edges.tolist(), density.tolist()))
+    return histogram("Densities of probabilities by class", lines, ("predicted probability", "density"))

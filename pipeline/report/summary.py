@@ -31,6 +31,8 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
     metrics = json.loads((output / "metrics.json").read_text())
     table = rich.table.Table("", "AUC", "log loss", "RIG", "calibration", title=f"{metrics['examples']:,} test rows")
     table.add_row(config.model.name, *_cells(metrics))
+    if metrics["uncalibrated"]:
+        table.add_row("uncalibrated", *_cells(metrics["uncalibrated"]))
     if metrics["tail"]:
         table.add_row(f"tail, {metrics['tail']['examples']:,} rows", *_cells(metrics["tail"]))
     if metrics["baseline"]:
@@ -66,7 +68,8 @@ def _ahead_of_baseline(predictions: pathlib.Path) -> dict[str, Any]:
     task = next(iter(scored.labels))
     labels, baseline = scored.labels[task], as_numpy(read_table(predictions, ["baseline_probability"])[0])
     rows = shards(len(labels))
-    first, second = (side(labels, [values], rows) for values in (baseline, scored.probabilities[task]))
+    both = (baseline, scored.probabilities[task])
+    first, second = (side(labels, [values], rows, weights=scored.weights) for values in both)
     return compare_sides(first, second, "auc").to_json()
 
 

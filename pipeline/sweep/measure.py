@@ -15,7 +15,7 @@ from models.saved import save_model
 from pipeline.config import RunConfig, Training
 from pipeline.evaluation.scored_rows import ScoredRows
 from pipeline.sweep.plan import Plan
-from pipeline.training.data import packed_batches, prediction_rows
+from pipeline.training.data import packed_batches, prediction_rows, weights_of
 from pipeline.training.learner import Learner
 from pipeline.training.network import count_parameters
 from pipeline.training.text_encoder import with_encoder
@@ -104,12 +104,14 @@ def measure(
     labels, probabilities = learner.predict(packed_batches(log.test, log.feature_map, prediction_rows(log.feature_map)))
     names = log.feature_map.tasks
     by_task = [{task: values[:, index] for index, task in enumerate(names)} for values in (labels, probabilities)]
-    scored = dataclasses.replace(test, labels=by_task[0], probabilities=by_task[1])
-    tasks = {task: _test_metrics(scored.labels[task], scored.probabilities[task]) for task in names}
+    scored = dataclasses.replace(test, labels=by_task[0], probabilities=by_task[1], weights=weights_of(log.test))
+    weights = scored.weights
+    tasks = {task: _test_metrics(scored.labels[task], scored.probabilities[task], weights) for task in names}
     parameters, tables = count_parameters(learner.network)
     tail = None
     if test.tail is not None:
-        tail = _test_metrics(scored.labels[names[0]][test.tail], scored.probabilities[names[0]][test.tail])
+        own = None if weights is None else weights[test.tail]
+        tail = _test_metrics(scored.labels[names[0]][test.tail], scored.probabilities[names[0]][test.tail], own)
     measured = {
         "test": tasks[names[0]],
         "tail": tail,
@@ -122,8 +124,8 @@ def measure(
     return measured, scored
 
 
-def _test_metrics(labels: Any, probabilities: Any) -> dict[str, Any]:
-    numbers: dict[str, Any] = summarise(labels, probabilities)
+def _test_metrics(labels: Any, probabilities: Any, weights: Any) -> dict[str, Any]:
+    numbers: dict[str, Any] = summarise(labels, probabilities, weights)
     numbers["normalised_log_loss"] = None if numbers["rig"] is None else 1 - numbers["rig"]
     return numbers
 

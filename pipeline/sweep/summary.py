@@ -16,6 +16,7 @@ from pipeline.compare.sides import TESTED, Compared, Side, compare_sides, side
 from pipeline.evaluation.scored_rows import read_scored
 from pipeline.sweep.plan import Plan
 from pipeline.sweep.plots import plot_loss, plot_sweep
+from pipeline.terminal import console
 
 COSTS = ("average", "median", "p90", "p95")  # of the ms per row
 # Column of the summary: where a run's result has it.
@@ -34,7 +35,7 @@ METRICS = {
     "examples_trained": ("examples_trained",),
     **{f"{kind}_ms_{name}": ("costs", kind, name) for kind in ("training", "inference") for name in COSTS},
 }
-TABLE_WIDTH = 240  # where the output is no terminal
+SWEEP_WIDTH = 240  # where the output is no terminal
 
 
 def summarise_sweep(plan: Plan, results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -145,9 +146,15 @@ def sides(runs: list[dict[str, Any]]) -> dict[str, Side]:
     labels = next(iter(trainings[0].labels.values()))
     probabilities = [next(iter(each.probabilities.values())) for each in trainings]
     shard = shards(len(labels))
+    weights = trainings[0].weights
     rows_of = {"": slice(None), "tail_": trainings[0].tail}
     return {
-        prefix: side(labels[rows], [values[rows] for values in probabilities], shard[rows])
+        prefix: side(
+            labels[rows],
+            [values[rows] for values in probabilities],
+            shard[rows],
+            weights=None if weights is None else weights[rows],
+        )
         for prefix, rows in rows_of.items()
         if rows is not None
     }
@@ -180,9 +187,7 @@ def _write_csv(summary: dict[str, Any], path: pathlib.Path) -> None:
 
 def print_sweep(summary: dict[str, Any]) -> None:
     """Prints the table: mean ± standard deviation, the best point by the validation rows marked."""
-    console = rich.console.Console()
-    if not console.is_terminal:
-        console = rich.console.Console(width=TABLE_WIDTH)
+    terminal = console(SWEEP_WIDTH)
     seeds = f"{summary['seeds']} seeds, mean ± standard deviation" if summary["seeds"] > 1 else "one seed"
     table = rich.table.Table(title=f"{summary['name']}: {seeds}")
     columns: list[tuple[str, str, int]] = [
@@ -214,27 +219,27 @@ def print_sweep(summary: dict[str, Any]) -> None:
         cells += [show(point[name], 4, "+" if name.endswith("difference") else "") for _, name in compared]
         cells += [show(point["t"].get(name), 2) for name in tested]
         table.add_row(*cells, style="bold" if best else None)
-    console.print(table)
+    terminal.print(table)
     over = f"paired, over {SHARDS} shards of the test rows"
-    console.print(f"Differences, ratios and t values ({over}): to {summary['reference']}", highlight=False)
+    terminal.print(f"Differences, ratios and t values ({over}): to {summary['reference']}")
     for point in summary["points"]:
         if auc_difference := point["tested"].get("auc"):
             line = verdict(f"{point['name']}: AUC", auc_difference, summary["reference"])
-            console.print(line, highlight=False, soft_wrap=True)
+            terminal.print(line, soft_wrap=True)
     others = [point["t"] for point in summary["points"] if point["name"] != summary["reference"]]
     without = [title for name, title in tested.items() if any(t.get(name) is None for t in others)]
     if without:
         reason = "a shard has no value, as its rows are all clicks or none is, or the predictions are the same"
-        console.print(f"No {', '.join(without)} (-): {reason}", highlight=False)
+        terminal.print(f"No {', '.join(without)} (-): {reason}")
     if tail := summary["tail"]:
         rare = f"{' x '.join(tail['columns'])} at most {tail['max_count']} times in training"
-        console.print(f"Tail: {tail['examples']:,} test rows, {rare}", highlight=False)
-    _print_costs(console, summary)
+        terminal.print(f"Tail: {tail['examples']:,} test rows, {rare}")
+    _print_costs(terminal, summary)
     if summary["best"]:
-        console.print(f"Best by {summary['monitor'].replace('_', ' ')}: {summary['best']}", highlight=False)
+        terminal.print(f"Best by {summary['monitor'].replace('_', ' ')}: {summary['best']}")
 
 
-def _print_costs(console: rich.console.Console, summary: dict[str, Any]) -> None:
+def _print_costs(terminal: rich.console.Console, summary: dict[str, Any]) -> None:
     """Prints what a row costs to train, stage by stage, and to predict, as tables 4 and 7 of BERT4CTR do."""
     names = [f"{kind}_ms_{name}" for kind in ("training", "inference") for name in COSTS]
     if all(point["metrics"][name]["mean"] is None for point in summary["points"] for name in names):
@@ -248,7 +253,7 @@ def _print_costs(console: rich.console.Console, summary: dict[str, Any]) -> None
         parts = (point["runs"][0]["costs"] or {}).get("training_parts") or {}
         for stage, ms in parts.items() if len(parts) > 1 else ():
             table.add_row(f"  {stage}", *(show(ms[name], 3) for name in COSTS), *("" for _ in COSTS))
-    console.print(table)
+    terminal.print(table)
 
 
 def show(value: float | None, digits: int = 4, sign: str = "") -> str:

@@ -7,7 +7,7 @@ import lightgbm
 import numpy as np
 
 from models.text.cascading import CascadingNNGBDT
-from pipeline.training.learner import Batch
+from pipeline.training.learner import Batch, split_weight
 
 LEARNING_RATE = 0.1
 PATIENCE = 10  # trees without an improvement on the validation rows
@@ -48,9 +48,14 @@ def learn_trees(
 def _dataset(
     network: CascadingNNGBDT, batches: Iterable[Batch], reference: lightgbm.Dataset | None = None
 ) -> lightgbm.Dataset:
-    parts = [(*network.boost(inputs), labels) for inputs, labels in batches]
+    parts, weights = [], []
+    for inputs, labels in batches:
+        others, weight = split_weight(inputs)
+        parts.append((*network.boost(others), labels))
+        weights += [] if weight is None else [weight]
     values, logits, labels = (np.concatenate([np.asarray(part[i]) for part in parts]) for i in range(3))
-    return lightgbm.Dataset(values, labels[:, 0], init_score=logits[:, 0].astype(np.float64), reference=reference)
+    start, weight = logits[:, 0].astype(np.float64), np.concatenate(weights) if weights else None
+    return lightgbm.Dataset(values, labels[:, 0], weight=weight, init_score=start, reference=reference)
 
 
 def _arrays(trees: list[dict[str, Any]], count: int, nodes: int) -> list[np.ndarray]:

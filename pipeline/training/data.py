@@ -1,9 +1,10 @@
 """Batches of packed tensors from packed files, for any backend."""
 
+import dataclasses
 import functools
 import glob
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import keras
 import numpy as np
@@ -11,7 +12,9 @@ import numpy as np
 from common.errors import InputError
 from models.feature_map import FeatureMap
 from pipeline.training.learner import Batch
-from transforms.features.packed_files import PackedReader, Rows, label_means
+from transforms.features.packed_files import WEIGHT, PackedReader, Rows, label_means, row_weights
+
+TEXT_STEP = 16  # tokens; a multiple of it gives few different shapes
 
 
 def packed_batches(
@@ -22,13 +25,14 @@ def packed_batches(
     skip: int = 0,
     take: int | None = None,
     by_length: bool = False,
+    weighted: bool = False,
 ) -> Iterable[Batch]:
     """Returns batches: packed tensors by name, and labels float32 [N, tasks].
 
-    On TensorFlow they are a tf.data.Dataset, on other backends a PackedReader of numpy arrays. The tensors are those of
-    the feature map: ids int32 [N, slots], dense float32 [N, dense features], tokens and segments int32 [N, length],
-    numbers int32 [N, 2 * numbers].
-    Iterating again gives the same batches in the same order.
+    The tensors are numpy arrays, those of the feature map: ids int32 [N, slots], dense float32 [N, dense features],
+    tokens and segments int32 [N, length], numbers int32 [N, 2 * numbers].
+    Iterating again gives the same batches in the same order. A tf.data.Dataset of them would take longer to read, and
+    60 ms to build, for every part of an epoch.
 
     Args:
         patterns: Globs of packed files.
@@ -38,27 +42,32 @@ def packed_batches(
         skip: The number of batches left out at the start.
         take: The number of batches after them; None for all.
         by_length: On TensorFlow, shuffled batches hold texts of about the same length, and every batch ends at a
-            multiple of tensorflow_data.TEXT_STEP tokens behind its longest text. JAX ignores it, because it would
+            multiple of TEXT_STEP tokens behind its longest text. JAX ignores it, because it would
             compile the step again for every length.
+        weighted: Whether the inputs have the rows' `weight` too, float32 [N, 1], where the log has weights.
 
     Raises:
         InputError: no file matches, a file is damaged, or its rows do not fit the feature map.
     """
-    if keras.backend.backend() != "tensorflow":
-        return packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take)
-    # A process that trains on JAX has no TensorFlow: see worker.py for what that saves.
-    from pipeline.training.tensorflow_data import cut_texts, packed_dataset
-
     text = feature_map.text
-    if not (by_length and text):
-        batches: Iterable[Batch] = packed_dataset(
-            packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take)
-        )
-        return batches
+    if not (by_length and text) or keras.backend.backend() != "tensorflow":
+        return packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take, weighted=weighted)
     length = functools.partial(_text_lengths, padding_id=text.padding_id)
-    reader = packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take, length)
-    cut: Iterable[Batch] = packed_dataset(reader).map(functools.partial(cut_texts, padding_id=text.padding_id))
-    return cut
+    reader = packed_reader(patterns, feature_map, batch_size, shuffle_seed, skip, take, length, weighted)
+    return _CutTexts(reader, length)
+
+
+@dataclasses.dataclass(frozen=True)
+class _CutTexts:
+    """Batches without the padding behind their longest text, up to a multiple of TEXT_STEP tokens."""
+
+    reader: PackedReader
+    length: Callable[[Rows], np.ndarray]
+
+    def __iter__(self) -> Iterator[Batch]:
+        for inputs, label in self.reader:
+            end = -(-int(self.length(inputs).max()) // TEXT_STEP) * TEXT_STEP
+            yield {**inputs, **{name: inputs[name][:, :end] for name in ("tokens", "segments")}}, label
 
 
 def _text_lengths(rows: Rows, padding_id: int) -> np.ndarray:
@@ -75,15 +84,17 @@ def packed_reader(
     skip: int = 0,
     take: int | None = None,
     length: Callable[[Rows], np.ndarray] | None = None,
+    weighted: bool = False,
 ) -> PackedReader:
-    """Returns the batches of `packed_batches` as numpy arrays; see PackedReader for `length`."""
-    reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take, length)
+    """Returns the reader of the batches of `packed_batches`; see PackedReader for `length`."""
+    reader = PackedReader(_files(patterns), batch_size, shuffle_seed, skip, take, length, weighted)
     expected = {"ids": feature_map.total_slots, "dense": len(feature_map.dense), "label": len(feature_map.tasks)}
     expected["numbers"] = 2 * len(feature_map.numbers)
     if feature_map.text:
         expected |= dict.fromkeys(("tokens", "segments"), feature_map.text.length)
-    if reader.widths != {name: width for name, width in expected.items() if width}:
-        raise InputError(f"{reader.files[0]}: a row has {reader.widths}, not {expected}; transform the log again")
+    widths = {name: width for name, width in reader.widths.items() if name != WEIGHT}
+    if widths != {name: width for name, width in expected.items() if width}:
+        raise InputError(f"{reader.files[0]}: a row has {widths}, not {expected}; transform the log again")
     return reader
 
 
@@ -107,8 +118,13 @@ def even_batch(rows: int, batch_size: int) -> int:
 
 
 def base_rates(patterns: list[str]) -> np.ndarray:
-    """Returns the mean of each task's label, [tasks]. Raises InputError as `packed_batches` does."""
+    """Returns the weighted mean of each task's label, [tasks]. Raises InputError as `packed_batches` does."""
     return label_means(PackedReader(_files(patterns), batch_size=1).files)
+
+
+def weights_of(patterns: list[str]) -> np.ndarray | None:
+    """Returns the rows' weights in the order of the log, [N], None without; raises InputError as `packed_batches`."""
+    return row_weights(PackedReader(_files(patterns), batch_size=1).files)
 
 
 def _files(patterns: list[str]) -> list[pathlib.Path]:

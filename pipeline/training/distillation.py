@@ -13,6 +13,7 @@ from common.errors import InputError
 from common.files import atomic_folder
 from models.feature_map import FeatureMap
 from pipeline.training.data import packed_reader
+from pipeline.training.learner import split_weight
 from serving.assets import read_feature_map
 from serving.layout import find_version
 from serving.loader import Servable
@@ -51,8 +52,8 @@ def soften_labels(
         servable = Servable(version)
         try:
             with atomic_folder(done) as unfinished, PackedWriter(unfinished / "part-0.parquet") as writer:
-                for inputs, labels in packed_reader(patterns, feature_map, BATCH_ROWS):
-                    outputs = servable.run("serving_packed", inputs)
+                for inputs, labels in packed_reader(patterns, feature_map, BATCH_ROWS, weighted=True):
+                    outputs = servable.run("serving_packed", split_weight(inputs)[0])
                     probabilities = np.stack([outputs[task] for task in feature_map.tasks], axis=1)
                     mixed = (1 - weight) * labels + weight * probabilities
                     writer.write({**inputs, "label": mixed.astype(np.float32)})

@@ -14,9 +14,16 @@ from models.feature_map import FeatureMap
 from models.losses import BinaryCrossEntropy
 from pipeline.config import Model, Training
 from pipeline.training.jax_devices import Devices, make_distribution, on_host, put_like
-from pipeline.training.learner import Batch
+from pipeline.training.learner import Batch, split_weight
 from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
-from pipeline.training.network import build_network, dense_adam, rate_factors, task_weights, warmup_factor
+from pipeline.training.network import (
+    build_network,
+    dense_adam,
+    rate_factors,
+    state_names,
+    task_weights,
+    warmup_factor,
+)
 from pipeline.training.row_optimizers import row_optimizer
 
 Arrays = list[Any]
@@ -44,7 +51,9 @@ class JaxLearner:
         self.learning_rate = training.learning_rate
         self._training = training
         self._devices = devices
-        self._loss = BinaryCrossEntropy(task_weights(network.feature_map, training.task_weights))
+        self._loss = BinaryCrossEntropy(
+            task_weights(network.feature_map, training.task_weights), training.fake_negative_weighting
+        )
         self._rows = row_optimizer(training)
         tables = network.tables()
         self._trainable = network.trainable_variables
@@ -111,6 +120,11 @@ class JaxLearner:
 
     def state(self) -> list[np.ndarray]:
         return [*self.weights(), *(self._on_host(value) for key in STATE for value in self._values[key])]
+
+    def state_names(self) -> list[str]:
+        dense = [self._trainable[index] for index in self._dense_indices]
+        names = state_names(self._network, self._optimizer, dense, self._rows.slot_names if self._rows else ())
+        return [*names, *("" for _ in self._values["scale"])]
 
     def load_state(self, state: list[np.ndarray]) -> None:
         count = len(self._network.variables)
@@ -181,6 +195,8 @@ class JaxLearner:
         """
         trainable = values["trainable"]
         rows = sum(len(labels) for _, labels in parts)
+        by_part = [split_weight(inputs) for inputs, _ in parts]
+        total = sum(jnp.sum(row_weights) for _, row_weights in by_part if row_weights is not None)
 
         def objective(dense: Arrays, gathered: list[dict[str, jax.Array]]) -> tuple[Any, tuple[Any, Any]]:
             weights = list(trainable)
@@ -188,14 +204,21 @@ class JaxLearner:
                 weights[index] = value
             loss, penalty = jnp.float32(0), jnp.float32(0)
             fixed = values["fixed"]
-            for part, (inputs, labels) in enumerate(parts):
+            for part, ((inputs, row_weights), (_, labels)) in enumerate(zip(by_part, parts, strict=True)):
                 table_rows = gathered[part] if self._rows else self._gathered(weights, inputs)
                 logits, fixed, penalties = self._network.stateless_call(
                     weights, fixed, inputs, training=True, gathered=table_rows, return_losses=True
                 )
                 share = len(labels) / rows
-                loss += share * jnp.mean(self._loss.call(labels, logits))
+                losses = self._loss.call(labels, logits)
+                if row_weights is None:
+                    loss += share * jnp.mean(losses)
+                else:
+                    loss += jnp.sum(losses * row_weights) / jnp.where(total > 0, total, 1)
                 penalty += share * sum(penalties)
+            if self._training.table_l2:
+                squares = sum(jnp.sum(jnp.square(weights[index])) for index in self._tables.values())
+                penalty += 0.5 * self._training.table_l2 * squares
             return (loss + penalty) * (values["scale"][0] if values["scale"] else 1), (loss, fixed)
 
         dense = [trainable[index] for index in self._dense_indices]

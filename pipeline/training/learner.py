@@ -5,7 +5,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-Batch = tuple[dict[str, Any], Any]  # packed tensors by name, labels float32 (batch_size, tasks)
+from transforms.features.packed_files import WEIGHT
+
+# Packed tensors by name, with `weight` float32 (batch_size, 1) where rows are weighted in a training step; labels
+# float32 (batch_size, tasks).
+Batch = tuple[dict[str, Any], Any]
+
+
+def split_weight(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Returns the model's inputs and the rows' weights, (batch_size,), None where they are not weighted."""
+    weight = inputs.get(WEIGHT)
+    others = {name: value for name, value in inputs.items() if name != WEIGHT}
+    return others, None if weight is None else weight[:, 0]
 
 
 class Learner(Protocol):
@@ -22,7 +33,10 @@ class Learner(Protocol):
         """Returns whether this process reads and writes checkpoints and reports: one of those that train one model."""
 
     def fit(self, batches: Iterable[Batch]) -> float:
-        """Does one training step for each batch, and returns the mean loss over the steps."""
+        """Does one training step for each batch, and returns the mean loss over the steps.
+
+        A batch's loss is the mean over its rows by their weights; without a positive weight it is 0.
+        """
 
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
         """Returns labels and probabilities, float32 (rows, tasks) each."""
@@ -36,6 +50,9 @@ class Learner(Protocol):
 
     def state(self) -> list[np.ndarray]:
         """Returns all that resuming a training needs: weights, optimizer state, random state."""
+
+    def state_names(self) -> list[str]:
+        """Returns a name for each array of `state`; see `network.state_names`."""
 
     def load_state(self, state: list[np.ndarray]) -> None:
         """Restores what `state` returned, in this process or another one."""

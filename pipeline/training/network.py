@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -10,8 +10,12 @@ import keras
 from models.ctr_model import CTRModel, empty_row
 from models.feature_map import FeatureMap
 from models.registry import create, model_class
+from models.weight_names import weight_names
 from pipeline.config import Model, Training
 from pipeline.training.text_encoder import load_encoder
+
+MOMENTS = ("m", "v")  # the names of Adam's means of gradients and of their squares
+ITERATIONS = ":iterations"  # the name of the number of steps that an optimizer has done
 
 
 def build_network(model: Model, feature_map: FeatureMap, seed: int, precision: str = "float32") -> CTRModel:
@@ -68,6 +72,31 @@ def dense_adam(training: Training, clip_norm: float | None = None) -> keras.opti
     return keras.optimizers.Adam(
         training.learning_rate, **betas, epsilon=training.adam_epsilon, global_clipnorm=clip_norm
     )
+
+
+def state_names(
+    network: CTRModel, optimizer: keras.optimizers.Adam, dense: list[keras.Variable], slots: Iterable[str]
+) -> list[str]:
+    """Returns the names of a learner's state, in its order: weights, the dense optimizer's numbers, the tables' slots.
+
+    Each is a name of `weight_names`, or one with a colon and the number's own behind it; the number of steps is
+    ITERATIONS. What else a state holds has the name "".
+
+    Args:
+        network: The model.
+        optimizer: The optimizer of `dense`.
+        dense: The weights that it updates.
+        slots: The names of a row optimizer's slots, the same for each table.
+    """
+    weights = weight_names(network)
+    places = {id(variable): name for variable, name in zip(network.variables, weights, strict=True)}
+    numbers = {id(optimizer.iterations): ITERATIONS}
+    for moment, variables in zip(MOMENTS, (optimizer._momentums, optimizer._velocities), strict=True):
+        numbers |= {
+            id(number): f"{places[id(weight)]}:{moment}" for number, weight in zip(variables, dense, strict=True)
+        }
+    of_slots = [f"{places[id(table.table)]}:{slot}" for table in network.tables() for slot in slots]
+    return [*weights, *(numbers.get(id(number), "") for number in optimizer.variables), *of_slots]
 
 
 def rate_factors(network: CTRModel, weights: list[keras.Variable], encoder_rate: float) -> list[float]:

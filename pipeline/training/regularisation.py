@@ -6,8 +6,8 @@ STRENGTHS = ("l2", "embedding_l2", "linear_l2")
 DROPOUTS = ("dropout", "embedding_dropout")
 
 
-def regularised(model: Model, training: Training, rows: int) -> Model:
-    """Returns the model with its regularisation for this number of training rows.
+def regularised(model: Model, training: Training, rows: int) -> tuple[Model, Training]:
+    """Returns the model and the training with their regularisation for this number of training rows.
 
     L2 regularisation is a prior of the weights, which weighs against the log likelihood of all rows: beside their mean
     its strength falls as 1 / rows. Dropout of rate p acts, to second order, as an L2 penalty whose strength is
@@ -15,14 +15,14 @@ def regularised(model: Model, training: Training, rows: int) -> Model:
 
     Args:
         model: Hyperparameters as configured, stated for `training.regularisation_rows` rows.
-        training: The training's settings.
+        training: The training's settings; of these `table_l2` is scaled.
         rows: Training rows, at least 1.
 
     References:
         Wager, Wang and Liang, "Dropout Training as Adaptive Regularization", 2013, equation 12.
     """
     if training.regularisation_rows is None:
-        return model
+        return model, training
     factor = training.regularisation_rows / rows
     scaled = dict(model.hyperparameters)
     for name in STRENGTHS:
@@ -31,7 +31,7 @@ def regularised(model: Model, training: Training, rows: int) -> Model:
     for name in DROPOUTS:
         if name in scaled:
             scaled[name] = _with_odds(scaled[name], factor)
-    return model.of_stage(model.name, scaled)
+    return model.of_stage(model.name, scaled), training.model_copy(update={"table_l2": training.table_l2 * factor})
 
 
 def _with_odds(rate: float, factor: float) -> float:

@@ -21,12 +21,17 @@ from typing import Any, Protocol
 from keras import ops
 
 from pipeline.config import Training
+from pipeline.training.network import MOMENTS
 
 ADAGRAD_EPSILON = 1e-10
 
 
 class RowOptimizer(Protocol):
     """The update rule of an optimizer; the learner gathers the rows and writes them back."""
+
+    @property
+    def slot_names(self) -> tuple[str, ...]:
+        """Returns a name for each slot; Adam's moments have those of the dense weights'."""
 
     def slot_widths(self, width: int) -> tuple[int, ...]:
         """Returns the width of each slot (state table, initially zero) that a table of this width needs."""
@@ -46,6 +51,7 @@ class LazyAdam:
     beta_1: float
     beta_2: float
     epsilon: float
+    slot_names: tuple[str, ...] = MOMENTS
 
     def slot_widths(self, width: int) -> tuple[int, ...]:
         return width, width
@@ -59,6 +65,8 @@ class LazyAdam:
 
 @dataclasses.dataclass(frozen=True)
 class RowwiseAdagrad:
+    slot_names: tuple[str, ...] = ("sum",)
+
     def slot_widths(self, width: int) -> tuple[int, ...]:
         return (1,)
 

@@ -16,11 +16,17 @@ from models.layers.field_embedding import FieldEmbedding
 from models.losses import BinaryCrossEntropy
 from pipeline.config import Model, Training
 from pipeline.training.cluster import read_cluster
-from pipeline.training.learner import Batch
+from pipeline.training.learner import Batch, split_weight
 from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
-from pipeline.training.network import build_network, dense_adam, rate_factors, task_weights, warmup_factor
+from pipeline.training.network import (
+    build_network,
+    dense_adam,
+    rate_factors,
+    state_names,
+    task_weights,
+    warmup_factor,
+)
 from pipeline.training.row_optimizers import RowOptimizer, row_optimizer
-from pipeline.training.tensorflow_data import input_errors
 from pipeline.training.worker_group import WorkerGroup
 
 _MOST_PARTS = 64  # sums that a table's gradient is made of
@@ -134,12 +140,14 @@ class TensorFlowLearner:
         self.strategy = strategy
         self._training = training
         self._workers = WorkerGroup(strategy)
-        self._loss = BinaryCrossEntropy(task_weights(network.feature_map, training.task_weights))
+        self._loss = BinaryCrossEntropy(
+            task_weights(network.feature_map, training.task_weights), training.fake_negative_weighting
+        )
         self._tables = {table.name: table for table in network.tables()}
         tables = [table.table for table in self._tables.values()]
         places = {id(table) for table in tables}
         self._others = [weight for weight in network.trainable_variables if id(weight) not in places]
-        optimizer = row_optimizer(training)
+        optimizer = self._row_optimizer = row_optimizer(training)
         self._row_updates = {name: RowUpdate(table, optimizer) for name, table in self._tables.items() if optimizer}
         self._dense = self._others if optimizer else [*self._others, *tables]
         # Without clipping: `_clip` clips all gradients by one norm, also those that this optimizer does not see.
@@ -164,7 +172,7 @@ class TensorFlowLearner:
         number = 1 + int(self._optimizer.iterations.numpy())
         losses = []
         static = isinstance(self.strategy, tf.distribute.TPUStrategy)
-        whole = fill_batches(input_errors(batches)) if static else input_errors(batches)
+        whole = fill_batches(batches) if static else batches
         for group in _group_by_shape(whole, self._training.steps_per_execution):
             factors = [warmup_factor(number + index, self._training.warmup_steps) for index in range(len(group))]
             number += len(group)
@@ -178,7 +186,7 @@ class TensorFlowLearner:
     def predict(self, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
         """See Learner. Each worker predicts every count-th batch, and all receive the predictions of all."""
         labels, probabilities = [], []
-        for index, (inputs, label) in enumerate(input_errors(batches)):
+        for index, (inputs, label) in enumerate(batches):
             labels.append(np.asarray(label))
             own = index % self._workers.count == self._workers.index
             probabilities.append(self._forward(inputs).numpy() if own else np.zeros(label.shape, np.float32))
@@ -189,6 +197,11 @@ class TensorFlowLearner:
 
     def state(self) -> list[np.ndarray]:
         return [keras.ops.convert_to_numpy(variable) for variable in self._variables()]
+
+    def state_names(self) -> list[str]:
+        slots = self._row_optimizer.slot_names if self._row_optimizer else ()
+        names = state_names(self._network, self._optimizer, self._dense, slots)
+        return [*names, *("" for _ in range(len(self._variables()) - len(names)))]
 
     def load_state(self, state: list[np.ndarray]) -> None:
         _assign(self._variables(), state)
@@ -254,14 +267,21 @@ class TensorFlowLearner:
     def _replica_step(self, inputs: dict[str, tf.Tensor], labels: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
         context = tf.distribute.get_replica_context()
         several = self.strategy.num_replicas_in_sync > 1
+        inputs, weights = split_weight(inputs)
         own_rows = tf.cast(tf.shape(labels)[0], tf.float32)
         rows = context.all_reduce(tf.distribute.ReduceOp.SUM, own_rows) if several else own_rows
+        if weights is None:
+            weight = rows
+        else:
+            own_weight = tf.reduce_sum(weights)
+            weight = context.all_reduce(tf.distribute.ReduceOp.SUM, own_weight) if several else own_weight
         scale = self._loss_scale.scale.value if self._loss_scale else 1.0
         gathered = self._gathered(inputs)
         with tf.GradientTape() as tape:
             tape.watch(list(gathered.values()))
             logits = self._network(inputs, training=True, gathered=gathered)
-            loss = tf.reduce_sum(self._loss.call(labels, logits)) / rows
+            losses = self._loss.call(labels, logits)
+            loss = tf.math.divide_no_nan(tf.reduce_sum(losses if weights is None else losses * weights), weight)
             objective = loss
             if self._network.losses:
                 # These are means over a device's rows: NaN on a device without rows, which must add 0.
@@ -312,10 +332,20 @@ class TensorFlowLearner:
     def _clip(
         self, dense: list[tf.Tensor], by_row: dict[str, tf.Tensor]
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+        dense = self._with_table_l2(dense)
         if not self._training.gradient_clip_norm:
             return dense, by_row
         clipped, _ = tf.clip_by_global_norm([*dense, *by_row.values()], self._training.gradient_clip_norm)
         return clipped[: len(dense)], dict(zip(by_row, clipped[len(dense) :], strict=True))
+
+    def _with_table_l2(self, dense: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the gradients with those of the penalty on whole tables, which only Adam on everything has."""
+        if not self._training.table_l2:
+            return dense
+        count = len(self._others)
+        tables = zip(self._tables.values(), dense[count:], strict=True)
+        penalised = [part + self._training.table_l2 * table.table.value for table, part in tables]
+        return [*dense[:count], *penalised]
 
 
 def fill_batches(batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -348,8 +378,8 @@ def _shapes(batch: Batch) -> list[tuple[int, ...]]:
 
 def _stacked(batches: list[Batch]) -> Batch:
     """Returns the batches stacked along a new first dimension, (batches, batch_size, ...)."""
-    inputs = {name: tf.stack([inputs[name] for inputs, _ in batches]) for name in batches[0][0]}
-    return inputs, tf.stack([labels for _, labels in batches])
+    inputs = {name: np.stack([inputs[name] for inputs, _ in batches]) for name in batches[0][0]}
+    return inputs, np.stack([labels for _, labels in batches])
 
 
 def _replica_rows(

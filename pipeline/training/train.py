@@ -19,24 +19,30 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from common.arrays import read_arrays
 from common.errors import InputError
-from common.files import atomic_folder, restore_folder
+from common.files import atomic_folder, restore_folder, write_json
 from models import metrics
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters, model_class
+from models.saved import TrainingState
 from pipeline.config import FirstStage, Model, Training
 from pipeline.fingerprints import fingerprint
 from pipeline.training import masked_language_model
 from pipeline.training.boosting import learn_trees
 from pipeline.training.cluster import Cluster, text_from_chief
-from pipeline.training.data import base_rates, count_rows, even_batch, packed_batches, prediction_rows
-from pipeline.training.learner import Batch, Learner
+from pipeline.training.data import base_rates, count_rows, even_batch, packed_batches, prediction_rows, weights_of
+from pipeline.training.learner import Batch, Learner, split_weight
 from pipeline.training.network import build_network
 from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
 from pipeline.training.regularisation import regularised
+from pipeline.training.warm_start import Start, take
 
 # By Keras backend. Each module imports its backend, of which a process has only one.
 LEARNERS = {"tensorflow": "pipeline.training.tensorflow_learner", "jax": "pipeline.training.jax_learner"}
+
+CHECKPOINT, REFIT = "checkpoint", "refit"  # folders of a training's work
+STATE, BEST_STATE, NAMES = "state.npz", "best_state.npz", "state_names.json"  # files in them
+TAKEN = "taken.json"  # what a training took of its parent
 
 
 @dataclasses.dataclass
@@ -64,12 +70,16 @@ class TrainResult:
             process trained, or where the training's precision was not float32.
         weights_file: A file of `common.arrays` with the model's weights, which the training has already written; None
             where there is none.
+        state: The training's state with these weights, before their correction for sampled negatives.
+        taken: What it took of its parent, `warm_start.Taken` as a dictionary; None where it has none.
     """
 
     learner: Learner
     progress: Progress
     trained_here: bool = True
     weights_file: pathlib.Path | None = None
+    state: TrainingState | None = None
+    taken: dict[str, Any] | None = None
 
     @property
     def model(self) -> Any:
@@ -91,6 +101,7 @@ def train(
     work: pathlib.Path,
     report: Report | None = None,
     shared_stages: pathlib.Path | None = None,
+    start: Start | None = None,
 ) -> TrainResult:
     """Trains a model, resuming from the checkpoint in `work` if there is one; the weights are the same either way.
 
@@ -108,9 +119,10 @@ def train(
         report: Called with each evaluation's numbers.
         shared_stages: Folder of first stages, which all trainings that begin with the same stage share; None for stages
             in `work`.
+        start: What the training begins with, where `training.warm_start` has a parent; None for random weights.
 
     Raises:
-        InputError: the configuration does not fit the data, or another worker did not join or was lost.
+        InputError: the configuration does not fit the data or the parent, or another worker did not join or was lost.
     """
     others = other_workers(training.distribution) if training.backend == "tensorflow" else None
     if training.distillation:
@@ -120,8 +132,11 @@ def train(
         teacher, weight = pathlib.Path(training.distillation.teacher), training.distillation.weight
         train_files = [soften_labels(train_files, feature_map, teacher, weight, work / "distilled")]
     shared = str(shared_stages) if shared_stages else ""
-    model = regularised(model, training, count_rows(train_files))
+    model, training = regularised(model, training, count_rows(train_files))
     task = Task(model, training, feature_map, tuple(train_files), tuple(validation_files), seed, shared)
+    if start is not None:
+        start.save(work / "warm_start")
+        task = dataclasses.replace(task, start=str(work / "warm_start"))
     if others:
         result = _train_in_subprocess(task.with_training(distribution="multi_worker"), work, report, others)
     elif training.backend != keras.backend.backend():
@@ -131,6 +146,9 @@ def train(
     if feature_map.negative_sampling < 1:
         # With this share of the negatives the odds are 1 / share times those of all rows.
         result.model.shift_logits(math.log(feature_map.negative_sampling))
+        result.weights_file = None  # it has the weights before
+    if start is not None:
+        result.taken = json.loads((work / TAKEN).read_text())
     return result
 
 
@@ -145,6 +163,7 @@ class Task:
     validation_files: tuple[str, ...]
     seed: int
     shared_stages: str = ""
+    start: str = ""  # the folder of a `Start`; "" for none
 
     def to_json(self) -> str:
         values = dataclasses.asdict(self)
@@ -166,7 +185,7 @@ class Task:
         by_length = self.training.bucket_by_length and not model_class(self.model.name).counts_padding
         batch = even_batch(self.rows(files), self.training.batch_size)
         order = (batch, self.seed + epoch, skip, take, by_length)
-        return packed_batches(list(files), self.feature_map, *order)
+        return packed_batches(list(files), self.feature_map, *order, weighted=True)
 
     def rows(self, files: tuple[str, ...]) -> int:
         return count_rows(list(files))
@@ -187,7 +206,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
     learner = task.learner()
     if not learner.is_chief:
         report = None
-    checkpoint = _Checkpoint(work / "checkpoint", learner)
+    checkpoint = _Checkpoint(work / CHECKPOINT, learner)
     progress = checkpoint.restore()
     if progress is None:
         progress = Progress(learning_rate=training.learning_rate)
@@ -196,6 +215,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
     steps = math.ceil(rows / training.batch_size)
     interval = math.ceil(steps / training.evaluations_per_epoch)
     validation = packed_batches(list(task.validation_files), task.feature_map, prediction_rows(task.feature_map))
+    weights = weights_of(list(task.validation_files))
     logs = _TensorBoard(work / "tensorboard") if learner.is_chief else None
     while not progress.stopped:
         epoch, part = divmod(progress.evaluation, training.evaluations_per_epoch)
@@ -211,7 +231,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
                 "step": done,
                 "examples": int(done / steps * rows),
                 "train_loss": loss,
-                **_validation(labels, probabilities, task.feature_map.tasks),
+                **_validation(labels, probabilities, weights, task.feature_map.tasks),
                 "learning_rate": progress.learning_rate,
             }
             _record_evaluation(training, progress, numbers)
@@ -226,6 +246,8 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
         learner = task.learner()
         _initialise(task, learner, work, report)
         _refit(task, learner, progress)
+        if learner.is_chief:
+            _write_state(work / REFIT, learner)
     else:
         checkpoint.restore_best()
     if training.precision != "float32":
@@ -236,7 +258,7 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
             progress.evaluations[progress.best] |= with_trees
     is_best = not training.refit and learner.network.trees is None
     written = checkpoint.best if is_best else None
-    return TrainResult(learner, progress, training.precision == "float32", written)
+    return TrainResult(learner, progress, training.precision == "float32", written, _read_state(task, work))
 
 
 def _in_float32(task: Task, learner: Learner) -> Learner:
@@ -254,25 +276,32 @@ def _train_trees(task: Task, learner: Learner) -> dict[str, float | None]:
     """
 
     def rows(files: tuple[str, ...]) -> Iterable[Batch]:
-        return packed_batches(list(files), task.feature_map, task.training.batch_size)
+        return packed_batches(list(files), task.feature_map, task.training.batch_size, weighted=True)
 
     count = learn_trees(learner.network, rows(task.train_files), rows(task.validation_files), None, task.seed)
     if task.training.refit:
         learn_trees(learner.network, rows(task.train_files + task.validation_files), None, count, task.seed)
     # `learner.predict` would wait for the other workers, and only the chief has the trees.
     predicted = [
-        (np.asarray(labels), np.asarray(keras.ops.sigmoid(learner.network(inputs, training=False))))
+        (np.asarray(labels), np.asarray(keras.ops.sigmoid(learner.network(split_weight(inputs)[0], training=False))))
         for inputs, labels in rows(task.validation_files)
     ]
     labels, probabilities = (np.concatenate(parts) for parts in zip(*predicted, strict=True))
-    return _validation(labels, probabilities, task.feature_map.tasks)
+    return _validation(labels, probabilities, weights_of(list(task.validation_files)), task.feature_map.tasks)
 
 
 def _initialise(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
-    """Sets an untrained model's bias to the base rate and its weights to those of first stages, where configured."""
+    """Sets an untrained model's bias to the base rate and its weights to those of first stages, where configured.
+
+    With a parent all weights are set to the parent's instead.
+    """
     if task.training.start_at_base_rate:
         try:
-            learner.network.start_at(base_rates(list(task.train_files)))
+            rates = base_rates(list(task.train_files))
+            if task.training.fake_negative_weighting:
+                seen = np.minimum(rates, 0.5)
+                rates = seen / (1 - seen)  # of all rows, of which the positives are there twice
+            learner.network.start_at(rates)
         except ValueError as error:
             raise InputError(f"training.start_at_base_rate: {error}") from error
     if task.feature_map.negative_sampling < 1:
@@ -280,7 +309,18 @@ def _initialise(task: Task, learner: Learner, work: pathlib.Path, report: Report
             learner.network.output_biases()
         except ValueError as error:
             raise InputError(f"data.negative_sampling: {error}") from error
-    _pretrain(task, learner, work, report)
+    if task.start:
+        _begin_with_parent(task, learner, work)
+    else:
+        _pretrain(task, learner, work, report)
+
+
+def _begin_with_parent(task: Task, learner: Learner, work: pathlib.Path) -> None:
+    assert task.training.warm_start is not None
+    if learner.is_chief:
+        taken = take(learner, Start.load(pathlib.Path(task.start)), task.training.warm_start)
+        write_json(work / TAKEN, dataclasses.asdict(taken))
+    learner.load_state(learner.from_chief(learner.state()))
 
 
 def _pretrain(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:
@@ -385,13 +425,7 @@ def _pretrain_encoder(task: Task, encoder: Any, stage: FirstStage, work: pathlib
 
     def of_epoch(epoch: int) -> Iterable[Batch]:
         order = (even_batch(task.rows(task.train_files), training.batch_size), task.seed + epoch)
-        batches = packed_batches(files, task.feature_map, *order, by_length=training.bucket_by_length)
-        if keras.backend.backend() != "tensorflow":
-            return batches
-        # A process that trains on JAX has no TensorFlow: see worker.py for what that saves.
-        from pipeline.training.tensorflow_data import input_errors
-
-        return input_errors(batches)
+        return packed_batches(files, task.feature_map, *order, by_length=training.bucket_by_length)
 
     batches = masked_language_model.TextBatches(of_epoch, task.rows(task.train_files), text)
     folder = work / f"pretrained-{masked_language_model.NAME}"
@@ -413,13 +447,15 @@ def _refit(task: Task, learner: Learner, progress: Progress) -> None:
             learner.fit(task.data(files, epoch, part * interval, interval))
 
 
-def _validation(labels: np.ndarray, probabilities: np.ndarray, tasks: tuple[str, ...]) -> dict[str, float | None]:
+def _validation(
+    labels: np.ndarray, probabilities: np.ndarray, weights: np.ndarray | None, tasks: tuple[str, ...]
+) -> dict[str, float | None]:
     """Returns validation_auc and validation_log_loss of the first task, and validation_<task>_... of the others."""
     numbers: dict[str, float | None] = {}
     for index, task in enumerate(tasks):
         name = f"validation_{task}" if index else "validation"
-        numbers[f"{name}_auc"] = metrics.auc(labels[:, index], probabilities[:, index])
-        numbers[f"{name}_log_loss"] = metrics.log_loss(labels[:, index], probabilities[:, index])
+        numbers[f"{name}_auc"] = metrics.auc(labels[:, index], probabilities[:, index], weights)
+        numbers[f"{name}_log_loss"] = metrics.log_loss(labels[:, index], probabilities[:, index], weights)
     return numbers
 
 
@@ -465,6 +501,23 @@ class _TensorBoard:
             RecordWriter(file).write(event.SerializeToString())
 
 
+def _write_state(folder: pathlib.Path, learner: Learner) -> None:
+    folder.mkdir(exist_ok=True)
+    np.savez(folder / STATE, *learner.state())
+    write_json(folder / NAMES, learner.state_names())
+
+
+def _read_state(task: Task, work: pathlib.Path) -> TrainingState | None:
+    """Returns the state of a finished training's best weights, or of its last ones after a refit.
+
+    None in a worker that writes no checkpoints.
+    """
+    refit = task.training.refit
+    folder = work / (REFIT if refit else CHECKPOINT)
+    path = folder / (STATE if refit else BEST_STATE)
+    return TrainingState(path, json.loads((folder / NAMES).read_text())) if path.exists() else None
+
+
 class _Checkpoint:
     """The folder with a learner's state and progress, which appears whole.
 
@@ -480,11 +533,13 @@ class _Checkpoint:
         if not self._learner.is_chief:
             return
         with atomic_folder(self._folder) as unfinished:
-            np.savez(unfinished / "state.npz", *self._learner.state())
+            _write_state(unfinished, self._learner)
             if is_best:
                 np.savez(unfinished / self.best.name, *self._learner.weights())
+                os.link(unfinished / STATE, unfinished / BEST_STATE)
             else:
                 os.link(self.best, unfinished / self.best.name)
+                os.link(self._folder / BEST_STATE, unfinished / BEST_STATE)
             (unfinished / "progress.json").write_text(json.dumps(dataclasses.asdict(progress)))
 
     def restore(self) -> Progress | None:
@@ -493,7 +548,7 @@ class _Checkpoint:
         progress = text_from_chief(learner.from_chief, (folder / "progress.json").read_text() if folder else "")
         if not progress:
             return None
-        learner.load_state(learner.from_chief(read_arrays(folder / "state.npz") if folder else learner.state()))
+        learner.load_state(learner.from_chief(read_arrays(folder / STATE) if folder else learner.state()))
         return Progress(**json.loads(progress))
 
     def _existing(self) -> pathlib.Path | None:
@@ -525,7 +580,7 @@ def _train_in_subprocess(
     learner, weights = task.served_learner(), work / "weights.npz"
     learner.load_weights(read_arrays(weights))
     progress = Progress(**json.loads((work / "history.json").read_text()))
-    return TrainResult(learner, progress, trained_here=False, weights_file=weights)
+    return TrainResult(learner, progress, trained_here=False, weights_file=weights, state=_read_state(task, work))
 
 
 def run_task(work: pathlib.Path, report: Report) -> None:

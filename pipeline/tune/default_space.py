@@ -8,14 +8,15 @@ from pipeline.config import Range, RunConfig
 Values = list[Any] | Range
 
 # A pretrained encoder is spoilt by the steps that random weights need (BERT, appendix A.3).
-LEARNING_RATE = Range(log=[1e-4, 1e-2])
+LEARNING_RATE = Range(log=[1e-4, 3e-2])
 TEXT_LEARNING_RATE = Range(log=[1e-5, 1e-3])
-_DROPOUT, _PENALTY = Range(linear=[0.0, 0.5]), Range(log=[1e-7, 1e-1])
+# On all rows of the tables; and on the rows of a batch, for optimizers that update no others.
+TABLE_PENALTY, BATCH_PENALTY = Range(log=[1e-7, 1e-2]), Range(log=[1e-7, 1e-1])
+_DROPOUT = Range(linear=[0.0, 0.5])
 _UNITS = [[64, 32], [128, 64], [200, 100], [400, 400]]
 # By option of a model. `layers` counts attention or cross layers, `maps` those of a compressed interaction network.
 OPTIONS: dict[str, Values] = {
     "embedding_dim": [8, 16, 32],
-    "embedding_l2": _PENALTY,
     "embedding_dropout": _DROPOUT,
     "hidden_units": _UNITS,
     "dropout": _DROPOUT,
@@ -38,13 +39,13 @@ _TOKENS: dict[str, Values] = {
 _WITH_RANKS: dict[str, Values] = {**_TOKENS, "qk_rank": [32, 64, 128], "v_rank": [256, 512, 1024]}
 # By model, in place of those above.
 MODELS: dict[str, dict[str, Values]] = {
-    "lr": {"l2": Range(log=[1e-8, 1e-2]), "linear_rate": Range(log=[1.0, 100.0])},
     "ffm": {"embedding_dim": [2, 4, 8]},
     "transformer": _TOKENS,
     "transformer_pe": _TOKENS,
     "hetero_att": _TOKENS,
     "hiformer": _WITH_RANKS,
     "din": {"attention_hidden_units": [[40, 20], [80, 40]]},
+    "sequence_transformer": {"width": [16, 32, 64], "ffn_dim": [64, 128, 256]},
     "autoint": {"deep_units": [[], *_UNITS], "hidden_units": [[]]},
 }
 
@@ -60,10 +61,18 @@ def default_space(config: RunConfig) -> dict[str, Values]:
     options = model.options()
     chosen = (TEXT_OPTIONS if model.needs_text else OPTIONS) | MODELS.get(name, {})
     used = {**options, **config.model.hyperparameters}
-    if name != "lr" and not used.get("use_linear"):
+    if name == "lr" or not used.get("use_linear"):  # a logistic regression has the learning rate alone
         chosen = {key: values for key, values in chosen.items() if key != "linear_rate"}
     space: dict[str, Values] = {
         "training.learning_rate": TEXT_LEARNING_RATE if model.needs_text else LEARNING_RATE,
     }
+    if not model.needs_text:
+        space |= _penalty(config)
     space |= {f"model.{key}": values for key, values in chosen.items() if key in options and values != [[]]}
     return space
+
+
+def _penalty(config: RunConfig) -> dict[str, Values]:
+    if config.training.optimizer == "adam":
+        return {"training.table_l2": TABLE_PENALTY}
+    return {"model.l2" if config.model.name == "lr" else "model.embedding_l2": BATCH_PENALTY}

@@ -2,11 +2,11 @@
 
 import pathlib
 
-import rich.console
 import rich.table
 
 from common.files import write_json, write_text
 from pipeline.sweep.summary import show
+from pipeline.terminal import console
 from pipeline.tune.summary import Summary, best_first, setting_text
 
 BEST, TRIALS, PAGE = "best.yaml", "tune.json", "tune.html"
@@ -39,13 +39,11 @@ def print_summary(summary: Summary, output: pathlib.Path) -> None:
         cells = [str(trial["number"]), *(setting_text(trial["settings"][key]) for key in keys)]
         cells += [show(trial["auc"]), show(trial["log_loss"]), *([show(trial["p99_ms"], 2)] if latency else [])]
         table.add_row(*cells, f"{trial['steps']:,}", style="bold" if trial is trials[0] else None)
-    console = rich.console.Console()
-    if not console.is_terminal:
-        console = rich.console.Console(width=160)
-    console.print(table)
+    terminal = console()
+    terminal.print(table)
     states = [trial["state"] for trial in report["trials"]]
     counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "stopped", "refused"))
-    console.print(f"{counts}; {report['steps']:,} training steps, {report['seconds']:,.0f} s", highlight=False)
+    terminal.print(f"{counts}; {report['steps']:,} training steps, {report['seconds']:,.0f} s")
     if report["exhausted"]:
-        console.print("Every point of the search space was tried", highlight=False)
-    console.print(f"Written: {output}/{BEST}, {TRIALS}, {PAGE}", highlight=False, soft_wrap=True)
+        terminal.print("Every point of the search space was tried")
+    terminal.print(f"Written: {output}/{BEST}, {TRIALS}, {PAGE}", soft_wrap=True)

@@ -28,6 +28,7 @@ CONFIG = {
     "training": {"batch_size": 128, "epochs": 4, "learning_rate": 0.01},
     "evaluation": {"slices": ["C9"], "baseline": {"name": "lr"}},
     "gates": {"auc": {"min": 0.5}},
+    "serving": {"explain": True},
 }
 # Every stage of CONFIG, in half its time; what it learns from a few rows does not matter, so that no gate blocks it.
 SHORT_CONFIG = {
@@ -36,6 +37,7 @@ SHORT_CONFIG = {
     "model": {"name": "mlp", "embedding_dim": 4, "hidden_units": [8], "dropout": 0.2},
     "evaluation": {},
     "gates": {},
+    "serving": {},
 }
 
 

@@ -20,6 +20,8 @@ def done(tmp_path_factory) -> pathlib.Path:
     assert call("generate", "--rows", ROWS, "--output", folder / "log.tsv")[0] == 0
     code, output = call("run", folder / "config.yaml", "--data", folder / "log.tsv", "--output", folder / "out")
     assert code == 0, output
+    [line] = [line for line in output.splitlines() if line.startswith("Time:")]
+    assert all(f"{phase} " in line for phase in ("Trainer", "Trainer's export", "GatedEvaluator")), line
     return folder
 
 
@@ -36,15 +38,19 @@ def test_the_result_has_the_promised_layout(done, version):
     assert metrics["tasks"]["ctr"]["auc"] == metrics["auc"] and metrics["slices"]["C9"]
     assert metrics["baseline"]["name"] == "lr"
     report = (done / "out" / "report.html").read_text()
-    assert "data:image/png" in report and "http://" not in report and "https://" not in report
+    assert "<td>Trainer&#39;s export</td>" in report  # of where the time went
+    assert "<svg" in report and "http://" not in report and "https://" not in report
     assert (version / "saved_model.pb").exists() and (done / "out" / "tfx" / "metadata.sqlite").exists()
 
 
 def test_every_way_to_a_probability_gives_the_same(done, version):
+    from pipeline.explain.explain import Settings, explain_line
     from pipeline.predict_rows import predict_rows
+    from pipeline.trained_model import find_model
     from serving.assets import read_log_spec
     from serving.check import check_servable
     from serving.client import RestClient
+    from serving.explained import attributions
     from serving.loader import Servable
     from serving.server import ServerOptions, running_server
     from transforms.log.ingest import to_examples
@@ -68,6 +74,15 @@ def test_every_way_to_a_probability_gives_the_same(done, version):
     found["regress"] = servable.run("regress", {"inputs": examples})["outputs"]
     packed = servable.run("transform_features", {"examples": examples})
     found["serving_packed"] = servable.run("serving_packed", packed)["ctr"]
+    explained = servable.run("serving_explain", raw_arrays(batch.rows, spec))
+    found["serving_explain"] = explained["ctr"]
+    added = attributions(explained)
+    np.testing.assert_allclose(sum(added.values()), explained["logit"] - explained["baseline_logit"], atol=1e-4)
+    assert set(added) == set(spec.feature_columns)
+    assert not any(values[0] for values in added.values())  # of a row without values
+    [by_explain] = explain_line(find_model(done / "out"), f"{log}:5", [], Settings(), "missing", 2, "gradients")
+    for column in by_explain.columns:
+        assert added[column.name][4] == pytest.approx(column.logit, abs=0.02), column
     one = {name: value[:1] for name, value in raw_arrays(batch.rows, spec).items()}
     np.testing.assert_allclose(servable.run("serving_raw", one)["ctr"], raw[:1], atol=1e-6)
     servable.close()
@@ -121,6 +136,23 @@ def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, versio
     assert not json.loads((out / "metrics.json").read_text())["blessed"]
     assert list((out / "models" / "ctr").iterdir()) == [version]
     assert call("report", out)[0] == 0
+
+
+def test_the_next_day_begins_with_a_run_and_names_it(done, version, tmp_path):
+    assert call("generate", "--rows", 1500, "--seed", 9, "--output", tmp_path / "log.tsv")[0] == 0
+    given = ("run", done / "config.yaml", "--data", tmp_path / "log.tsv", "--output", tmp_path / "out")
+    given += ("--warm-start", done / "out", "--set", "serving={}", "--set", "evaluation={}", "--set", "gates={}")
+    code, output = call(*given, "--set", "training.epochs=1")
+    assert code == 0 and f"Warm start from {done / 'out'}: " in output, output
+    parent = json.loads((tmp_path / "out" / "report_data" / "lineage.json").read_text())["parent"]
+    assert parent["model"] == str(done / "out") and parent["optimizer"] and not parent["left"]
+    assert parent["ids"]["C3"] == {"known": 102, "new": 0, "gone": 0}  # hashed
+    assert str(done / "out") in (tmp_path / "out" / "report.html").read_text()
+    spec = json.loads((version / "assets.extra" / "numbers.json").read_text())
+    [own] = (tmp_path / "out" / "models" / "ctr").iterdir()
+    assert json.loads((own / "assets.extra" / "numbers.json").read_text()) == spec  # the mean of I5 stays
+    code, output = call(*given, "--set", "model.hidden_units=[9]")
+    one_line(code, output, f"training.warm_start: {done / 'out'} is of another architecture: tower.hidden.0.kernel")
 
 
 def test_a_log_that_is_unlike_is_exit_code_1_and_with_block_a_gate(done, version, tmp_path):
@@ -186,7 +218,7 @@ def test_a_run_is_explained(done, version):
     assert {one["name"] for one in found["columns"]} == {"I2", "I4", "I5", "C6", "C9", "C14", "C3"}
     assert found["rows"] == 300 and found["counted_rows"] == ROWS * 0.2 and len(found["pairs"]) == 21
     assert found["scorings"] == 1 + 7 + 2 and sum(one["interaction"] is not None for one in found["pairs"]) == 2
-    assert "C9" in output and "Pairs of columns by complementarity" in output
+    assert "C9" in output and "Pairs of columns by what they do together" in output
     [layer] = found["attention"]
     heads = np.array(layer["heads"])
     assert heads.shape == (2, 6, 6) and layer["tokens"] == ["I2", "I4", "C6", "C9", "C14", "C3"]
@@ -194,9 +226,41 @@ def test_a_run_is_explained(done, version):
     assert np.sum(layer["picked"], axis=1).min() >= 3 - 1e-9  # top_k is 3, and ties with the third are picked too
     by_pair = {(one["first"], one["second"]): one["picked"] for one in found["pairs"]}
     assert by_pair["I2", "I5"] is None and 0 <= by_pair["I2", "I4"] <= 1  # I5 is dense: no field attends to it
+    stored = found["stored_rows"]
+    assert [one["why"] for one in stored] == ["most certain"] * 5 + ["most wrong"] * 5
+    wrong = [abs(one["probability"] - one["label"]) for one in stored]
+    assert wrong == sorted(wrong[:5]) + sorted(wrong[5:], reverse=True) and wrong[4] < 0.5 < wrong[9]
+    for one in stored:
+        added = sum(column["logit"] for column in one["columns"])
+        assert added == pytest.approx(one["logit"] - one["baseline"], abs=1e-3) and one["method"] == "gradients"
+    page = (out / "report.html").read_text()
+    assert '<section id="importance">' in page and page.count("most wrong: probability") >= 5
     code, output = call("explain", version, "--data", done / "log.tsv", *common)
     assert code == 0 and json.loads((asked / "explanation.json").read_text())["counted_rows"] == ROWS
     one_line(*call("explain", version), "give --data")
+
+
+def test_the_explanations_of_two_logs_are_compared_by_the_graph_and_by_keras(done, version, tmp_path, monkeypatch):
+    from pipeline.config import Monitoring
+    from pipeline.explain.shares import compare_attributions
+    from pipeline.trained_model import find_model
+    from serving import explained
+
+    log, today = done / "log.tsv", tmp_path / "today.tsv"
+    rows = [line.split("\t") for line in log.read_text().splitlines()[:1500]]
+    today.write_text("".join("\t".join([*row[:22], "", *row[23:]]) + "\n" for row in rows))  # without C9
+    asked = ("--data", today, "--against", log, "--model", done / "out", "--output", tmp_path)
+    code, output = call("drift", done / "config.yaml", *asked)
+    assert code == 1, output
+    found = json.loads((tmp_path / "drift.json").read_text())["attributions"]
+    by_name = {one["column"]: one for one in found["columns"]}
+    assert by_name["C9"]["share"] == 0 and by_name["C9"]["other"] > 0.05 and by_name["C9"]["breached"]
+    assert sum(one["share"] for one in found["columns"]) == pytest.approx(1) and found["log"]["rows"] == 1500
+    assert "1,500 rows of the new log" in (tmp_path / "drift.html").read_text() and "C9" in output
+    monkeypatch.setattr(explained, "SIGNATURE", "absent")  # as of a version without it
+    by_keras = compare_attributions(find_model(done / "out"), [str(today)], [str(log)], "drift", Monitoring(), 1)
+    for one in by_keras["columns"]:
+        assert one["share"] == pytest.approx(by_name[one["column"]]["share"], abs=1e-4)
 
 
 def test_a_row_of_a_run_is_explained_by_gradients_and_by_shapley_values(done, version):

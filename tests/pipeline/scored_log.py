@@ -16,14 +16,15 @@ def config(
     slices: tuple[str, ...] = (),
     gates: dict | None = None,
     tail: Tail | None = None,
+    weight: str | None = None,
 ):
     """A run on a log of these columns; those that hold bytes are categorical, the others numeric."""
-    features = [name for name in columns if name not in tasks.values()]
+    features = [name for name in columns if name not in (*tasks.values(), weight)]
     text = [name for name in features if any(isinstance(value, bytes) for value in columns[name])]
     kinds = {"categorical": text, "numeric": [name for name in features if name not in text]}
     values = {
         "name": "scored",
-        "data": {"columns": list(columns), "labels": tasks},
+        "data": {"columns": list(columns), "labels": tasks, "weight": weight},
         "features": [{"kind": kind, "columns": names} for kind, names in kinds.items() if names],
         "model": {"name": "lr"},
         "evaluation": {"slices": list(slices), "tail": tail.model_dump() if tail else None},
@@ -34,7 +35,7 @@ def config(
 
 def gates_of(run: RunConfig):
     """TFMA's configuration of a run's gates and slices."""
-    return eval_config(run.gates, run.evaluation, run.data.columns_by_task)
+    return eval_config(run.gates, run.evaluation, run.data.columns_by_task, run.data.weight)
 
 
 def write(folder: pathlib.Path, run: RunConfig, columns: dict[str, list], parts: int = 1) -> list[pathlib.Path]:

@@ -31,7 +31,7 @@ def tried(
 
 def test_a_model_that_the_baseline_beats_is_too_large_for_its_rows() -> None:
     regularise, baseline, bound = tried("auc", baseline=LR)
-    assert regularise.startswith("raise model.embedding_l2") and "larger than these rows can teach" in regularise
+    assert regularise.startswith("raise training.table_l2") and "larger than these rows can teach" in regularise
     assert baseline.startswith("model.name lr, the baseline, whose AUC is 0.7500 on the same rows")
     assert bound.startswith("another bound in gates")
 

@@ -51,7 +51,8 @@ if "log_transform" in stages:
 
     graph, packed = artifact(kinds.TransformGraph, "graph"), artifact(kinds.Examples, "packed")
     LogTransform.test_call(
-        examples=examples, transform_graph=graph, transformed_examples=packed, spec=spec, seed=0, **common
+        examples=examples, transform_graph=graph, transformed_examples=packed, spec=spec, seed=0,
+        former="", **common,
     )
 loaded = [*sys.modules]
 from common.packages import PACKAGES

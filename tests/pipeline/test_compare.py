@@ -61,6 +61,21 @@ def test_a_metric_by_shard_is_that_of_its_rows():
     assert np.isnan(empty[[1, 3]]).all()
 
 
+def test_a_comparison_weighs_rows_and_refuses_other_weights():
+    weights = np.random.default_rng(2).integers(0, 3, 4000).astype(np.float32)
+    sides = {"a": [scored(weights=weights)], "b": [scored(noise=0.3, seed=2, weights=weights)]}
+    found = compare(sides)
+    for part, rows in ((found["slices"][0], np.ones(4000, bool)), (found["slices"][1], np.arange(4000) % 4 == 0)):
+        for name, [one] in sides.items():
+            labels, probabilities = one.labels["ctr"][rows], one.probabilities["ctr"][rows]
+            assert part["metrics"][name] == metrics.summarise(labels, probabilities, weights[rows])
+        expected = part["metrics"]["b"]["auc"] - part["metrics"]["a"]["auc"]
+        assert part["differences"]["b"]["auc"]["difference"] == pytest.approx(expected)
+    for other in (weights + 1, None):
+        with pytest.raises(InputError, match=r"b: not the same test rows as a \(other weights\)"):
+            compare({"a": sides["a"], "b": [scored(weights=other)]})
+
+
 def test_t_is_the_mean_difference_in_its_standard_errors():
     first, second = np.array([0.7, 0.72, 0.69, 0.75]), np.array([0.71, 0.74, 0.69, 0.78])
     assert paired_t(first, second) == pytest.approx(scipy.stats.ttest_rel(second, first).statistic)

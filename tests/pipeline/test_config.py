@@ -9,6 +9,7 @@ from models.registry import available, model_class
 from models.text.numbert import NumberTextModel
 from pipeline.config import load_config
 from pipeline.fingerprints import fingerprint
+from pipeline.run import check_options
 from transforms.log.spec import expand_names
 
 SMALL = {
@@ -60,11 +61,34 @@ def test_ranges_of_names_expand():
         ({"gates": {"calibration": {"slices": ["c"]}}}, r"give slices and max_error together"),
         ({"gates": {"auc": {"confidence": 0.95}}}, r"give min, max or both"),
         ({"gates": {"auc": {"min": 0.7, "confidence": 95}}}, r"less than 1"),
+        (
+            {"calibration": {"method": "platt"}, "training": {"refit": True}},
+            r"calibration: training.refit trains on the validation rows",
+        ),
+        ({"calibration": {"method": "platt", "by": ["z"]}}, r"calibration.by: z is no feature column"),
+        ({"calibration": {"method": "platt", "by": ["c", "c"]}}, r"calibration.by: a column is named twice"),
+        (
+            {
+                "features": [{"kind": "numeric", "columns": ["n"], "transform": "standardize"}],
+                "calibration": {"method": "platt", "by": ["n"]},
+            },
+            r"calibration.by: n has no one value of few",
+        ),
+        ({"calibration": {"method": "beta"}}, r"calibration.method: .*'isotonic', 'platt' or 'histogram'"),
         ({"serving": {"warmup_requests": 250}}, r"serving.warmup_requests: .*less than or equal to 249"),
         ({"serving": {"encoder_precision": "int8"}}, r"serving.encoder_precision: there is no text"),
         ({"serving": {"encoder_precision": "int4"}}, r"serving.encoder_precision: .*'float32', 'bfloat16', 'int8'"),
+        (
+            {
+                "features": [{"kind": "text", "columns": ["c"], "length": 8, "tokens": "vocabulary", "separator": " "}]
+                + [{"kind": "numeric", "columns": ["n"]}],
+                "serving": {"explain": True, "encoder_precision": "int8"},
+            },
+            r"serving.explain: gradients need float32",
+        ),
         ({"statistics": {"max_rows": 10}}, r"statistics.max_rows: .*greater than or equal to 1000"),
         ({"monitoring": {"columns": {"z": 0.1}}}, r"monitoring.columns: z is no feature column and no label"),
+        ({"monitoring": {"attributions": {"z": 0.1}}}, r"monitoring.attributions: z is no column that is explained"),
         ({"monitoring": {"max_distance": {"numeric": 2}}}, r"monitoring.max_distance.numeric: .*less than or equal"),
         ({"features": [{"kind": "colour", "columns": ["n"]}]}, r"features.0"),
         ({"features": [{"kind": "numeric", "columns": ["absent"]}]}, r"data.columns does not list absent"),
@@ -75,6 +99,15 @@ def test_a_mistake_names_file_key_and_expectation(tmp_path, changes, message):
     with pytest.raises(InputError, match=message) as error:
         load_config(write(tmp_path, **changes))
     assert "\n" not in str(error.value)
+
+
+def test_a_key_that_yaml_takes_for_a_truth_value_is_a_key(tmp_path):
+    path = write(tmp_path)
+    path.write_text(path.read_text() + "calibration: {method: platt, on: validation}\n")
+    assert load_config(path).calibration.on == "validation"
+    path.write_text(path.read_text().replace("on: validation", "on: validation, on: validation"))
+    with pytest.raises(InputError, match="the key on comes twice"):
+        load_config(path)
 
 
 def test_a_key_that_comes_twice_is_a_mistake(tmp_path):
@@ -224,3 +257,11 @@ def test_every_model_that_writes_numbers_is_known_to_the_configuration():
 def test_an_override_needs_key_and_value(tmp_path, setting):
     with pytest.raises(InputError, match="^--set .*: expected KEY=VALUE"):
         load_config(write(tmp_path), (setting,))
+
+
+def test_trees_that_are_to_explain_their_answers_are_refused(tmp_path):
+    config = load_config(write(tmp_path, model={"name": "cascading_nn_gbdt"}, serving={"explain": True}))
+    with pytest.raises(InputError, match="serving.explain: boosted trees have no gradients") as error:
+        check_options(config)
+    assert "\n" not in str(error.value)
+    check_options(load_config(write(tmp_path, serving={"explain": True})))

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from models.registry import available
-from pipeline.config import RunConfig, check_config
+from pipeline.config import RunConfig, check_config, read_yaml
 from pipeline.config.reference import reference, sections
 from tests.small_config import SMALL, joined
 
@@ -32,7 +32,7 @@ def test_every_field_has_a_description_and_valid_examples(section, name):
 
 @pytest.mark.parametrize("section", SECTIONS, ids=[section.model.__name__ for section in SECTIONS])
 def test_the_example_of_every_section_is_valid_and_is_of_that_section(section):
-    values = yaml.safe_load(section.example)
+    values = read_yaml(section.example)
     check_config(joined(SMALL, values), (), "example")
     keys = [place.split("`")[1].split(".")[0] for place in section.places]
     assert section.model is RunConfig or set(keys) & set(values)
@@ -43,7 +43,8 @@ def test_every_key_has_a_row_below_its_heading():
     assert {"`data.split`", "`training.plateau`", "`model`, `evaluation.baseline`"} < set(chapters)
     assert "| `epochs` | whole number, at least 1 | `10` |" in chapters["`training`"]
     assert "| `by` | `order`, `hash` or `time` | `order` |" in chapters["`data.split`"]
-    assert "| `labels` | mapping of text to [section](#datalabelsname), not empty | required |" in chapters["`data`"]
+    labels = "mapping of text to [section](#datalabelsname-eventslabel), not empty"
+    assert f"| `labels` | {labels} | required |" in chapters["`data`"]
     assert "| `warmup_requests` | whole number, at least 1, at most 249 | `10` |" in chapters["`serving`"]
     assert "[section](#trainingplateau) or null" in chapters["`training`"]
     for section in SECTIONS:

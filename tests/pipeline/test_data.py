@@ -1,23 +1,20 @@
-"""Packed files as TensorFlow's dataset and as numpy batches: the same batches."""
+"""Batches of packed files, for training and predictions."""
 
 import pathlib
 import threading
 import time
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from common.errors import InputError
 from models import FeatureMap
 from models.feature_map import Text
 from pipeline.config import Model, Training
 from pipeline.training.data import count_rows, even_batch, packed_batches, packed_reader
-from pipeline.training.tensorflow_data import packed_dataset
 from pipeline.training.tensorflow_learner import make_learner
 from transforms.features import packed_files as packed
-from transforms.features.packed_files import PackedReader, PackedWriter
+from transforms.features.packed_files import PackedWriter
 
 MAP = FeatureMap.from_sizes([("a", "categorical", 50, 1, "feature"), ("b", "multivalent", 9, 2, "feature")], ("price",))
 FIELDS = [field for field in MAP.fields for _ in range(field.slots)]
@@ -54,27 +51,20 @@ def same(found, expected) -> None:
 
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize(("skip", "take"), [(0, None), (5, 4), (60, 9)])
-def test_the_dataset_has_the_batches_of_the_reader(pattern, seed, skip, take):
-    dataset = packed_dataset(packed_reader([pattern], MAP, 8, seed, skip, take))
-    reader = packed_reader([pattern], MAP, 8, seed, skip, take)
-    for _ in range(2):
-        same(dataset.as_numpy_iterator(), reader)
+def test_iterating_again_gives_the_same_batches(pattern, seed, skip, take):
+    batches = packed_batches([pattern], MAP, 8, seed, skip, take)
+    assert [len(label) for _, label in batches] == [8] * {0: 62, 5: 4, 60: 2}[skip] + [4] * (take != 4)
+    same(batches, batches)
+    same(batches, packed_reader([pattern], MAP, 8, seed, skip, take))
 
 
-def test_the_dataset_knows_its_shapes(pattern):
-    inputs, label = packed_dataset(packed_reader([pattern], MAP, 8)).element_spec
-    assert inputs == {"ids": tf.TensorSpec([None, 3], tf.int32), "dense": tf.TensorSpec([None, 1], tf.float32)}
-    assert label == tf.TensorSpec([None, 1], tf.float32)
-
-
-def test_nothing_is_tuned_whose_end_one_would_wait_for(pattern):
-    assert packed_dataset(packed_reader([pattern], MAP, 8)).options().autotune.enabled is False
-
-
-def test_a_backend_without_datasets_reads_numpy(pattern, monkeypatch):
-    assert isinstance(packed_batches([pattern], MAP, 8), tf.data.Dataset)
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    assert isinstance(packed_batches([pattern], MAP, 8), PackedReader)
+def test_batches_have_the_types_of_the_packed_tensors(pattern):
+    inputs, label = next(iter(packed_batches([pattern], MAP, 8)))
+    assert {name: (values.dtype, values.shape) for name, values in {**inputs, "label": label}.items()} == {
+        "ids": (np.int32, (8, 3)),
+        "dense": (np.float32, (8, 1)),
+        "label": (np.float32, (8, 1)),
+    }
 
 
 def test_several_patterns_are_one_log(pattern, tmp_path):
@@ -97,7 +87,7 @@ def test_an_epochs_rows_are_dealt_evenly_to_as_few_batches_as_can_be(rows, most,
 def test_no_file_is_a_mistake_of_one_line(tmp_path):
     for read in (
         lambda: count_rows([f"{tmp_path}/*"]),
-        lambda: packed_dataset(packed_reader([f"{tmp_path}/*"], MAP, 8)),
+        lambda: packed_reader([f"{tmp_path}/*"], MAP, 8),
     ):
         with pytest.raises(InputError, match="the split has no rows"):
             read()
@@ -106,7 +96,7 @@ def test_no_file_is_a_mistake_of_one_line(tmp_path):
 def test_rows_of_another_feature_map_are_refused(pattern):
     other = FeatureMap.from_sizes([("a", "categorical", 50, 1, "feature")], ("price",))
     with pytest.raises(InputError, match=r"part-0.parquet: a row has .*'ids': 3.*'ids': 1.*; transform the log again"):
-        packed_dataset(packed_reader([pattern], other, 8))
+        packed_reader([pattern], other, 8)
 
 
 def test_damage_found_while_training_is_a_mistake_of_one_line(pattern, tmp_path):
@@ -117,18 +107,18 @@ def test_damage_found_while_training_is_a_mistake_of_one_line(pattern, tmp_path)
     learner = make_learner(Model(name="lr"), Training(distribution="one_device"), MAP, 1)
     for work in (learner.fit, learner.predict):
         with pytest.raises(InputError, match=r"^\S*part-1.parquet: cannot be read \(.*\); delete .* run again$"):
-            work(packed_dataset(packed_reader([pattern], MAP, 8, 1)))
+            work(packed_reader([pattern], MAP, 8, 1))
 
 
-def test_a_dataset_that_is_not_read_to_its_end_leaves_no_thread(pattern):
+def test_batches_that_are_not_read_to_their_end_leave_no_thread(pattern):
     def readers() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name.startswith(packed.THREAD)]
 
-    batches = iter(packed_dataset(packed_reader([pattern], MAP, 8, 1)))
+    batches = iter(packed_reader([pattern], MAP, 8, 1))
     next(batches)
     assert len(readers()) == 1
     del batches
-    until = time.monotonic() + 10  # TensorFlow's own threads end first
+    until = time.monotonic() + 10
     while readers():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -151,7 +141,7 @@ def test_texts_of_about_the_same_length_share_a_batch_and_padding_is_cut(tmp_pat
     lengths = np.random.default_rng(0).integers(1, 65, 1005)
     fields = with_texts(tmp_path / "a.parquet", lengths, 64)
     batches = list(packed_batches([f"{tmp_path}/a.parquet"], fields, 10, 1, by_length=True))
-    found = [inputs["tokens"].numpy() for inputs, _ in batches]
+    found = [inputs["tokens"] for inputs, _ in batches]
     rows = [tokens[:, 0] - 10 for tokens in found]
     assert [len(part) for part in rows] == [10] * 100 + [5]
     np.testing.assert_array_equal(np.sort(np.concatenate(rows)), np.arange(1005))
@@ -161,7 +151,7 @@ def test_texts_of_about_the_same_length_share_a_batch_and_padding_is_cut(tmp_pat
     assert widths[:50] != sorted(widths[:50])  # the batches themselves come as they come
     for (inputs, label), tokens in zip(batches, found, strict=True):
         assert inputs["segments"].shape == tokens.shape
-        np.testing.assert_array_equal(label.numpy()[:, 0], tokens[:, 0])
+        np.testing.assert_array_equal(label[:, 0], tokens[:, 0])
 
 
 def test_an_epoch_by_length_goes_on_in_the_middle(tmp_path):
@@ -170,5 +160,5 @@ def test_an_epoch_by_length_goes_on_in_the_middle(tmp_path):
         packed_batches([f"{tmp_path}/a.parquet"], fields, 10, 3, skip, take, by_length=True)
         for skip, take in ((0, None), (0, 7), (7, None))
     ]
-    whole, *halves = ([label.numpy() for _, label in part] for part in parts)
+    whole, *halves = ([label for _, label in part] for part in parts)
     np.testing.assert_array_equal(np.concatenate(whole), np.concatenate([*halves[0], *halves[1]]))

@@ -65,7 +65,13 @@ def finished_run(folder: pathlib.Path, model: np.ndarray, baseline: np.ndarray, 
     anomaly = {"column": "shop", "split": "test", "text": "every value is missing"}
     (folder / "report_data" / "statistics.json").write_text(json.dumps({"anomalies": [anomaly]}))
     summary = {"auc": 0.5, "log_loss": 0.5, "rig": 0.1, "calibration": 1.0}
-    metrics = {**summary, "examples": len(labels), "tail": None, "baseline": {"name": "lr", **summary}}
+    metrics = {
+        **summary,
+        "examples": len(labels),
+        "tail": None,
+        "uncalibrated": None,
+        "baseline": {"name": "lr", **summary},
+    }
     metrics |= {"blessed": True, "model_version": "1", "drift_breached": False}
     (folder / "metrics.json").write_text(json.dumps(metrics))
 

@@ -306,3 +306,61 @@ def test_the_gate_lets_a_model_pass_that_serves_and_whose_rows_are_alike(tmp_pat
     before.set_int_custom_property("blessed", serves)
     component(DriftGate, drift=drift, infra_blessing=before, blessing=after)
     assert after.get_int_custom_property("blessed") == blessed
+
+
+# Sequences -----------------------------------------------------------------------------------------------------------
+
+SEQUENCE_SPEC = LogSpec.model_validate(
+    {
+        "data": {"columns": ["click", "item", "seen"], "labels": {"ctr": "click"}},
+        "features": [
+            {"kind": "categorical", "columns": ["item"]},
+            {"kind": "sequence", "columns": ["seen"], "shared_with": "item", "max_length": 50},
+        ],
+    }
+)
+POPULARITY = np.array([0.4, 0.3, 0.2, 0.1])
+
+
+def sequences(
+    path: pathlib.Path, seed: int, popularity=POPULARITY, mean_length: float = 6.0
+) -> tuple[str, list[list[str]]]:
+    """A log whose histories have four items, about `mean_length` of them a row, and the histories."""
+    random = np.random.default_rng(seed)
+    lengths = random.poisson(mean_length, ROWS)
+    seen = [random.choice(["a", "b", "c", "d"], length, p=popularity).tolist() for length in lengths]
+    lines = [f"{random.integers(2)}\ta\t{'|'.join(items)}\n" for items in seen]
+    path.write_text("".join(lines))
+    return str(path), seen
+
+
+def compared_sequences(tmp_path, **changes):
+    """The compared columns by name, and the histories of both logs."""
+    new, seen = sequences(tmp_path / "new.tsv", 1, **changes)
+    old, others = sequences(tmp_path / "old.tsv", 2)
+    result = compare_logs(SEQUENCE_SPEC, [new], [old], "drift", Monitoring(), 10_000, 0, ONE)
+    return {column["column"]: column for column in result["comparisons"][0]["columns"]}, (seen, others)
+
+
+def item_shares(histories: list[list[str]]) -> np.ndarray:
+    items = [item for history in histories for item in history]
+    return np.array([items.count(name) for name in "abcd"]) / len(items)
+
+
+def test_histories_are_compared_item_by_item(tmp_path):
+    changed = np.array([0.1, 0.3, 0.2, 0.4])
+    columns, (seen, others) = compared_sequences(tmp_path, popularity=changed)
+    distance = np.abs(item_shares(seen) - item_shares(others)).max()
+    assert columns["seen"]["breached"] and not columns["seen (length)"]["breached"]
+    assert columns["seen"]["distance"] == pytest.approx(distance, abs=1e-6)
+    moved = {move["value"]: move["share"] for move in columns["seen"]["moved"]}
+    assert moved["a"] == pytest.approx(item_shares(seen)[0], abs=1e-6)
+    empty = np.mean([not history for history in seen])
+    assert columns["seen"]["missing"] == pytest.approx(empty) and empty > 0
+
+
+def test_histories_that_became_shorter_are_found_though_their_items_are_the_same(tmp_path):
+    columns, _ = compared_sequences(tmp_path, mean_length=2.0)
+    assert columns["seen (length)"]["breached"] and columns["seen (length)"]["measure"] == "jensen_shannon_divergence"
+    alike, _ = compared_sequences(tmp_path)
+    assert not any(column["breached"] for column in alike.values())

@@ -21,7 +21,7 @@ from pipeline.evaluation.artifact import SCORED, read_gate_table, read_metrics
 from pipeline.evaluation.evaluate import evaluate
 from pipeline.evaluation.judge import PREDICTIONS, judge
 from pipeline.evaluation.predictions import predict
-from pipeline.evaluation.scored_rows import read_scored
+from pipeline.evaluation.scored_rows import read_scored, write_scored
 from pipeline.evaluation.tail import tail_rows
 from tests.pipeline import scored_log
 from transforms.log.payload import payload_files, read_payload
@@ -126,6 +126,28 @@ def test_metrics_json_has_all_tasks_and_the_slices_with_their_missing_values(jud
     hours = ["(missing)" if value is None else f"{value:g}" for value in log["hour"]]
     assert scored.slices["hour"].to_pylist() == hours
     np.testing.assert_array_equal(others["baseline_probability"], q)
+
+
+def test_rows_are_weighed_by_tfma_in_metrics_json_and_in_the_predictions(tmp_path, log, judged):
+    weights = np.random.default_rng(9).integers(0, 4, 600).astype(np.float32)
+    run = scored_log.config({**log, "w": []}, TASKS, ("site",), {"max_drop": {}}, weight="w")
+    files = scored_log.write(tmp_path / "payload", run, {**log, "w": list(weights)}, parts=2)
+    judge(judged / "model", judged / "last", files, scored_log.gates_of(run), tmp_path, ALONE, baseline=judged / "last")
+    found, scored, _ = evaluate(tmp_path, "lr", files, run.log_spec, run.evaluation, "these")
+    click, p, q = np.array(log["click"]), np.array(log["p"], np.float32), np.array(log["q"], np.float32)
+    news = rows_where(log, "site", b"news")
+    assert found["tasks"]["ctr"] == metrics.summarise(click, p, weights)
+    assert found["slices"]["site"]["news"] == metrics.summarise(click[news], p[news], weights[news])
+    assert found["baseline"] == {"name": "lr", **metrics.summarise(click, q, weights)}
+    by_slice = tfma.load_eval_result(str(tmp_path), model_name=tfma.CANDIDATE_KEY).get_metrics_for_all_slices()
+    for key, rows in (((), np.ones(600, bool)), ((("site", "news"),), news)):
+        values = {name: value["doubleValue"] for name, value in by_slice[key].items()}
+        assert values["example_count"] == weights[rows].sum()
+        for name in ("auc", "log_loss", "rig", "calibration"):
+            expected = getattr(metrics, name)(click[rows], p[rows], weights[rows])
+            assert values[name] == pytest.approx(expected, abs=1e-9)
+    write_scored(tmp_path / "scored.parquet", scored)
+    np.testing.assert_array_equal(read_scored(tmp_path / "scored.parquet").weights, weights)
 
 
 @pytest.mark.slow

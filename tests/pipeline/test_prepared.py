@@ -1,4 +1,4 @@
-"""KDD Cup 2012 from the command line to the pipeline's splits."""
+"""KDD Cup 2012, and event logs, from the command line to the pipeline's splits."""
 
 import json
 import pathlib
@@ -9,14 +9,16 @@ from click.testing import CliRunner
 from common.errors import InputError
 from common.processes import Workers
 from models.registry import available
+from pipeline.check_log import check_log
 from pipeline.cli import main
-from pipeline.config import load_config
+from pipeline.config import RunConfig, load_config
 from pipeline.prepared import joined
 from transforms.generate import generate_kddcup2012
 from transforms.kddcup2012.join import SCHEMA
 from transforms.kddcup2012.layout import IDS, NUMBERS, TEXTS
 from transforms.log.ingest import SPLITS, ingest
 from transforms.log.payload import payload_files, read_payload
+from transforms.log.readers import LogReader, find_files
 
 CONFIGS = sorted((pathlib.Path(__file__).parents[2] / "configs" / "kddcup2012").glob("[!_]*.yaml"))
 
@@ -77,3 +79,44 @@ def test_mistakes_are_one_line(tmp_path):
     with pytest.raises(InputError, match="a file is in the way"):
         generate_kddcup2012(1000, 1, tmp_path / "files")
         joined([str(tmp_path / "files")], load_config(CONFIGS[0]), tmp_path / "file")
+
+
+EVENTS = "".join(f"u{n % 7},i{n * 5 % 11},{1000 + n},{n % 3 // 2}\n" for n in range(120))
+
+
+def event_config(**events) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "name": "events",
+            "events": {"label": "click", **events},
+            "data": {
+                "format": "parquet",
+                "labels": {"ctr": "label"},
+                "split": {"by": "time", "column": "part", "validation_from": "1", "test_from": "2"},
+            },
+            "features": [
+                {"columns": ["item"], "kind": "categorical"},
+                {"columns": ["item_history"], "kind": "sequence", "shared_with": "item", "max_length": 9},
+            ],
+            "model": {"name": "nais"},
+        }
+    )
+
+
+def test_an_event_log_becomes_the_impressions_that_the_configuration_reads(tmp_path):
+    (tmp_path / "events.csv").write_text("user,item,time,click\n" + EVENTS)
+    config = event_config(max_length=4)
+    paths = joined([str(tmp_path / "events.csv")], config, tmp_path / "run")
+    batches = [batch for file in find_files(paths) for batch in LogReader(config.log_spec).read(file)]
+    rows = [row for batch in batches for row in batch.rows.to_pylist()]
+    assert len(rows) == 120 and sum(row["label"] for row in rows) == 40
+    lengths = [len(row["item_history"].split(b"|")) if row["item_history"] else 0 for row in rows]
+    assert set(lengths) == {0, 1, 2, 3, 4} and not any(batch.rejects for batch in batches)
+    assert joined([str(tmp_path / "events.csv")], config, tmp_path / "run") == paths
+
+
+def test_a_check_of_an_event_log_says_what_it_leaves_out(tmp_path):
+    (tmp_path / "events.csv").write_text("user,item,time,click\n" + EVENTS)
+    found = check_log(event_config(), [str(tmp_path / "events.csv")])
+    assert found.errors == [] and any("makes impressions of the log" in note for note in found.notes)
+    assert "no such file" in check_log(event_config(), [str(tmp_path / "absent.csv")]).errors[0]

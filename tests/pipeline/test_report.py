@@ -1,9 +1,9 @@
 """The report of a run whose names and values are hostile, and of a folder that is not as a run leaves it."""
 
-import base64
 import html.parser
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -15,8 +15,8 @@ import pytest
 import sklearn.metrics
 
 from common.errors import InputError
-from pipeline.report.plots import roc_curve
-from pipeline.report.report import write_report
+from pipeline.report.plots import precision_recall_curve, roc_curve
+from pipeline.report.report import SCRIPT, write_report
 from tests.e2e.small_run import call, one_line
 
 HOSTILE = ["<script>alert(1)</script>", "{{ x }}", "{% raw %}", '"><img src=http://evil/>', "é ☃ \u202e", "a&b", "'"]
@@ -73,9 +73,37 @@ def run_left(folder: pathlib.Path, name: str = "C9") -> pathlib.Path:
     (data / "config.yaml").write_text(f"name: {name}\n", encoding="utf-8")
     (folder / "metrics.json").write_text(json.dumps(metrics))
     written = {"gates": [gate], "history": history, "statistics": statistics, "lineage": lineage, "drift": drift}
+    written["seconds"] = {name: 1.25}
     for file, value in written.items():
         (data / f"{file}.json").write_text(json.dumps(value))
     return folder
+
+
+def explained(name: str) -> dict:
+    """What `ctrpipe explain` writes of a run with two columns, one of which is named so."""
+
+    def loss(value: float) -> dict:
+        return {"value": value, "interval": [value - 0.125, value + 0.125]}
+
+    columns = [{"name": name, "columns": [name], "auc": loss(0.5), "log_loss": loss(0.25)}]
+    columns.append({"name": "d", "columns": ["d"], "auc": loss(-0.5), "log_loss": loss(-0.25)})
+    pair = {"first": name, "second": "d", "complementarity": -0.0625, "chance": [-0.5, 0.5], "z": 3.5, "picked": 0.75}
+    pair["strength"] = 0.0312
+    pair["interaction"] = {"first": name, "second": "d", "auc": loss(0.5), "log_loss": loss(0.125)}
+    layer = {"queries": [name, "d"], "tokens": [name, "d"], "ranks": []}
+    layer |= {"heads": [[[0.875, 0.125], [0.5, 0.5]]], "picked": [[1.0, 0.0], [0.25, 0.75]]}
+    values = {"first": name, "first_value": name, "second": "d", "second_value": name, "rows": 321}
+    values |= dict.fromkeys(("complementarity", "rate_of_first", "rate_of_second", "rate_of_both"), 0.375)
+    added = [{"name": name, "value": [name], "logit": 1.5, "error": None}]
+    added += [{"name": f"d{number}", "value": [None], "logit": -0.25, "error": 0.125} for number in range(13)]
+    row = {"why": "most wrong", "label": 0.0, "probability": 0.9, "logit": 2.25, "baseline": 3.75, "columns": added}
+    whole = {"model": name, "task": name, "rows": 2000, "slice": None, "auc": 0.7531, "log_loss": 0.4321}
+    agreement = {"first": "complementarity", "second": "permutation", "pairs": 3, "spearman": 0.6789}
+    whole |= {"counted_rows": 54321, "rank_correlations": [agreement]}
+    lists = {"columns": columns, "pairs": [pair], "attention": [layer], "values": [values]}
+    lists["words"] = [{"layer": 2, "query": name, "words": [{"word": name, "count": 987, "attention": 2.125}]}]
+    lists["picked_by_complementarity"] = [{"complementarity": 0.5, "rows": part, "picked": 0.75} for part in (0.5, 1.0)]
+    return whole | lists | {"stored_rows": [{**row, "method": "shapley", "tokens": [], "jumps": None}]}
 
 
 class Page(html.parser.HTMLParser):
@@ -108,18 +136,18 @@ class Page(html.parser.HTMLParser):
 
 @pytest.mark.parametrize("name", [HOSTILE[0], HOSTILE[1], "".join(HOSTILE)])
 def test_hostile_names_and_values_are_shown_as_they_are(tmp_path, name):
-    text = write_report(run_left(tmp_path, name)).read_text(encoding="utf-8")
+    data = run_left(tmp_path, name) / "report_data"
+    (data / "explanation.json").write_text(json.dumps(explained(name)))
+    text = write_report(tmp_path).read_text(encoding="utf-8")
     page = Page(text)
     shown = "\n".join(page.texts)
     assert shown.count(name) >= 15
     assert all(value in shown for value in HOSTILE)
-    assert not page.tags & {"script", "link", "iframe", "object", "form", "base"}
+    assert not page.tags & {"img", "link", "iframe", "object", "form", "base", "image", "use", "b"}
     assert not [attribute for attribute in page.attributes if attribute.startswith("on")]
     assert "url(" not in text and "@import" not in text
-    assert len(page.addresses) == 4  # four plots, each inside the file
-    for address in page.addresses:
-        kind, _, content = address.partition("base64,")
-        assert kind == "data:image/png;" and base64.b64decode(content).startswith(b"\x89PNG")
+    assert text.count("<script>") == 1 and SCRIPT.read_text() in page.texts
+    assert {address[0] for address in page.addresses} == {"#"} and "svg" in page.tags
 
 
 def test_values_and_metrics_that_there_are_not_are_a_dash(tmp_path):
@@ -132,12 +160,35 @@ def test_values_and_metrics_that_there_are_not_are_a_dash(tmp_path):
     assert page.texts[row : row + 8] == expected
 
 
+def test_a_calibrated_model_stands_beside_itself_before_the_calibration(tmp_path):
+    run_left(tmp_path)
+    assert "uncalibrated" not in Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    metrics["uncalibrated"] = {**SUMMARY, "calibration": 1.2345}
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    texts = Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
+    row = texts.index("uncalibrated")
+    assert texts[row : row + 5] == ["uncalibrated", "0.7500", "0.5000", "0.1000", "1.2345"]
+
+
 def test_the_roc_curve_is_scikit_learns():
     random = np.random.default_rng(1)
     labels = (random.random(300) < 0.3).astype(np.float32)
     for scores in (random.random(300), random.random(300).round(1), np.zeros(300)):
-        false_positive, true_positive, _ = sklearn.metrics.roc_curve(labels, scores)
-        np.testing.assert_allclose(roc_curve(labels, scores), [false_positive, true_positive], rtol=1e-15)
+        for weights in (np.ones(300), random.integers(1, 4, 300)):
+            false_positive, true_positive, _ = sklearn.metrics.roc_curve(labels, scores, sample_weight=weights)
+            found = roc_curve(labels, scores, weights)
+            np.testing.assert_allclose(found, [false_positive, true_positive], rtol=1e-15)
+
+
+def test_the_curve_of_precision_and_recall_is_scikit_learns():
+    random = np.random.default_rng(1)
+    labels = (random.random(300) < 0.3).astype(np.float32)
+    for scores in (random.random(300), random.random(300).round(1), np.zeros(300)):
+        for weights in (np.ones(300), random.integers(1, 4, 300)):
+            precision, recall, _ = sklearn.metrics.precision_recall_curve(labels, scores, sample_weight=weights)
+            expected = [recall[-2::-1], precision[-2::-1]]  # without its last point, which no score has
+            np.testing.assert_allclose(precision_recall_curve(labels, scores, weights), expected, rtol=1e-12)
 
 
 def test_one_class_on_the_test_rows_has_no_roc(tmp_path):
@@ -145,7 +196,7 @@ def test_one_class_on_the_test_rows_has_no_roc(tmp_path):
     table = pa.table({"label": np.zeros(9, np.float32), "probability": np.full(9, 0.5, np.float32)})
     pa.parquet.write_table(table, tmp_path / "report_data" / "predictions.parquet")
     texts = Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
-    assert "ROC" not in texts and "Calibration" in texts
+    assert "ROC" not in texts and "Precision and recall" not in texts and "Calibration" in texts
 
 
 def test_a_blocked_model_and_a_baseline_that_was_not_trained(tmp_path):
@@ -245,23 +296,28 @@ def test_a_report_that_cannot_be_written_is_one_line(tmp_path):
         write_report(tmp_path)
 
 
+def charts(report: pathlib.Path) -> list[str]:
+    """The charts of a report, in their order: ROC, precision and recall, calibration, scores, loss and AUC."""
+    return re.findall("<svg.*?</svg>", report.read_text(encoding="utf-8"), re.DOTALL)
+
+
 def test_plots_are_drawn_again_only_where_what_they_show_has_changed(tmp_path):
     data = run_left(tmp_path) / "report_data"
-    first = Page(write_report(tmp_path).read_text(encoding="utf-8")).addresses
+    first = charts(write_report(tmp_path))
+    assert len(first) == len(set(first)) == 6
     kept = json.loads((data / "plots.json").read_text())
     roc, calibration = kept["plots"]["ROC"], kept["plots"]["Calibration"]
     kept["plots"] |= {"ROC": calibration, "Calibration": roc}  # stands for a drawing that only keeping can give
     (data / "plots.json").write_text(json.dumps(kept))
-    swapped = [first[0], first[2], first[1], first[3]]
-    assert Page(write_report(tmp_path).read_text(encoding="utf-8")).addresses == swapped
+    assert charts(write_report(tmp_path)) == [first[2], first[1], first[0], *first[3:]]
     history = json.loads((data / "history.json").read_text())
     history["evaluations"][0]["train_loss"] = 0.9
     (data / "history.json").write_text(json.dumps(history))
-    changed = Page(write_report(tmp_path).read_text(encoding="utf-8")).addresses
-    assert changed[0] != first[0] and changed[1:] == first[1:]
+    changed = charts(write_report(tmp_path))
+    assert changed[4] != first[4] and changed[:4] + changed[5:] == first[:4] + first[5:]
     table = pa.table({"label": np.array([0, 1], np.float32), "probability": np.array([0.25, 0.5], np.float32)})
     pa.parquet.write_table(table, data / "predictions.parquet")
-    assert not {*Page(write_report(tmp_path).read_text(encoding="utf-8")).addresses[1:]} & {*first}
+    assert not {*charts(write_report(tmp_path))[:4]} & {*first}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b"{}"])
@@ -284,3 +340,27 @@ def test_plots_that_cannot_be_kept_are_one_line(tmp_path):
     (tmp_path / "report_data" / "plots.json").mkdir()
     (tmp_path / "report_data" / "plots.json" / "file").touch()
     one_line(*call("report", tmp_path), "plots.json: cannot be written (Is a directory)")
+
+
+def test_the_pages_of_an_explanation_appear_where_there_is_one(tmp_path):
+    data = run_left(tmp_path) / "report_data"
+    assert not {"Importance", "Pairs", "Attention", "Rows"} & {*Page(write_report(tmp_path).read_text()).texts}
+    (data / "explanation.json").write_text(json.dumps(explained("C9")))
+    texts = Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
+    assert {"Importance", "Pairs", "Attention", "Rows", "Layer 1", "Head 1", "Picked", "Need each other"} <= {*texts}
+    assert {"C9: +0.25000", "C9 = C9: +1.50000", "2 others: -0.50000"} <= {*texts}
+    assert {"C9 x d: -0.0625 bits", "C9 x d: +0.0312 in the model's own measure"} <= {*texts}
+    assert {"C9 x C9: +0.875 attention", "d x C9: +0.25 share of rows and heads"} <= {*texts}
+    assert {"2.1250", "987", "Picked, by complementarity"} <= {*texts}
+    x, y = "share of the data, the most complementary first", "share that attention picks"
+    assert f"pairs of values: {x} 0.5, {y} 0.75" in texts
+    assert "most wrong: probability 0.9000, not clicked" in texts
+    assert "Shapley values: logit +2.2500, of the baseline +3.7500" in texts
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3", '{"columns": 3}', '{"columns": []}'])
+def test_a_damaged_explanation_is_one_line(tmp_path, content):
+    (run_left(tmp_path) / "report_data" / "explanation.json").write_text(content)
+    code, output = call("report", tmp_path)
+    one_line(code, output, "explanation.json: damaged")
+    assert "run `ctrpipe explain` again, or remove it" in output

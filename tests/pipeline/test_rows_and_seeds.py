@@ -61,12 +61,18 @@ def test_the_covariance_of_two_aucs_is_delongs_of_all_pairs(random):
         (calibration_estimate, metrics.calibration),
     ],
 )
-def test_the_variance_of_a_metric_is_the_jackknifes(random, estimate, metric):
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_variance_of_a_metric_is_the_jackknifes(random, estimate, metric, weighted):
     logits, labels = log(random)
     [scores] = trainings(random, logits, 1)
-    found = estimate(labels, scores)
-    assert found.value == pytest.approx(metric(labels, scores))
-    without = [metric(np.delete(labels, row), np.delete(scores, row)) for row in range(ROWS)]
+    weights = random.choice([0.5, 1.0, 2.0], ROWS) if weighted else None
+    found = estimate(labels, scores, weights)
+    assert found.value == pytest.approx(metric(labels, scores, weights))
+
+    def one_less(row: int) -> list[np.ndarray | None]:
+        return [None if values is None else np.delete(values, row) for values in (labels, scores, weights)]
+
+    without = [metric(*one_less(row)) for row in range(ROWS)]
     jackknife = (ROWS - 1) / ROWS * np.sum((np.array(without) - np.mean(without)) ** 2)
     assert (found.components**2).sum() == pytest.approx(jackknife, rel=0.02)
     assert found.standard_error == pytest.approx(np.sqrt(jackknife), rel=0.01)
@@ -116,6 +122,17 @@ def test_what_is_trained_without_chance_may_stand_there_twice(random):
     found = difference([fixed, fixed], others)
     spread = np.var([one.value for one in others], ddof=1) / 3
     assert found.seeds_error == pytest.approx(spread**0.5) and found.freedom >= 2
+
+
+def test_rows_of_weight_0_are_no_evidence(random):
+    logits, labels = log(random)
+    [scores] = trainings(random, logits, 1)
+    kept = random.random(ROWS) < 0.5
+    for estimate in (auc_estimate, rig_estimate, log_loss_estimate, calibration_estimate):
+        found, expected = estimate(labels, scores, kept.astype(float)), estimate(labels[kept], scores[kept])
+        assert found.value == pytest.approx(expected.value)
+        assert found.standard_error == pytest.approx(expected.standard_error)
+        assert estimate(labels, scores, np.eye(ROWS)[0]) is None
 
 
 def test_one_class_and_few_rows_have_no_estimate():

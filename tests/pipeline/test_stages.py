@@ -13,7 +13,7 @@ from models.metrics import auc
 from models.text.bert4ctr import BERT4CTR
 from models.text.masked_language_model import mask_tokens
 from pipeline.config import FirstStage, Model, Training
-from pipeline.training import masked_language_model, tensorflow_data
+from pipeline.training import data, masked_language_model
 from pipeline.training.data import packed_batches
 from pipeline.training.tensorflow_learner import TensorFlowLearner
 from pipeline.training.train import train
@@ -200,7 +200,7 @@ def test_what_a_language_taught_the_encoder_is_what_the_next_stage_starts_from(f
 
 @pytest.mark.parametrize(("by_length", "expected"), [(False, {8}), (True, {4, 8})])
 def test_a_language_is_learned_on_texts_without_the_padding_behind_them(tmp_path, monkeypatch, by_length, expected):
-    monkeypatch.setattr(tensorflow_data, "TEXT_STEP", 4)
+    monkeypatch.setattr(data, "TEXT_STEP", 4)
     short, long = [write(tmp_path / name, 256, seed, words) for name, seed, words in (("a", 1, 2), ("b", 2, 6))]
     lengths = set()
     hide = masked_language_model.mask_tokens

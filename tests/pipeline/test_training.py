@@ -17,7 +17,6 @@ from models import FeatureMap
 from pipeline.config import Model, Training
 from pipeline.training.data import packed_reader
 from pipeline.training.network import warmup_factor
-from pipeline.training.tensorflow_data import packed_dataset
 from pipeline.training.tensorflow_learner import make_strategy
 from pipeline.training.train import Task, train
 from transforms.features.packed_files import PackedWriter
@@ -27,20 +26,26 @@ MODEL = Model(name="mlp", embedding_dim=4, hidden_units=[8], dropout=0.2, embedd
 SETTINGS = {"batch_size": 64, "epochs": 4, "learning_rate": 0.01, "evaluations_per_epoch": 2, "patience": 8}
 
 
-def write(folder: pathlib.Path, rows: int, seed: int) -> str:
+def write(folder: pathlib.Path, rows: int, seed: int, weighted: bool = False) -> str:
     """Clicks where the two fields agree in parity: nothing for a linear model, all for an MLP."""
     random = np.random.default_rng(seed)
     a, b, noise = random.integers(0, 8, rows), random.integers(0, 8, rows), random.random(rows)
-    return write_packed(folder, a, b, np.where(noise > 0.1, (a + b) % 2 == 0, noise > 0.05)[:, None])
+    label = np.where(noise > 0.1, (a + b) % 2 == 0, noise > 0.05)[:, None]
+    return write_packed(folder, a, b, label, random.random((rows, 1)) if weighted else None)
 
 
-def write_packed(folder: pathlib.Path, a: np.ndarray, b: np.ndarray, label: np.ndarray) -> str:
+def write_packed(
+    folder: pathlib.Path, a: np.ndarray, b: np.ndarray, label: np.ndarray, weight: np.ndarray | None = None
+) -> str:
     """Two files; the pattern for them."""
     folder.mkdir()
     ids = np.stack([3 + a, 13 + b], axis=1).astype(np.int32)
+    targets = {"label": label, **({} if weight is None else {"weight": weight})}
     for index, part in enumerate(np.array_split(np.arange(len(ids)), 2)):
         with PackedWriter(folder / f"part-{index}.parquet") as writer:
-            writer.write({"ids": ids[part], "label": label[part].astype(np.float32)})
+            writer.write(
+                {"ids": ids[part], **{name: values[part].astype(np.float32) for name, values in targets.items()}}
+            )
     return f"{folder}/*"
 
 
@@ -52,7 +57,7 @@ def files(tmp_path_factory):
 
 def run(files, work, seed=1, **changes):
     result = train(MODEL, Training(**{**SETTINGS, **changes}), MAP, *files, seed, work)
-    return result, result.learner.predict(packed_dataset(packed_reader(files[1], MAP, 256)))[1]
+    return result, result.learner.predict(packed_reader(files[1], MAP, 256))[1]
 
 
 def test_the_number_of_training_rows_scales_the_regularisation(files, tmp_path):
@@ -73,7 +78,7 @@ def test_it_learns_an_interaction_and_keeps_the_best_weights(files, tmp_path):
     result, probabilities = run(files, tmp_path, epochs=15)
     best = result.progress.evaluations[result.progress.best]
     assert best["validation_auc"] > 0.9
-    labels = result.learner.predict(packed_dataset(packed_reader(files[1], MAP, 256)))[0]
+    labels = result.learner.predict(packed_reader(files[1], MAP, 256))[0]
     found = -np.mean(np.log(np.where(labels > 0.5, probabilities, 1 - probabilities)))
     assert found == pytest.approx(best["validation_log_loss"], abs=1e-5)
     events = event_accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
@@ -168,7 +173,9 @@ def test_a_share_of_the_negatives_lowers_the_odds_by_as_much_in_the_trained_mode
         settings = Training(**{**SETTINGS, "backend": backend, "epochs": 1})
         sampled = dataclasses.replace(MAP, negative_sampling=share)
         result = train(MODEL, settings, sampled, *files, 1, tmp_path / work)
-        return result.history, result.learner.predict(packed_dataset(packed_reader(files[1], MAP, 256)))[1]
+        # The file of the best weights, which a kept model links, is of those before the correction.
+        assert (result.weights_file is None) == (share < 1)
+        return result.history, result.learner.predict(packed_reader(files[1], MAP, 256))[1]
 
     (plain_history, plain), (history, first) = trained(1.0, "all"), trained(0.2, "share")
     _, again = trained(0.2, "share")  # from the checkpoint, in which the logits are not corrected
@@ -205,7 +212,8 @@ for optimizer, steps in (("adam", 1), ("lazy_adam", 1), ("rowwise_adagrad", 4)):
         changes = {"batch_size": 60, "evaluations_per_epoch": 1, "gradient_clip_norm": 0.1, "epochs": 2}
         changes |= {"start_at_base_rate": True}
         changes |= {"optimizer": optimizer, "distribution": distribution, "steps_per_execution": steps}
-        result = train(model, Training(**{**SETTINGS, **changes}), MAP, *files, 1, work / optimizer / distribution)
+        own = files[optimizer == "lazy_adam"]
+        result = train(model, Training(**{**SETTINGS, **changes}), MAP, *own, 1, work / optimizer / distribution)
         weights.append(result.learner.weights())
     apart += [float(np.abs(two - one).max()) for two, one in zip(*weights, strict=True)]
 learner = make_learner(MODEL, Training(distribution="mirrored"), MAP, 1)
@@ -221,7 +229,13 @@ print(json.dumps({"apart": apart, "seeds": seeds}))
 
 @pytest.mark.slow
 def test_two_devices_train_the_same_model_as_one_and_drop_out_apart(tmp_path):
-    files = [write(tmp_path / "train", 1501, 1)], [write(tmp_path / "validation", 600, 2)]
+    files = [
+        (
+            [write(tmp_path / f"train-{weighted}", 1501, 1, weighted)],
+            [write(tmp_path / f"rest-{weighted}", 600, 2, weighted)],
+        )
+        for weighted in (False, True)
+    ]
     root = pathlib.Path(__file__).parents[2]
     command = [sys.executable, "-c", TWO_DEVICES, json.dumps(files), str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
@@ -243,7 +257,7 @@ def test_jax_trains_in_a_process_of_its_own_and_the_model_comes_back(files, tmp_
     best = result.progress.evaluations[result.progress.best]
     assert best["validation_auc"] > 0.9 and [row["step"] for row in said][-1] == said[-1]["step"]
     assert [{**row, "model": "mlp"} for row in result.progress.evaluations] == said
-    labels, probabilities = result.learner.predict(packed_dataset(packed_reader(files[1], MAP, 256)))
+    labels, probabilities = result.learner.predict(packed_reader(files[1], MAP, 256))
     found = -np.mean(np.log(np.where(labels > 0.5, probabilities, 1 - probabilities)))
     assert found == pytest.approx(best["validation_log_loss"], abs=1e-5)  # TensorFlow with the weights of JAX
 

@@ -1,5 +1,6 @@
 """The compiled step: under XLA with static shapes, as a TPU wants it; several steps in one call; low precision."""
 
+import functools
 import os
 import pathlib
 import subprocess
@@ -18,6 +19,7 @@ from pipeline.training.network import build_network
 from pipeline.training.tensorflow_learner import fill_batches, make_learner
 from pipeline.training.train import train
 from tests.models.small_models import ONE_OF_EACH_FAMILY, SMALL, batch_of, map_of
+from tests.pipeline.gradient_steps import table_l2_error
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
 
 ROWS = 8
@@ -133,6 +135,16 @@ def test_the_first_model_of_a_process_has_the_seeds_weights_too():
     environment = {**os.environ, "PYTHONPATH": str(root)}
     run = subprocess.run([sys.executable, "-c", FIRST_AND_SECOND], capture_output=True, text=True, env=environment)
     assert run.returncode == 0, run.stderr[-2000:]
+
+
+def test_table_l2_shrinks_every_row_of_the_tables_and_not_those_of_the_batch_alone():
+    [batch] = batches_of("deepfm", 1)
+    assert table_l2_error(functools.partial(learner_of, "deepfm"), batch, 0.5) < 1e-5
+
+
+def test_table_l2_is_refused_where_other_rows_are_not_updated():
+    with pytest.raises(ValueError, match="table_l2 needs optimizer adam: lazy_adam updates the rows of a batch alone"):
+        Training(optimizer="lazy_adam", table_l2=1e-5)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "lazy_adam"])

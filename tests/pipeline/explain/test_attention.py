@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from models import create
 from pipeline.explain.attention import attention_of_rows, picked_pairs, token_names
 from tests.models.small_models import batch, randomised
 
@@ -18,7 +19,7 @@ from tests.models.small_models import batch, randomised
 def test_maps_are_averaged_over_all_batches(name, rest):
     model, rows = randomised(name), batch(7)
     batches = [{key: value[part] for key, value in rows.items()} for part in (slice(0, 3), slice(3, 7))]
-    found = attention_of_rows(model, batches)
+    found, _ = attention_of_rows(model, batches)
     names = [field.name for field in model.feature_map.fields] + rest
     assert list(token_names(model)) == names
     for layer, whole in zip(found, model.attention_maps(rows), strict=True):
@@ -34,7 +35,7 @@ def test_maps_are_averaged_over_all_batches(name, rest):
 
 def test_the_ranks_are_those_of_the_singular_values():
     model = randomised("hiformer")
-    for layer, heads in zip(attention_of_rows(model, [batch(3)]), model.singular_values(), strict=True):
+    for layer, heads in zip(attention_of_rows(model, [batch(3)])[0], model.singular_values(), strict=True):
         for (low, high), values in zip(layer.ranks, heads, strict=True):
             squares = np.sort(values)[::-1] ** 2 / (values**2).sum()
             assert squares[:low].sum() >= 0.9 > squares[: low - 1].sum()
@@ -42,6 +43,16 @@ def test_the_ranks_are_those_of_the_singular_values():
 
 
 def test_a_pair_is_picked_in_both_directions():
-    [layer, *_] = attention_of_rows(randomised("attention_net"), [batch(7)])
-    shares = np.array(layer.picked)
-    assert picked_pairs([layer])[frozenset(("f0", "m"))] == pytest.approx((shares[0, 5] + shares[5, 0]) / 2)
+    layers, rows = attention_of_rows(randomised("attention_net"), [batch(7)])
+    shares = [np.array(layer.picked) for layer in layers]
+    expected = np.mean([[each[0, 5], each[5, 0]] for each in shares])
+    assert picked_pairs(rows)[frozenset(("f0", "m"))] == pytest.approx(expected)
+    assert rows.of("m", "f0").mean() == pytest.approx(expected) and rows.of("f0", "gone") is None
+
+
+def test_tokens_that_are_never_queries_are_not_picked_for_each_other():
+    model = create("hiformer", randomised("hiformer").feature_map, embedding_dim=4, heads=2, key_dim=3, value_dim=2)
+    model(batch(7))
+    layers, rows = attention_of_rows(model, [batch(7)])  # one layer, which has the task token alone as a query
+    assert rows.of("f0", "m") is None and frozenset(("f0", "m")) not in picked_pairs(rows)
+    assert rows.of("f0", "ctr").mean() == pytest.approx(np.array(layers[-1].picked)[0, 0])

@@ -15,7 +15,7 @@ from pipeline.explain.explain import Settings, check_groups
 from pipeline.explain.importance import Permuter, groups_of
 from pipeline.explain.rows import shapley_of_row
 from pipeline.explain.sample import Sample
-from pipeline.explain.show import print_row
+from pipeline.explain.show_row import print_row
 from pipeline.explain.source import read_row, read_rows
 from pipeline.explain.value_codes import LogCodes
 from pipeline.trained_model import TrainedModel, find_model

@@ -154,8 +154,15 @@ def test_every_model_has_a_space_of_its_own(tmp_path, model):
     features = [*CONFIG["features"], *([TEXT] if model_needs_text(model) else []), *history_of(model)]
     plan = small_plan(tmp_path, model={"name": model}, features=features, search=None)
     rates = plan.space.values["training.learning_rate"]
-    assert rates.log == ([1e-5, 1e-3] if model_needs_text(model) else [1e-4, 1e-2])
+    assert rates.log == ([1e-5, 1e-3] if model_needs_text(model) else [1e-4, 3e-2])
+    assert ("training.table_l2" in plan.space.values) == (not model_needs_text(model))
     assert len(plan.space.values) >= 2 or model in ("numbert", "text_only")
+
+
+@pytest.mark.parametrize(("model", "penalty"), [("lr", "model.l2"), ("deepfm", "model.embedding_l2")])
+def test_an_optimizer_of_single_rows_is_searched_with_the_penalty_on_those(tmp_path, model, penalty):
+    plan = small_plan(tmp_path, model={"name": model}, search=None, training={"optimizer": "lazy_adam"})
+    assert penalty in plan.space.values and "training.table_l2" not in plan.space.values
 
 
 def history_of(name: str) -> list[dict]:

@@ -1,0 +1,278 @@
+"""Pairs of columns and pairs of values: what a log says of them, and what a model does with them."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+from common.processes import cores
+from common.progress import throttled_announce
+from models.explain.information import ValuePairs, chance_complementarity, complementarity, value_pairs
+from models.explain.interplay import Interplay, holm, interplay
+from models.explain.pair_counts import PairCounts
+from models.metrics import ranks
+from pipeline.explain.attention import PickedRows
+from pipeline.explain.importance import ALPHA, Importance, Interaction, Permuter
+from pipeline.explain.value_codes import LogCodes
+
+VALUE_PAIRS = 20  # pairs of values that are shown
+LEAST_ROWS = 100  # of a pair of values that is shown
+CURVE_POINTS = 20
+SCREENED = 10  # columns whose pairs are permuted though the sample does not show that the model uses them
+CHANCE_DRAWS = 40
+LEVEL = 0.95
+# What pairs are ranked by, in the order of the table.
+MEASURES: dict[str, Callable[["ColumnPair"], float | None]] = {
+    "interplay": lambda pair: pair.interplay.bits,
+    "complementarity": lambda pair: pair.complementarity,
+    "picked": lambda pair: pair.picked,
+    "strength": lambda pair: pair.strength,
+    "permutation": lambda pair: pair.interaction.log_loss.value if pair.interaction else None,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnPair:
+    """A pair of columns, what the log says of it and what the model does with it.
+
+    Attributes:
+        first, second: The columns.
+        complementarity: In bits, less the mean of permuted clicks: Miller's and Madow's correction does not suffice
+            where most values are rare.
+        chance: The ends of the 95% interval of permuted clicks, in bits, around their mean.
+        z: The complementarity in standard deviations of permuted clicks; 0 where these have none.
+        interplay: How far the clicks are from those of columns whose log-odds add up; its p-value is adjusted for the
+            number of pairs (Holm).
+        interaction: What permuting says; None where the pair was not permuted.
+        picked: How often the model's attention picks one for the other; None for a model without attention over both.
+        strength: The interaction that the model has learned, in the form that the model has; None for other models.
+    """
+
+    first: str
+    second: str
+    complementarity: float
+    chance: tuple[float, float]
+    z: float
+    interplay: Interplay
+    interaction: Interaction | None = None
+    picked: float | None = None
+    strength: float | None = None
+
+    @property
+    def acts_together(self) -> bool:
+        """Whether the log shows that the two act together, with a chance of 5% that any such pair is none."""
+        return self.interplay.p_value < ALPHA
+
+
+@dataclasses.dataclass(frozen=True)
+class ValuePair:
+    """A pair of values of two columns (Attention-Net, Table 4).
+
+    Attributes:
+        first, first_value, second, second_value: The columns and their values.
+        rows: Rows that have both.
+        complementarity: In bits.
+        rate_of_first, rate_of_second, rate_of_both: Click-through rates.
+        picked: How often attention picks one for the other in rows that have both; None for a model without attention,
+            or where no row of the sample has both.
+    """
+
+    first: str
+    first_value: str
+    second: str
+    second_value: str
+    rows: int
+    complementarity: float
+    rate_of_first: float
+    rate_of_second: float
+    rate_of_both: float
+    picked: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class CurvePoint:
+    """A point of the curve of picked pairs (Attention-Net, Figure 2).
+
+    Attributes:
+        complementarity: In bits; the point is about the pairs of values with this one or more.
+        rows: Their share of all pairs of values in all rows.
+        picked: How often attention picks one for the other.
+    """
+
+    complementarity: float
+    rows: float
+    picked: float
+
+
+def column_pairs(codes: LogCodes, counts: PairCounts, seed: int) -> list[ColumnPair]:
+    """Returns all pairs of columns, those first that are furthest from columns whose log-odds add up."""
+    report = throttled_announce()
+    places = list(counts.pairs())
+    found: list[ColumnPair] = []
+    with ThreadPoolExecutor(cores()) as threads:
+        for pair in threads.map(lambda place: _column_pair(codes, counts, place, seed), places):
+            found.append(pair)
+            report(f"Complementarity: {len(found)} of {len(places)} pairs")
+    p_values = holm([pair.interplay.p_value for pair in found])
+    found = [
+        dataclasses.replace(pair, interplay=dataclasses.replace(pair.interplay, p_value=float(p_value)))
+        for pair, p_value in zip(found, p_values, strict=True)
+    ]
+    return sorted(found, key=lambda pair: -pair.interplay.z)
+
+
+def _column_pair(codes: LogCodes, counts: PairCounts, place: tuple[int, int], seed: int) -> ColumnPair:
+    random = np.random.default_rng([seed, *place])
+    table = counts.of(*place)
+    drawn = chance_complementarity(table, CHANCE_DRAWS, random)
+    bias, spread = float(drawn.mean()), float(drawn.std(ddof=1))
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) - bias
+    value = float(complementarity(table)) - bias
+    return ColumnPair(
+        codes.columns[place[0]],
+        codes.columns[place[1]],
+        value,
+        (float(low), float(high)),
+        value / spread if spread else 0.0,
+        interplay(table, CHANCE_DRAWS, random),
+    )
+
+
+def permute_pairs(
+    pairs: Sequence[ColumnPair], importances: Iterable[Importance], permuter: Permuter, count: int
+) -> list[ColumnPair]:
+    """Permutes the first pairs of the columns that the model uses or that are the SCREENED most important, `count`.
+
+    Args:
+        pairs: In the order in which they are permuted.
+        importances: The most important first.
+        permuter: Asks the model.
+        count: How many pairs are permuted.
+    """
+    ranked = enumerate(importances)
+    single = {
+        one.columns[0]: one for place, one in ranked if (one.is_used or place < SCREENED) and len(one.columns) == 1
+    }
+    left = count
+    permuted = []
+    for pair in pairs:
+        if left and pair.first in single and pair.second in single:
+            left -= 1
+            interaction = permuter.interaction(single[pair.first], single[pair.second])
+            pair = dataclasses.replace(pair, interaction=interaction)
+        permuted.append(pair)
+    return permuted
+
+
+def unused_columns(pairs: Sequence[ColumnPair], importances: Iterable[Importance]) -> list[str]:
+    """Returns the columns that the sample does not show in use, though by the log they act together with another."""
+    acting = {name for pair in pairs if pair.acts_together for name in (pair.first, pair.second)}
+    return [name for one in importances if not one.is_used for name in one.columns if name in acting]
+
+
+def with_model(
+    pairs: Sequence[ColumnPair], picked: Mapping[frozenset[str], float], strengths: Mapping[frozenset[str], float]
+) -> list[ColumnPair]:
+    """Returns the pairs with what a model's attention picks, and with the interaction that it has learned."""
+    names = [frozenset((pair.first, pair.second)) for pair in pairs]
+    return [
+        dataclasses.replace(pair, picked=picked.get(name), strength=strengths.get(name))
+        for pair, name in zip(pairs, names, strict=True)
+    ]
+
+
+def rank_correlations(pairs: Sequence[ColumnPair]) -> list[dict[str, str | int | float]]:
+    """Returns Spearman's correlation of every two measures of the pairs that both have, where it exists."""
+    found: list[dict[str, str | int | float]] = []
+    names = list(MEASURES)
+    for place, first in enumerate(names):
+        for second in names[place + 1 :]:
+            known = [(MEASURES[first](pair), MEASURES[second](pair)) for pair in pairs]
+            both = [(one, other) for one, other in known if one is not None and other is not None]
+            value = _spearman(both)
+            if value is not None:
+                found.append({"first": first, "second": second, "pairs": len(both), "spearman": value})
+    return found
+
+
+def _spearman(known: Sequence[tuple[float, float]]) -> float | None:
+    """Returns the correlation of ranks; None of fewer than three pairs, or where one side is constant."""
+    if len(known) < 3:
+        return None
+    first, second = (ranks(np.array(values)) for values in zip(*known, strict=True))
+    if not first.std() or not second.std():
+        return None
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def pairs_of_values(
+    codes: LogCodes,
+    counts: PairCounts,
+    rows: npt.NDArray[np.integer] | None = None,
+    picked: PickedRows | None = None,
+) -> tuple[list[ValuePair], list[CurvePoint]]:
+    """Returns the most complementary pairs of values of all columns, and how often attention picks such pairs.
+
+    Args:
+        codes, counts: Of all rows of the log.
+        rows: Codes of the rows that attention was asked about, `[columns, N]`; None for a model without attention.
+        picked: What attention picks in them.
+    """
+    best: list[ValuePair] = []
+    cells: list[npt.NDArray[np.float64]] = []
+    for place in counts.pairs():
+        names = codes.columns[place[0]], codes.columns[place[1]]
+        found = value_pairs(counts.of(*place), LEAST_ROWS)
+        asked = np.zeros((2, len(found.rows)))
+        shares = picked.of(*names) if picked else None
+        if rows is not None and shares is not None:
+            asked = _by_values(found, rows[list(place)], shares, counts.of(*place).shape)
+            cells.append(np.stack([found.complementarity, *asked]))
+        for cell in np.argsort(-found.complementarity)[:VALUE_PAIRS]:
+            best.append(
+                ValuePair(
+                    names[0],
+                    codes.names[place[0]][found.first[cell]],
+                    names[1],
+                    codes.names[place[1]][found.second[cell]],
+                    int(found.rows[cell]),
+                    float(found.complementarity[cell]),
+                    float(found.rate_of_first[cell]),
+                    float(found.rate_of_second[cell]),
+                    float(found.rate_of_both[cell]),
+                    float(asked[1, cell] / asked[0, cell]) if asked[0, cell] else None,
+                )
+            )
+        best = sorted(best, key=lambda pair: -pair.complementarity)[:VALUE_PAIRS]
+    return best, _curve(np.concatenate(cells, axis=1)) if cells else []
+
+
+def _by_values(
+    found: ValuePairs, rows: npt.NDArray[np.integer], shares: npt.NDArray[np.floating], shape: tuple[int, ...]
+) -> npt.NDArray[np.float64]:
+    """Returns of each pair of values the rows that have both, and the sum of their picked shares, `[2, P]`."""
+    cell = rows[0].astype(np.intp) * shape[1] + rows[1]
+    size = shape[0] * shape[1]
+    totals = np.stack([np.bincount(cell, minlength=size), np.bincount(cell, shares, size)])
+    return np.asarray(totals[:, found.first * shape[1] + found.second])
+
+
+def _curve(cells: npt.NDArray[np.float64]) -> list[CurvePoint]:
+    """Returns the share of picked pairs among the most complementary ones, at CURVE_POINTS shares of the data.
+
+    Args:
+        cells: Complementarity, rows and picked rows of each pair of values, `[3, P]`.
+    """
+    bits, rows, picked = cells[:, np.argsort(-cells[0], kind="stable")]
+    if not rows.sum():
+        return []
+    so_far = np.cumsum(rows)
+    shares = np.arange(1, CURVE_POINTS + 1) / CURVE_POINTS
+    places = np.unique(np.minimum(np.searchsorted(so_far, shares * so_far[-1] - 1e-9), len(rows) - 1))
+    picks = np.cumsum(picked)
+    return [
+        CurvePoint(float(bits[place]), float(so_far[place] / so_far[-1]), float(picks[place] / so_far[place]))
+        for place in places
+    ]

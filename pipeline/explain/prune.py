@@ -1,0 +1,181 @@
+"""A run's configuration without the columns whose loss costs the model little, together and not only one at a time."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pydantic
+import yaml
+
+from common.errors import InputError
+from common.files import write_text
+from common.progress import throttled_announce
+from models.registry import model_class
+from pipeline.config import RunConfig, load_config
+from pipeline.explain.importance import Importance, Loss, Permuter
+from pipeline.trained_model import TrainedModel
+
+PRUNED = "pruned.yaml"
+
+
+@dataclasses.dataclass(frozen=True)
+class Pruned:
+    """The columns that a configuration can do without, by what permuting says.
+
+    Attributes:
+        limit: The AUC that they may cost together.
+        groups: The names of the groups that are left out.
+        columns: Their columns.
+        auc, log_loss: What the model loses without all of them, permuted together anew.
+        alone: The sum of what it loses in AUC without each; less than `auc` where they stand in for each other.
+        needed: Columns that cost less alone, but that the configuration cannot do without.
+        left: The number of columns that stay.
+    """
+
+    limit: float
+    groups: tuple[str, ...]
+    columns: tuple[str, ...]
+    auc: Loss
+    log_loss: Loss
+    alone: float
+    needed: tuple[str, ...]
+    left: int
+
+
+def config_of_run(source: TrainedModel) -> RunConfig:
+    """Returns the configuration of the run that trained a model.
+
+    Raises:
+        InputError: a version was given, or the run's configuration is absent or damaged.
+    """
+    if source.run is None:
+        raise InputError(f"--prune: {source.version} is a version, which has no run's configuration; name the run")
+    return load_config(source.run / "report_data" / "config.yaml")
+
+
+def prune(
+    config: RunConfig,
+    importances: Iterable[Importance],
+    permuter: Permuter,
+    measure: Callable[[str, Sequence[str]], Importance],
+    limit: float,
+) -> Pruned:
+    """Returns which columns can be left out.
+
+    The columns are tried in the order of what they cost alone. One is left out where all that are left out so far cost
+    less than the limit together with it: two columns that say the same cost nothing alone, and much together. At last
+    the chosen ones are permuted anew, as the choice favours permutations that cost little, and the last ones come back
+    until they cost less than the limit there too.
+
+    Args:
+        config: The run's configuration.
+        importances: Of all groups of columns.
+        permuter: Asks the model; each column takes as many scorings as a single one.
+        measure: `importance` of a permuter with other permutations.
+        limit: In AUC.
+
+    Raises:
+        InputError: no column costs less than the limit.
+    """
+    report = throttled_announce()
+    chosen: list[Importance] = []
+    needed: list[str] = []
+    cheap = sorted((one for one in importances if one.auc.value < limit), key=lambda one: one.auc.value)
+    for count, one in enumerate(cheap):
+        report(f"Pruning: {count} of {len(cheap)} columns")
+        if without(config, _columns([*chosen, one])) is None:
+            needed += one.columns
+        elif permuter.importance(PRUNED, _columns([*chosen, one])).auc.value < limit:
+            chosen.append(one)
+    while chosen:
+        together = measure(PRUNED, _columns(chosen))
+        if together.auc.value < limit:
+            columns = _columns(chosen)
+            return Pruned(
+                limit,
+                tuple(one.name for one in chosen),
+                columns,
+                together.auc,
+                together.log_loss,
+                sum(one.auc.value for one in chosen),
+                tuple(needed),
+                len(config.feature_columns) - len(columns),
+            )
+        chosen.pop()
+    raise InputError(
+        f"--prune {limit:g}: no column that the configuration can do without costs less AUC; give a higher limit"
+    )
+
+
+def _columns(chosen: Sequence[Importance]) -> tuple[str, ...]:
+    return tuple(column for one in chosen for column in one.columns)
+
+
+def without(config: RunConfig, columns: Sequence[str]) -> RunConfig | None:
+    """Returns the configuration without some feature columns; None where it needs one of them.
+
+    It needs what its slices, gates and calibration name, a vocabulary that another column shares, a position, the text
+    and the history that its model reads, and one column.
+    """
+    model = model_class(config.model.name)
+    kinds = {config.feature_by_column[column].kind for column in columns}
+    positions = {column for feature in config.features for column in feature.columns if _is_position(feature)}
+    if (model.needs_text and "text" in kinds) or (model.needs_history and "sequence" in kinds):
+        return None
+    if positions & set(columns):
+        return None
+    settings = config.model_dump(mode="json")
+    features = [_without(feature, columns) for feature in settings["features"]]
+    settings["features"] = [feature for feature in features if feature["columns"]]
+    settings["name"] = f"{config.name}_pruned"
+    try:
+        return RunConfig.model_validate(settings)
+    except pydantic.ValidationError:
+        return None
+
+
+def _is_position(feature: object) -> bool:
+    return getattr(feature, "role", None) == "position"
+
+
+def _without(feature: dict[str, object], columns: Sequence[str]) -> dict[str, object]:
+    """Returns a feature's settings without some of its columns, and without what `shared_with` has of these."""
+    names = feature["columns"]
+    assert isinstance(names, list)
+    kept = [place for place, name in enumerate(names) if name not in columns]
+    changed = {**feature, "columns": [names[place] for place in kept]}
+    shared = feature.get("shared_with")
+    if isinstance(shared, list) and shared:
+        changed["shared_with"] = [shared[place] for place in kept]
+    return changed
+
+
+def write_pruned(folder: pathlib.Path, config: RunConfig, pruned: Mapping[str, Any]) -> pathlib.Path:
+    """Writes the configuration without the columns to a folder, which is made where it is absent; returns the file.
+
+    Args:
+        folder: Where it goes.
+        config: The run's configuration.
+        pruned: The fields of Pruned.
+
+    Raises:
+        InputError: it cannot be written there.
+    """
+    columns, auc = pruned["columns"], pruned["auc"]
+    smaller = without(config, columns)
+    assert smaller is not None  # `prune` has looked
+    low, high = auc["interval"]
+    head = (
+        f"# {config.name} without {len(columns)} of {len(config.feature_columns)} columns: "
+        f"{', '.join(columns)}.\n# Permuted together they cost {auc['value']:+.5f} AUC "
+        f"(95% {low:+.5f} .. {high:+.5f}).\n"
+    )
+    path = folder / PRUNED
+    settings = smaller.model_dump(mode="json", exclude_defaults=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(path, head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another --output") from error
+    return path

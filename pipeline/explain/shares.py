@@ -1,0 +1,150 @@
+"""What share of a model's explanations each column has in a log, and whether two logs differ in it."""
+
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from common.errors import InputError
+from common.progress import announce
+from models.registry import model_class
+from models.saved import load_model, read_description
+from pipeline.config import Monitoring
+from pipeline.explain.explain import with_position
+from pipeline.explain.sample import Sample
+from pipeline.explain.source import good_rows
+from pipeline.monitoring.drift import SIDES
+from pipeline.trained_model import TrainedModel
+from serving import explained
+from serving.scoring.rows import Scorer
+from transforms.features.pack_rows import column_of_slot
+from transforms.log.readers import find_files
+from transforms.log.spec import LogSpec
+
+SAMPLED_ROWS = 2000  # of each log
+Floats = npt.NDArray[np.floating]
+Attribute = Callable[[pa.Table], Floats]  # maps rows to attributions, [N, columns]
+
+
+def check_monitored(columns: Sequence[str], limits: Monitoring) -> None:
+    """Raises InputError where a limit is that of no column that is attributed to."""
+    if unknown := [name for name in limits.attributions if name not in columns]:
+        raise InputError(
+            f"monitoring.attributions: {unknown[0]} is no column of the model's explanations; "
+            f"it has {', '.join(columns)}"
+        )
+
+
+def compare_attributions(
+    source: TrainedModel, data: Sequence[str], against: Sequence[str], kind: str, limits: Monitoring, seed: int
+) -> dict[str, Any]:
+    """Returns how far each column's share of the explanation lies apart in two logs.
+
+    A column's share is its mean absolute attribution among those of all columns, by integrated gradients from a row of
+    missing values; see serving.attributions.
+
+    Args:
+        source: The model.
+        data, against: Files and globs of the two logs, which need no labels.
+        kind: `drift` or `skew`, which names the logs.
+        limits: The largest changes of a share.
+        seed: Of the samples.
+
+    Returns:
+        The model, the logs, and the columns, those beyond their limit first: `attributions` of drift.json.
+
+    Raises:
+        InputError: a log is not one of the model's, the model has no gradients, or a limit is that of no column.
+    """
+    scorer = Scorer(source.version)
+    try:
+        columns = scorer.spec.explained_columns
+        check_monitored(columns, limits)
+        attribute = _attribute(source, scorer)
+        sides = []
+        for name, patterns in zip(SIDES[kind], (data, against), strict=True):
+            rows = _sample(list(patterns), scorer.spec, seed)
+            announce(f"Explaining {rows.num_rows:,} rows of the {name} log")
+            sides.append((name, rows.num_rows, shares(attribute(rows))))
+    finally:
+        scorer.close()
+    (name, rows_of, own), (other_name, other_rows, others) = sides
+    compared = []
+    for column, share, other in zip(columns, own.tolist(), others.tolist(), strict=True):
+        limit = limits.attributions.get(column, limits.max_distance.attribution)
+        breached = abs(share - other) > limit
+        compared.append({"column": column, "share": share, "other": other, "threshold": limit, "breached": breached})
+    compared.sort(key=lambda one: (not one["breached"], -abs(one["share"] - one["other"])))
+    return {
+        "model": str(source.version),
+        "breached": any(one["breached"] for one in compared),
+        "log": {"name": name, "rows": rows_of},
+        "other": {"name": other_name, "rows": other_rows},
+        "columns": compared,
+    }
+
+
+def shares(attributions: Floats) -> Floats:
+    """Returns each column's share of the mean absolute attributions, [columns]; equal ones where all are 0."""
+    size = np.abs(np.asarray(attributions, np.float64)).mean(axis=0)
+    whole = size.sum()
+    return size / whole if whole else np.full(len(size), 1 / len(size))
+
+
+def _sample(patterns: list[str], spec: LogSpec, seed: int) -> pa.Table:
+    sample = Sample(SAMPLED_ROWS, np.random.default_rng(seed))
+    for batch in good_rows(find_files(patterns), spec, labels=False):
+        sample.add(batch)
+    rows = sample.table()
+    if rows is None or not rows.num_rows:
+        raise InputError(f"{patterns[0]}: no good row in it for --model; give a log that the model reads")
+    return rows
+
+
+def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
+    """Returns a function that attributes the logits of rows: by the served graph, or else by the Keras model.
+
+    Raises:
+        InputError: there is neither, or the model has no gradients.
+    """
+    if scorer.explains:
+        return lambda rows: _stacked(explained.attributions(scorer.explained(rows)), scorer.spec)
+    kept = source.kept()
+    if kept is None or not scorer.packs:
+        raise InputError(
+            f"{source.version}: it has no signature {explained.SIGNATURE}, and its Keras model was not kept beside its "
+            "run; give the run, or train it with serving.explain true"
+        )
+    if model_class(read_description(kept)["name"]).boosts:
+        raise InputError(f"{source.version}: --model compares gradients, which boosted trees do not have")
+    return _by_keras(kept, source, scorer)
+
+
+def _by_keras(kept: pathlib.Path, source: TrainedModel, scorer: Scorer) -> Attribute:
+    import tensorflow as tf  # with Keras, seconds that a mistake is told before
+
+    from serving.attributions import Attributions
+
+    position = source.position()
+
+    def packed(rows: pa.Table) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        return scorer.packed(with_position(rows, scorer.spec, position))
+
+    reader = {name: pa.float32() for name in scorer.spec.numeric_columns}
+    missing = pa.table({name: pa.nulls(1, reader.get(name, pa.binary())) for name in scorer.spec.feature_columns})
+    [start] = packed(missing)
+    model = Attributions(load_model(kept), scorer.spec.explained_columns, column_of_slot(scorer.spec), start)
+    compiled = tf.function(model.__call__, reduce_retracing=True)
+
+    def attribute(rows: pa.Table) -> Floats:
+        batches = ({name: tf.constant(value) for name, value in batch.items()} for batch in packed(rows))
+        return np.concatenate([compiled(batch)[2].numpy() for batch in batches])
+
+    return attribute
+
+
+def _stacked(by_column: dict[str, Floats], spec: LogSpec) -> Floats:
+    return np.stack([by_column[name] for name in spec.explained_columns], axis=1)

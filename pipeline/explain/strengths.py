@@ -1,0 +1,45 @@
+"""The interaction of pairs of columns that a model has learned, in the form that the model has."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def learned_strengths(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any]]]) -> dict[frozenset[str], float]:
+    """Returns the strength of each pair of fields and dense features, by their names.
+
+    Args:
+        model: A model with `pair_strengths`.
+        batches: Packed tensors of one batch or more, over which embeddings vary.
+    """
+    names = [*(field.name for field in model.feature_map.fields), *model.feature_map.dense]
+    found = model.pair_strengths(covariances(model, batches))
+    return {
+        frozenset((names[first], names[second])): float(found[first, second])
+        for first, second in zip(*np.triu_indices(len(names), 1), strict=True)
+    }
+
+
+def covariances(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any]]]) -> list[npt.NDArray[np.float64]]:
+    """Returns the covariance over rows of what is looked up for each field and dense feature, `[width, width]`."""
+    rows = 0
+    sums: list[npt.NDArray[np.float64]] = []
+    squares: list[npt.NDArray[np.float64]] = []
+    for batch in batches:
+        parts = [np.asarray(part, np.float64) for part in _parts(model, dict(batch))]
+        new = [part.sum(axis=0) for part in parts], [part.T @ part for part in parts]
+        sums = [before + one for before, one in zip(sums, new[0], strict=True)] if rows else new[0]
+        squares = [before + one for before, one in zip(squares, new[1], strict=True)] if rows else new[1]
+        rows += len(parts[0])
+    return [square / rows - np.outer(total / rows, total / rows) for square, total in zip(squares, sums, strict=True)]
+
+
+def _parts(model: Any, inputs: dict[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Returns what the model looks up for each field and dense feature, `[rows, width]` each."""
+    looked_up = np.asarray(model.rows(inputs))
+    parts = list(looked_up.swapaxes(0, 1))
+    if "dense" in inputs and not model.embeds_dense:
+        parts += [inputs["dense"][:, [column]] for column in range(inputs["dense"].shape[1])]
+    return parts

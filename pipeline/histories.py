@@ -1,0 +1,64 @@
+"""What `ctrpipe prepare history` and `prepare labels` are told on the command line, as sections of a configuration."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import pydantic
+
+from common.errors import InputError
+from transforms.histories import EventLog
+from transforms.log.spec import LabelDelay, Section
+
+_Section = TypeVar("_Section", bound=Section)
+
+
+def events_of_options(options: Mapping[str, Any]) -> EventLog:
+    """Returns what the options say.
+
+    Args:
+        options: By name, as `EventLog` has them; `label` is a column, with `threshold` beside it, and `columns` has
+            commas.
+
+    Raises:
+        InputError: they contradict each other.
+    """
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    threshold = given.pop("threshold", None)
+    if threshold is not None and "label" not in given:
+        raise InputError("--threshold goes with --label, the column that it is compared with")
+    if threshold is not None:
+        given["label"] = {"column": given["label"], "threshold": threshold}
+    if "columns" in given:
+        given["columns"] = given["columns"].split(",")
+    return _checked(EventLog, given)
+
+
+def label_delay_of_options(labels: str, options: Mapping[str, Any]) -> LabelDelay | None:
+    """Returns what the options say of labels that arrive late; None where they say nothing of times.
+
+    Args:
+        labels: The labels' file or glob.
+        options: By name, as `LabelDelay` has them; None where one was not given.
+
+    Raises:
+        InputError: they contradict each other.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    of_times = [name for name in given if name not in ("key", "unmatched")]
+    if not of_times:
+        return None
+    for name, other in (("time", "the column of the rows' times"), ("delay", "how long a label may take, as 3d")):
+        if name not in given:
+            raise InputError(f"--{of_times[0].replace('_', '-')} needs --{name}, {other}")
+    if "key" not in given:
+        raise InputError("--delay: labels that arrive late are joined by a key; give --key, a column of both")
+    return _checked(LabelDelay, {**given, "labels": [labels]})
+
+
+def _checked(section: type[_Section], given: Mapping[str, Any]) -> _Section:
+    try:
+        return section.model_validate(given)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        option = "".join(f"--{str(name).replace('_', '-')}: " for name in first["loc"][:1])
+        raise InputError(option + first["msg"].removeprefix("Value error, ")) from error

@@ -1,0 +1,193 @@
+"""Ranks the candidates of a log's lists by a model and by popularity, and measures both."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from common.errors import InputError
+from pipeline.explain.source import read_rows, split_files
+from pipeline.ranking.metrics import (
+    Lists,
+    grouped_auc,
+    hit_rate,
+    ndcg,
+    popularity_strata,
+    reciprocal_rank,
+    shown_catalogue,
+    take_rate,
+    taken_catalogue,
+)
+from pipeline.trained_model import TrainedModel
+from serving.assets import read_log_spec
+from serving.scoring.rows import Scorer
+from transforms.log.payload import read_payload
+from transforms.log.spec import LogSpec
+
+STRATA = ("head", "middle", "tail")
+CURVE_POINTS = 40
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """The columns that make lists: each value of `group` is a list, whose candidates are `item`."""
+
+    group: str
+    item: str
+
+
+def columns_of(spec: LogSpec, group: str | None, item: str | None) -> Columns:
+    """Returns the columns that make lists; without names, `user`, and the column that a history shares its items with.
+
+    Raises:
+        InputError: a column is no single value of the model's, or there is no default.
+    """
+    shared = [owner for name, owner in spec.vocabulary_owners.items() if owner != name]
+    found = Columns(group or "user", item or (shared[0] if shared else "item"))
+    single = spec.columns_of("categorical")
+    for option, name in (("--group", found.group), ("--item", found.item)):
+        if name not in single:
+            raise InputError(
+                f"{option} {name}: no column of the model's kind categorical; they are {', '.join(single)}"
+            )
+    if found.group == found.item:
+        raise InputError(
+            f"--group {found.group}: the candidates themselves; name the column whose values are the lists"
+        )
+    return found
+
+
+def rank(
+    source: TrainedModel, data: Sequence[str], group: str | None, item: str | None, depths: Sequence[int]
+) -> dict[str, Any]:
+    """Returns the metrics of a model's order and of popularity's, for the first task.
+
+    Args:
+        source: The model.
+        data: A log with labels; none for the run's test rows.
+        group: The column whose values are the lists; None for `user`.
+        item: The column of the candidates; None for the one that a history shares its items with.
+        depths: Values of k, rising.
+
+    Returns:
+        The contents of ranking.json: counts, by side ("model", "popularity") the metrics at each k, of the strata by
+        popularity too, and the curves over k.
+
+    Raises:
+        InputError: as `columns_of` and `read_rows`; or no list has a positive candidate and another one.
+    """
+    spec = read_log_spec(source.version)
+    columns = columns_of(spec, group, item)
+    lists, scores, items = _scored(source, data, spec, columns)
+    judged = lists.judged()
+    if not judged.any():
+        raise InputError(
+            f"no {columns.group} has a candidate with label 1 and one with 0; name the column of the lists with --group"
+        )
+    counts = _training_events(source, spec, columns.item, items)
+    popularity = counts if counts is not None else np.bincount(lists.items, lists.labels, len(items))
+    kept = judged[lists.lists]
+    numbers = np.cumsum(judged) - 1
+    lists = Lists(numbers[lists.lists[kept]], lists.items[kept], lists.labels[kept])
+    orders = {"model": scores[kept], "popularity": popularity[lists.items].astype(np.float64)}
+    strata = popularity_strata(popularity.astype(np.int64))
+    sides = {name: _side(lists, found, strata, depths) for name, found in orders.items()}
+    return {
+        "version": str(source.version),
+        "group": columns.group,
+        "item": columns.item,
+        "rows": int(kept.sum()),
+        "lists": lists.count,
+        "left_out": int(len(judged) - judged.sum()),
+        "items": len(items),
+        "popularity_of": "training rows" if counts is not None else "the lists' own positives",
+        "depths": list(depths),
+        "sides": sides,
+        "curves": _curves(lists, orders, popularity),
+    }
+
+
+def _scored(
+    source: TrainedModel, data: Sequence[str], spec: LogSpec, columns: Columns
+) -> tuple[Lists, np.ndarray, pa.Array]:
+    """Returns the candidates, the model's probabilities [N], and the items' names by number."""
+    task, label = next(iter(spec.data.columns_by_task.items()))
+    scorer = Scorer(source.version)
+    names, labels, scores = [], [], []
+    try:
+        for batch in read_rows(source, data, spec):
+            rows = pa.Table.from_batches([batch])
+            scores.append(scorer(rows)[task])
+            labels.append(batch[label].to_numpy())
+            names.append(rows.select([columns.group, columns.item]))
+    finally:
+        scorer.close()
+    read = pa.concat_tables(names)
+    groups, items = (read[name].combine_chunks().fill_null(b"").dictionary_encode() for name in read.column_names)
+    numbers = [values.indices.to_numpy().astype(np.int64) for values in (groups, items)]
+    return Lists(numbers[0], numbers[1], np.concatenate(labels)), np.concatenate(scores), items.dictionary
+
+
+def _training_events(source: TrainedModel, spec: LogSpec, item: str, items: pa.Array) -> np.ndarray | None:
+    """Returns how many positive training rows each item has, int64 [items]; None where only a version is known."""
+    if source.run is None:
+        return None
+    label = spec.label_columns[0]
+    counts = np.zeros(len(items), np.int64)
+    for batch in read_payload(split_files(source.run, "train"), [item, label]):
+        positive = batch[item].filter(pc.greater(batch[label], 0.5))
+        codes = pc.index_in(positive, value_set=items).drop_null().to_numpy()
+        counts += np.bincount(codes, minlength=len(items))
+    return counts
+
+
+def _side(lists: Lists, scores: np.ndarray, strata: np.ndarray, depths: Sequence[int]) -> dict[str, Any]:
+    """Returns the metrics of an order of all lists."""
+    ranks = lists.ranks(scores)
+    first = np.zeros(lists.count, np.int64)
+    positive = lists.labels == 1
+    first[lists.lists[positive]] = strata[lists.items[positive]]
+    found: dict[str, Any] = {
+        "gauc": grouped_auc(lists.lists, lists.labels, scores),
+        "mrr": float(reciprocal_rank(lists, ranks).mean()),
+        "at": {},
+        "strata": {},
+    }
+    for k in depths:
+        hits, gains = hit_rate(lists, ranks, k), ndcg(lists, ranks, k)
+        found["at"][str(k)] = {
+            "hit_rate": float(hits.mean()),
+            "ndcg": float(gains.mean()),
+            "ecs": shown_catalogue(lists, ranks, k),
+            "take_rate": take_rate(lists, ranks, k),
+        }
+        found["strata"][str(k)] = {
+            name: {"lists": int(of.sum()), "hit_rate": float(hits[of].mean()), "ndcg": float(gains[of].mean())}
+            for code, name in enumerate(STRATA)
+            if (of := first == code).any()
+        }
+    return found
+
+
+def _curves(lists: Lists, orders: dict[str, np.ndarray], popularity: np.ndarray) -> dict[str, Any]:
+    """Returns ECS and take-rate over k: of the k most popular items, and of the first k places of each list."""
+    ranks = {name: lists.ranks(scores) for name, scores in orders.items()}
+    items = _steps(len(popularity))
+    places = _steps(int(ranks["model"].max()))
+    return {
+        "items": items,
+        "places": places,
+        "ecs_by_popularity": [taken_catalogue(lists, popularity, k) for k in items],
+        "ecs_by_rank": [shown_catalogue(lists, ranks["model"], k) for k in places],
+        "take_rate_by_popularity": [take_rate(lists, ranks["popularity"], k) for k in places],
+        "take_rate_by_rank": [take_rate(lists, ranks["model"], k) for k in places],
+    }
+
+
+def _steps(most: int) -> list[int]:
+    """Returns whole numbers from 1 to `most`, closer together where they are small."""
+    found: list[int] = np.unique(np.geomspace(1, max(most, 1), CURVE_POINTS).round().astype(int)).tolist()
+    return found

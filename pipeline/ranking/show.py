@@ -1,0 +1,77 @@
+"""Shows a ranking: as tables on the terminal, as a page with two plots, and as JSON."""
+
+import pathlib
+from typing import Any
+
+from common.errors import InputError
+from common.files import write_json, write_text
+from pipeline.report.report import template
+from pipeline.report.svg import Line, line_chart
+from pipeline.terminal import add_row, console, titled
+
+
+def print_ranking(found: dict[str, Any]) -> None:
+    """Prints the metrics of the model's order beside popularity's."""
+    table = titled(f"{found['lists']:,} lists of {found['rows']:,} candidates")
+    names = ["", "GAUC", "MRR"]
+    for k in found["depths"]:
+        names += [f"HR@{k}", f"NDCG@{k}", f"ECS@{k}", f"take-rate@{k}"]
+    for name in names:
+        table.add_column(name)
+    for name, side in found["sides"].items():
+        cells = ["-" if side["gauc"] is None else f"{side['gauc']:.4f}", f"{side['mrr']:.4f}"]
+        for k in found["depths"]:
+            at = side["at"][str(k)]
+            cells += [f"{at['hit_rate']:.4f}", f"{at['ndcg']:.4f}", f"{at['ecs']:.1f}", f"{at['take_rate']:.4f}"]
+        add_row(table, name, *cells)
+    console().print(table)
+    strata = titled(f"By popularity, in the {found['popularity_of']}: about a third of the events each")
+    for name in ("item", "lists", *(f"{metric}@{k}, {side}" for k, metric, side in _columns(found))):
+        strata.add_column(name)
+    last = str(found["depths"][-1])
+    for name, model in found["sides"]["model"]["strata"][last].items():
+        cells = [f"{found['sides'][side]['strata'][str(k)][name][_KEYS[m]]:.4f}" for k, m, side in _columns(found)]
+        add_row(strata, name, f"{model['lists']:,}", *cells)
+    console().print(strata)
+    if found["left_out"]:
+        print(f"{found['left_out']:,} lists are left out: all of their candidates have one label")
+
+
+_KEYS = {"HR": "hit_rate", "NDCG": "ndcg"}
+
+
+def _columns(found: dict[str, Any]) -> list[tuple[int, str, str]]:
+    return [(found["depths"][-1], metric, side) for metric in _KEYS for side in found["sides"]]
+
+
+def plots(found: dict[str, Any]) -> dict[str, str]:
+    """Returns the two plots by title, as SVG."""
+    curves = found["curves"]
+    sizes = [
+        Line("by popularity: of what the k most popular items take", curves["items"], curves["ecs_by_popularity"]),
+        Line("by the model: of what the first k places show", curves["places"], curves["ecs_by_rank"]),
+    ]
+    rates = [
+        Line("by popularity", curves["places"], curves["take_rate_by_popularity"]),
+        Line("by the model", curves["places"], curves["take_rate_by_rank"]),
+    ]
+    return {
+        "Effective catalogue size": line_chart("Effective catalogue size by k", sizes, ("k", "items")),
+        "Take-rate": line_chart("Take-rate of the first k places", rates, ("k", "taken / shown")),
+    }
+
+
+def write_ranking(found: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
+    """Writes ranking.json and ranking.html; returns their paths.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    data, page = folder / "ranking.json", folder / "ranking.html"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(data, found)
+        write_text(page, template("ranking_page.html.jinja").render(ranking=found, plots=plots(found)))
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another --output") from error
+    return [data, page]

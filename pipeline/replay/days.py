@@ -1,0 +1,57 @@
+"""The days of a log: a folder or a file each."""
+
+import dataclasses
+import datetime
+import glob
+import itertools
+import pathlib
+import re
+from collections.abc import Sequence
+
+from common.errors import InputError
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Day:
+    """A day's name, that of its folder or file, and its files."""
+
+    name: str
+    files: tuple[str, ...]
+
+
+def find_days(patterns: Sequence[str]) -> list[Day]:
+    """Returns the days that match globs of folders or files, in the order of their names.
+
+    Raises:
+        InputError: none matches, a folder is empty, or names with dates lack a day or have one twice.
+    """
+    paths = [pathlib.Path(path) for pattern in patterns for path in sorted(glob.glob(pattern))]
+    days = sorted((Day(path.name, _files_of(path)) for path in paths), key=lambda day: day.name)
+    if not days:
+        raise InputError(f"--data {' '.join(patterns)}: no day matches; name folders or files, as in 'logs/day=*'")
+    if empty := [day.name for day in days if not day.files]:
+        raise InputError(f"--data: the folder of {empty[0]} holds no file; add its log, or leave the folder out")
+    dates = [_date_of(day.name) for day in days]
+    for (first, one), (second, other) in itertools.pairwise(zip(days, dates, strict=True)):
+        if first.name == second.name:
+            raise InputError(f"--data: {first.name} comes twice; name each day once")
+        if one and other and (other - one).days != 1:
+            raise InputError(f"--data: after {first.name} comes {second.name}; give every day, each once")
+    return days
+
+
+def _files_of(path: pathlib.Path) -> tuple[str, ...]:
+    if path.is_file():
+        return (str(path),)
+    files = (file for file in path.rglob("*") if file.is_file() and not file.name.startswith((".", "_")))
+    return tuple(sorted(map(str, files)))
+
+
+def _date_of(name: str) -> datetime.date | None:
+    found = _DATE.search(name)
+    try:
+        return datetime.date.fromisoformat(found[0]) if found else None
+    except ValueError:  # as 2026-13-01
+        return None

@@ -1,0 +1,189 @@
+"""Trains and scores day by day: progressive validation.
+
+A model that was trained on rows up to a day is asked about the next day, whose rows no training has seen then. See
+Blum, Kalai and Langford, "Beating the Hold-Out", 1999, and McMahan et al., "Ad Click Prediction: a View from the
+Trenches", 2013, section 5.1.
+"""
+
+import dataclasses
+import json
+import pathlib
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import yaml
+
+from common.errors import InputError
+from common.exit_codes import BLOCKED
+from common.files import write_json
+from common.processes import start_command, stop_command
+from common.progress import announce
+from models.metrics import summarise
+from pipeline.compare.scoring import read_scoring
+from pipeline.config import RunConfig
+from pipeline.fingerprints import fingerprint
+from pipeline.replay.days import Day
+from pipeline.run_folder import check_output, one_run_at_a_time
+from pipeline.trained_model import find_model
+
+Policy = Literal["retrain", "warm", "frozen"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+MEASURED = ("auc", "log_loss", "calibration")
+_COMMAND = (sys.executable, "-c", "from pipeline.cli import main; main()")
+_STOP_SECONDS = 10.0  # for a training that is interrupted to end by itself
+_MADE_FROM, _COST = "made_from.json", "cost.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is replayed.
+
+    Attributes:
+        config: The configuration of every training.
+        days: The log's days, in their order.
+        window: How many days the first training reads, and each one of `retrain`.
+        policies: `retrain`: on the last `window` days, from nothing. `warm`: on the last day alone, from the day
+            before's model. `frozen`: never after the first training.
+        warm_settings: Overrides of the configuration for the trainings of `warm`, as `training.epochs=1`.
+    """
+
+    config: RunConfig
+    days: tuple[Day, ...]
+    window: int
+    policies: tuple[Policy, ...]
+    warm_settings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.config.events or self.config.data.label_delay:
+            command, key = ("history", "events") if self.config.events else ("labels", "data.label_delay")
+            raise InputError(
+                f"{key}: a replay scores each day's log as it is; make them by `ctrpipe prepare {command}`, and "
+                f"leave {key} out"
+            )
+        if len(self.days) <= self.window:
+            raise InputError(
+                f"--window {self.window}: {len(self.days)} days leave none to score; give more days or a smaller window"
+            )
+
+    @property
+    def identity(self) -> str:
+        """A hash of all that decides the results but the policies, of which each has results of its own."""
+        files = [(file, pathlib.Path(file).stat().st_size) for day in self.days for file in day.files]
+        return fingerprint(self.config, files, self.window, list(self.warm_settings))
+
+
+def run_replay(plan: Plan, output: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns a result for each policy and day, those of before included: metrics on the day, and what they cost.
+
+    A result has `policy`, `day` (that was scored), `trained_to`, `rows`, AUC, log loss and calibration of the first
+    task, `cpu_seconds` and `seconds` of the training. The first training is the same for all policies.
+
+    Raises:
+        InputError: the folder holds another replay, or a training or a scoring ended in a user's mistake.
+    """
+    check_output(output)
+    with one_run_at_a_time(output):
+        _check_folder(plan, output)
+        results = []
+        for last in range(plan.window - 1, len(plan.days) - 1):
+            results += [_result(plan, policy, last, output) for policy in plan.policies]
+        return results
+
+
+def _check_folder(plan: Plan, output: pathlib.Path) -> None:
+    """Writes what the folder is made from, and the trainings' configuration, or compares it with what is there."""
+    path = output / _MADE_FROM
+    if path.exists():
+        if json.loads(path.read_text()) != plan.identity:
+            raise InputError(
+                f"{output}: holds another replay, of another configuration, window or log; choose another --output"
+            )
+        return
+    training = plan.config.training.model_copy(update={"warm_start": None})
+    evaluation = plan.config.evaluation.model_copy(update={"baseline": None})
+    settings = plan.config.model_copy(update={"training": training, "evaluation": evaluation}).model_dump(mode="json")
+    (output / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    write_json(path, plan.identity)
+
+
+def _result(plan: Plan, policy: Policy, last: int, output: pathlib.Path) -> dict[str, Any]:
+    """Returns the result of a policy's model of the day `last` on the day after, from the folder if it is there."""
+    day = plan.days[last + 1]
+    path = output / "results" / policy / f"{day.name}.json"
+    if path.exists():
+        result: dict[str, Any] = json.loads(path.read_text())
+        return result
+    run, cost = _train(plan, policy, last, output)
+    metrics = _score(plan, run, day, output)
+    result = {"policy": policy, "day": day.name, "trained_to": plan.days[last].name, **metrics, **cost}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, result)
+    announce(f"{policy}, {day.name}: AUC {metrics['auc'] or float('nan'):.4f}, {cost['cpu_seconds']:.0f} CPU seconds")
+    return result
+
+
+def _train(plan: Plan, policy: Policy, last: int, output: pathlib.Path) -> tuple[pathlib.Path, dict[str, float]]:
+    """Returns the folder of the run that trained a policy's model of a day, and what it cost; trains it if needed."""
+    first = plan.window - 1
+    if policy == "frozen" and last > first:
+        return _folder(plan, policy, first, output), {"cpu_seconds": 0.0, "seconds": 0.0}
+    folder = _folder(plan, policy, last, output)
+    is_warm = policy == "warm" and last > first
+    days = plan.days[last if is_warm else last - first : last + 1]
+    if not (folder / _COST).exists():
+        arguments = ["run", str(output / "config.yaml"), "--output", str(folder)]
+        arguments += [argument for day in days for file in day.files for argument in ("--data", file)]
+        if is_warm:
+            arguments += ["--warm-start", str(_folder(plan, policy, last - 1, output))]
+            arguments += [argument for setting in plan.warm_settings for argument in ("--set", setting)]
+        write_json(folder / _COST, _call(arguments, folder))
+    cost: dict[str, float] = json.loads((folder / _COST).read_text())
+    return folder, cost
+
+
+def _folder(plan: Plan, policy: Policy, last: int, output: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of the run of a policy's model of a day."""
+    return output / "runs" / ("first" if last < plan.window else policy) / plan.days[last].name
+
+
+def _score(plan: Plan, run: pathlib.Path, day: Day, output: pathlib.Path) -> dict[str, Any]:
+    """Returns rows and metrics of a run's model on a day."""
+    folder = output / "scores" / f"{run.parent.name}-{run.name}" / day.name
+    if not (folder / "_summary.json").exists():
+        model = find_model(run).version
+        inputs = [argument for file in day.files for argument in ("--input", file)]
+        _call(["score", "--model", str(model), "--output", str(folder), *inputs], folder.parent)
+    scored = read_scoring(folder, plan.config)
+    task = next(iter(plan.config.data.labels))
+    metrics = summarise(scored.labels[task], scored.probabilities[task], scored.weights)
+    return {"rows": len(scored.labels[task]), **{name: metrics[name] for name in MEASURED}}
+
+
+def _call(arguments: Sequence[str], folder: pathlib.Path) -> dict[str, float]:
+    """Runs a command of ctrpipe in a process of its own, and returns CPU seconds and seconds of all its processes.
+
+    Raises:
+        InputError: it ended in a mistake.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    before, started = _cpu_seconds(), time.monotonic()
+    process = start_command([*_COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        said, _ = process.communicate()
+    finally:
+        stop_command(process, _STOP_SECONDS)
+    (folder / "output.txt").write_text(said)
+    if process.returncode not in (0, BLOCKED):  # no gate keeps a model from the next day here
+        mistakes = [line for line in said.splitlines() if line.startswith("ctrpipe: ")]
+        why = mistakes[-1].removeprefix("ctrpipe: ") if mistakes else f"see {folder / 'output.txt'}"
+        raise InputError(f"ctrpipe {arguments[0]} in {folder}: {why}")
+    return {"cpu_seconds": round(_cpu_seconds() - before, 2), "seconds": round(time.monotonic() - started, 2)}
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,106 @@
+"""The charts of what `ctrpipe explain RUN` has found: importance, pairs, attention and stored rows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.report.svg import Bar, Line, bar_chart, heat_map, line_chart
+
+MOST_BARS = 60  # columns, the most important ones
+MOST_MAPPED = 40  # columns of a heat map of pairs
+MOST_TOKENS = 60  # of an attention map
+CURVE = "Picked, by complementarity"  # Attention-Net, Figure 2
+MOST_WORDS = 10  # of a query in a layer, the most attended ones
+ROW_BARS = 12  # columns of a row that are shown, the largest ones
+
+
+def explanation_charts(explanation: dict[str, Any]) -> dict[str, Any]:
+    """Returns what the report's pages show of an explanation.
+
+    Args:
+        explanation: The contents of explanation.json.
+
+    Returns:
+        `importance`: charts by title. `pairs`: heat maps by title. `attention`: by layer, charts by title. `rows`: of
+        each stored row its title, how it was attributed, and its chart.
+    """
+    return {
+        "importance": _importance(explanation["columns"]),
+        "pairs": _pairs(explanation),
+        "attention": [_attention(layer) for layer in explanation["attention"]],
+        "rows": [_row(row) for row in explanation.get("stored_rows", ())],
+    }
+
+
+def _importance(columns: Sequence[dict[str, Any]]) -> dict[str, str]:
+    charts = {}
+    for title, key in (("Log loss without the column", "log_loss"), ("AUC without the column", "auc")):
+        bars = [Bar(one["name"], one[key]["value"], tuple(one[key]["interval"])) for one in columns[:MOST_BARS]]
+        word = "rises" if key == "log_loss" else "falls"
+        charts[title] = bar_chart(title, bars, f"by how much it {word}, with 95% intervals")
+    return charts
+
+
+def _pairs(explanation: dict[str, Any]) -> dict[str, str]:
+    singles = [one["name"] for one in explanation["columns"] if len(one["columns"]) == 1]
+    paired = {name for pair in explanation["pairs"] for name in (pair["first"], pair["second"])}
+    names = [name for name in singles if name in paired][:MOST_MAPPED]
+    charts = {}
+    if len(names) > 1:
+        found = {
+            "Complementarity": ("bits", lambda pair: pair["complementarity"]),
+            "Picked by attention": ("share of rows and heads", lambda pair: pair["picked"]),
+            "Learned strength": ("in the model's own measure", lambda pair: pair["strength"]),
+            "Need each other": (
+                "log loss",
+                lambda pair: pair["interaction"] and pair["interaction"]["log_loss"]["value"],
+            ),
+        }
+        for title, (unit, value_of) in found.items():
+            values = {frozenset((pair["first"], pair["second"])): value_of(pair) for pair in explanation["pairs"]}
+            known = {name for pair, value in values.items() if value is not None for name in pair}
+            if shown := [name for name in names if name in known]:
+                table = [[None if a == b else values.get(frozenset((a, b))) for b in shown] for a in shown]
+                charts[title] = heat_map(title, shown, shown, table, unit)
+    if curve := explanation["picked_by_complementarity"]:
+        line = Line("pairs of values", [one["rows"] for one in curve], [one["picked"] for one in curve], dots=True)
+        labels = ("share of the data, the most complementary first", "share that attention picks")
+        charts[CURVE] = line_chart(CURVE, [line], labels, x=(0.0, 1.0))
+    return charts
+
+
+def _attention(layer: dict[str, Any]) -> dict[str, str]:
+    picked, tokens = layer["picked"], layer["tokens"]
+    order = sorted(range(len(tokens)), key=lambda token: -sum(row[token] for row in picked))
+    kept = sorted(order[:MOST_TOKENS])
+    known = {tokens[place] for place in kept}
+    queries = [place for place, name in enumerate(layer["queries"]) if name in known]
+    charts = {}
+    maps = {f"Head {number}": (head, "attention") for number, head in enumerate(layer["heads"], 1)}
+    for title, (table, unit) in {**maps, "Picked": (picked, "share of rows and heads")}.items():
+        values = [[table[query][token] for token in kept] for query in queries]
+        names = [layer["queries"][query] for query in queries]
+        charts[title] = heat_map(title, names, [tokens[token] for token in kept], values, unit)
+    return charts
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    columns = row["columns"]
+    shown = columns if len(columns) <= ROW_BARS + 1 else columns[:ROW_BARS]
+    rest = columns[len(shown) :]
+    bars = [Bar(one["name"], one["logit"], _spread(one), " | ".join(map(_value, one["value"]))) for one in shown]
+    if rest:
+        bars.append(Bar(f"{len(rest)} others", sum(one["logit"] for one in rest)))
+    clicked = "clicked" if row["label"] > 0.5 else "not clicked"
+    title = f"{row['why']}: probability {row['probability']:.4f}, {clicked}"
+    method = "integrated gradients" if row["method"] == "gradients" else "Shapley values"
+    sums = f"{method}: logit {row['logit']:+.4f}, of the baseline {row['baseline']:+.4f}"
+    return {"title": title, "sums": sums, "chart": bar_chart(title, bars, "added to the logit")}
+
+
+def _spread(column: dict[str, Any]) -> tuple[float, float] | None:
+    error = column["error"]
+    return None if error is None else (column["logit"] - error, column["logit"] + error)
+
+
+def _value(value: str | None) -> str:
+    return "(missing)" if value is None else value

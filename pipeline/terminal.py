@@ -1,0 +1,25 @@
+"""Tables on the terminal, and text of a log as text: neither control characters nor markup act there."""
+
+import rich.console
+import rich.table
+import rich.text
+
+from common.printable import printable
+
+TABLE_WIDTH = 160  # where the output is no terminal
+
+
+def console(width: int = TABLE_WIDTH) -> rich.console.Console:
+    """Returns a console as wide as the terminal, or `width` characters wide where the output is none."""
+    found = rich.console.Console(highlight=False)
+    return found if found.is_terminal else rich.console.Console(width=width, highlight=False)
+
+
+def titled(title: str = "") -> rich.table.Table:
+    """Returns a table without columns, whose title is plain text."""
+    return rich.table.Table(title=rich.text.Text(printable(title)) if title else None)
+
+
+def add_row(table: rich.table.Table, *cells: str) -> None:
+    """Adds a row of plain text."""
+    table.add_row(*(rich.text.Text(printable(cell), overflow="fold") for cell in cells))

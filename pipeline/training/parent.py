@@ -1,0 +1,85 @@
+"""The parent of a warm start: which of its rows a training's tables begin with."""
+
+import dataclasses
+import pathlib
+
+from common.errors import InputError
+from models.feature_map import FeatureMap
+from models.saved import read_description, read_feature_map
+from pipeline.config import WarmStart
+from pipeline.run_inputs import Parent
+from pipeline.training.warm_start import Start
+from serving.assets import read_log_spec
+from serving.layout import Asset, asset_path
+from transforms.features.learned import read_numbers
+from transforms.features.source_rows import (
+    LearnedValues,
+    SourceRows,
+    differences,
+    rows_of_ids,
+    rows_of_positions,
+    rows_of_tokens,
+)
+from transforms.features.transform import GRAPH, NUMBERS
+from transforms.features.vocabularies import read_vocabularies
+from transforms.log.spec import LogSpec
+
+
+def check_alike(parent: Parent, spec: LogSpec, model: str, settings: WarmStart) -> list[str]:
+    """Returns how a parent's columns and architecture differ, as far as names say it.
+
+    Raises:
+        InputError: they differ and `on_mismatch` is `refuse`, or the parent's files are absent or damaged.
+    """
+    version = pathlib.Path(parent.version)
+    found = differences(spec, read_log_spec(version))
+    name = read_description(pathlib.Path(parent.kept))["name"]
+    if name != model:
+        found.append(f"another model: {name}")
+    if found and settings.on_mismatch == "refuse":
+        raise InputError(
+            f"training.warm_start: {parent.name} has {'; '.join(found)}; set training.warm_start.on_mismatch: take "
+            "to begin with what fits, or name another parent"
+        )
+    return found
+
+
+def start_with(parent: Parent, spec: LogSpec, feature_map: FeatureMap, graph: pathlib.Path) -> Start:
+    """Returns what a training begins with.
+
+    Args:
+        parent: The parent.
+        spec: The description of today's log.
+        feature_map: The description of today's packed tensors.
+        graph: The folder of today's transform graph.
+
+    Raises:
+        InputError: the parent's files are absent or damaged.
+    """
+    today = LearnedValues(
+        spec, feature_map, read_vocabularies(graph / GRAPH / "assets", spec), read_numbers(graph / NUMBERS)
+    )
+    former = _values_of(parent)
+    rows: dict[str, SourceRows] = {"ids": rows_of_ids(today, former)}
+    rows["positions"] = rows_of_positions(feature_map, former.feature_map, rows["ids"])
+    tokens = rows_of_tokens(today, former)
+    if tokens is not None:
+        rows["tokens"] = tokens
+    return Start(parent.name, pathlib.Path(parent.kept), rows, _columns(feature_map) == _columns(former.feature_map))
+
+
+def _values_of(parent: Parent) -> LearnedValues:
+    version = pathlib.Path(parent.version)
+    spec = read_log_spec(version)
+    fields = read_feature_map(pathlib.Path(parent.kept))
+    try:
+        vocabularies = read_vocabularies(version / "assets", spec)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{version}: its vocabularies cannot be read ({error}); train it again") from error
+    return LearnedValues(spec, fields, vocabularies, read_numbers(asset_path(version, Asset.NUMBERS)))
+
+
+def _columns(feature_map: FeatureMap) -> list[object]:
+    """Returns what the weights behind the embeddings depend on: the columns, but not their vocabularies."""
+    fields = [dataclasses.replace(field, size=3, offset=1) for field in feature_map.fields]
+    return [fields, feature_map.dense, feature_map.tasks, feature_map.numbers]

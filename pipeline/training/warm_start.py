@@ -1,0 +1,245 @@
+"""Begins a training with the weights and the optimizer's state of a trained model, its parent.
+
+A weight is taken where both models have one of the same name and shape. A row of a weight that stands for a value, as
+in an embedding table, is taken from the row of the same value. See docs/continuous.md.
+"""
+
+import dataclasses
+import json
+import math
+import pathlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from common.arrays import read_arrays, write_arrays
+from common.errors import InputError
+from common.files import write_json
+from models.ctr_model import CTRModel
+from models.feature_map import FeatureMap
+from models.saved import STATE, WEIGHTS, read_description
+from models.weight_names import weight_names
+from pipeline.config import WarmStart
+from pipeline.training.learner import Learner
+from pipeline.training.network import ITERATIONS
+from transforms.features.source_rows import NONE, SourceRows
+
+_ROWS, _PARENT = "rows.npz", "parent.json"
+_MOST_LISTED = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """What a training begins with.
+
+    Attributes:
+        name: The folder that was named as the parent.
+        kept: The folder of the parent's Keras model and its training's state.
+        rows: The parent's rows by what rows stand for (see CTRModel.weights_by_row); without what the two do not share.
+        same_columns: Whether the parent has the same columns in the same order: else no weight on them fits.
+    """
+
+    name: str
+    kept: pathlib.Path
+    rows: dict[str, SourceRows]
+    same_columns: bool
+
+    def save(self, folder: pathlib.Path) -> None:
+        """Writes it to a folder, for `load` in another process."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_arrays(folder / _ROWS, [array for rows in self.rows.values() for array in (rows.same, rows.unknown)])
+        others = {"name": self.name, "kept": str(self.kept), "same_columns": self.same_columns}
+        described = {**others, "rows": list(self.rows)}
+        write_json(folder / _PARENT, described)
+
+    @classmethod
+    def load(cls, folder: pathlib.Path) -> "Start":
+        described = json.loads((folder / _PARENT).read_text())
+        arrays = iter(read_arrays(folder / _ROWS))
+        rows = {name: SourceRows(next(arrays), next(arrays)) for name in described["rows"]}
+        return cls(described["name"], pathlib.Path(described["kept"]), rows, described["same_columns"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """What a training took of its parent.
+
+    Attributes:
+        weights: The names of the weights that it took.
+        left: Phrases about the model's weights that begin as in a model without a parent.
+        optimizer: Whether the optimizer goes on from the parent's state.
+    """
+
+    weights: list[str]
+    left: list[str]
+    optimizer: bool
+
+
+class _Arrays:
+    """Named arrays of a file, each read when it is asked for."""
+
+    def __init__(self, path: pathlib.Path, names: list[str]):
+        self._places = {name: f"arr_{index}" for index, name in enumerate(names) if name}
+        self._file = np.load(path) if names else None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        assert self._file is not None
+        array: npt.NDArray[Any] = self._file[self._places[name]]
+        return array
+
+
+def take(learner: Learner, start: Start, settings: WarmStart) -> Taken:
+    """Sets an untrained learner's weights, and its optimizer's state, to those of the parent.
+
+    The parent's logits are those of all rows. Where the training rows are a share of the negatives, the log of that
+    share is taken off them, as the trained model's logits get it back.
+
+    Raises:
+        InputError: a weight is not taken and `on_mismatch` is `refuse`, or the parent's files are damaged.
+    """
+    network: CTRModel = learner.network
+    described = read_description(start.kept)
+    try:
+        weights = _Arrays(start.kept / WEIGHTS, described["weights"])
+        state = _Arrays(start.kept / STATE, described["state"] if settings.optimizer else [])
+    except (OSError, ValueError) as error:
+        raise InputError(f"training.warm_start: {start.name} is damaged ({error}); name another parent") from error
+    fit = _Fit(network, start, settings)
+    names, values = learner.state_names(), learner.state()
+    taken: list[str] = []
+    left: list[str] = []
+    trainable = {id(variable) for variable in network.trainable_variables}
+    learned = [id(variable) in trainable for variable in network.variables]
+    for index, name in enumerate(names[: len(learned)]):
+        found = fit.value(name, values[index], weights)
+        if found is not None:
+            values[index] = found
+            taken.append(name)
+        elif learned[index]:
+            left.append(f"{name} ({fit.why_not(name, values[index], weights)})")
+    if left and settings.on_mismatch == "refuse":
+        raise InputError(
+            f"training.warm_start: {start.name} is of another architecture: {listed(left)}; set "
+            "training.warm_start.on_mismatch: take to begin with what fits, or name another parent"
+        )
+    optimizer = _take_state(fit, names[len(learned) :], values, len(learned), state, set(taken))
+    learner.load_state(values)
+    share = network.feature_map.negative_sampling
+    biases = {id(bias) for bias in network.output_biases()} if share < 1 else set()
+    if any(id(variable) in biases and name in taken for variable, name in zip(network.variables, names, strict=False)):
+        network.shift_logits(-math.log(share))
+    return Taken(taken, left, optimizer)
+
+
+def _take_state(
+    fit: "_Fit", names: list[str], values: list[npt.NDArray[Any]], first: int, state: _Arrays, taken: set[str]
+) -> bool:
+    """Writes the parent's numbers of the optimizer over those in `values`, from `first` on; returns whether it did.
+
+    All or none: moments go with a number of steps.
+    """
+    found: dict[int, npt.NDArray[Any]] = {}
+    for index, name in enumerate(names, first):
+        weight, _, number = name.partition(":")
+        if name and name != ITERATIONS and weight in taken:
+            value = fit.value(weight, values[index], state, f":{number}", is_state=True)
+            if value is None:
+                return False
+            found[index] = value
+    if ITERATIONS not in state or ITERATIONS not in names:
+        return False
+    place = first + names.index(ITERATIONS)
+    values[place] = state[ITERATIONS].astype(values[place].dtype)
+    for index, value in found.items():
+        values[index] = value
+    return bool(found)
+
+
+class _Fit:
+    """Finds what a weight begins with."""
+
+    def __init__(self, network: CTRModel, start: Start, settings: WarmStart):
+        names = weight_names(network)
+        places = {id(variable): name for variable, name in zip(network.variables, names, strict=True)}
+        self._rows = start.rows
+        self._by_row = {places[id(weight)]: kind for weight, kind in network.weights_by_row()}
+        self._everywhere = start.same_columns
+        reads_text = [] if "tokens" not in start.rows else network.encoder_weights()
+        self._of_any_columns = {places[id(weight)] for weight in (*reads_text, *_biases(network))}
+        self._or_unknown = settings.new_values == "unknown"
+
+    def value(
+        self, weight: str, initial: npt.NDArray[Any], source: _Arrays, number: str = "", is_state: bool = False
+    ) -> npt.NDArray[Any] | None:
+        """Returns what an array begins with; None where the parent has nothing that fits.
+
+        Args:
+            weight: The name of the weight; "" fits nothing.
+            initial: The array as it is.
+            source: The parent's arrays.
+            number: What follows the weight's name in that of the array.
+            is_state: Whether the array is the optimizer's: a new value's rows stay as they are then.
+        """
+        if not weight or weight + number not in source:
+            return None
+        value = source[weight + number]
+        kind = self._by_row.get(weight)
+        if kind is not None:
+            return self._rows_of(kind, initial, value, not is_state and self._or_unknown)
+        fits = self._everywhere or weight in self._of_any_columns
+        return value.astype(initial.dtype) if fits and value.shape == initial.shape else None
+
+    def why_not(self, weight: str, initial: npt.NDArray[Any], source: _Arrays) -> str:
+        """Returns why `value` has none for a weight."""
+        if weight not in source:
+            return "not in the parent"
+        there = source[weight].shape
+        same = there == initial.shape or weight in self._by_row and there[1:] == initial.shape[1:]
+        return "of other columns" if same else f"of shape {initial.shape}, in the parent {there}"
+
+    def _rows_of(
+        self, kind: str, initial: npt.NDArray[Any], value: npt.NDArray[Any], or_unknown: bool
+    ) -> npt.NDArray[Any] | None:
+        rows = self._rows.get(kind)
+        if rows is None or initial.shape[1:] != value.shape[1:]:
+            return None
+        return _extended(rows, len(initial), len(value)).taken(initial, value, or_unknown)
+
+
+def _extended(rows: SourceRows, count: int, former: int) -> SourceRows:
+    """Returns the rows with those of a model's own tokens behind them, which are the same in both models."""
+    own = count - len(rows.same)
+    if not own:
+        return rows
+    behind = np.arange(former - own, former)
+    return SourceRows(np.append(rows.same, behind), np.append(rows.unknown, behind))
+
+
+def _biases(network: CTRModel) -> list[Any]:
+    try:
+        return list(network.output_biases())
+    except ValueError:  # the model has none
+        return []
+
+
+def counts(today: FeatureMap, former: FeatureMap, rows: SourceRows) -> dict[str, dict[str, int]]:
+    """Returns by field the number of its ids that the parent knows (`known`), does not (`new`), and had (`gone`)."""
+    sizes = {field.name: field.size for field in former.fields}
+    found = {}
+    for field in today.fields:
+        if not field.shared_with:
+            same = rows.same[field.offset : field.offset + field.size]
+            known = int((same != NONE).sum())
+            was = sizes.get(field.name, 0)
+            found[field.name] = {"known": known, "new": field.size - known, "gone": was - len(set(same[same != NONE]))}
+    return found
+
+
+def listed(phrases: list[str]) -> str:
+    """Returns the first phrases, and how many more there are."""
+    more = len(phrases) - _MOST_LISTED
+    return "; ".join(phrases[:_MOST_LISTED]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,163 @@
+"""Policies of retraining, day by day: which days each reads and is scored on, and what is kept for the next time."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from common.errors import InputError
+from pipeline.config import check_config
+from pipeline.evaluation.scored_rows import ScoredRows
+from pipeline.replay import run as replay
+from pipeline.replay.days import Day, find_days
+from pipeline.replay.run import POLICIES, Plan, run_replay
+from pipeline.replay.show import differences, print_replay, summaries, write_replay
+from tests.small_config import SMALL
+
+NAMES = [f"day=2026-01-0{number}" for number in range(1, 6)]
+
+
+@pytest.fixture
+def days(tmp_path):
+    for name in NAMES:
+        (tmp_path / "logs" / name).mkdir(parents=True)
+        (tmp_path / "logs" / name / "log.tsv").write_text(name)
+        (tmp_path / "logs" / name / "_truth.parquet").touch()
+    return tuple(find_days([str(tmp_path / "logs" / "day=*")]))
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The arguments of the commands that a replay would have run, in place of them; each training costs 10 s."""
+    made = []
+
+    def call(arguments, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        made.append(arguments)
+        return {"cpu_seconds": 10.0, "seconds": 5.0}
+
+    def scored(folder, config):
+        random = np.random.default_rng(len(str(folder)))
+        labels = {"ctr": random.integers(0, 2, 50).astype(float)}
+        return ScoredRows(str(folder), labels, {"ctr": random.random(50)})
+
+    monkeypatch.setattr(replay, "_call", call)
+    monkeypatch.setattr(replay, "read_scoring", scored)
+    monkeypatch.setattr(replay, "find_model", lambda run: type("Found", (), {"version": run / "version"}))
+    return made
+
+
+def plan_of(days, **changes) -> Plan:
+    config = check_config({**SMALL, "training": {"warm_start": "latest"}}, (), "small.yaml")
+    return Plan(**{"config": config, "days": days, "window": 3, "policies": POLICIES, **changes})
+
+
+def read_days(arguments) -> list[str]:
+    """The days whose files are given to a command."""
+    return [argument.split("/")[-2] for argument in arguments if argument.endswith("log.tsv")]
+
+
+def test_each_policy_reads_its_days_and_is_scored_on_the_next_one(days, calls, tmp_path):
+    out = tmp_path / "out"
+    results = run_replay(plan_of(days, warm_settings=("training.epochs=1",)), out)
+    trained = [(call[call.index("--output") + 1], read_days(call)) for call in calls if call[0] == "run"]
+    assert trained == [
+        (str(out / "runs" / "first" / NAMES[2]), NAMES[:3]),
+        (str(out / "runs" / "retrain" / NAMES[3]), NAMES[1:4]),
+        (str(out / "runs" / "warm" / NAMES[3]), [NAMES[3]]),
+    ]
+    [warm] = [call for call in calls if "--warm-start" in call]
+    assert warm[warm.index("--warm-start") + 1] == str(out / "runs" / "first" / NAMES[2])
+    assert warm[warm.index("--set") + 1] == "training.epochs=1"
+    scorings = [call for call in calls if call[0] == "score"]
+    scored = [(call[call.index("--model") + 1].split("/")[-3:-1], read_days(call)) for call in scorings]
+    assert (["first", NAMES[2]], [NAMES[4]]) in scored  # frozen
+    assert (["warm", NAMES[3]], [NAMES[4]]) in scored
+    assert [(each["policy"], each["day"], each["cpu_seconds"]) for each in results] == [
+        *((policy, NAMES[3], 10.0) for policy in POLICIES),
+        *(("retrain", NAMES[4], 10.0), ("warm", NAMES[4], 10.0), ("frozen", NAMES[4], 0.0)),
+    ]
+    assert "latest" not in (out / "config.yaml").read_text()  # the policy says what a training begins with
+
+
+def test_what_is_there_is_not_done_again_and_another_policy_may_come_later(days, calls, tmp_path):
+    first = run_replay(plan_of(days, policies=("frozen",)), tmp_path / "out")
+    done = len(calls)
+    assert run_replay(plan_of(days, policies=("frozen",)), tmp_path / "out") == first and len(calls) == done
+    both = run_replay(plan_of(days, policies=("retrain", "frozen")), tmp_path / "out")
+    assert [each for each in both if each["policy"] == "frozen"] == first
+    assert len([call for call in calls if call[0] == "run"]) == 2  # the first one is shared
+    with pytest.raises(InputError, match="holds another replay, of another configuration, window or log"):
+        run_replay(plan_of(days, window=2), tmp_path / "out")
+
+
+def test_too_few_days_are_one_line(days):
+    with pytest.raises(InputError, match="--window 5: 5 days leave none to score"):
+        plan_of(days, window=5)
+
+
+def test_a_log_that_a_run_makes_first_is_one_line(days):
+    parts = {"format": "parquet", "labels": {"ctr": "label"}}
+    late = {**SMALL, "data": {**parts, "label_delay": {"time": "at", "delay": "3d"}}}
+    with pytest.raises(InputError, match="^data.label_delay: .* by `ctrpipe prepare labels`, and leave"):
+        plan_of(days, config=check_config(late, (), "small.yaml"))
+    parts["split"] = {"by": "time", "column": "part", "validation_from": "1", "test_from": "2"}
+    features = [{"kind": "categorical", "columns": ["user", "item"]}]
+    events = {
+        **SMALL,
+        "data": parts,
+        "features": features,
+        "events": {"columns": ["user", "item", "time"], "negatives": 4},
+    }
+    with pytest.raises(InputError, match="^events: .* by `ctrpipe prepare history`, and leave events out"):
+        plan_of(days, config=check_config(events, (), "small.yaml"))
+
+
+def test_days_are_folders_or_files_in_order_and_one_that_lacks_is_said(days, tmp_path):
+    assert [day.name for day in days] == NAMES and all(day.files[0].endswith("log.tsv") for day in days)
+    assert all(len(day.files) == 1 for day in days)
+    for name in ("b.tsv", "a.tsv"):
+        (tmp_path / name).touch()
+    assert find_days([str(tmp_path / "*.tsv")]) == [Day(name, (str(tmp_path / name),)) for name in ("a.tsv", "b.tsv")]
+    for pattern, message in (
+        ("absent*", "no day matches"),
+        ("logs/day=2026-01-0[135]", "after day=2026-01-01 comes day=2026-01-03; give every day"),
+    ):
+        with pytest.raises(InputError, match=message):
+            find_days([str(tmp_path / pattern)])
+    with pytest.raises(InputError, match="day=2026-01-01 comes twice"):
+        find_days([str(tmp_path / "logs" / NAMES[0])] * 2)
+    (tmp_path / "logs" / "day=2026-01-06").mkdir()
+    with pytest.raises(InputError, match="the folder of day=2026-01-06 holds no file"):
+        find_days([str(tmp_path / "logs" / "day=*")])
+
+
+def test_a_mistake_of_a_training_is_passed_on_in_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"^ctrpipe run in .*runs: .*absent.yaml: cannot read the configuration"):
+        replay._call(["run", str(tmp_path / "absent.yaml")], tmp_path / "runs")
+    assert "absent.yaml" in (tmp_path / "runs" / "output.txt").read_text()
+
+
+RESULTS = [
+    {"policy": policy, "day": day, "auc": auc, "log_loss": 0.5, "calibration": 1.0, "cpu_seconds": cost, "seconds": 1.0}
+    for policy, cost, values in (("retrain", 10.0, [0.7, 0.72, None]), ("warm", 1.5, [0.69, 0.725, 0.7]))
+    for day, auc in zip("abc", values, strict=True)
+]
+
+
+def test_policies_are_summed_up_and_compared_on_the_same_days(tmp_path, capsys):
+    every = summaries(RESULTS)
+    assert every["retrain"] == {"auc": pytest.approx(0.71), "log_loss": 0.5, "calibration": 1.0, "cpu_seconds": 30.0}
+    assert every["warm"]["cpu_seconds"] == 4.5
+    [found] = differences(RESULTS)
+    each = np.array([0.69 - 0.7, 0.725 - 0.72])  # the third day has one class only for the other
+    expected = scipy.stats.t.interval(0.95, 1, each.mean(), scipy.stats.sem(each))
+    assert found["auc"] == pytest.approx(each.mean()) and found["days"] == 2
+    assert (found["low"], found["high"]) == pytest.approx(expected)
+    write_replay(RESULTS, tmp_path)
+    assert json.loads((tmp_path / "replay.json").read_text())["results"] == RESULTS
+    assert (tmp_path / "replay.png").read_bytes()[:4] == b"\x89PNG"
+    print_replay(RESULTS)
+    said = capsys.readouterr().out
+    assert "warm: AUC -0.0025 beside retrain" in said and "0.7250" in said

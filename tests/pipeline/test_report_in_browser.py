@@ -1,0 +1,142 @@
+"""The report in a real browser: tabs, sorting, an empty console, no request that leaves the file."""
+
+import json
+import time
+
+import pytest
+
+from pipeline.report.report import write_report
+from tests.pipeline.browser import absent, running_browser
+from tests.pipeline.test_report import HOSTILE, SUMMARY, explained, run_left
+
+REASON = absent()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+NAME = HOSTILE[0]
+SLICES = {"b": 0.5, "a": 0.75, "none": None, "é": 0.125, NAME: 0.625}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = run_left(tmp_path_factory.mktemp("run") / "run", NAME)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["slices"] = {NAME: {value: {**SUMMARY, "auc": auc} for value, auc in SLICES.items()}}
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    (folder / "report_data" / "explanation.json").write_text(json.dumps(explained(NAME)))
+    write_report(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser(run, tmp_path_factory):
+    """One browser for the whole file, with the report open."""
+    with running_browser(tmp_path_factory.mktemp("browser")) as browser:
+        browser.open("about:blank")  # a new browser shows a page of its own
+        browser.requests(), browser.log("browser")
+        browser.open((run / "report.html").as_uri())
+        yield browser
+
+
+def visible(browser) -> list[str]:
+    return browser.run("return [...document.querySelectorAll('section')].filter(s => s.offsetHeight).map(s => s.id)")
+
+
+def click(browser, selector: str) -> None:
+    browser.run("document.querySelector(arguments[0]).click()", selector)
+
+
+def test_a_tab_shows_its_page_alone(browser):
+    tabs = browser.run("return [...document.querySelectorAll('nav a')].map(a => a.getAttribute('href').slice(1))")
+    assert tabs == ["overview", "curves", "training", "slices", "importance", "pairs", "attention", "rows"] + [
+        "data",
+        "drift",
+        "lineage",
+    ]
+    assert visible(browser) == ["overview"]
+    for tab in tabs:
+        click(browser, f"nav a[href='#{tab}']")
+        deadline = time.monotonic() + 5
+        while visible(browser) != [tab] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert visible(browser) == [tab]
+        current = "return document.querySelector('nav a[aria-current=\"true\"]').hash"
+        assert browser.run(current) == f"#{tab}"
+        drawn = "return [...document.querySelectorAll('section:not([hidden]) svg')].every(svg => svg.clientHeight > 60)"
+        assert browser.run(drawn)
+        overflow = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        assert browser.run(overflow), tab
+
+
+def values(browser) -> list[str]:
+    rows = "#slices .sortable tbody tr"
+    return browser.run("return [...document.querySelectorAll(arguments[0])].map(r => r.cells[1].innerText)", rows)
+
+
+def test_the_slices_are_sorted_by_a_click_on_a_column(browser):
+    click(browser, "nav a[href='#slices']")
+    time.sleep(0.1)
+    auc = "#slices .sortable th:nth-child(3) button"
+    click(browser, auc)
+    assert values(browser) == ["é", "b", NAME, "a", "none"]  # "-" comes last
+    click(browser, auc)
+    assert values(browser) == ["a", NAME, "b", "é", "none"]
+    assert browser.run(f"return document.querySelector('{auc}').parentNode.ariaSort") == "descending"
+    click(browser, "#slices .sortable th:nth-child(2) button")
+    assert [value for value in values(browser) if value.isalpha()] == ["a", "b", "é", "none"]
+
+
+def test_the_pages_text_has_the_numbers_of_the_metrics(browser, run):
+    metrics = json.loads((run / "metrics.json").read_text())
+    text = browser.run("return document.body.textContent")
+    for part in (metrics, metrics["baseline"], *metrics["slices"][NAME].values()):
+        for name in SUMMARY:
+            value = part[name]
+            if value is not None and value == value:
+                shown = f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+                assert shown in text, name
+    assert metrics["model_version"] in text and "54,321" in text and text.count(NAME) > 20
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_and_lines_stand_out_in_light_and_dark(browser, scheme):
+    browser.develop("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    colours = browser.run(CONTRASTS)
+    assert (sum(colours["page"]) > 600) == (scheme == "light")
+    for name, colour in colours.items():
+        if name != "page":
+            # WCAG 2.2: 4.5 for text, 3 for what is drawn.
+            wanted = 4.5 if name in ("text", "tick", "muted", "yes", "no") else 3
+            assert contrast(colour, colours["page"]) >= wanted, (name, colour)
+
+
+CONTRASTS = """
+const rgb = (text) => text.match(/[0-9.]+/g).slice(0, 3).map(Number);
+const of = (selector, property) => rgb(getComputedStyle(document.querySelector(selector))[property]);
+return {
+  page: of("body", "backgroundColor"), text: of("body", "color"),
+  tick: of(".tick", "fill"), muted: of(".muted", "color"),
+  yes: of(".yes", "color"), no: of(".no", "color"), first: of("polyline.s0", "stroke"), second: of(".s1", "stroke"),
+  plus: of(".plus", "fill"), minus: of(".minus", "fill"),
+};
+"""
+
+
+def contrast(first: list[float], second: list[float]) -> float:
+    """WCAG's ratio of two colours' luminances."""
+    lighter, darker = sorted((luminance(first), luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: list[float]) -> float:
+    parts = [part / 255 for part in colour]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_nothing_runs_but_the_pages_script_and_nothing_is_asked_for(browser, run):
+    """Comes last: the logs are those of all that was done with the page."""
+    assert browser.log("browser") == []
+    assert {address.partition("#")[0] for address in browser.requests()} == {(run / "report.html").as_uri()}
+    assert browser.run("return document.scripts.length") == 1
+    refused = "return fetch('http://127.0.0.1:9/').then(() => 'asked', (error) => error.name)"
+    assert browser.run(refused) == "TypeError"
+    assert any("Content Security Policy" in entry["message"] for entry in browser.log("browser"))
