@@ -1,14 +1,14 @@
 """Measures our models' quality beside those of other libraries: same rows, same split, same budget of trials.
 
-    python -m benchmarks.quality --data LOG [--config configs/criteo/lr.yaml] [--trials 8] [--seeds 5]
+    python -m benchmarks.quality --data LOG [--config configs/criteo/lr.yaml] [--trials 8] [--finalists 3] [--seeds 5]
         [--sides ours,deepctr_torch,recbole,lightgbm,scikit-learn] [--models lr,fm,deepfm,dcn_v2,xdeepfm,autoint]
         [--fuxictr FOLDER] [--folder FOLDER] [--output FILE]
 
 A run's pipeline reads, splits and transforms the log; every side gets the same ids of the same rows. Each side trains
-each of its models with as many settings: its own defaults first (ours: the configuration recommended for the log), then
-random ones from the space in harness/quality_sides.py. All trainings have the same batch, the same number of
-evaluations, and stop by the log loss on the validation rows, which also chooses the settings. Those are trained with
-every seed and tested once on the test rows. Nothing is trained again on training and validation rows together.
+each of its models with as many settings: its own defaults first, then random ones from the same space for all, that in
+harness/quality_sides.py. All trainings have the same batch, the same number of evaluations, and stop by the log loss on
+the validation rows. The settings whose log loss there is lowest are trained with every seed, and their mean chooses one
+of them, which is tested on the test rows. Nothing is trained again on training and validation rows together.
 
 Each training is a file in --folder: the same command goes on where it was stopped.
 """
@@ -40,18 +40,16 @@ from pipeline.evaluation.estimates import auc_estimate
 
 NAMES = ("ours", "deepctr_torch", "recbole", "lightgbm", "scikit-learn")
 MARGIN = 0.0005  # of AUC that ours may be below a peer's mean
-# Of a model's settings, what describes the model and not the training that all sides share.
-VARIED = ("learning_rate",)
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The trainings of a side's model with its best settings.
+    """The trainings of a side's model with the same settings.
 
     Attributes:
         side, model: Who trained what.
-        settings: The settings with the lowest log loss on the validation rows.
-        runs: One a seed: AUC and log loss on the test rows, and seconds.
+        settings: The settings.
+        runs: One a seed: AUC and log loss on the test rows, log loss on the validation rows, and seconds.
         probabilities: Of the test rows, one a seed.
     """
 
@@ -65,6 +63,11 @@ class Result:
     def auc(self) -> float:
         """The mean AUC on the test rows."""
         return statistics.fmean(run["auc"] for run in self.runs)
+
+    @property
+    def validation_log_loss(self) -> float:
+        """The mean log loss on the validation rows."""
+        return statistics.fmean(run["validation_log_loss"] for run in self.runs)
 
 
 def make_rows(config: RunConfig, data: str, folder: pathlib.Path) -> Rows:
@@ -93,18 +96,6 @@ def make_rows(config: RunConfig, data: str, folder: pathlib.Path) -> Rows:
     return Rows(folder / "rows.npz", feature_map, files)
 
 
-def recommended(config_path: pathlib.Path, names: Sequence[str]) -> dict[str, tuple[Settings, Settings]]:
-    """Returns by model the hyperparameters and varied training settings of the configurations beside `config_path`."""
-    found = {}
-    for name in names:
-        path = config_path.with_name(f"{name}.yaml")
-        if path.exists():
-            config = load_config(path)
-            training = {key: getattr(config.training, key) for key in VARIED}
-            found[name] = (config.model.hyperparameters, training)
-    return found
-
-
 class Trainings:
     """Trainings kept in a folder.
 
@@ -131,29 +122,39 @@ class Trainings:
             write_json(path, {"settings": settings, "seed": seed, **numbers})
         return json.loads(path.read_text()), np.load(path.with_suffix(".npy"))
 
-    def best(self, side: Side, model: str, count: int, seeds: int) -> Result:
-        """Searches a side's settings for a model, and trains the best with every seed."""
+    def best(self, side: Side, model: str, count: int, finalists: int, seeds: int) -> Result:
+        """Searches a side's settings for a model, and trains the finalists among them with every seed.
+
+        One training's log loss on the validation rows is as much its seed's as its settings': the lowest of many is
+        that of a lucky seed. Their mean over the seeds chooses among the finalists.
+        """
         losses = []
         searched = list(trials(side, model, count))
         for index, settings in enumerate(searched, 1):
             numbers, _ = self.get(side, model, settings, 1)
             losses.append(numbers["validation_log_loss"])
             announce(f"{side.name}, {model}: trial {index} of {count}, validation log loss {losses[-1]:.4f}")
-        chosen = searched[int(np.argmin(losses))]
-        each = [self.get(side, model, chosen, seed) for seed in range(1, (seeds if side.is_random else 1) + 1)]
-        result = Result(side.name, model, chosen, [numbers for numbers, _ in each], [values for _, values in each])
-        announce(f"{side.name}, {model}: test AUC {result.auc:.4f} with {json.dumps(chosen)}")
+        order = np.argsort(losses, kind="stable")[:finalists]
+        results = [self._with_seeds(side, model, searched[place], seeds) for place in order]
+        result = min(results, key=lambda one: one.validation_log_loss)
+        announce(f"{side.name}, {model}: test AUC {result.auc:.4f} with {json.dumps(result.settings)}")
+        return result
+
+    def _with_seeds(self, side: Side, model: str, settings: Settings, seeds: int) -> Result:
+        each = [self.get(side, model, settings, seed) for seed in range(1, (seeds if side.is_random else 1) + 1)]
+        result = Result(side.name, model, settings, [numbers for numbers, _ in each], [values for _, values in each])
+        announce(f"{side.name}, {model}: finalist, mean validation log loss {result.validation_log_loss:.4f}")
         return result
 
 
 def measure(
-    sides: Sequence[Side], names: Sequence[str], trainings: Trainings, count: int, seeds: int
+    sides: Sequence[Side], names: Sequence[str], trainings: Trainings, count: int, finalists: int, seeds: int
 ) -> Iterator[Result]:
     """Yields each side's result with each of its models."""
     for name in (*names, "trees"):
         for side in sides:
             if name in side.models:
-                yield trainings.best(side, name, count, seeds)
+                yield trainings.best(side, name, count, finalists, seeds)
 
 
 def compared(results: Sequence[Result], labels: np.ndarray) -> list[dict[str, Any]]:
@@ -229,7 +230,6 @@ def _chosen(option: str, text: str, known: Sequence[str]) -> list[str]:
 
 def _sides(
     names: Sequence[str],
-    settings: dict[str, tuple[Settings, Settings]],
     threads: int,
     schedule: Settings,
     zoo: pathlib.Path | None,
@@ -239,7 +239,7 @@ def _sides(
     sides: list[Side] = []
     for name in names:
         if name == "ours":
-            sides.append(Ours(settings, schedule))
+            sides.append(Ours(schedule))
         elif name == "lightgbm":
             sides.append(Trees(threads))
         elif name == "scikit-learn":
@@ -257,7 +257,7 @@ def _sides(
     "--config",
     type=click.Path(path_type=pathlib.Path),
     default="configs/criteo/lr.yaml",
-    help="Describes the log; beside it lie the configurations recommended for its models.",
+    help="Describes the log.",
 )
 @click.option("--models", default=",".join(MODELS), help="Which models.")
 @click.option("--sides", default=",".join(NAMES), help="Who trains.")
@@ -265,7 +265,8 @@ def _sides(
     "--fuxictr", type=click.Path(path_type=pathlib.Path), help="A checkout of FuxiCTR, whose model zoo trains."
 )
 @click.option("--trials", type=click.IntRange(1), default=8, help="Settings that a side tries for a model.")
-@click.option("--seeds", type=click.IntRange(1), default=5, help="Trainings with the best settings.")
+@click.option("--finalists", type=click.IntRange(1), default=3, help="Best trials that are trained with every seed.")
+@click.option("--seeds", type=click.IntRange(1), default=5, help="Trainings of a finalist.")
 @click.option("--batch", type=click.IntRange(1), default=1024, help="Rows of a step of a network.")
 @click.option("--evaluations", type=click.IntRange(1), default=4, help="Evaluations of a network in an epoch.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a peer. Default: all cores.")
@@ -278,6 +279,7 @@ def main(
     sides: str,
     fuxictr: pathlib.Path | None,
     trials: int,
+    finalists: int,
     seeds: int,
     batch: int,
     evaluations: int,
@@ -296,12 +298,13 @@ def main(
     rows = make_rows(load_config(config), data, folder)
     counts = {name: len(rows.split(name)[1]) for name in SPLITS}
     report: dict[str, Any] = {"benchmark": "quality", "machine": machine(), "rows": counts}
-    report |= {"trials": trials, "seeds": seeds, "batch": batch, "evaluations": evaluations}
+    report |= {"trials": trials, "finalists": finalists, "seeds": seeds, "batch": batch, "evaluations": evaluations}
     results: list[Result] = []
     schedule = {"batch_size": batch, "evaluations_per_epoch": evaluations}
     with contextlib.ExitStack() as stack:
-        chosen = _sides(who, recommended(config, names), threads or cores(), schedule, fuxictr, stack)
-        for result in measure(chosen, names, Trainings(rows, folder / "trainings"), trials, seeds):
+        chosen = _sides(who, threads or cores(), schedule, fuxictr, stack)
+        kept = Trainings(rows, folder / "trainings")
+        for result in measure(chosen, names, kept, trials, finalists, seeds):
             results.append(result)
             report["results"] = compared(results, rows.split("test")[1])
             report["bars"] = bars(report["results"])

@@ -128,14 +128,12 @@ class Benchmark:
         """Returns, by name, the function and the target of each way to read."""
         # TensorFlow: see write_examples.
         from pipeline.training.data import packed_reader
-        from pipeline.training.tensorflow_data import packed_dataset
 
         by_name: dict[str, tuple[Callable[[], Iterable[Batch]], int | None]] = {}
         packed = ([self.packed], self.feature_map, self.batch_size)
         examples = (self.examples, len(self.feature_map.fields), self.batch_size)
         for name, seed in (("in order", None), ("shuffled", SEED)):
-            by_name[f"numpy, {name}"] = (lambda seed=seed: packed_reader(*packed, seed)), TARGET
-            by_name[f"tf.data, {name}"] = (lambda seed=seed: packed_dataset(packed_reader(*packed, seed))), TARGET
+            by_name[f"packed, {name}"] = (lambda seed=seed: packed_reader(*packed, seed)), TARGET
             by_name[f"gzip TFRecord, {name}"] = (lambda seed=seed: read_examples(*examples, seed)), None
         return by_name
 
@@ -157,16 +155,15 @@ class Benchmark:
         """Measures epochs of LR, the cheapest model, on packed files, on their batches in memory, and on examples."""
         # TensorFlow: see write_examples.
         from pipeline.training.data import packed_reader
-        from pipeline.training.tensorflow_data import packed_dataset
         from pipeline.training.tensorflow_learner import make_learner
 
         training = Training(batch_size=self.batch_size, distribution="one_device")
         learner = make_learner(Model(name="lr"), training, self.feature_map, SEED)
-        dataset = packed_dataset(packed_reader([self.packed], self.feature_map, self.batch_size, SEED))
-        in_memory = list(dataset)
+        packed = packed_reader([self.packed], self.feature_map, self.batch_size, SEED)
+        in_memory = list(packed)
         learner.fit(in_memory)  # compiles the step, for the last batch's size too
         examples = read_examples(self.examples, len(self.feature_map.fields), self.batch_size, SEED)
-        speeds = {"LR epoch, packed files": dataset, "LR epoch, memory": in_memory, "LR epoch, gzip TFRecord": examples}
+        speeds = {"LR epoch, packed files": packed, "LR epoch, memory": in_memory, "LR epoch, gzip TFRecord": examples}
         by_name = {name: Speed(name, self.rows) for name in speeds}
         for index in range(rounds):
             for name, speed in by_name.items():
@@ -216,7 +213,7 @@ def prepare(folder: pathlib.Path, rows: int, fields: int, batch_size: int) -> tu
 @click.option("--rounds", type=click.IntRange(1), default=3, help="How often the readers alternate.")
 @output_option("reader")
 def main(rows: int, threads: int, batch: int, fields: int, rounds: int, output: pathlib.Path) -> None:
-    """Measure rows a second of packed files, as numpy batches and as tf.data, beside gzip TFRecords of the same rows.
+    """Measure rows a second of packed files beside gzip TFRecords of the same rows.
 
     The ids of a field follow Zipf's law. The last lines are shuffled epochs of LR, the cheapest model: as fast from
     packed files as from memory where training does not wait for its rows. Prints a table, writes JSON, and

@@ -19,11 +19,9 @@ MODELS = ("lr", "fm", "deepfm", "dcn_v2", "xdeepfm", "autoint")
 SPLITS = ("train", "validation", "test")
 # When a training ends, the same for all sides.
 STOP = {"epochs": 30, "patience": 4}
-# The spaces. Sizes and rates are drawn from the same values by all; each library has regularisation of its own, whose
-# strength is drawn from as many orders of magnitude around its documented default.
+# The space, the same for all: every library has an L2 penalty on whole tables, and dropout behind hidden layers.
 HIDDEN: tuple[tuple[int, ...], ...] = ((32,), (64, 32), (200, 100))
-DIMS, DROPOUTS, RATES = (4, 8, 16), (0.0, 0.2, 0.5), (3e-4, 3e-2)
-OUR_L2, PEER_L2 = (3e-3, 1.0), (1e-7, 1e-4)
+DIMS, DROPOUTS, RATES, L2 = (4, 8, 16), (0.0, 0.2, 0.5), (3e-4, 3e-2), (1e-7, 1e-3)
 CROSS, CIN, ATTENTION, HEADS = 2, (32, 32), 2, 2
 
 Settings = dict[str, Any]
@@ -83,7 +81,7 @@ class Side(Protocol):
         """Returns settings drawn from the side's space."""
 
     def first(self, model: str) -> Settings:
-        """Returns the settings of the first trial: the library's defaults or recommendation."""
+        """Returns the settings of the first trial: the library's defaults."""
 
     def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
         """Trains a model to its best validation result."""
@@ -96,34 +94,57 @@ def trials(side: Side, model: str, count: int) -> Iterator[Settings]:
         yield side.draw(model, random.Random(f"{side.name}/{model}/{index}"))
 
 
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """Settings drawn from the space.
+
+    Attributes:
+        rate: The learning rate.
+        l2: The strength of the penalty on the tables.
+        dim: The width of an embedding.
+        hidden: Units of the hidden layers.
+        dropout: Its rate behind each of them.
+    """
+
+    rate: float
+    l2: float
+    dim: int
+    hidden: tuple[int, ...]
+    dropout: float
+
+    @classmethod
+    def of(cls, draw: random.Random) -> "Drawn":
+        """Returns settings drawn at random."""
+        rate, l2 = _log_uniform(draw, RATES), _log_uniform(draw, L2)
+        return cls(rate, l2, draw.choice(DIMS), draw.choice(HIDDEN), draw.choice(DROPOUTS))
+
+
 def _log_uniform(draw: random.Random, ends: tuple[float, float]) -> float:
     low, high = ends
     return float(f"{low * (high / low) ** draw.random():.3g}")
 
 
 class Ours:
-    """This project's models and trainer. The first trial has the recommended configuration's hyperparameters."""
+    """This project's models and trainer. The first trial has the defaults of both."""
 
     name, models, is_random = "ours", MODELS, True
 
-    def __init__(self, recommended: dict[str, tuple[Settings, Settings]], schedule: Settings) -> None:
+    def __init__(self, schedule: Settings) -> None:
         self.schedule = schedule
-        self.recommended = recommended  # by model: hyperparameters, and what of `training` the search varies
 
     def first(self, model: str) -> Settings:
-        hyperparameters, training = self.recommended.get(model, ({}, {"learning_rate": 1e-3}))
-        return {"model": hyperparameters, "training": training}
+        return {"model": {}, "training": {}}
 
     def draw(self, model: str, draw: random.Random) -> Settings:
-        rate, l2 = _log_uniform(draw, RATES), _log_uniform(draw, OUR_L2)
-        dim, hidden, dropout = draw.choice(DIMS), draw.choice(HIDDEN), draw.choice(DROPOUTS)
-        chosen: Settings = {"l2": l2 / 30} if model == "lr" else {"embedding_dim": dim, "embedding_l2": l2}
+        drawn = Drawn.of(draw)
+        chosen: Settings = {} if model == "lr" else {"embedding_dim": drawn.dim}
         if model not in ("lr", "fm"):
-            chosen |= {"deep_units" if model == "autoint" else "hidden_units": hidden, "dropout": dropout}
-            chosen |= {"use_linear": True, "embedding_dropout": dropout}
+            units = "deep_units" if model == "autoint" else "hidden_units"
+            chosen |= {units: drawn.hidden, "dropout": drawn.dropout, "use_linear": True}
         sizes = {"dcn_v2": {"layers": CROSS}, "xdeepfm": {"maps": CIN}}
-        sizes["autoint"] = {"layers": ATTENTION, "heads": HEADS, "attention_dim": dim}
-        return {"model": chosen | sizes.get(model, {}), "training": {"learning_rate": rate}}
+        sizes["autoint"] = {"layers": ATTENTION, "heads": HEADS, "attention_dim": drawn.dim}
+        training = {"learning_rate": drawn.rate, "table_l2": drawn.l2}
+        return {"model": chosen | sizes.get(model, {}), "training": training}
 
     def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
         # They import TensorFlow: 4 s that --help and a mistake in an option do without.
@@ -175,9 +196,9 @@ class PeerSide:
         return {**self.FIRST[self.name], "learning_rate": 1e-3}
 
     def draw(self, model: str, draw: random.Random) -> Settings:
-        rate, l2 = _log_uniform(draw, RATES), _log_uniform(draw, PEER_L2)
-        dim, hidden, dropout = draw.choice(DIMS), draw.choice(HIDDEN), draw.choice(DROPOUTS)
-        return {"dim": dim, "hidden": hidden, "dropout": dropout, "l2": l2, "learning_rate": rate}
+        drawn = Drawn.of(draw)
+        sizes = {"dim": drawn.dim, "hidden": drawn.hidden}
+        return {**sizes, "dropout": drawn.dropout, "l2": drawn.l2, "learning_rate": drawn.rate}
 
     def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
         sizes = {"cross": CROSS, "cin": CIN, "layers": ATTENTION, "heads": HEADS, **STOP, **self.schedule}

@@ -99,7 +99,7 @@ def test_reader(tmp_path):
     report = run("reader", *arguments, output=tmp_path / "reader.json")
     assert (report["rows"], report["threads"]) == (700, 1)
     names = [reader["name"] for reader in report["readers"]]
-    assert len(set(names)) == 6
+    assert len(set(names)) == 4
     for speed in report["readers"] + report["epochs"]:
         assert len(speed["seconds"]) == len(speed["cpu_seconds"]) == 2
         assert speed["target"] == (None if speed["name"].startswith(("gzip", "LR")) else 500_000)

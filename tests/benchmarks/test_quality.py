@@ -1,5 +1,6 @@
 """The benchmark of quality: its searches, what it keeps, what it compares, and the peers' trainings."""
 
+import dataclasses
 import json
 import pathlib
 import random
@@ -12,12 +13,13 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from benchmarks.harness.quality_sides import MODELS, OUR_L2, Ours, PeerSide, Rows, Settings, Trained, Trees, trials
+from benchmarks.harness.quality_sides import L2, MODELS, Ours, PeerSide, Rows, Settings, Trained, Trees, trials
 from benchmarks.peers.client import ENVIRONMENTS, Peer
-from benchmarks.quality import MARGIN, Result, Trainings, bars, compared, recommended
+from benchmarks.quality import MARGIN, Result, Trainings, bars, compared
 from common.errors import InputError
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters
+from pipeline.config import Training
 from transforms.generate import generate
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -65,40 +67,60 @@ class Fixed:
 
 
 def test_a_search_is_the_same_every_time_and_begins_with_the_sides_own_settings() -> None:
-    ours = Ours({"deepfm": ({"embedding_dim": 3}, {"learning_rate": 0.02})}, SCHEDULE)
+    ours = Ours(SCHEDULE)
     searched = list(trials(ours, "deepfm", 6))
-    assert searched[0] == {"model": {"embedding_dim": 3}, "training": {"learning_rate": 0.02}}
+    assert searched[0] == {"model": {}, "training": {}}
     assert searched == list(trials(ours, "deepfm", 6)) and len({json.dumps(one) for one in searched}) == 6
     assert searched[:3] == list(trials(ours, "deepfm", 3))
-    assert all(OUR_L2[0] <= one["model"]["embedding_l2"] <= OUR_L2[1] for one in searched[1:])
+
+
+def test_all_sides_draw_from_one_space() -> None:
+    peer = PeerSide.__new__(PeerSide)
+    for index in range(20):
+        ours, theirs = (side.draw("deepfm", random.Random(index)) for side in (Ours(SCHEDULE), peer))
+        model, training = ours["model"], ours["training"]
+        found = {"dim": model["embedding_dim"], "hidden": model["hidden_units"], "dropout": model["dropout"]}
+        assert {**found, "l2": training["table_l2"], "learning_rate": training["learning_rate"]} == theirs
+        assert L2[0] <= theirs["l2"] <= L2[1]
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_is_drawn_are_hyperparameters_of_the_model(model: str) -> None:
-    for settings in list(trials(Ours({}, SCHEDULE), model, 5)):
+    for settings in list(trials(Ours(SCHEDULE), model, 5)):
         check_hyperparameters(model, **settings["model"])
-
-
-def test_the_first_trial_is_the_recommended_configuration() -> None:
-    found = recommended(ROOT / "configs" / "criteo" / "lr.yaml", MODELS)
-    assert set(found) == set(MODELS)
-    hyperparameters, training = found["deepfm"]
-    assert hyperparameters["use_linear"] is True and training == {"learning_rate": 0.0001}
+        Training(**settings["training"])
 
 
 def test_the_validation_rows_choose_and_a_training_is_kept(tmp_path: pathlib.Path) -> None:
     rows, side = parity_rows(tmp_path, 400), Fixed("ours")
     trainings = Trainings(rows, tmp_path / "kept")
-    result = trainings.best(side, "lr", 6, 3)  # type: ignore[arg-type]
+    result = trainings.best(side, "lr", 6, 1, 3)  # type: ignore[arg-type]
     assert result.settings == {"noise": 0.5}
     assert side.trained == 3 + 2  # three settings, of which the best has two more seeds
     labels = rows.split("test")[1]
     expected = [sklearn.metrics.roc_auc_score(labels, values) for values in result.probabilities]
     assert [run["auc"] for run in result.runs] == pytest.approx(expected) and len(expected) == 3
-    Trainings(rows, tmp_path / "kept").best(side, "lr", 6, 3)  # type: ignore[arg-type]
+    Trainings(rows, tmp_path / "kept").best(side, "lr", 6, 1, 3)  # type: ignore[arg-type]
     assert side.trained == 5
     certain = Fixed("ours", is_random=False)
-    assert len(Trainings(rows, tmp_path / "other").best(certain, "lr", 6, 3).runs) == 1  # type: ignore[arg-type]
+    assert len(Trainings(rows, tmp_path / "other").best(certain, "lr", 6, 1, 3).runs) == 1  # type: ignore[arg-type]
+
+
+class LuckyOnce(Fixed):
+    """A side whose lowest noise has the lowest log loss with the first seed alone."""
+
+    def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
+        trained = super().train(model, settings, seed, rows, work)
+        return dataclasses.replace(trained, log_loss=trained.log_loss + (seed > 1 and settings["noise"] == 0.5))
+
+
+def test_the_mean_over_the_seeds_chooses_among_the_finalists(tmp_path: pathlib.Path) -> None:
+    rows = parity_rows(tmp_path, 400)
+    by_one, by_mean = (
+        Trainings(rows, tmp_path / str(finalists)).best(LuckyOnce("ours"), "lr", 6, finalists, 3)  # type: ignore[arg-type]
+        for finalists in (1, 6)
+    )
+    assert (by_one.settings, by_mean.settings) == ({"noise": 0.5}, {"noise": 1.0})
 
 
 def scored(side: str, model: str, labels: np.ndarray, noise: float, seeds: int) -> Result:

@@ -1,0 +1,245 @@
+"""Runs the benchmarks of speed, memory and parity at small sizes, and writes one page of their ratios.
+
+    python -m benchmarks.all [--minutes 60] [--only preprocess ...] [--against FILE] [--output FOLDER] [--keep FILE]
+
+Every benchmark is a process of its own, one after the other; what its peers or the time do not allow is named with the
+reason. Each ratio stands beside its target and beside that of an earlier run, by default the committed one
+(benchmarks/last_run.json): one that is worse by more than a quarter is a slow-down, where both machines were quiet.
+"""
+
+import dataclasses
+import json
+import pathlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+import jinja2
+from rich.table import Table
+
+from benchmarks.harness import measured
+from benchmarks.harness.command import busy, busy_caption, command, finish, machine
+from benchmarks.harness.steps import STEPS, Ratio, Step
+from benchmarks.peers.client import ENVIRONMENTS
+from benchmarks.peers.line_process import ProcessError
+from common.errors import InputError, one_line
+from common.files import write_json, write_text
+from common.progress import announce
+
+FOLDER = pathlib.Path(__file__).parent
+LAST_RUN = FOLDER / "last_run.json"
+TEMPLATES = (FOLDER / "harness", FOLDER.parent / "pipeline" / "report")  # the second has the reports' style
+SLACK = 1.25  # by which a ratio may be worse than before: those of equal code vary so much on a quiet machine
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """A benchmark's result.
+
+    Attributes:
+        name: The step's.
+        seconds: That it took; 0 where it was not run.
+        busy: The share of the machine's cores that other programs used before it.
+        ratios: What it measured.
+        reason: Why it measured nothing; None where it did.
+    """
+
+    name: str
+    seconds: float = 0.0
+    busy: float = 0.0
+    ratios: tuple[Ratio, ...] = ()
+    reason: str | None = None
+
+
+def run_step(step: Step, minutes: float, folder: pathlib.Path) -> Done:
+    """Runs a benchmark where its peers are installed and the time suffices.
+
+    Args:
+        step: The benchmark.
+        minutes: That are left.
+        folder: Where it writes its report.
+    """
+    missing = [peer for peer in step.peers if not (ENVIRONMENTS / peer / "bin" / "python").exists()]
+    if missing:
+        return Done(step.name, reason=f"no {', '.join(missing)} here; make peers")
+    if minutes < step.minutes:
+        return Done(step.name, reason=f"it takes about {step.minutes:g} minutes, and {max(minutes, 0):.0f} are left")
+    share = busy()
+    announce(f"{step.name}: about {step.minutes:g} minutes")
+    output = folder / step.name if step.name == "latency" else folder / step.name / "report.json"
+    started = time.monotonic()
+    try:
+        report, _ = measured.run(step.name, [*step.command, "--output", output])
+        ratios = tuple(step.ratios(report))
+    except (ProcessError, LookupError, TypeError, ValueError) as error:
+        return Done(step.name, time.monotonic() - started, share, reason=f"failed: {one_line(error, 300)}")
+    return Done(step.name, time.monotonic() - started, share, ratios)
+
+
+def compared(done: Sequence[Done], before: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns each ratio with its target, that of the earlier run, and whether it is a slow-down.
+
+    Args:
+        done: The results.
+        before: An earlier report; empty without one.
+    """
+    earlier = {one["name"]: one for one in before.get("ratios", [])}
+    found = []
+    for result in done:
+        for ratio in result.ratios:
+            former = earlier.get(ratio.name, {}).get("value")
+            worse = None if not former or not ratio.value else ratio.value / former
+            if worse is not None and not ratio.at_most:
+                worse = 1 / worse
+            found.append(
+                {
+                    "benchmark": result.name,
+                    "busy": result.busy,
+                    **dataclasses.asdict(ratio),
+                    "met": ratio.met,
+                    "before": former,
+                    "slower": None if worse is None else worse > SLACK,
+                }
+            )
+    return found
+
+
+def report_of(done: Sequence[Done], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the report of the results so far, beside an earlier one."""
+    return {
+        "benchmark": "all",
+        "machine": machine(),
+        "busy": max((one.busy for one in done), default=0.0),
+        "date": time.strftime("%Y-%m-%d"),
+        "ratios": compared(done, before),
+        "steps": [{"name": one.name, "seconds": one.seconds, "reason": one.reason} for one in done],
+        "before": {key: before[key] for key in ("machine", "busy", "date") if key in before},
+    }
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """Returns the report as a page of Markdown."""
+    lines = ["# Benchmarks", "", _described(report), ""]
+    if report["before"]:
+        lines += [f"Before: {_described(report['before'])}", ""]
+    lines += ["| benchmark | ratio | measured | target | before |", "|---|---|---|---|---|"]
+    lines += [f"| {' | '.join(_cells(one))} |" for one in report["ratios"]]
+    lines += [""] + [f"- `{one['name']}` was not run: {one['reason']}" for one in report["steps"] if one["reason"]]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def page(report: Mapping[str, Any]) -> str:
+    """Returns the report as a page of HTML, which opens offline."""
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.get_template("all.html.jinja").render(
+        described=_described(report),
+        before=_described(report["before"]) if report["before"] else None,
+        rows=[one | {"value": _value(one), "target": _target(one), "before": _before(one)} for one in report["ratios"]],
+        steps=report["steps"],
+    )
+
+
+def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
+    return one["benchmark"], one["name"], _value(one), _target(one), _before(one)
+
+
+def _described(report: Mapping[str, Any]) -> str:
+    where = f"{report['machine']['cpu']}, {report['machine']['cores']} cores"
+    return f"{report['date']}, {where}; other work took up to {report['busy']:.0%} of them."
+
+
+def _value(one: Mapping[str, Any]) -> str:
+    return f"{one['value']:.3g}"
+
+
+def _target(one: Mapping[str, Any]) -> str:
+    if one["target"] is None:
+        return ""
+    return f"{'at most' if one['at_most'] else 'at least'} {one['target']:g}: {'met' if one['met'] else 'missed'}"
+
+
+def _before(one: Mapping[str, Any]) -> str:
+    if one["before"] is None:
+        return ""
+    return f"{one['before']:.3g}{': slower' if one['slower'] else ''}"
+
+
+def _table(report: Mapping[str, Any]) -> Table:
+    table = Table(title=f"Ratios, {report['machine']['cpu']}", caption=busy_caption(report["busy"]))
+    for name in ("benchmark", "ratio", "measured", "target", "before"):
+        table.add_column(name, justify="right" if name == "measured" else "left")
+    for one in report["ratios"]:
+        table.add_row(*_cells(one))
+    for one in report["steps"]:
+        if one["reason"]:
+            table.add_row(one["name"], f"not run: {one['reason']}")
+    return table
+
+
+def read_before(path: pathlib.Path | None) -> dict[str, Any]:
+    """Returns an earlier report: that of a file, or the committed one where there is one.
+
+    Raises:
+        InputError: the file is no report of this command.
+    """
+    if path is None and not LAST_RUN.exists():
+        return {}
+    try:
+        found: dict[str, Any] = json.loads((path or LAST_RUN).read_text())
+        if found["benchmark"] != "all":
+            raise ValueError(f"it is one of benchmarks.{found['benchmark']}")
+        for one in found["ratios"]:
+            one["name"], one["value"]  # noqa: B018  # raises where they are not there
+    except (OSError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"--against {path or LAST_RUN}: no report of this command ({one_line(error, 100)})") from error
+    return found
+
+
+def run_all(steps: Sequence[Step], minutes: float, folder: pathlib.Path, wrote: Callable[[list[Done]], None]) -> None:
+    """Runs benchmarks one after the other for so many minutes, and hands out the results so far after each."""
+    started, done = time.monotonic(), []
+    for step in steps:
+        done.append(run_step(step, minutes - (time.monotonic() - started) / 60, folder))
+        wrote(done)
+
+
+@command("benchmarks.all")
+@click.option(
+    "--minutes", type=click.FloatRange(0, min_open=True), default=60.0, help="No benchmark starts that would end later."
+)
+@click.option(
+    "--only", multiple=True, type=click.Choice([step.name for step in STEPS]), help="Repeatable. Default: all."
+)
+@click.option(
+    "--against", type=click.Path(path_type=pathlib.Path), help="An earlier report. Default: the committed one."
+)
+@click.option(
+    "--folder", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/all", help="Of all results."
+)
+@click.option("--keep", is_flag=True, help="Also write the report as the committed one, benchmarks/last_run.json.")
+def main(minutes: float, only: Sequence[str], against: pathlib.Path | None, folder: pathlib.Path, keep: bool) -> None:
+    """Run the benchmarks of speed, memory and parity at small sizes: FOLDER/all.json, all.md and all.html.
+
+    Prints a table, and the report as JSON as the last line. The pages are written after each benchmark.
+    """
+    before = read_before(against)
+    report = report_of([], before)
+
+    def wrote(done: list[Done]) -> None:
+        nonlocal report
+        report = report_of(done, before)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "all.md", markdown(report))
+        write_text(folder / "all.html", page(report))
+        write_json(folder / "all.json", report)
+
+    run_all([step for step in STEPS if step.name in only or not only], minutes, folder, wrote)
+    if keep:
+        write_json(LAST_RUN, report)
+    finish(report, folder / "all.json", _table(report))
+
+
+if __name__ == "__main__":
+    main()
