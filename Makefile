@@ -40,7 +40,7 @@ pytest := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile
 test-fast: install  ## the quick tests, 3 minutes on 4 cores: while you work
 	$(pytest) -m "not slow and not large"
 
-test: install   ## the tests, 12 minutes on 4 cores and 25 on 2: before a change is handed in, and in CI
+test: install   ## the tests, 15 minutes on 4 fast cores and 45 on 2 slow ones: before a change is handed in, and in CI
 	$(pytest) -m "not large"
 
 test-all: install  ## every case of the large matrices (models x precisions x backends), a long fuzz and a soak

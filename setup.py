@@ -34,7 +34,7 @@ setup(
     packages=[*find_packages(include=[f"{name}*" for name in PACKAGES]), *CONFIGS],
     package_dir={"ctrpipe.configs": "configs"},
     package_data={
-        "": ["*.jinja"],
+        "": ["*.jinja", "*.js"],
         "ctrpipe": ["py.typed"],
         "pipeline": ["*.json"],
         **dict.fromkeys(CONFIGS, ["*.yaml"]),

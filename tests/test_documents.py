@@ -21,10 +21,9 @@ from concurrent.futures import ProcessPoolExecutor
 import click
 import httpx
 import pytest
-import yaml
 
 from pipeline.cli import main
-from pipeline.config import check_config, load_config
+from pipeline.config import check_config, load_config, read_yaml
 from pipeline.sweep.plan import make_plan
 from tests.contract.servers import free_port
 from tests.e2e.small_run import call
@@ -183,7 +182,7 @@ def _parse(arguments: list[str]) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")])
 def test_configurations_that_are_shown_are_valid(page, tmp_path):
     for number, (_, _, text) in enumerate(blocks(page, "yaml")):
-        values = yaml.safe_load(text)
+        values = read_yaml(text)
         if {"points", "extends"} & values.keys():  # they name a file of configs/
             shutil.copytree(ROOT / "configs", tmp_path / "configs", dirs_exist_ok=True)
         if "extends" in values:

@@ -18,7 +18,10 @@ from common.packages import PACKAGES
 ROOT = pathlib.Path(__file__).parents[1]
 NOTES = ROOT / "docs" / "troubleshooting.yaml"
 # What a configuration's sections and models do not take is a ValueError, of which load_config and run make one line.
-RULES = ("pipeline/config/", "transforms/log/spec.py", "transforms/log/times.py", "models/")
+RULES = (
+    *("pipeline/config/", "models/"),
+    *("transforms/log/spec.py", "transforms/log/times.py", "transforms/histories/settings.py"),
+)
 # No configuration can cause the ValueErrors of these.
 INTERNAL = ("models/feature_map.py", "models/losses.py", "models/text/precision.py", "models/layers/encoder_layer.py")
 # Functions that return a message, or collect messages, for a caller that raises it.
