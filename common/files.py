@@ -6,6 +6,7 @@ patterns, the suffix out of patterns such as `*.parquet`, so that no reader take
 
 import contextlib
 import json
+import os
 import pathlib
 import secrets
 import shutil
@@ -102,6 +103,15 @@ def write_text(path: pathlib.Path, text: str) -> None:
 def write_json(path: pathlib.Path, value: Any) -> None:
     """Writes a value as indented JSON, whole or not at all: numpy scalars as numbers, other objects as str(object)."""
     write_text(path, json.dumps(value, indent=1, default=_as_json) + "\n")
+
+
+def link_or_copy(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Gives a file a second name, in place of what has that name, or copies it where the file system has no links."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _as_json(item: Any) -> Any:

@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import os
 import pathlib
-import shutil
 import zipfile
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +10,7 @@ import numpy as np
 
 from common.arrays import read_arrays, write_arrays
 from common.errors import InputError, one_line
-from common.files import write_json
+from common.files import link_or_copy, write_json
 from models.feature_map import FeatureMap
 from models.registry import create
 
@@ -64,9 +62,9 @@ def save_model(
     if weights is None:
         write_arrays(target, [np.asarray(variable) for variable in model.variables])
     else:
-        _link(weights, target)
+        link_or_copy(weights, target)
     if state is not None:
-        _link(state.path, folder / STATE)
+        link_or_copy(state.path, folder / STATE)
     config = model.get_config()
     described = {
         "format": FORMAT,
@@ -77,14 +75,6 @@ def save_model(
         "state": state.names if state else [],
     }
     write_json(folder / DESCRIPTION, described)
-
-
-def _link(source: pathlib.Path, target: pathlib.Path) -> None:
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def is_saved(folder: pathlib.Path) -> bool:

@@ -69,11 +69,11 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> tuple[BaseComponent, ..
 
 def _former(config: RunConfig, inputs: RunInputs) -> str:
     """Returns what the transform keeps of the parent's, as LogTransform takes it."""
-    start = config.training.warm_start
-    if inputs.parent is None or start is None or (start.boundaries == "learn" and not start.max_age):
+    start, parent = config.training.warm_start, inputs.parent
+    if start is None or (start.window == 1 and (parent is None or (start.boundaries == "learn" and not start.max_age))):
         return ""
-    limits = {"max_age": start.max_age, "max_values": start.max_values}
-    return json.dumps({"version": inputs.parent.version, "boundaries": start.boundaries, **limits})
+    kept = parent and {"version": parent.version, "kept": parent.kept}
+    return json.dumps({"parent": kept, **start.model_dump(include={"boundaries", "window", "max_age", "max_values"})})
 
 
 def _code_of(component: Callable[..., BaseComponent]) -> str:

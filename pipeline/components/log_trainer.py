@@ -13,6 +13,7 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types.standard_artifacts import Examples, ExampleStatistics, TransformGraph
 from tfx.types.standard_artifacts import Model as ModelArtifact
 
+from common.files import link_or_copy
 from common.phases import start_phase
 from common.progress import announce
 from models.feature_map import FeatureMap
@@ -29,6 +30,7 @@ from pipeline.training.train import train
 from pipeline.training.warm_start import Start, counts, listed
 from serving.export import export
 from serving.layout import Asset
+from transforms.features.former_counts import COUNTS
 from transforms.features.preprocessing import feature_map
 from transforms.features.sample_negatives import is_sampled
 from transforms.features.transform import AGES, NUMBERS
@@ -102,7 +104,10 @@ def LogTrainer(
         start=start,
     )
     # Before the export, which may fold the model's weights.
-    save_model(pathlib.Path(model.uri) / KEPT_MODEL, trained.name, result.model, result.weights_file, result.state)
+    kept, counts_of_values = pathlib.Path(model.uri) / KEPT_MODEL, pathlib.Path(transform_graph.uri) / COUNTS
+    save_model(kept, trained.name, result.model, result.weights_file, result.state)
+    if counts_of_values.exists():
+        link_or_copy(counts_of_values, kept / COUNTS)
     announce("Writing the servable")
     start_phase("Trainer's export")
     assets = {

@@ -1,8 +1,10 @@
 """Replaces TFX's Transform: the same transform graph, from columnar parts (see transforms.features.transform)."""
 
+import dataclasses
 import json
 import pathlib
 
+import pyarrow as pa
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.dsl.component.experimental.decorators import component
 from tfx.types import artifact_utils
@@ -12,6 +14,7 @@ from common.processes import Workers, end_idle_pools
 from common.progress import announce, throttled_announce
 from serving.assets import read_log_spec
 from serving.layout import Asset, asset_path
+from transforms.features.former_counts import COUNTS, SCHEMA, read_counts
 from transforms.features.learned import Former, numbers_that_stay, read_numbers
 from transforms.features.packed_files import packed_files
 from transforms.features.transform import analyze, transform
@@ -43,7 +46,8 @@ def LogTransform(
         spec: LogSpec as JSON.
         seed: Seed of the packed rows' order, and of `missing_rate`.
         workers: See Workers.from_json.
-        former: JSON, what `_read_former` takes, where something of a parent's transform stays; else "".
+        former: JSON, what `_read_former` takes, where something of a parent's transform stays, or where values are
+            counted over several trainings; else "".
         code_version: See pipeline.components.
     """
     log, log_workers = LogSpec.model_validate_json(spec), Workers.from_json(workers)
@@ -60,13 +64,38 @@ def LogTransform(
     transformed_examples.split_names = examples.split_names
 
 
-def _read_former(log: LogSpec, version: str, boundaries: str, max_age: int, max_values: int | None) -> Former:
-    """Returns what stays of the transform of a parent's SavedModel; the rest as in WarmStart."""
-    folder = pathlib.Path(version)
+def _read_former(
+    log: LogSpec, parent: dict[str, str] | None, boundaries: str, window: int, max_age: int, max_values: int | None
+) -> Former:
+    """Returns what stays of a parent's transform.
+
+    Args:
+        log: The description of today's log.
+        parent: The folders `version` and `kept` of a Parent; None for the first training of several.
+        boundaries, window, max_age, max_values: See WarmStart.
+    """
+    counts = _read_counts(parent, window) if window > 1 else None
+    if parent is None:
+        return Former(counts=counts, window=window)
+    folder = pathlib.Path(parent["version"])
     spec = read_log_spec(folder)
-    keeps = boundaries == "keep"
-    numbers = numbers_that_stay(log, spec, read_numbers(asset_path(folder, Asset.NUMBERS))) if keeps else {}
+    numbers = {}
+    if boundaries == "keep":
+        numbers = numbers_that_stay(log, spec, read_numbers(asset_path(folder, Asset.NUMBERS)))
+    former = Former(numbers, counts=counts, window=window)
     if not max_age:
-        return Former(numbers)
+        return former
     ages = json.loads(asset_path(folder, Asset.AGES).read_text())
-    return Former(numbers, read_vocabularies(folder / "assets", spec), ages, max_age, max_values)
+    vocabularies = read_vocabularies(folder / "assets", spec)
+    return dataclasses.replace(former, vocabularies=vocabularies, ages=ages, max_age=max_age, max_values=max_values)
+
+
+def _read_counts(parent: dict[str, str] | None, window: int) -> pa.Table:
+    """Returns how often values occurred in the trainings before, of which there may be none."""
+    if parent is None:
+        return SCHEMA.empty_table()
+    path = pathlib.Path(parent["kept"]) / COUNTS
+    if not path.exists():
+        announce("Warm start: the parent kept no counts of values; min_count and top_k count today's rows alone")
+        return SCHEMA.empty_table()
+    return read_counts(path, window)

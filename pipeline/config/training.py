@@ -85,13 +85,17 @@ class WarmStart(Section):
     """What a value that the parent does not know begins as: its column's unknown value, or as in a model that starts
     from nothing. Its optimizer state is new in either case.
     """
+    window: int = pydantic.Field(1, ge=1, examples=[7])
+    """The trainings, today's included, over which `min_count` and `top_k` count a value. A value has to occur today to
+    be admitted. With 1 today's rows alone count.
+    """
     max_age: int = pydantic.Field(0, ge=0, examples=[7])
     """Trainings in a row without a value after which its row is left out of the tables; 0: the vocabulary is of today's
     training rows alone.
     """
     max_values: int | None = pydantic.Field(None, ge=1, examples=[1_000_000])
     """With `max_age`, the most values of a column's vocabulary: today's, and then those that were seen last; null: no
-    limit. `top_k` and `min_count` decide which of today's values are admitted.
+    limit. `top_k`, `min_count` and `window` decide which of today's values are admitted.
     """
     boundaries: Literal["keep", "learn"] = "keep"
     """Whether the boundaries of buckets of numbers, and the means, variances and quantiles of dense features, stay the

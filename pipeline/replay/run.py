@@ -28,6 +28,7 @@ from pipeline.config import RunConfig
 from pipeline.fingerprints import fingerprint
 from pipeline.replay.days import Day
 from pipeline.run_folder import check_output, one_run_at_a_time
+from pipeline.run_inputs import LATEST
 from pipeline.trained_model import find_model
 
 Policy = Literal["retrain", "warm", "frozen"]
@@ -103,7 +104,10 @@ def _check_folder(plan: Plan, output: pathlib.Path) -> None:
                 f"{output}: holds another replay, of another configuration, window or log; choose another --output"
             )
         return
-    training = plan.config.training.model_copy(update={"warm_start": None})
+    start = plan.config.training.warm_start  # its settings stay; in a folder of its own, `latest` is no model
+    training = plan.config.training.model_copy(
+        update={"warm_start": start and start.model_copy(update={"parent": LATEST})}
+    )
     evaluation = plan.config.evaluation.model_copy(update={"baseline": None})
     settings = plan.config.model_copy(update={"training": training, "evaluation": evaluation}).model_dump(mode="json")
     (output / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))

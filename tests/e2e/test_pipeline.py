@@ -142,8 +142,11 @@ def test_the_next_day_begins_with_a_run_and_names_it(done, version, tmp_path):
     assert call("generate", "--rows", 1500, "--seed", 9, "--output", tmp_path / "log.tsv")[0] == 0
     given = ("run", done / "config.yaml", "--data", tmp_path / "log.tsv", "--output", tmp_path / "out")
     given += ("--warm-start", done / "out", "--set", "serving={}", "--set", "evaluation={}", "--set", "gates={}")
-    code, output = call(*given, "--set", "training.epochs=1")
+    code, output = call(*given, "--set", "training.epochs=1", "--set", "training.warm_start={window: 3}")
     assert code == 0 and f"Warm start from {done / 'out'}: " in output, output
+    assert "Warm start: the parent kept no counts of values" in output
+    [counts] = (tmp_path / "out" / "tfx").rglob("Format-Keras/counts.parquet")
+    assert pyarrow.parquet.read_table(counts)["ago"].unique().to_pylist() == [0]
     parent = json.loads((tmp_path / "out" / "report_data" / "lineage.json").read_text())["parent"]
     assert parent["model"] == str(done / "out") and parent["optimizer"] and not parent["left"]
     assert parent["ids"]["C3"] == {"known": 102, "new": 0, "gone": 0}  # hashed

@@ -33,6 +33,8 @@ class Former:
         ages: By column how many of them have not been seen for 0, 1, 2, ... trainings.
         max_age: Trainings without a value after which it is left out; 0: none stays that today's rows lack.
         max_values: The most values of a column, today's first, and then those that were seen last; None for no limit.
+        counts: Of values in the trainings before, as `read_counts` returns them; None where today's alone count.
+        window: How many trainings values are counted over, today's included.
     """
 
     numbers: Numbers = dataclasses.field(default_factory=dict)
@@ -40,6 +42,8 @@ class Former:
     ages: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
     max_age: int = 0
     max_values: int | None = None
+    counts: pa.Table | None = None
+    window: int = 1
 
     def grown(self, column: str, today: pa.Array) -> tuple[pa.Array, list[int]]:
         """Returns a column's vocabulary with the former values that stay behind today's, and its `ages`."""

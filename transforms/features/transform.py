@@ -16,6 +16,7 @@ from common.libraries import load_text_operations
 from common.processes import Workers, cores
 from common.sessions import load_session
 from transforms.features import analyzers
+from transforms.features.former_counts import COUNTS, counted_over, write_counts
 from transforms.features.missing import drop_values
 from transforms.features.pack_rows import pack_rows
 from transforms.features.packed_files import DTYPES, PackedWriter, Rows
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from transforms.features.learned import Former
 
 GRAPH, METADATA = "transform_fn", "transformed_metadata"  # TFT's names
-NUMBERS, AGES = "numbers.json", "ages.json"  # beside them: what these methods of Learned return
+NUMBERS, AGES = "numbers.json", "ages.json"  # beside them: what these methods of Learned return; COUNTS: see analyze
 # Time to count and to transform a row in one process, measured on Criteo's 39 columns.
 COUNT_SECONDS, TRANSFORM_SECONDS = 1e-6, 2.5e-6
 # Largest number of summaries to merge; each has some 10 MB for a log like Criteo's.
@@ -52,7 +53,8 @@ def analyze(
     Args:
         spec: The description of the log.
         files: The payload's training parts.
-        folder: The folder to write TFT's `transform_fn/` and `transformed_metadata/` to, NUMBERS and AGES.
+        folder: The folder to write TFT's `transform_fn/` and `transformed_metadata/` to, NUMBERS and AGES; COUNTS too
+            where values are counted over several trainings.
         workers: Run the counting.
         progress: Called with a line for each column with more distinct values than are counted exactly.
         former: What stays of a former transform; None for nothing.
@@ -67,6 +69,9 @@ def analyze(
         if bound:
             most = spec.data.max_distinct_values
             progress(f"{column}: above {most:,} different values; counts are up to {bound:,} too low")
+    if former is not None and former.counts is not None:
+        write_counts(folder / COUNTS, summary, former.counts, former.window)
+        summary = counted_over(summary, former.counts)
     write_graph(spec, summary, folder, former)
 
 
