@@ -8,13 +8,15 @@
 | `run_in_new_process` | one call whose memory, threads and settings must not stay in this process |
 | `child_process` | a process that answers over a pipe until the block ends |
 | `start_command`, `stop_command` | another program |
+| `end_with_parent` | called by a process that another one started as a command |
 
 Ctrl-C reaches this process alone, which then ends the others. All but commands end with this one, even if it is killed
-by SIGKILL.
+by SIGKILL; so does a command that calls `end_with_parent`.
 """
 
 import concurrent.futures
 import contextlib
+import ctypes
 import dataclasses
 import hmac
 import json
@@ -48,6 +50,7 @@ _CLUSTER_GONE = re.compile(
     r"Connection refused|UnresolvedAddress|UnknownHost|Number of retries has been exhausted|Failed to submit job|"
     r"Could not connect to|All masters are unresponsive"
 )
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _SIGNATURE_BYTES = 32
 _preloaded = False
 _idle_pools: dict[int, concurrent.futures.ProcessPoolExecutor] = {}  # by size
@@ -218,6 +221,17 @@ def stop_command(process: "subprocess.Popen[Any]", seconds: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def end_with_parent(parent: int | None = None) -> None:
+    """Has the kernel end this process by SIGKILL when the thread that started it ends.
+
+    Args:
+        parent: The id of the process that started this one, which ends at once if that one has ended already.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
 
 
 @contextlib.contextmanager

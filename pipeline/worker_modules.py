@@ -1,12 +1,10 @@
 """Imports what worker processes need; they are forked from the process that has imported this."""
 
-import ctypes
 import os
-import signal
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-# The kernel ends this process with the one that started it, also within an import; forked workers ask for that again.
-ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+from common.processes import end_with_parent
+
+end_with_parent()  # also within an import; forked workers ask for that again
 # One worker a core; the GPU is for training.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 os.environ |= dict.fromkeys(("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"), "1")

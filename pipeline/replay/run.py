@@ -7,6 +7,7 @@ Trenches", 2013, section 5.1.
 
 import dataclasses
 import json
+import os
 import pathlib
 import resource
 import subprocess
@@ -34,7 +35,7 @@ from pipeline.trained_model import find_model
 Policy = Literal["retrain", "warm", "frozen"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 MEASURED = ("auc", "log_loss", "calibration")
-_COMMAND = (sys.executable, "-c", "from pipeline.cli import main; main()")
+_PROGRAM = "from common.processes import end_with_parent; end_with_parent({}); from pipeline.cli import main; main()"
 _STOP_SECONDS = 10.0  # for a training that is interrupted to end by itself
 _MADE_FROM, _COST = "made_from.json", "cost.json"
 
@@ -175,7 +176,8 @@ def _call(arguments: Sequence[str], folder: pathlib.Path) -> dict[str, float]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     before, started = _cpu_seconds(), time.monotonic()
-    process = start_command([*_COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command = [sys.executable, "-c", _PROGRAM.format(os.getpid()), *arguments]
+    process = start_command(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         said, _ = process.communicate()
     finally:

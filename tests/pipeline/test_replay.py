@@ -1,6 +1,9 @@
 """Policies of retraining, day by day: which days each reads and is scored on, and what is kept for the next time."""
 
 import json
+import pathlib
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ import scipy.stats
 import yaml
 
 from common.errors import InputError
+from common.processes import start_command
 from pipeline.config import check_config
 from pipeline.evaluation.scored_rows import ScoredRows
 from pipeline.replay import run as replay
@@ -140,6 +144,25 @@ def test_a_mistake_of_a_training_is_passed_on_in_one_line(tmp_path):
     with pytest.raises(InputError, match=r"^ctrpipe run in .*runs: .*absent.yaml: cannot read the configuration"):
         replay._call(["run", str(tmp_path / "absent.yaml")], tmp_path / "runs")
     assert "absent.yaml" in (tmp_path / "runs" / "output.txt").read_text()
+
+
+def test_a_command_ends_with_a_replay_that_is_killed(tmp_path):
+    arguments = ["generate", "--rows", "100000000", "--output", str(tmp_path / "log.tsv")]  # hours of work
+    code = f"import pathlib; from pipeline.replay import run; run._call({arguments}, pathlib.Path({str(tmp_path)!r}))"
+    process = start_command([sys.executable, "-c", code])
+    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    await_that(children.read_text)
+    [child] = map(int, children.read_text().split())
+    process.kill()
+    process.wait()
+    await_that(lambda: not pathlib.Path(f"/proc/{child}").exists())
+
+
+def await_that(is_true) -> None:
+    end = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 RESULTS = [
