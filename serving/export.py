@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2, regression_pb2
+from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from common.errors import InputError
 from common.libraries import load_text_operations
@@ -59,7 +60,11 @@ class _Servable(tf.Module):
     ):
         super().__init__()
         self._model_variables = [variable.value for variable in model.variables]
-        self._transform = transform.transform_features_layer()
+        # Not TFT's Keras layer around it: a SavedModel of a layer also holds functions that Keras traces for it, which
+        # no signature needs, and which take longer than all signatures.
+        transform_loader = SavedModelLoader(transform.transform_savedmodel_dir)
+        self._transform_objects = vars(transform_loader)  # tracked, so that tables and their files are saved as well
+        self._transform = transform_loader.apply_transform_model
         self._spec = spec
         self._tasks = feature_map.tasks
         # Without a feature all candidates of a text would be equal.
