@@ -27,9 +27,9 @@ from common.libraries import load_tensorflow
 from common.processes import cores
 from common.progress import announce
 from pipeline.config import RunConfig, load_config
+from pipeline.evaluation.lists import Lists, hit_rate, ndcg
 from pipeline.packaged_configs import configs_folder
 from pipeline.prepared import joined
-from pipeline.ranking.metrics import Lists, hit_rate, ndcg
 from pipeline.run import transform
 from pipeline.run_folder import check_output, one_run_at_a_time
 from transforms.log.payload import payload_files

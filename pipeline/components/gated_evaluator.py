@@ -12,6 +12,7 @@ from common.progress import throttled_announce
 from pipeline.components import SERVABLE
 from pipeline.config import Evaluation, Gates
 from pipeline.evaluation.artifact import write_evaluation
+from pipeline.evaluation.catalogue import catalogue_gates
 from pipeline.evaluation.evaluate import evaluate, last_blessed_probabilities
 from pipeline.evaluation.gates import eval_config, read_gates
 from pipeline.evaluation.judge import judge
@@ -69,9 +70,13 @@ def GatedEvaluator(
     )
     baseline_name = by.baseline.name if by.baseline else None
     metrics, scored, others = evaluate(folder, baseline_name, test, log, by, rows)
-    table = read_gates(folder, bounds, scored, last_blessed_probabilities(folder, next(iter(log.data.labels))))
+    task = next(iter(log.data.labels))
+    to_compare = last_blessed_probabilities(folder, task)
+    table = read_gates(folder, bounds, scored, to_compare)
+    if bounds.ecs:
+        table += catalogue_gates(bounds.ecs, log, test, scored.probabilities[task], to_compare)
     write_evaluation(folder, metrics, scored, others, table)
-    passed = passed and all(row["passed"] for row in table)  # TFMA knows neither intervals nor bounds on slices
+    passed = passed and all(row["passed"] for row in table)  # TFMA knows no intervals, slices' bounds or lists
     # The properties of TFX's Evaluator, which Pusher and the lookup of the last blessed model read.
     blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY, model.uri)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)

@@ -1,7 +1,7 @@
 """A run's configuration: one YAML file, validated."""
 
 from pipeline.config.calibration import Calibration
-from pipeline.config.evaluation import Bounds, CalibrationBounds, Evaluation, Gates, Statistics, Tail
+from pipeline.config.evaluation import Bounds, CalibrationBounds, CatalogueBounds, Evaluation, Gates, Statistics, Tail
 from pipeline.config.kubeflow import Kubeflow, Resources
 from pipeline.config.load import as_settings, check_config, load_config, read_yaml, with_parent
 from pipeline.config.model import Model
@@ -15,6 +15,7 @@ __all__ = [
     "Bounds",
     "Calibration",
     "CalibrationBounds",
+    "CatalogueBounds",
     "Distillation",
     "Evaluation",
     "FirstStage",

@@ -89,6 +89,34 @@ class CalibrationBounds(Bounds):
         return bool(self.slices)
 
 
+class CatalogueBounds(Section):
+    """Limits of the effective catalogue size (ECS): how many items the first places of all lists show.
+
+    A list is what one user could be shown at once, as in `ctrpipe ranking`, which prints this number. 1: all lists show
+    the same item; N: they show N items, each as often as the others.
+
+    Example:
+        gates: {ecs: {max_drop: 0.05, k: 10, group: query, item: ad}}
+    """
+
+    min: float | None = pydantic.Field(None, ge=1, examples=[40])
+    """The least ECS that passes; null: no lower limit."""
+    max_drop: float | None = pydantic.Field(None, ge=0, lt=1, examples=[0.05])
+    """The greatest share by which it may be lower than the last blessed model's on the same lists; null: any."""
+    k: int = pydantic.Field(10, ge=1)
+    """How many places of each list are shown."""
+    group: str | None = pydantic.Field(None, examples=["session"])
+    """The categorical column whose values are the lists; null: `user`."""
+    item: str | None = pydantic.Field(None, examples=["film"])
+    """The categorical column of the candidates; null: the one that a history shares its items with, or `item`."""
+
+    @pydantic.model_validator(mode="after")
+    def _some(self) -> "CatalogueBounds":
+        if self.min is None and self.max_drop is None:
+            raise ValueError("give min, max_drop or both")
+        return self
+
+
 class Gates(Section):
     """Conditions on the test rows' metrics that a model must meet to be pushed.
 
@@ -102,6 +130,10 @@ class Gates(Section):
     """Limits of the mean log loss, in nats per row; null: none."""
     calibration: CalibrationBounds | None = None
     """Limits of the mean prediction divided by the observed click-through rate, 1 when both agree; null: none."""
+    ecs: CatalogueBounds | None = None
+    """Limits of how much of the catalogue the first places show, so that a new model does not narrow what people see;
+    null: none.
+    """
     max_drop: dict[Literal["auc", "log_loss"], float] = {"auc": 0.001}
     """By metric, how much worse than the last blessed model it may be (auc: how much lower; log_loss: how much higher).
     """

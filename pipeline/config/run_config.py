@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import pydantic
 
+from common.errors import InputError
 from common.processes import Workers
 from models.raw_numbers import reads_numbers
 from pipeline.config.calibration import Calibration
@@ -16,6 +17,7 @@ from pipeline.config.search import Range
 from pipeline.config.serving import Serving
 from pipeline.config.training import Training
 from transforms.histories import EventLog
+from transforms.log.lists import columns_of
 from transforms.log.spec import Categorical, LogSpec, Numeric
 
 
@@ -93,6 +95,15 @@ class RunConfig(LogSpec):
         bounded = self.gates.calibration.slices if self.gates.calibration else []
         if absent := [name for name in bounded if name not in self.evaluation.slices]:
             raise ValueError(f"gates.calibration.slices: add {', '.join(absent)} to evaluation.slices")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _lists_exist(self) -> "RunConfig":
+        if limits := self.gates.ecs:
+            try:
+                columns_of(self.log_spec, limits.group, limits.item, ("gates.ecs.group", "gates.ecs.item"))
+            except InputError as error:
+                raise ValueError(str(error)) from error
         return self
 
     @pydantic.model_validator(mode="after")

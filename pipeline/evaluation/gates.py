@@ -95,11 +95,11 @@ def read_gates(
     for metric, drop in gates.max_drop.items():
         bound = f"at most {drop:g} worse than the last blessed model"
         if metric not in changes or last_blessed is None:
-            rows.append(_row(metric, "change", bound, None, True, "no model has been blessed before"))
+            rows.append(gate_row(metric, "change", bound, None, True, "no model has been blessed before"))
             continue
         worse = 0.0 - changes[metric] if metric == "auc" else changes[metric]
         if gates.max_drop_confidence is None:
-            rows.append(_row(metric, "change", bound, worse, worse <= drop))
+            rows.append(gate_row(metric, "change", bound, worse, worse <= drop))
             continue
         both = [ESTIMATES[metric](labels, each, weights) for each in (probabilities, last_blessed)]
         rows.append(_sure_change(metric, bound, worse, drop, gates.max_drop_confidence, both))
@@ -114,14 +114,16 @@ def _absolute(metric: str, bounds: Bounds, value: float, estimate: Estimate | No
             continue
         bound = f"{name} {limit:g}"
         if bounds.confidence is None:
-            yield _row(metric, "absolute", bound, value, keeps(value, limit))
+            yield gate_row(metric, "absolute", bound, value, keeps(value, limit))
         elif estimate is None:
-            yield _row(metric, "absolute", bound, value, False, f"{value:.4f} has no error on so few rows of a class")
+            yield gate_row(
+                metric, "absolute", bound, value, False, f"{value:.4f} has no error on so few rows of a class"
+            )
         else:
             worst = value + direction * _quantile(bounds.confidence) * estimate.standard_error
             passed = keeps(worst, limit)
             said = f"{value:.4f}, at worst {worst:.4f} with {bounds.confidence:.0%} confidence, {_is(passed)} {bound}"
-            yield _row(metric, "absolute", bound, value, passed, said)
+            yield gate_row(metric, "absolute", bound, value, passed, said)
 
 
 def _sure_change(
@@ -130,11 +132,11 @@ def _sure_change(
     """Returns the row of a change that blocks where it is surely more than allowed, by a paired test."""
     ours, last = both
     if ours is None or last is None:
-        return _row(metric, "change", bound, worse, True, f"{worse:.4f} has no error on so few rows of a class")
+        return gate_row(metric, "change", bound, worse, True, f"{worse:.4f} has no error on so few rows of a class")
     best = worse - _quantile(confidence) * ours.minus(last).standard_error
     passed = best <= drop
     said = f"{worse:.4f}, at best {best:.4f} with {confidence:.0%} confidence, {_is(passed)} {bound}"
-    return _row(metric, "change", bound, worse, passed, said)
+    return gate_row(metric, "change", bound, worse, passed, said)
 
 
 def _of_slices(column: str, bounds: CalibrationBounds, scored: ScoredRows, task: str) -> dict[str, Any]:
@@ -146,7 +148,7 @@ def _of_slices(column: str, bounds: CalibrationBounds, scored: ScoredRows, task:
     judged = np.flatnonzero(counts >= bounds.min_rows)
     bound = f"within {bounds.max_error:g} of 1 for each {column} of {bounds.min_rows:,} rows or more"
     if not len(judged):
-        return _row("calibration", "slice", bound, None, True, f"no {column} has {bounds.min_rows:,} rows")
+        return gate_row("calibration", "slice", bound, None, True, f"no {column} has {bounds.min_rows:,} rows")
     weights = 1 if scored.weights is None else scored.weights
     expected = np.bincount(codes, weights * scored.probabilities[task], len(texts))[judged]
     clicks = np.bincount(codes, weights * scored.labels[task], len(texts))[judged]
@@ -154,9 +156,9 @@ def _of_slices(column: str, bounds: CalibrationBounds, scored: ScoredRows, task:
     worst = int(np.argmax(np.abs(found - 1)))
     where = f"where {column} is {texts[judged[worst]]} ({counts[judged[worst]]:,} rows)"
     if not clicks[worst]:
-        return _row("calibration", "slice", bound, None, False, f"no click {where}, {expected[worst]:.1f} expected")
+        return gate_row("calibration", "slice", bound, None, False, f"no click {where}, {expected[worst]:.1f} expected")
     passed = abs(found[worst] - 1) <= bounds.max_error
-    return _row("calibration", "slice", bound, float(found[worst]), passed, f"{found[worst]:.4f} at worst, {where}")
+    return gate_row("calibration", "slice", bound, float(found[worst]), passed, f"{found[worst]:.4f} at worst, {where}")
 
 
 def _quantile(confidence: float) -> float:
@@ -167,7 +169,8 @@ def _is(passed: bool) -> str:
     return "is" if passed else "is not"
 
 
-def _row(metric: str, kind: str, bound: str, value: float | None, passed: bool, reason: str = "") -> dict[str, Any]:
+def gate_row(metric: str, kind: str, bound: str, value: float | None, passed: bool, reason: str = "") -> dict[str, Any]:
+    """Returns a row of the table of gates; without a reason it says how the value and the bound compare."""
     if not reason:
         reason = f"{value:.4f} {_is(passed)} {bound}"
     return {"metric": metric, "kind": kind, "bound": bound, "value": value, "passed": bool(passed), "reason": reason}

@@ -1,6 +1,5 @@
 """Ranks the candidates of a log's lists by a model and by popularity, and measures both."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.errors import InputError
-from pipeline.explain.source import read_rows, split_files
-from pipeline.ranking.metrics import (
+from pipeline.evaluation.lists import (
     Lists,
+    candidate_lists,
     grouped_auc,
     hit_rate,
     ndcg,
@@ -21,43 +20,16 @@ from pipeline.ranking.metrics import (
     take_rate,
     taken_catalogue,
 )
+from pipeline.explain.source import read_rows, split_files
 from pipeline.trained_model import TrainedModel
 from serving.assets import read_log_spec
 from serving.scoring.rows import Scorer
+from transforms.log.lists import Columns, columns_of
 from transforms.log.payload import read_payload
 from transforms.log.spec import LogSpec
 
 STRATA = ("head", "middle", "tail")
 CURVE_POINTS = 40
-
-
-@dataclasses.dataclass(frozen=True)
-class Columns:
-    """The columns that make lists: each value of `group` is a list, whose candidates are `item`."""
-
-    group: str
-    item: str
-
-
-def columns_of(spec: LogSpec, group: str | None, item: str | None) -> Columns:
-    """Returns the columns that make lists; without names, `user`, and the column that a history shares its items with.
-
-    Raises:
-        InputError: a column is no single value of the model's, or there is no default.
-    """
-    shared = [owner for name, owner in spec.vocabulary_owners.items() if owner != name]
-    found = Columns(group or "user", item or (shared[0] if shared else "item"))
-    single = spec.columns_of("categorical")
-    for option, name in (("--group", found.group), ("--item", found.item)):
-        if name not in single:
-            raise InputError(
-                f"{option} {name}: no column of the model's kind categorical; they are {', '.join(single)}"
-            )
-    if found.group == found.item:
-        raise InputError(
-            f"--group {found.group}: the candidates themselves; name the column whose values are the lists"
-        )
-    return found
 
 
 def rank(
@@ -89,9 +61,7 @@ def rank(
         )
     counts = _training_events(source, spec, columns.item, items)
     popularity = counts if counts is not None else np.bincount(lists.items, lists.labels, len(items))
-    kept = judged[lists.lists]
-    numbers = np.cumsum(judged) - 1
-    lists = Lists(numbers[lists.lists[kept]], lists.items[kept], lists.labels[kept])
+    lists, kept = lists.only(judged)
     orders = {"model": scores[kept], "popularity": popularity[lists.items].astype(np.float64)}
     strata = popularity_strata(popularity.astype(np.int64))
     sides = {name: _side(lists, found, strata, depths) for name, found in orders.items()}
@@ -126,9 +96,8 @@ def _scored(
     finally:
         scorer.close()
     read = pa.concat_tables(names)
-    groups, items = (read[name].combine_chunks().fill_null(b"").dictionary_encode() for name in read.column_names)
-    numbers = [values.indices.to_numpy().astype(np.int64) for values in (groups, items)]
-    return Lists(numbers[0], numbers[1], np.concatenate(labels)), np.concatenate(scores), items.dictionary
+    lists, items = candidate_lists(read[columns.group], read[columns.item], np.concatenate(labels))
+    return lists, np.concatenate(scores), items
 
 
 def _training_events(source: TrainedModel, spec: LogSpec, item: str, items: pa.Array) -> np.ndarray | None:

@@ -34,7 +34,12 @@ def advice(
             "a larger vocabulary (top_k) for the column whose value is named, a model with interactions, or a wider "
             "gates.calibration.max_error: the model misjudges one group of rows"
         )
-    if any(kind == "change" for _, kind in failed):
+    if any(metric == "ecs" for metric, _ in failed):
+        texts.append(
+            "columns that tell users apart, negatives drawn by popularity (prepare history --draw popularity), or other "
+            "limits in gates.ecs: the model shows everybody the same items"
+        )
+    if any(kind == "change" and metric != "ecs" for metric, kind in failed):
         texts.append("train on more or newer rows; gates.max_drop says how much worse than the last model is allowed")
     return texts
 

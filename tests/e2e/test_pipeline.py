@@ -130,10 +130,13 @@ def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, versio
     assert code == 0 and f"{version}: this model already; not pushed again" in output
     assert json.loads((out / "metrics.json").read_text())["model_version"] == version.name
     slices = "gates.calibration={slices: [C9], max_error: 0.0001, min_rows: 1}"  # which TFMA knows nothing of
-    code, output = call("run", config, "--data", log, "--output", out, "--set", slices)
+    lists = "gates.ecs={min: 1, group: C9, item: C3, k: 2}"  # nor of this
+    code, output = call("run", config, "--data", log, "--output", out, "--set", slices, "--set", lists)
     assert code == 1 and "Trainer: from cache" in output and "blocked by a gate" in output
     assert "Try:    a larger vocabulary (top_k) for the column" in output
     assert not json.loads((out / "metrics.json").read_text())["blessed"]
+    [shown] = [row for row in json.loads((out / "report_data" / "gates.json").read_text()) if row["metric"] == "ecs"]
+    assert shown["passed"] and shown["value"] > 1
     assert list((out / "models" / "ctr").iterdir()) == [version]
     assert call("report", out)[0] == 0
 

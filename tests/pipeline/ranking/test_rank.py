@@ -9,9 +9,10 @@ import pytest
 
 from common.errors import InputError
 from pipeline.ranking import rank as module
-from pipeline.ranking.rank import columns_of, rank
+from pipeline.ranking.rank import rank
 from pipeline.ranking.show import print_ranking, write_ranking
 from pipeline.trained_model import TrainedModel
+from transforms.log.lists import Columns, columns_of
 from transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
@@ -104,7 +105,7 @@ def test_a_ranking_is_shown_and_written_with_two_plots(source, tmp_path, capsys)
 
 
 def test_columns_that_make_no_lists(source):
-    assert columns_of(SPEC, None, None) == module.Columns("user", "film")
+    assert columns_of(SPEC, None, None) == Columns("user", "film")
     with pytest.raises(InputError, match="--group seen: no column of .* they are session, film, user"):
         rank(source, (), "seen", None, [1])
     with pytest.raises(InputError, match="--group film: the candidates themselves"):

@@ -7,6 +7,7 @@ drawn by chance, so that a model that gives all the same score is as good as cha
 import dataclasses
 
 import numpy as np
+import pyarrow as pa
 
 from common.hashing import hash_values
 
@@ -36,6 +37,16 @@ class Lists:
         both: np.ndarray = (positives > 0) & (positives < np.bincount(self.lists, minlength=self.count))
         return both
 
+    def only(self, chosen: np.ndarray) -> tuple["Lists", np.ndarray]:
+        """Returns some of the lists, numbered anew, and which candidates are theirs, bool [N].
+
+        Args:
+            chosen: Which lists, bool [lists].
+        """
+        kept: np.ndarray = chosen[self.lists]
+        numbers = np.cumsum(chosen) - 1
+        return Lists(numbers[self.lists[kept]], self.items[kept], self.labels[kept]), kept
+
     def ranks(self, scores: np.ndarray, seed: int = 0) -> np.ndarray:
         """Returns the place of each candidate in its list by falling score, from 1, int64 [N]."""
         order = np.lexsort((hash_values(f"{seed}/ties", np.arange(len(scores))), -scores, self.lists))
@@ -45,6 +56,19 @@ class Lists:
         ranks = np.empty(len(scores), np.int64)
         ranks[order] = np.arange(len(ordered)) - np.repeat(starts, sizes) + 1
         return ranks
+
+
+def candidate_lists(groups: pa.ChunkedArray, items: pa.ChunkedArray, labels: np.ndarray) -> tuple[Lists, pa.Array]:
+    """Returns the lists of a log's rows, and the items' names by number.
+
+    Args:
+        groups: Binary [N], the list of each row; null is a list too.
+        items: Binary [N], the candidate.
+        labels: float32 [N].
+    """
+    lists, candidates = (each.combine_chunks().fill_null(b"").dictionary_encode() for each in (groups, items))
+    numbers = [values.indices.to_numpy().astype(np.int64) for values in (lists, candidates)]
+    return Lists(numbers[0], numbers[1], labels), candidates.dictionary
 
 
 def hit_rate(lists: Lists, ranks: np.ndarray, k: int) -> np.ndarray:
