@@ -36,8 +36,8 @@ def advice(
         )
     if any(metric == "ecs" for metric, _ in failed):
         texts.append(
-            "columns that tell users apart, negatives drawn by popularity (prepare history --draw popularity), or other "
-            "limits in gates.ecs: the model shows everybody the same items"
+            "columns that tell users apart, negatives drawn by popularity (prepare history --draw popularity), "
+            "or other limits in gates.ecs: the model shows everybody the same items"
         )
     if any(kind == "change" and metric != "ecs" for metric, kind in failed):
         texts.append("train on more or newer rows; gates.max_drop says how much worse than the last model is allowed")
