@@ -74,6 +74,8 @@ class CTRModel(keras.Model):
     linear_sequences: bool = True
     # Whether the data must have a sequence that shares its vocabulary with the candidate's column.
     needs_history: bool = False
+    # Whether the data must say which columns are the candidate's: `role: item`, or a sequence's `shared_with`.
+    needs_items: bool = False
     # Registry names of the models that are trained first, and whose weights this one then takes (see `take_weights`).
     pretraining: tuple[str, ...] = ()
 

@@ -28,7 +28,7 @@ RESERVED_IDS = 2  # unknown and missing, ahead of every field's vocabulary
 MAX_IDS = 2**31 - 1  # ids are int32
 KINDS = ("numeric", "categorical", "multivalent", "sequence", "time")
 POOLINGS = ("sum", "mean", "attention")
-ROLES = ("feature", "position")
+ROLES = ("feature", "position", "item")
 NUMBER_TOKENS = 1000  # the numbers 0 to 999, each a token of its own
 MAX_EXPONENT = 38  # of a float32 that is no subnormal number: from -38 to 38
 MISSING_SIGNIFICAND = NUMBER_TOKENS  # above every significand
@@ -44,7 +44,7 @@ class Field:
         size: Number of the field's ids, the reserved ones included.
         offset: The field's first id.
         slots: Number of the field's columns in ``ids``; above 1 for a multivalent field or a sequence.
-        role: "feature", or "position" for where an ad was shown.
+        role: "feature"; "position" for where an ad was shown; "item" for what is said of the candidate.
         pooling: One of POOLINGS: what becomes of several slots in a model that has one embedding a field. "attention"
             weights them by their likeness to the field of `shared_with`.
         shared_with: Of a sequence, the name of the field whose ids it has; "" where it has ids of its own.
@@ -141,6 +141,7 @@ class FeatureMap:
         tasks: Names of the labels; the first is the primary one.
         text: The text; None for data without a text.
         numbers: Names of the columns in ``numbers``, each of them a field of kind "numeric" or a dense feature too.
+        item_dense: Names of the dense features of the role item.
         negative_sampling: Share of the negatives that the training and validation rows have, in (0, 1].
 
     Raises:
@@ -155,6 +156,7 @@ class FeatureMap:
     text: Text | None = None
     numbers: tuple[str, ...] = ()
     negative_sampling: float = 1.0
+    item_dense: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         offset = 1  # id 0 is padding
@@ -174,6 +176,8 @@ class FeatureMap:
         numeric = {field.name for field in self.fields if field.kind == "numeric"} | set(self.dense)
         if len(set(self.numbers) & numeric) < len(self.numbers):
             raise ValueError(f"`numbers` should name numeric columns, each once. Received: numbers={self.numbers}")
+        if not set(self.item_dense) <= set(self.dense):
+            raise ValueError(f"`item_dense` should name dense features. Received: item_dense={self.item_dense}")
         if not self.tasks:
             raise ValueError("A feature map needs at least one task")
         if not 0 < self.negative_sampling <= 1:
@@ -241,6 +245,12 @@ class FeatureMap:
         raise KeyError(name)
 
     @property
+    def item_fields(self) -> tuple[Field, ...]:
+        """The candidate's fields, in their order: those of the role item, and those that a sequence shares ids with."""
+        owners = {field.shared_with for field in self.fields}
+        return tuple(field for field in self.fields if field.role == "item" or field.name in owners)
+
+    @property
     def histories(self) -> tuple[tuple[Field, ...], ...]:
         """The histories: aligned sequences, in the order of the fields."""
         groups: dict[str, list[Field]] = {}
@@ -264,6 +274,7 @@ class FeatureMap:
                 text=_text(value["text"]) if value["text"] else None,
                 numbers=tuple(value.get("numbers", ())),  # a version of before has none, nor the next
                 negative_sampling=value.get("negative_sampling", 1.0),
+                item_dense=tuple(value.get("item_dense", ())),
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"Not a feature map: {error}") from error

@@ -44,6 +44,7 @@ _MODELS = {
     "dien": ("models.dien", "DIEN", "Zhou 2019"),
     "sim": ("models.sim", "SIM", "Pi 2020"),
     "sequence_transformer": ("models.sequence_transformer", "SequenceTransformer", "Vaswani 2017"),
+    "two_tower": ("models.two_tower", "TwoTower", "Yi 2019"),
     "features_only": ("models.text.features_only", "FeaturesOnly", "BERT4CTR, section 3.2.4"),
     "text_only": ("models.text.text_only", "TextOnly", "BERT4CTR, section 4.2.1"),
     "numbert": ("models.text.numbert", "NumBERT", "Zhang 2020; BERT4CTR, section 3.2.1"),
@@ -75,6 +76,7 @@ class ModelInfo:
         options: Its hyperparameters and their defaults.
         needs_text: Whether the data must have a text.
         needs_history: Whether the data must have a sequence that shares its vocabulary.
+        needs_items: Whether the data must say which columns are the candidate's.
     """
 
     name: str
@@ -83,6 +85,7 @@ class ModelInfo:
     options: dict[str, Any]
     needs_text: bool
     needs_history: bool = False
+    needs_items: bool = False
 
 
 def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRModel":
@@ -136,7 +139,7 @@ def available() -> tuple[ModelInfo, ...]:
     for name, (_, _, paper) in sorted(_MODELS.items()):
         model = model_class(name)
         description = str(inspect.getdoc(model)).splitlines()[0]
-        needs = model.needs_text, model.needs_history
+        needs = model.needs_text, model.needs_history, model.needs_items
         models.append(ModelInfo(name, paper, description, model.options(), *needs))
     return tuple(models)
 

@@ -40,6 +40,7 @@ COMMANDS = (
     "ranking",
     "replay",
     "report",
+    "retrieve",
     "run",
     "score",
     "serve",

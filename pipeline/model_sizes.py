@@ -40,7 +40,7 @@ def measure_reference() -> ModelTable:
     )
 
     def data(info: ModelInfo) -> FeatureMap:
-        if info.needs_history:
+        if info.needs_history or info.needs_items:
             return with_history
         return with_text if info.needs_text else features
 

@@ -21,6 +21,7 @@ from common.libraries import load_text_operations
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.text.precision import in_precision
+from models.two_tower import TwoTower
 from serving.assets import Arrays, GoldenRows
 from serving.attributions import Attributions
 from serving.calibration import UNCALIBRATED, Calibration
@@ -34,6 +35,8 @@ from transforms.log.raw_arrays import raw_arrays
 from transforms.log.spec import LogSpec
 
 TEXT_INPUTS = ("tokens", "segments")
+USER, ITEM, VECTORS = "user", "item", "vectors"
+USER_VECTORS, ITEM_VECTORS = "serving_user", "serving_item"  # of a model with towers; each takes its tower's columns
 # The largest difference allowed between a probability and Keras's in float32, by the encoder's precision. Whether its
 # AUC is good enough is for the gates to judge.
 TOLERANCES = {"float32": 1e-6, "bfloat16": 0.05, "int8": 0.1, "int8_weights": 0.05}
@@ -75,7 +78,14 @@ class _Servable(tf.Module):
         def logits(packed: Tensors) -> tf.Tensor:
             return tf.cast(model(packed, training=False), tf.float32)
 
+        def vectors(of: str, packed: Tensors) -> Tensors:
+            assert isinstance(model, TwoTower)
+            found = model.user_vectors(packed) if of == USER else model.item_vectors(packed)
+            return {VECTORS: tf.cast(found, tf.float32)}
+
         self.logits = logits
+        self.vectors = vectors
+        self.has_towers = isinstance(model, TwoTower)
         self.calibration = calibration
         self.explains = explains
         if explains:
@@ -107,6 +117,11 @@ class _Servable(tf.Module):
         """Returns the raw columns [1] of a row without values."""
         numbers: Tensors = {name: tf.constant([np.nan], tf.float32) for name in self._spec.numeric_columns}
         return numbers | {name: tf.constant([b""]) for name in self._spec.text_columns}
+
+    def completed(self, raw: Tensors) -> Tensors:
+        """Returns all raw columns [N]: those given, and the others without values."""
+        rows = tf.shape(next(iter(raw.values())))
+        return {name: raw.get(name, tf.fill(rows, value[0])) for name, value in self._missing_row().items()}
 
     def placed(self, packed: Tensors) -> Tensors:
         """Returns the packed tensors with the ids of the fixed position, where the configuration fixes one."""
@@ -159,7 +174,7 @@ class _Servable(tf.Module):
 
 def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> dict[str, Any]:
     examples = tf.TensorSpec([None], tf.string, name="examples")
-    arguments = _arguments(spec)
+    arguments = arguments_of(spec)
     columns = {argument: name for name, argument in arguments.items()}
     raw = {arguments[name]: tf.TensorSpec([None], tf.float32, name=arguments[name]) for name in spec.numeric_columns}
     raw |= {arguments[name]: tf.TensorSpec([None], tf.string, name=arguments[name]) for name in spec.text_columns}
@@ -220,6 +235,16 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
     def serving_candidates_packed(**tensors: tf.Tensor) -> Tensors:
         return servable.by_task(_one_text(tensors, TEXT_INPUTS))
 
+    @tf.function(autograph=False)
+    def user_vectors(**tensors: tf.Tensor) -> Tensors:
+        named = servable.completed({columns[name]: tensor for name, tensor in tensors.items()})
+        return servable.vectors(USER, servable.placed(servable.pack(named)))
+
+    @tf.function(autograph=False)
+    def item_vectors(**tensors: tf.Tensor) -> Tensors:
+        named = servable.completed({columns[name]: tensor for name, tensor in tensors.items()})
+        return servable.vectors(ITEM, servable.pack(named))
+
     description = spec.model_dump_json()
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="request")])
@@ -233,6 +258,13 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
         others = {
             "serving_candidates": serving_candidates.get_concrete_function(**raw),
             "serving_candidates_packed": serving_candidates_packed.get_concrete_function(**packed),
+        }
+    if servable.has_towers:
+        of_item = {name: value for name, value in raw.items() if columns[name] in spec.item_columns}
+        of_user = {name: value for name, value in raw.items() if name not in of_item}
+        others |= {
+            USER_VECTORS: user_vectors.get_concrete_function(**of_user),
+            ITEM_VECTORS: item_vectors.get_concrete_function(**of_item),
         }
     if servable.calibration:
         others[UNCALIBRATED] = serving_raw_uncalibrated.get_concrete_function(**raw)
@@ -260,7 +292,7 @@ def _one_text(tensors: Tensors, names: Sequence[str]) -> Tensors:
     return {**tensors, **one}
 
 
-def _arguments(spec: LogSpec) -> dict[str, str]:
+def arguments_of(spec: LogSpec) -> dict[str, str]:
     """Returns the name of a function's argument for each column: the column's own where TensorFlow would keep it."""
     return {
         name: name if _ARGUMENT.fullmatch(name) and not keyword.iskeyword(name) else f"tensor_of_column_{index}"
@@ -268,7 +300,7 @@ def _arguments(spec: LogSpec) -> dict[str, str]:
     }
 
 
-def _name_inputs(path: pathlib.Path, names: dict[str, str]) -> None:
+def name_inputs(path: pathlib.Path, names: dict[str, str]) -> None:
     """Renames the inputs of a SavedModel's signatures from arguments to columns, whose names may hold spaces.
 
     Args:
@@ -329,7 +361,7 @@ def export(
     servable = _Servable(exported, transform, spec, feature_map, position, calibration, explains)
     signatures = _signatures(servable, spec, feature_map)
     tf.saved_model.save(servable, str(path), signatures=signatures)
-    _name_inputs(path / SAVED_MODEL, {argument: name for name, argument in _arguments(spec).items()})
+    name_inputs(path / SAVED_MODEL, {argument: name for name, argument in arguments_of(spec).items()})
     make_assets_folder(path)
     feature_map.save(asset_path(path, Asset.FEATURE_MAP))
     asset_path(path, Asset.LOG_SPEC).write_text(spec.model_dump_json(indent=1))
@@ -395,19 +427,24 @@ def _write_warmup(
                 ("serving_packed", {name: value[one] for name, value in packed.items()}),
                 ("serving_default", {"examples": np.array(examples[one], object)}),
             ):
-                writer.write(_predict_log(signature, inputs).SerializeToString())
+                writer.write(predict_log(signature, inputs).SerializeToString())
             writer.write(_regress_log(examples[index]).SerializeToString())
         if servable.explains:
             one_row = {name: value[:1] for name, value in raw.items()}
-            writer.write(_predict_log(EXPLAIN, one_row).SerializeToString())
+            writer.write(predict_log(EXPLAIN, one_row).SerializeToString())
         if servable.shares_text:
             # One candidate: a server that batches takes only inputs of the same length.
             for signature, arrays in (("serving_candidates", raw), ("serving_candidates_packed", packed)):
                 one_each = {name: value[:1] for name, value in arrays.items()}
-                writer.write(_predict_log(signature, one_each).SerializeToString())
+                writer.write(predict_log(signature, one_each).SerializeToString())
+        if servable.has_towers:
+            of_item = {name: value[:1] for name, value in raw.items() if name in spec.item_columns}
+            of_user = {name: value[:1] for name, value in raw.items() if name not in of_item}
+            for signature, arrays in ((USER_VECTORS, of_user), (ITEM_VECTORS, of_item)):
+                writer.write(predict_log(signature, arrays).SerializeToString())
 
 
-def _predict_log(signature: str, inputs: dict[str, np.ndarray]) -> prediction_log_pb2.PredictionLog:
+def predict_log(signature: str, inputs: dict[str, np.ndarray]) -> prediction_log_pb2.PredictionLog:
     request = predict_pb2.PredictRequest(model_spec=model_pb2.ModelSpec(name="ctr", signature_name=signature))
     for name, value in inputs.items():
         request.inputs[name].CopyFrom(tf.make_tensor_proto(value))

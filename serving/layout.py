@@ -11,7 +11,7 @@ from common.errors import InputError
 SAVED_MODEL = "saved_model.pb"
 _SAVED_MODEL_TEXT = "saved_model.pbtxt"
 _FILE_URI = "file://"
-_ASSETS = "assets.extra"  # TF Serving's name for the folder of files that travel with a SavedModel
+ASSETS = "assets.extra"  # TF Serving's name for the folder of files that travel with a SavedModel
 
 
 class Asset(enum.StrEnum):
@@ -47,12 +47,12 @@ def local_path(text: str) -> pathlib.Path:
 
 def asset_path(version: pathlib.Path, asset: Asset) -> pathlib.Path:
     """Returns the path of a version's file, which may not exist."""
-    return version / _ASSETS / asset
+    return version / ASSETS / asset
 
 
 def make_assets_folder(version: pathlib.Path) -> None:
     """Makes the folder of a version's assets."""
-    (version / _ASSETS).mkdir(exist_ok=True)
+    (version / ASSETS).mkdir(exist_ok=True)
 
 
 def graph_file(version: pathlib.Path) -> pathlib.Path:
@@ -63,7 +63,7 @@ def graph_file(version: pathlib.Path) -> pathlib.Path:
 
 def model_files(version: pathlib.Path) -> list[pathlib.Path]:
     """Returns the files that decide what a version answers: its graph, its weights and its assets."""
-    return [graph_file(version), *sorted((version / "variables").glob("*")), *sorted((version / _ASSETS).glob("*"))]
+    return [graph_file(version), *sorted((version / "variables").glob("*")), *sorted((version / ASSETS).glob("*"))]
 
 
 def versions(base_path: pathlib.Path) -> list[pathlib.Path]:

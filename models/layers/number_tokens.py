@@ -67,7 +67,7 @@ class NumberTokens(keras.layers.Layer):
 
     def __init__(self, feature_map: FeatureMap, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        features = [field for field in feature_map.fields if field.role == "feature"]
+        features = [field for field in feature_map.fields if field.role != "position"]
         numeric = [field.name for field in features if field.kind == "numeric"] + list(feature_map.dense)
         if not features and not numeric:
             raise ValueError("There is no feature to write as a number")
@@ -94,7 +94,7 @@ class NumberTokens(keras.layers.Layer):
         ] = []  # of an id its column in `ids`, its field's offset, whether it is a time
         written: list[tuple[Field, list[int], int]] = []  # an id's field, its slots among those written, its groups
         for field in self.feature_map.fields:
-            if field.role == "feature" and field.kind != "numeric":
+            if field.role != "position" and field.kind != "numeric":
                 groups = -(-len(str(field.size - RESERVED_IDS)) // 3)
                 written.append((field, list(range(len(slots), len(slots) + field.slots)), groups))
                 slots += [(first + slot, field.offset, field.kind == "time") for slot in range(field.slots)]

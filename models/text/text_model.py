@@ -160,7 +160,7 @@ def feature_rows(rows: Tensor, inputs: Inputs, feature_map: FeatureMap) -> Tenso
     Raises:
         ValueError: there is neither a feature nor a dense feature.
     """
-    parts = [rows[:, i] for i, field in enumerate(feature_map.fields) if field.role == "feature"]
+    parts = [rows[:, i] for i, field in enumerate(feature_map.fields) if field.role != "position"]
     if "dense" in inputs:
         parts.append(ops.cast(inputs["dense"], parts[0].dtype if parts else "float32"))
     if not parts:

@@ -116,12 +116,15 @@ def without(config: RunConfig, columns: Sequence[str]) -> RunConfig | None:
     """Returns the configuration without some feature columns; None where it needs one of them.
 
     It needs what its slices, gates and calibration name, a vocabulary that another column shares, a position, the text
-    and the history that its model reads, and one column.
+    and the history that its model reads, a column of the user and one of the item where it has towers, and one column.
     """
     model = model_class(config.model.name)
     kinds = {config.feature_by_column[column].kind for column in columns}
     positions = {column for feature in config.features for column in feature.columns if _is_position(feature)}
     if (model.needs_text and "text" in kinds) or (model.needs_history and "sequence" in kinds):
+        return None
+    items, left = set(config.log_spec.item_columns), set(config.log_spec.feature_columns) - set(columns)
+    if model.needs_items and (left <= items or not left & items):
         return None
     if positions & set(columns):
         return None

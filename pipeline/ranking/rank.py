@@ -41,7 +41,7 @@ def rank(
         source: The model.
         data: A log with labels; none for the run's test rows.
         group: The column whose values are the lists; None for `user`.
-        item: The column of the candidates; None for the one that a history shares its items with.
+        item: The column of the candidates; None for `LogSpec.item_column`.
         depths: Values of k, rising.
 
     Returns:

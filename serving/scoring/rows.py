@@ -111,8 +111,8 @@ def run_batches(
     return {task: np.concatenate([answer[task] for answer in answers]) for task in tasks}
 
 
-def raw_batches(servable: Servable, rows: pa.RecordBatch, batch_rows: int) -> Iterator[Arrays]:
-    """Yields the rows as inputs of `serving_raw`, `batch_rows` at a time.
+def raw_batches(servable: Servable, rows: pa.RecordBatch, batch_rows: int, signature: str = RAW) -> Iterator[Arrays]:
+    """Yields the rows as inputs of a signature that takes raw columns, `batch_rows` at a time.
 
     The signature decides what the inputs are, not the log's description, as an earlier model may have been trained on
     other columns. The values of a column that the rows do not have are missing.
@@ -120,14 +120,14 @@ def raw_batches(servable: Servable, rows: pa.RecordBatch, batch_rows: int) -> It
     Raises:
         InputError: the model takes a column as text that is a number in the rows, or vice versa.
     """
-    inputs = _raw_inputs(servable, rows)
+    inputs = _raw_inputs(servable, rows, signature)
     for start in range(0, rows.num_rows, batch_rows):
         yield {name: values[start : start + batch_rows] for name, values in inputs.items()}
 
 
-def _raw_inputs(servable: Servable, rows: pa.RecordBatch) -> Arrays:
+def _raw_inputs(servable: Servable, rows: pa.RecordBatch, signature: str) -> Arrays:
     arrays: Arrays = {}
-    for name, tensor in servable.signatures[RAW].inputs.items():
+    for name, tensor in servable.signatures[signature].inputs.items():
         is_number = tensor.dtype == types_pb2.DT_FLOAT
         if name in rows.schema.names:
             values = rows[name]

@@ -58,6 +58,7 @@ SMALL = {
     "dien": {**MLP, "units": 6},
     "sim": {**MLP, "found": 3, "search_units": 3, "key_dim": 2},
     "sequence_transformer": {**MLP, "width": 8, "layers": 2, "ffn_dim": 12},
+    "two_tower": {**MLP, "vector_dim": 3, "temperature": 0.5},
     "features_only": {**MLP, "token_dim": 6},
     "text_only": ENCODER,
     "numbert": ENCODER,
@@ -72,12 +73,13 @@ SMALL = {
 }
 # One of each kind of layer and of data; `make test-all` alone runs a matrix's cases of the other models.
 FAMILIES = ("ffm", "afm", "ccpm", "pnn", "wide_deep", "dcn_v2", "dlrm", "xdeepfm", "attention_net", "hiformer")
-FAMILIES += ("nais", "din", "bst", "sequence_transformer", "dien", "sim")
+FAMILIES += ("nais", "din", "bst", "sequence_transformer", "dien", "sim", "two_tower")
 FAMILIES += ("numbert", "bert4ctr", "shallow_interaction_n", "cascading_nn_gbdt")
 ONE_OF_EACH_FAMILY = [name if name in FAMILIES else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
 RAW_NUMBERS = (35.0, 0.0, 7.0, 1234.0, -62.5, 0.01236, 999.6, math.nan)
 IN_ORDER = ("bst", "sequence_transformer", "dien")  # those to which the order of a history matters
 WITH_HISTORY = ("fism", "nais", "din", "sim", *IN_ORDER)
+WITH_ITEMS = (*WITH_HISTORY, "two_tower")  # those whose data has a candidate
 WITH_TEXT = tuple(name for name, options in SMALL.items() if "encoder_layers" in options)
 
 
@@ -128,13 +130,13 @@ def history_batch(rows=7, seed=0) -> dict[str, np.ndarray]:
 
 def map_of(name: str) -> FeatureMap:
     """The small data of a model."""
-    if name in WITH_HISTORY:
+    if name in WITH_ITEMS:
         return history_map()
     return text_map() if name in WITH_TEXT else feature_map()
 
 
 def batch_of(name: str, rows=7, seed=0) -> dict[str, np.ndarray]:
-    if name in WITH_HISTORY:
+    if name in WITH_ITEMS:
         return history_batch(rows, seed)
     return text_batch(rows, seed) if name in WITH_TEXT else batch(rows, seed)
 

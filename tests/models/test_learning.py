@@ -50,4 +50,5 @@ def test_a_share_that_misses_its_bound_is_told():
 
 
 def test_every_model_has_settings():
-    assert set(SETTINGS) == {model.name for model in available() if not (model.needs_text or model.needs_history)}
+    others = {info.name for info in available() if info.needs_text or info.needs_history or info.needs_items}
+    assert set(SETTINGS) == {info.name for info in available()} - others

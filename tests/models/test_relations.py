@@ -15,10 +15,10 @@ from models.layers.field_embedding import FieldEmbedding
 from models.layers.interacting_layer import InteractingLayer
 from models.layers.top_k_self_attention import TopKSelfAttention
 from models.losses import BinaryCrossEntropy
-from tests.models.small_models import SMALL, WITH_HISTORY, WITH_TEXT, batch, embed, feature_map, randomised
+from tests.models.small_models import SMALL, WITH_ITEMS, WITH_TEXT, batch, embed, feature_map, randomised
 
-# The others: test_text_models.py, test_history_models.py.
-WITHOUT_TEXT = [name for name in SMALL if name not in (*WITH_TEXT, *WITH_HISTORY)]
+# The others: test_text_models.py, test_history_models.py, test_two_tower.py.
+WITHOUT_TEXT = [name for name in SMALL if name not in (*WITH_TEXT, *WITH_ITEMS)]
 
 
 def close(found, expected) -> None:

@@ -25,7 +25,7 @@ from models.ctr_model import empty_row
 from models.registry import model_class
 from serving.assets import GoldenRows, read_log_spec
 from serving.explained import BASELINE_LOGIT, LOGIT, SIGNATURE, attributions
-from serving.export import candidates_of, export
+from serving.export import ITEM_VECTORS, USER_VECTORS, candidates_of, export
 from serving.layout import Asset, asset_path
 from serving.loader import Servable
 from serving.server import parse_flags, running_server
@@ -54,7 +54,7 @@ SPEC = LogSpec.model_validate(
 )
 PREDICTED = {"serving_default", "serving_raw", "serving_packed", "serving_candidates", "serving_candidates_packed"}
 INIT = "__saved_model_init_op"  # TensorFlow's own, which the loader runs
-OTHERS = {"regress", "transform_features", "transform_raw", "log_spec", SIGNATURE}
+OTHERS = {"regress", "transform_features", "transform_raw", "log_spec", SIGNATURE, USER_VECTORS, ITEM_VECTORS}
 
 
 def rows(count: int) -> pa.RecordBatch:
@@ -125,6 +125,9 @@ def requests_of(name, version, golden):
     found |= {"regress": {"inputs": examples}, "log_spec": {"request": np.array([b""], object)}}
     found |= {"serving_raw": golden.raw, "transform_raw": golden.raw, "serving_packed": golden.packed}
     found |= {SIGNATURE: golden.raw} if explains(name) else {}
+    if model_class(name).needs_items:
+        of_item = {name: values for name, values in golden.raw.items() if name in spec.item_columns}
+        found |= {ITEM_VECTORS: of_item, USER_VECTORS: {k: v for k, v in golden.raw.items() if k not in of_item}}
     return found | (candidates_of(golden.raw, golden.packed, spec) if golden.candidates is not None else {})
 
 

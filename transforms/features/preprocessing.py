@@ -489,7 +489,8 @@ def layout(spec: LogSpec, vocabulary_size: Callable[[str, Vocabulary], int]) -> 
     try:
         numbers = tuple(spec.written_columns)
         described = FeatureMap.from_sizes(fields, tuple(dense), tuple(spec.data.labels), text, numbers)
-        return dataclasses.replace(described, negative_sampling=spec.data.negative_sampling)
+        of_item = tuple(name for name in dense if name in spec.item_columns)
+        return dataclasses.replace(described, negative_sampling=spec.data.negative_sampling, item_dense=of_item)
     except ValueError as error:
         raise InputError(f"features: {error}; lower top_k or raise min_count") from error
 

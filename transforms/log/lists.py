@@ -17,7 +17,7 @@ class Columns:
 def columns_of(
     spec: LogSpec, group: str | None, item: str | None, settings: tuple[str, str] = ("--group", "--item")
 ) -> Columns:
-    """Returns the columns that make lists; without names, `user`, and the column that a history shares its items with.
+    """Returns the columns that make lists; without names, `user`, and the candidate's own (LogSpec.item_column).
 
     Args:
         spec: The description of the log.
@@ -28,8 +28,7 @@ def columns_of(
     Raises:
         InputError: a column is no single value of the model's, or there is no default.
     """
-    shared = [owner for name, owner in spec.vocabulary_owners.items() if owner != name]
-    found = Columns(group or "user", item or (shared[0] if shared else "item"))
+    found = Columns(group or "user", item or spec.item_column or "item")
     single = spec.columns_of("categorical")
     for setting, name in zip(settings, (found.group, found.item), strict=True):
         if name not in single:

@@ -347,9 +347,10 @@ class Data(Section):
 class _Columns(Section):
     columns: ColumnNames = pydantic.Field(min_length=1, examples=[["I1..I13"], ["device", "shop"]])
     """Columns of the log that are treated alike; `I1..I13` is short for thirteen names."""
-    role: Literal["feature", "position"] = "feature"
+    role: Literal["feature", "position", "item"] = "feature"
     """`position`: the place where an ad was shown, which is not known when a model is asked: `serving.position` may
-    give it one value for every request.
+    give it one value for every request. `item`: the column is the candidate's, as every column is that `shared_with`
+    names; `two_tower` has a tower of these columns, and another one of the rest.
     """
 
 
@@ -709,13 +710,29 @@ class LogSpec(Section):
         return [
             column
             for column, feature in self.feature_by_column.items()
-            if self.raw_numbers and isinstance(feature, Numeric) and feature.role == "feature"
+            if self.raw_numbers and isinstance(feature, Numeric) and feature.role != "position"
         ]
 
     @property
     def feature_columns(self) -> list[str]:
         """The columns of all features, in their order."""
         return [column for feature in self.features for column in feature.columns]
+
+    @property
+    def item_columns(self) -> list[str]:
+        """The candidate's columns, in their order: those of the role item, and those that `shared_with` names."""
+        owners = {owner for column, owner in self.vocabulary_owners.items() if owner != column}
+        return [
+            column
+            for column, feature in self.feature_by_column.items()
+            if column in owners or getattr(feature, "role", "") == "item"
+        ]
+
+    @property
+    def item_column(self) -> str | None:
+        """The candidate's own column: the first that `shared_with` names, else the first of the role item."""
+        shared = [owner for column, owner in self.vocabulary_owners.items() if owner != column]
+        return next(iter([*shared, *self.item_columns]), None)
 
     @property
     def explained_columns(self) -> list[str]:

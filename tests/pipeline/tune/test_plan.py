@@ -166,10 +166,11 @@ def test_an_optimizer_of_single_rows_is_searched_with_the_penalty_on_those(tmp_p
 
 
 def history_of(name: str) -> list[dict]:
-    """A history, for a model that needs one."""
+    """A history, for a model that needs one or the candidate's columns."""
     shared = next(feature["columns"][0] for feature in CONFIG["features"] if feature["kind"] == "categorical")
     feature = {"columns": ["C2"], "kind": "sequence", "shared_with": shared, "max_length": 3}
-    return [feature] if next(info for info in available() if info.name == name).needs_history else []
+    model = next(info for info in available() if info.name == name)
+    return [feature] if model.needs_history or model.needs_items else []
 
 
 def model_needs_text(name: str) -> bool:

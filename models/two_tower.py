@@ -1,0 +1,132 @@
+"""Two towers: one reads the user, one the item, and they meet in a product of two vectors."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from models.checks import require_positive
+from models.ctr_model import CTRModel, require_one_task
+from models.feature_map import FeatureMap
+from models.layers.tower import Tower
+from models.tensors import Inputs, Shape, Tensor
+
+SIMILARITIES = ("cosine", "dot")
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class TwoTower(CTRModel):
+    """Two towers: a user's vector and an item's, whose likeness is the logit, so that items are found by their vectors.
+
+    `logit = <u, v> / temperature + b`, `u = MLP_user([fields, dense])` and `v = MLP_item([fields, dense])`, with
+    similarity "cosine" each divided by its length. The item's columns are those of the role item and those that
+    `shared_with` names; the user's tower reads all others. A history is pooled by its field's `pooling`, where
+    "attention" is the mean: a user's vector must not depend on an item.
+
+    Args:
+        feature_map: FeatureMap. Columns of the item, and others; one task.
+        hidden_units: sequence of int. Widths of each tower's hidden layers. Defaults to (128,).
+        vector_dim: int. Width of the vectors. Defaults to 32.
+        similarity: str. "cosine" or "dot". Defaults to "cosine".
+        temperature: float. Divides the similarity; with "cosine" the logits are at most 1 / temperature from b.
+            Defaults to 0.1.
+        activation: str. Activation of the hidden layers. Defaults to "relu".
+        dropout: float. Rate after each hidden layer. Defaults to 0.
+        l2: float. λ of the penalty λ/2·‖W‖² on the towers' kernels. Defaults to 0.
+        **options: Options of CTRModel; without `use_linear`.
+
+    Example:
+        >>> item = ("item", "categorical", 50)
+        >>> history = ("items", "sequence", 50, 4, "feature", "mean", "item")
+        >>> model = TwoTower(FeatureMap.from_sizes([item, history]), embedding_dim=4, vector_dim=3)
+        >>> inputs = {"ids": keras.ops.array([[3, 5, 9, 0, 0], [7, 8, 7, 6, 5]])}
+        >>> keras.ops.shape(model(inputs)), keras.ops.shape(model.item_vectors(inputs))
+        ((2, 1), (2, 3))
+
+    Raises:
+        ValueError: no column is the item's, or all are; the data has several tasks; or an option is impossible.
+
+    References:
+        Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations", 2019, section 3 and
+        section 4.2 ("Normalization and Temperature"); here with the log loss of the label, for every row of the log.
+    """
+
+    needs_items = True
+
+    def __init__(
+        self,
+        feature_map: FeatureMap,
+        *,
+        hidden_units: Sequence[int] = (128,),
+        vector_dim: int = 32,
+        similarity: str = "cosine",
+        temperature: float = 0.1,
+        activation: str = "relu",
+        dropout: float = 0.0,
+        l2: float = 0.0,
+        **options: Any,
+    ) -> None:
+        require_one_task("two_tower", feature_map)
+        require_positive(vector_dim=vector_dim)
+        if similarity not in SIMILARITIES:
+            raise ValueError(f"`similarity` should be one of {SIMILARITIES}. Received: {similarity!r}")
+        if not temperature > 0:
+            raise ValueError(f"`temperature` should be positive. Received: {temperature}")
+        if options.get("use_linear"):
+            raise ValueError("two_tower has no linear part: no vector would hold it; leave `use_linear` out")
+        super().__init__(feature_map, **options)
+        of_item = feature_map.item_fields
+        self._item_places = [n for n, field in enumerate(feature_map.fields) if field in of_item]
+        self._user_places = [n for n, field in enumerate(feature_map.fields) if field not in of_item]
+        self._item_dense = [n for n, name in enumerate(feature_map.dense) if name in feature_map.item_dense]
+        self._user_dense = [n for n, name in enumerate(feature_map.dense) if name not in feature_map.item_dense]
+        if not (self._item_places or self._item_dense):
+            raise ValueError("two_tower needs the item's columns; give them `role: item`, or a sequence `shared_with`")
+        if not (self._user_places or self._user_dense):
+            raise ValueError("two_tower needs columns of the user; all of them are the item's")
+        if self.table is not None:
+            self.table.attends = False
+        self.similarity, self.temperature = similarity, temperature
+        towers = (hidden_units, vector_dim, activation, dropout, l2)
+        self.user_tower = Tower(*towers, name="user_tower")
+        self.item_tower = Tower(*towers, name="item_tower")
+
+    def build(self, input_shape: Shape | None = None) -> None:
+        self.bias = self.add_weight(name="bias", shape=(1,), initializer="zeros")
+
+    def output_biases(self) -> list[keras.Variable]:
+        return [self.bias]
+
+    def interact(self, rows: Tensor | None, inputs: Inputs, training: bool | None = None) -> Tensor:
+        return self.logits_of(self._user(rows, inputs, training), self._item(rows, inputs, training))
+
+    def user_vectors(self, inputs: Inputs) -> Tensor:
+        """Returns the users' vectors, float32 (batch_size, vector_dim), whatever the item's columns hold."""
+        return self._user(self.rows(inputs, False), inputs, False)
+
+    def item_vectors(self, inputs: Inputs) -> Tensor:
+        """Returns the items' vectors, float32 (batch_size, vector_dim), whatever the user's columns hold."""
+        return self._item(self.rows(inputs, False), inputs, False)
+
+    def logits_of(self, users: Tensor, items: Tensor) -> Tensor:
+        """Returns the logits of pairs of vectors, float32 (batch_size, 1)."""
+        return ops.sum(users * items, axis=1, keepdims=True) / self.temperature + ops.cast(self.bias, "float32")
+
+    def _user(self, rows: Tensor | None, inputs: Inputs, training: bool | None) -> Tensor:
+        read = self._read(rows, self._user_places, inputs, self._user_dense)
+        return self._vector(self.user_tower(read, training=training))
+
+    def _item(self, rows: Tensor | None, inputs: Inputs, training: bool | None) -> Tensor:
+        read = self._read(rows, self._item_places, inputs, self._item_dense)
+        return self._vector(self.item_tower(read, training=training))
+
+    def _read(self, rows: Tensor | None, places: list[int], inputs: Inputs, dense: list[int]) -> Tensor:
+        """Returns some fields' embeddings and some dense features, concatenated, (batch_size, width)."""
+        some = ops.take(rows, places, axis=1) if places else None
+        of_dense = {"dense": ops.take(inputs["dense"], dense, axis=1)} if dense else {}
+        return self.flatten(some, of_dense)
+
+    def _vector(self, output: Tensor) -> Tensor:
+        vectors = ops.cast(output, "float32")
+        return ops.normalize(vectors, axis=1) if self.similarity == "cosine" else vectors

@@ -1,0 +1,55 @@
+"""`ctrpipe retrieve`."""
+
+import pathlib
+
+import click
+
+from common.errors import InputError
+from common.libraries import load_tensorflow
+from pipeline.commands.options import PATH
+
+
+@click.command()
+@click.option("--model", type=PATH, required=True, help="A run, DIR/models/<name>, or one version in it.")
+@click.option("--items", multiple=True, help="A log of the items or quoted glob; repeatable. Default: the run's rows.")
+@click.option("--item", help="The column of the items' names. Default: the one that a history shares its items with.")
+@click.option("--top", type=click.IntRange(1), default=100, show_default=True, help="Items in an answer.")
+@click.option("--output", type=PATH, help="Folder of versions, where one with the index is written.")
+@click.option("--queries", multiple=True, help="A log of the users or quoted glob; repeatable.")
+@click.option("--answers", type=PATH, help="Parquet file for the items of each row of --queries.")
+def retrieve(
+    model: pathlib.Path,
+    items: tuple[str, ...],
+    item: str | None,
+    top: int,
+    output: pathlib.Path | None,
+    queries: tuple[str, ...],
+    answers: pathlib.Path | None,
+) -> None:
+    """Find each user's best items by a model with towers (two_tower).
+
+    \b
+      ctrpipe retrieve --model runs/mine --items films.csv --output indexed/ctr
+      ctrpipe retrieve --model indexed/ctr --queries users.csv --answers best.parquet
+    The first writes the model as a version that also answers `serving_retrieve`; the second asks such a version.
+    Both may be one command.
+    """
+    if bool(queries) != (answers is not None):
+        raise InputError("--queries and --answers go together: the users, and the file for their items")
+    if output is None and (items or not queries):
+        raise InputError("--output is missing: the folder for a version with the index of the items")
+    load_tensorflow()
+    # TensorFlow, numpy and pyarrow: 4 s that `ctrpipe --help` does without.
+    from pipeline.retrieval.retrieve import answer, index_items
+    from pipeline.trained_model import find_model
+
+    source = find_model(model)
+    version = source.version
+    if output is not None:
+        version, found = index_items(source, items, item, top, output)
+        click.echo(f"{found.rows:,} rows, {found.unnamed:,} of them without an item")
+        click.echo(f"{found.unknown:,} items are not in the model's vocabulary and left out")
+        click.echo(f"Written: {version}, with {len(found.names):,} items of {found.vectors.shape[1]} numbers")
+    if answers is not None:
+        done = answer(version, queries, answers)
+        click.echo(f"Written: {answers}, {done.rows:,} rows; {done.malformed:,} malformed lines left out")

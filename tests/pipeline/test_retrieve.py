@@ -1,0 +1,205 @@
+"""Retrieval: items indexed inside a version with towers, and what loader, server and command answer of them."""
+
+import csv
+import pathlib
+
+import httpx
+import keras
+import numpy as np
+import pyarrow.parquet
+import pytest
+import tensorflow_transform as tft
+from click.testing import CliRunner
+
+from common.errors import InputError
+from common.processes import Workers
+from models import create
+from models.ctr_model import empty_row
+from pipeline.cli import main
+from pipeline.retrieval.retrieve import answer, index_items
+from pipeline.trained_model import TrainedModel
+from serving.assets import GoldenRows
+from serving.check import check_servable
+from serving.export import export
+from serving.layout import Asset, asset_path
+from serving.loader import Servable
+from serving.server import parse_flags, running_server
+from tests.serving import small_servable
+from transforms.features.preprocessing import feature_map
+from transforms.features.transform import analyze
+from transforms.log.payload import PayloadWriter, payload_files, payload_schema
+from transforms.log.readers import LogReader
+from transforms.log.spec import LogSpec
+
+pytestmark = pytest.mark.slow
+
+FILM = "film id"  # no name of an argument of Python's
+SPEC = LogSpec.model_validate(
+    {
+        "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}},
+        "features": [
+            {"columns": ["user", FILM], "kind": "categorical", "min_count": 2},
+            {"columns": ["year"], "kind": "numeric", "transform": "standardize", "role": "item"},
+            {"columns": ["seen"], "kind": "sequence", "shared_with": FILM, "max_length": 4},
+        ],
+    }
+)
+FILMS = {f"f{number}": 1960 + 3 * number for number in range(20)}
+RARE = {"g0": 1990, "g1": 1991}  # one row each: not in the vocabulary
+
+
+def write_csv(path: pathlib.Path, names: list[str], rows: list[list[object]]) -> pathlib.Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([names, *rows])
+    return path
+
+
+def log_rows() -> list[list[object]]:
+    random = np.random.default_rng(1)
+    films = [*random.choice(list(FILMS), 400), *RARE]
+    years = FILMS | RARE
+    seen = ["|".join(random.choice(list(FILMS), random.integers(0, 6))) for _ in films]
+    return [[n % 2, f"u{n % 9}", film, years[film], seen[n]] for n, film in enumerate(films)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """A version with random towers in models/7, the log of its training, films.csv and users.csv."""
+    folder = tmp_path_factory.mktemp("retrieve")
+    log = write_csv(folder / "log.csv", ["click", "user", FILM, "year", "seen"], log_rows())
+    [batch] = LogReader(SPEC).read(str(log))
+    (folder / "payload").mkdir()
+    with PayloadWriter(folder / "payload", "train", payload_schema(SPEC)) as writer:
+        writer.write(batch.rows)
+    analyze(SPEC, payload_files(folder / "payload"), folder / "graph", Workers(processes=1))
+    transform = tft.TFTransformOutput(str(folder / "graph"))
+    fields = feature_map(SPEC, transform)
+    keras.utils.set_random_seed(1)
+    model = create("two_tower", fields, embedding_dim=4, embedding_stddev=1.0, hidden_units=(8,), vector_dim=5)
+    model(empty_row(fields))
+    export(model, transform, SPEC, fields, batch.rows.slice(0, 5), folder / "models" / "7", {})
+    films = [[film, year] for film, year in (FILMS | RARE | {"never seen": 2000}).items()]
+    write_csv(folder / "films.csv", [FILM, "year"], [[film, 1000] for film in FILMS] + films + [["", 1970]])
+    write_csv(folder / "users.csv", ["user", "seen"], [["u1", "f3|f4"], ["u2", ""], ["nobody", "f9|f1|f9"]])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def indexed(folder) -> pathlib.Path:
+    """The version with the films, answering eight of them."""
+    source = TrainedModel(folder / "models" / "7", None)
+    version, found = index_items(source, [str(folder / "films.csv")], None, 8, folder / "indexed")
+    assert (found.rows, found.unnamed, found.unknown, len(found.names)) == (44, 1, 3, 20)
+    return version
+
+
+def expected(folder, users: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The films by the products of the vectors that the version without an index answers, and these products."""
+    servable = Servable(folder / "models" / "7")
+    try:
+        names = np.array([name.encode() for name in FILMS], object)
+        films = {FILM: names, "year": np.array(list(FILMS.values()), np.float32)}
+        products = servable.run("serving_user", users)["vectors"] @ servable.run("serving_item", films)["vectors"].T
+    finally:
+        servable.close()
+    order = np.argsort(-products, axis=1)[:, :8]
+    return names[order], np.take_along_axis(products, order, axis=1)
+
+
+USERS = {
+    "user": np.array([b"u1", b"u2", b"nobody"], object),
+    "seen": np.array([b"f3|f4", b"", b"f9|f1|f9"], object),
+}
+
+
+def test_the_index_answers_the_films_of_the_largest_products_each_once_by_its_last_row(folder, indexed):
+    servable = Servable(indexed)
+    try:
+        found = servable.run("serving_retrieve", USERS)
+    finally:
+        servable.close()
+    films, products = expected(folder, USERS)
+    assert found["items"].tolist() == films.tolist() and len(set(map(tuple, films))) == 3
+    np.testing.assert_allclose(found["scores"], products, atol=1e-6)
+
+
+def test_the_product_is_the_probability_s(folder):
+    """Of a pair, <u, v> / temperature + b is the logit that `serving_raw` answers."""
+    version = folder / "models" / "7"
+    raw = GoldenRows.load(asset_path(version, Asset.GOLDEN)).raw
+    servable = Servable(version)
+    try:
+        users = servable.run("serving_user", {name: raw[name] for name in ("user", "seen")})["vectors"]
+        films = servable.run("serving_item", {name: raw[name] for name in (FILM, "year")})["vectors"]
+        probability = servable.run("serving_raw", raw)["ctr"]
+    finally:
+        servable.close()
+    np.testing.assert_allclose(1 / (1 + np.exp(-(users * films).sum(axis=1) / 0.1)), probability, atol=1e-6)
+
+
+def test_all_else_is_answered_as_before_and_a_second_index_takes_the_place_of_the_first(folder, indexed, tmp_path):
+    assert check_servable(indexed) <= 1e-6 and indexed.name == "7"
+    (tmp_path / "11").mkdir()  # a version that is there already
+    again, found = index_items(TrainedModel(indexed, None), [str(folder / "log.csv")], FILM, 3, tmp_path)
+    assert again.name == "12" and len(found.names) == 20
+    before, after = Servable(folder / "models" / "7"), Servable(again)
+    try:
+        assert set(after.signatures) - set(before.signatures) == {"serving_retrieve"}
+        assert after.run("serving_retrieve", USERS)["items"].tolist() == expected(folder, USERS)[0][:, :3].tolist()
+    finally:
+        before.close()
+        after.close()
+
+
+def test_a_server_answers_the_films_over_rest(folder, indexed):
+    flags = [f"--model_base_path={indexed.parent}", "--model_name=films"]
+    inputs = {name: [value.decode() for value in values.tolist()] for name, values in USERS.items()}
+    with running_server(parse_flags(flags)) as server:
+        body = {"signature_name": "serving_retrieve", "inputs": inputs}
+        answer = httpx.post(f"{server.rest}/v1/models/films/versions/7:predict", json=body, trust_env=False)
+    films, products = expected(folder, USERS)
+    assert answer.status_code == 200, answer.text
+    assert [[name.encode() for name in row] for row in answer.json()["outputs"]["items"]] == films.tolist()
+    np.testing.assert_allclose(answer.json()["outputs"]["scores"], products, atol=1e-6)
+
+
+def test_the_command_answers_each_line_of_a_log_of_users(folder, indexed, tmp_path):
+    users = (folder / "users.csv").read_text()
+    (tmp_path / "users.csv").write_text(users + "u1,f1,too many\n")
+    arguments = ["--queries", str(tmp_path / "users.csv"), "--answers", str(tmp_path / "best.parquet")]
+    result = CliRunner().invoke(main, ["retrieve", "--model", str(indexed), *arguments])
+    assert result.exit_code == 0 and "3 rows; 1 malformed lines left out" in result.output
+    table = pyarrow.parquet.read_table(tmp_path / "best.parquet")
+    assert table["line"].to_pylist() == [2, 3, 4] and set(table["file"].to_pylist()) == {str(tmp_path / "users.csv")}
+    assert table["items"].to_pylist() == expected(folder, USERS)[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ("title,year\nf1,1960\n", "the header lacks film id, which the configuration names"),
+        ("film id,year\nnever,1960\n", "none of 1 items is in the model's vocabulary of film id"),
+    ],
+)
+def test_a_log_that_has_no_items_is_refused_in_one_line(folder, tmp_path, items, message):
+    (tmp_path / "films.csv").write_text(items)
+    source = TrainedModel(folder / "models" / "7", None)
+    with pytest.raises(InputError, match=message) as refused:
+        index_items(source, [str(tmp_path / "films.csv")], None, 8, tmp_path / "out")
+    assert "\n" not in str(refused.value) and not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_retrieved_is_refused_in_one_line(folder, tmp_path):
+    other = small_servable.save(tmp_path / "1", small_servable.spec())
+    with pytest.raises(InputError, match="the model has no towers; train model.name: two_tower"):
+        index_items(TrainedModel(other, None), ["any"], None, 8, tmp_path / "out")
+    towers = folder / "models" / "7"
+    with pytest.raises(InputError, match="the version has no index; make one with --items and --output"):
+        answer(towers, [str(folder / "users.csv")], tmp_path / "best.parquet")
+    with pytest.raises(InputError, match="--item user: no column of the item's of kind categorical; they are film id"):
+        index_items(TrainedModel(towers, None), ["any"], "user", 8, tmp_path / "out")
+    with pytest.raises(InputError, match="a version has no rows; give --items, a log with film id, year"):
+        index_items(TrainedModel(towers, None), [], None, 8, tmp_path / "out")
+    for arguments in (["--queries", "users.csv"], ["--items", "films.csv"], []):
+        result = CliRunner().invoke(main, ["retrieve", "--model", str(towers), *arguments])
+        assert result.exit_code == 2 and result.output.startswith("ctrpipe: --") and result.output.count("\n") == 1
