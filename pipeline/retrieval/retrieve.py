@@ -175,13 +175,10 @@ def _item_rows(source: TrainedModel, items: Sequence[str], spec: LogSpec) -> Ite
     if items:
         yield from good_rows(find_files(list(items)), _only(spec, spec.item_columns), labels=False)
     elif source.run is None:
-        raise InputError(f"{source.version}: a version has no rows; give --items, a log with {_listed(spec)}")
+        columns = ", ".join(spec.item_columns)
+        raise InputError(f"{source.version}: a version has no rows; give --items, a log with {columns}")
     else:
         yield from read_payload(split_files(source.run, "train"), spec.item_columns)
-
-
-def _listed(spec: LogSpec) -> str:
-    return ", ".join(spec.item_columns)
 
 
 def _catalogue(servable: Servable, spec: LogSpec, column: str, batches: Iterator[pa.RecordBatch]) -> Catalogue:
