@@ -16,11 +16,13 @@ _SILENT = ("absl", "apache_beam")  # they log every error that they also raise
 # TensorFlow, Keras and NLTK import these where they are installed, for features that the project does not use; they
 # take a third of the time of TensorFlow's import. Code that needs one of them imports it later.
 _NOT_NEEDED = ("matplotlib", "sklearn")
-# Beam imports these where they are installed; only a runner in the cloud uses them.
+# Beam imports these where they are installed; only a runner in the cloud, or a source that no step reads, uses them.
 _CLOUD = (
     "google.cloud.bigquery",
     "google.cloud.dataflow",
     "google.cloud.pubsub",
+    "google.cloud.storage",
+    "pymongo",
 )
 
 
