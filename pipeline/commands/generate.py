@@ -7,12 +7,15 @@ import click
 from common.errors import InputError
 from pipeline.commands.options import PATH
 
-KDDCUP2012, HISTORY = "kddcup2012", "history"
+KDDCUP2012, HISTORY, FUNNEL = "kddcup2012", "history", "funnel"
 
 
 @click.command()
 @click.option(
-    "--format", "log_format", type=click.Choice(["criteo", "avazu", "text", KDDCUP2012, HISTORY]), default="criteo"
+    "--format",
+    "log_format",
+    type=click.Choice(["criteo", "avazu", "text", KDDCUP2012, HISTORY, FUNNEL]),
+    default="criteo",
 )
 @click.option("--rows", type=int, default=40_000, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
@@ -29,7 +32,12 @@ KDDCUP2012, HISTORY = "kddcup2012", "history"
 @click.option(
     "--click-rate",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Of kddcup2012 and history. Default: 0.035 and 0.3.",
+    help="Of kddcup2012, history and funnel. Default: 0.035, 0.3 and 0.1.",
+)
+@click.option(
+    "--conversion-rate",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Of funnel: the share of the clicks that a conversion follows. Default: 0.1.",
 )
 @click.option(
     "--attention",
@@ -50,6 +58,7 @@ def generate(
     output: pathlib.Path,
     interplay: float,
     click_rate: float | None,
+    conversion_rate: float | None,
     attention: float | None,
     days: int,
     drift: str | None,
@@ -61,13 +70,16 @@ def generate(
     kddcup2012: a folder of the competition's files, for `ctrpipe run` or `ctrpipe prepare`; a row is a line of
     training.txt, which may stand for several impressions.
     history: one CSV file of items with what was seen before, whose clicks only attention to the history explains.
+    funnel: one CSV file with a click and, after it, a conversion; the truth has the probabilities of both.
     """
     # numpy and pyarrow: 0.3 s that `ctrpipe --help` does without.
     from transforms.generate import (
         Drift,
+        FunnelModel,
         HistoryClickModel,
         TextClickModel,
         generate_days,
+        generate_funnel,
         generate_history,
         generate_kddcup2012,
     )
@@ -75,12 +87,14 @@ def generate(
 
     if interplay and log_format != KDDCUP2012:
         raise InputError(f"--interplay is of --format {KDDCUP2012}, not of {log_format}")
-    if click_rate is not None and log_format not in (KDDCUP2012, HISTORY):
-        raise InputError(f"--click-rate is of --format {KDDCUP2012} and {HISTORY}, not of {log_format}")
+    if click_rate is not None and log_format not in (KDDCUP2012, HISTORY, FUNNEL):
+        raise InputError(f"--click-rate is of --format {KDDCUP2012}, {HISTORY} and {FUNNEL}, not of {log_format}")
+    if conversion_rate is not None and log_format != FUNNEL:
+        raise InputError(f"--conversion-rate is of --format {FUNNEL}, not of {log_format}")
     if attention is not None and log_format != HISTORY:
         raise InputError(f"--attention is of --format {HISTORY}, not of {log_format}")
     if drift is not None:
-        if log_format in (KDDCUP2012, HISTORY):
+        if log_format in (KDDCUP2012, HISTORY, FUNNEL):
             raise InputError(f"--drift is of --format criteo and text, not of {log_format}")
         generate_days(log_format, days, rows, seed, output, Drift.from_text(drift), click.echo)
         return
@@ -88,6 +102,10 @@ def generate(
     if log_format == HISTORY:
         strength = {} if attention is None else {"attention": attention}
         result = generate_history(rows, seed, output, HistoryClickModel(**strength, **rate))
+    elif log_format == FUNNEL:
+        rates = {"click_rate": click_rate, "conversion_rate": conversion_rate}
+        given = {name: value for name, value in rates.items() if value is not None}
+        result = generate_funnel(rows, seed, output, FunnelModel(**given))
     elif log_format == KDDCUP2012:
         result = generate_kddcup2012(rows, seed, output, click_model=TextClickModel(interplay=interplay, **rate))
     else:

@@ -1,8 +1,9 @@
-"""Seeded sample logs as Criteo's, Avazu's and KDD Cup 2012's, and with histories; the true click model is known."""
+"""Seeded sample logs as Criteo's, Avazu's and KDD Cup 2012's, with histories, or of two labels; the truth is known."""
 
 from transforms.generate.click_model import ClickModel, Interactions
 from transforms.generate.drift import Drift
 from transforms.generate.formats import FORMATS, LogLayout
+from transforms.generate.funnel import FunnelModel, generate_funnel
 from transforms.generate.generator import AUC_ROWS, GenerateResult, generate, generate_days
 from transforms.generate.history import HistoryClickModel, generate_history
 from transforms.generate.kddcup2012 import TextClickModel, generate_kddcup2012
@@ -12,6 +13,7 @@ __all__ = [
     "FORMATS",
     "ClickModel",
     "Drift",
+    "FunnelModel",
     "GenerateResult",
     "HistoryClickModel",
     "Interactions",
@@ -19,6 +21,7 @@ __all__ = [
     "TextClickModel",
     "generate",
     "generate_days",
+    "generate_funnel",
     "generate_history",
     "generate_kddcup2012",
 ]
