@@ -15,6 +15,9 @@ from models.layers.text_encoder import TextEncoder
 from models.layers.tree_ensemble import TreeEnsemble
 from models.tensors import Inputs, Shape, Tensor
 
+# Arguments of a model's constructor that are no hyperparameters.
+NO_OPTIONS = ("name", "embeds")
+
 
 class TextReader(Protocol):
     """A model with a text encoder and a layer that pools the encoder's output."""
@@ -45,6 +48,8 @@ class CTRModel(keras.Model):
         linear_rate: float. Factor on the linear part. Its weights start from zero, so with Adam the factor multiplies
             their learning rate. A wide part needs larger steps than a deep one, which is why Wide & Deep trains it with
             an optimizer of its own. Defaults to 1.
+        embeds: bool. Whether the model has embeddings and a linear part. False for one within another model, which
+            embeds the rows for this one's `interact` (see MultiTaskModel); no hyperparameter. Defaults to True.
         name: str. Name of the Keras model.
 
     Example:
@@ -76,6 +81,10 @@ class CTRModel(keras.Model):
     needs_history: bool = False
     # Whether the data must say which columns are the candidate's: `role: item`, or a sequence's `shared_with`.
     needs_items: bool = False
+    # Whether the data must have several tasks.
+    needs_tasks: bool = False
+    # Whether a task's positive rows must be among those of the task before it.
+    is_funnel: bool = False
     # Registry names of the models that are trained first, and whose weights this one then takes (see `take_weights`).
     pretraining: tuple[str, ...] = ()
 
@@ -106,18 +115,23 @@ class CTRModel(keras.Model):
         use_linear: bool = False,
         linear_l2: float = 0.0,
         linear_rate: float = 1.0,
+        embeds: bool = True,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         self.feature_map = feature_map
+        self.embedding_dim = embedding_dim
         self.tasks = len(feature_map.tasks)
         self.linear_rate = linear_rate
-        self.table = self.dense_table = self.linear = self.linear_dense = None
+        self.table = self.dense_table = self.linear = self.linear_dense = self.embedding_drop = None
+        if not embeds:
+            return
         if embedding_dim and feature_map.fields:
             self.table = FieldEmbedding(feature_map, embedding_dim, embedding_stddev, embedding_l2, name="embedding")
         if embedding_dim and feature_map.dense and self.embeds_dense:
             self.dense_table = DenseEmbedding(embedding_dim, embedding_stddev, name="dense_embedding")
-        self.embedding_drop = keras.layers.Dropout(embedding_dropout) if embedding_dropout else None
+        if embedding_dropout:
+            self.embedding_drop = keras.layers.Dropout(embedding_dropout)
         if use_linear:
             if feature_map.fields:
                 self.linear = FieldEmbedding(
@@ -314,7 +328,7 @@ class CTRModel(keras.Model):
         for owner in cls.__mro__:
             parameters = inspect.signature(vars(owner).get("__init__", object.__init__)).parameters.values()
             for parameter in parameters:
-                if parameter.default is not parameter.empty and parameter.name != "name":
+                if parameter.default is not parameter.empty and parameter.name not in NO_OPTIONS:
                     defaults.setdefault(parameter.name, parameter.default)
             if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
                 break
@@ -358,5 +372,12 @@ def require_fields(model: str, feature_map: FeatureMap) -> None:
 def require_one_task(model: str, feature_map: FeatureMap) -> None:
     """Raises ValueError where the data has several tasks, for a model whose interaction is one number."""
     if len(feature_map.tasks) > 1:
-        tasks = ", ".join(feature_map.tasks)
+        tasks = ", ".join(feature_map.tasks[:4]) + (", ..." if len(feature_map.tasks) > 4 else "")
         raise ValueError(f"{model} predicts one task; give one label or another model. Received: {tasks}")
+
+
+def require_several_tasks(model: str, feature_map: FeatureMap) -> None:
+    """Raises ValueError where the data has one task, for a model that is made of what several have in common."""
+    if len(feature_map.tasks) < 2:
+        [task] = feature_map.tasks
+        raise ValueError(f"{model} needs several labels; give a second one or another model. Received: {task}")

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from models.feature_map import FeatureMap
@@ -45,6 +45,9 @@ _MODELS = {
     "sim": ("models.sim", "SIM", "Pi 2020"),
     "sequence_transformer": ("models.sequence_transformer", "SequenceTransformer", "Vaswani 2017"),
     "two_tower": ("models.two_tower", "TwoTower", "Yi 2019"),
+    "mmoe": ("models.multi_task.mmoe", "MMoE", "Ma 2018 (MMoE)"),
+    "ple": ("models.multi_task.ple", "PLE", "Tang 2020"),
+    "esmm": ("models.multi_task.esmm", "ESMM", "Ma 2018 (ESMM)"),
     "features_only": ("models.text.features_only", "FeaturesOnly", "BERT4CTR, section 3.2.4"),
     "text_only": ("models.text.text_only", "TextOnly", "BERT4CTR, section 4.2.1"),
     "numbert": ("models.text.numbert", "NumBERT", "Zhang 2020; BERT4CTR, section 3.2.1"),
@@ -77,6 +80,7 @@ class ModelInfo:
         needs_text: Whether the data must have a text.
         needs_history: Whether the data must have a sequence that shares its vocabulary.
         needs_items: Whether the data must say which columns are the candidate's.
+        needs_tasks: Whether the data must have several tasks.
     """
 
     name: str
@@ -86,6 +90,7 @@ class ModelInfo:
     needs_text: bool
     needs_history: bool = False
     needs_items: bool = False
+    needs_tasks: bool = False
 
 
 def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRModel":
@@ -127,6 +132,8 @@ def _fits(value: Any, default: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     if isinstance(default, float):
         return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(default, Mapping):
+        return isinstance(value, Mapping)
     if isinstance(default, list | tuple):
         item_default = default[0] if default else 1
         return isinstance(value, list | tuple) and all(_fits(item, item_default) for item in value)
@@ -139,7 +146,7 @@ def available() -> tuple[ModelInfo, ...]:
     for name, (_, _, paper) in sorted(_MODELS.items()):
         model = model_class(name)
         description = str(inspect.getdoc(model)).splitlines()[0]
-        needs = model.needs_text, model.needs_history, model.needs_items
+        needs = model.needs_text, model.needs_history, model.needs_items, model.needs_tasks
         models.append(ModelInfo(name, paper, description, model.options(), *needs))
     return tuple(models)
 

@@ -25,23 +25,26 @@ REFERENCE_TEXT = 64, 30522  # BERT4CTR's length, BERT's vocabulary
 
 
 def measure_reference() -> ModelTable:
-    """Returns the table for 39 fields of 5,000 ids each, a text or a history where a model needs one, and defaults."""
+    """Returns the table for 39 fields of 5,000 ids each and defaults, with the text, history or tasks a model needs."""
     fields = [
         (f"field_{i}", "categorical", REFERENCE_IDS - RESERVED_IDS, 1, "feature") for i in range(REFERENCE_FIELDS)
     ]
     features = FeatureMap.from_sizes(fields)
     history = ("history", "sequence", REFERENCE_IDS - RESERVED_IDS, REFERENCE_HISTORY, "feature", "mean", "field_0")
     with_history = FeatureMap.from_sizes([*fields, history])
+    with_tasks = dataclasses.replace(features, tasks=("click", "conversion"))
     with_text = dataclasses.replace(features, text=Text(*REFERENCE_TEXT))
     where = (
         f"{REFERENCE_FIELDS} fields of {REFERENCE_IDS:,} ids; "
-        f"a history of {REFERENCE_HISTORY} items; "
+        f"a history of {REFERENCE_HISTORY} items; two tasks; "
         f"a text of {REFERENCE_TEXT[0]} tokens of {REFERENCE_TEXT[1]:,}, through BERT-Base"
     )
 
     def data(info: ModelInfo) -> FeatureMap:
         if info.needs_history or info.needs_items:
             return with_history
+        if info.needs_tasks:
+            return with_tasks
         return with_text if info.needs_text else features
 
     described = [_describe(info, data(info), {}) for info in available()]

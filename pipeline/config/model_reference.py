@@ -6,7 +6,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from models.ctr_model import CTRModel
+from models.ctr_model import NO_OPTIONS, CTRModel
 from models.registry import ModelInfo, available, model_class
 from models.text.text_model import TextModel
 from models.token_transformer import TokenTransformer
@@ -100,7 +100,7 @@ def documented(owner: type[CTRModel]) -> dict[str, Option]:
     return {
         name: Option(name, hints[name], parameters[name].default, meaning)
         for name, meaning in _meanings(owner).items()
-        if name in parameters and parameters[name].default is not inspect.Parameter.empty and name != "name"
+        if name in parameters and parameters[name].default is not inspect.Parameter.empty and name not in NO_OPTIONS
     }
 
 

@@ -5,7 +5,7 @@ import inspect
 import re
 import textwrap
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import annotated_types
@@ -141,7 +141,7 @@ def _words(annotation: Any, known: list[Section]) -> str:
     if origin in (list, Sequence):
         item = _words(arguments[0], known)
         return f"list of {item}s" if item.endswith("number") else f"list of {item}"
-    if origin is dict:
+    if origin in (dict, Mapping):
         return f"mapping of {_words(arguments[0], known)} to {_words(arguments[1], known)}"
     if origin in (Union, types.UnionType):
         return _either([_words(argument, known) for argument in arguments])

@@ -12,7 +12,7 @@ import numpy as np
 from common.errors import InputError
 from models.feature_map import FeatureMap
 from pipeline.training.learner import Batch
-from transforms.features.packed_files import WEIGHT, PackedReader, Rows, label_means, row_weights
+from transforms.features.packed_files import WEIGHT, PackedReader, Rows, label_means, row_weights, rows_out_of_order
 
 TEXT_STEP = 16  # tokens; a multiple of it gives few different shapes
 
@@ -120,6 +120,11 @@ def even_batch(rows: int, batch_size: int) -> int:
 def base_rates(patterns: list[str]) -> np.ndarray:
     """Returns the weighted mean of each task's label, [tasks]. Raises InputError as `packed_batches` does."""
     return label_means(PackedReader(_files(patterns), batch_size=1).files)
+
+
+def out_of_order(patterns: list[str]) -> np.ndarray:
+    """Returns how many rows are more positive for a task than for that before it; raises as `packed_batches` does."""
+    return rows_out_of_order(PackedReader(_files(patterns), batch_size=1).files)
 
 
 def weights_of(patterns: list[str]) -> np.ndarray | None:

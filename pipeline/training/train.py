@@ -30,7 +30,15 @@ from pipeline.fingerprints import fingerprint
 from pipeline.training import masked_language_model
 from pipeline.training.boosting import learn_trees
 from pipeline.training.cluster import Cluster, text_from_chief
-from pipeline.training.data import base_rates, count_rows, even_batch, packed_batches, prediction_rows, weights_of
+from pipeline.training.data import (
+    base_rates,
+    count_rows,
+    even_batch,
+    out_of_order,
+    packed_batches,
+    prediction_rows,
+    weights_of,
+)
 from pipeline.training.learner import Batch, Learner, split_weight
 from pipeline.training.network import build_network
 from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
@@ -122,8 +130,11 @@ def train(
         start: What the training begins with, where `training.warm_start` has a parent; None for random weights.
 
     Raises:
-        InputError: the configuration does not fit the data or the parent, or another worker did not join or was lost.
+        InputError: the configuration does not fit the data or the parent, a row's labels do not fit the model, or
+            another worker did not join or was lost.
     """
+    if model_class(model.name).is_funnel:
+        _check_order(model.name, feature_map, train_files + validation_files)
     others = other_workers(training.distribution) if training.backend == "tensorflow" else None
     if training.distillation:
         # A process that trains on JAX imports this module, and has no TensorFlow: see worker.py for what that saves.
@@ -150,6 +161,17 @@ def train(
     if start is not None:
         result.taken = json.loads((work / TAKEN).read_text())
     return result
+
+
+def _check_order(name: str, feature_map: FeatureMap, patterns: list[str]) -> None:
+    """Raises InputError where a row is positive for a task and not for the task before it."""
+    counts = out_of_order(patterns)
+    for before, task, count in zip(feature_map.tasks, feature_map.tasks[1:], counts, strict=False):
+        if count:
+            raise InputError(
+                f"{name}: {count:,} training and validation rows have {task} without {before}; name the labels in the "
+                "order in which they follow one another, and leave such rows out of the log"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

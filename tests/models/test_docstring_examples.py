@@ -16,6 +16,7 @@ MODULES = sorted(info.name for info in pkgutil.walk_packages([str(ROOT)], "model
 # Base classes of models: the docstring names the subclass that has an example.
 BASES = {
     "Cascading": "CascadingWideDeep",
+    "MultiTaskModel": "MMoE",
     "NumberTextModel": "NumBERT",
     "TextModel": "TextOnly",
     "TokenModel": "AutoInt",

@@ -440,7 +440,8 @@ def test_autoint_in_hiformers_comparison_attends_to_dense_and_task_tokens():
 
 
 def test_every_model_is_compared_with_a_reference():
-    for module in ("test_text_models", "test_history_models"):  # their tests mark the models that need other data
+    # The tests of models that need other data, which mark them.
+    for module in ("test_text_models", "test_history_models", "test_two_tower", "test_multi_task_models"):
         importlib.import_module(f"tests.models.{module}")
     assert sorted(REFERENCED) == [model.name for model in available()] == sorted(SMALL)
 

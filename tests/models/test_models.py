@@ -19,6 +19,8 @@ from models import available, create
 from models.losses import BinaryCrossEntropy
 from tests.models.small_models import FAMILIES, ONE_OF_EACH_FAMILY, SMALL, batch_of, feature_map, map_of, randomised
 
+SUMS = [name for name in SMALL if name != "esmm"]  # whose output biases are added to logits
+
 
 @pytest.mark.parametrize("name", SMALL)
 def test_every_weight_gets_a_gradient(name):
@@ -38,15 +40,15 @@ def test_a_row_does_not_depend_on_other_rows(name):
     np.testing.assert_allclose(model(one), model(inputs)[2:3], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", SUMS)
 def test_a_base_rate_moves_every_logit_by_its_log_odds(name):
     model, inputs = create(name, map_of(name), **SMALL[name]), batch_of(name)
     before = np.asarray(model(inputs))
-    model.start_at(np.array([0.03]))
+    model.start_at(np.full(model.tasks, 0.03))
     np.testing.assert_allclose(np.asarray(model(inputs)) - before, np.log(0.03 / 0.97), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", SUMS)
 def test_a_shift_is_added_to_every_logit(name):
     model, inputs = randomised(name), batch_of(name)
     before = np.asarray(model(inputs))

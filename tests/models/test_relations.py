@@ -1,5 +1,6 @@
 """What must hold exactly between models: special cases, symmetries, counts, and what can be read out of one."""
 
+import dataclasses
 import itertools
 import re
 
@@ -15,7 +16,7 @@ from models.layers.field_embedding import FieldEmbedding
 from models.layers.interacting_layer import InteractingLayer
 from models.layers.top_k_self_attention import TopKSelfAttention
 from models.losses import BinaryCrossEntropy
-from tests.models.small_models import SMALL, WITH_ITEMS, WITH_TEXT, batch, embed, feature_map, randomised
+from tests.models.small_models import SMALL, WITH_ITEMS, WITH_TASKS, WITH_TEXT, batch, embed, feature_map, randomised
 
 # The others: test_text_models.py, test_history_models.py, test_two_tower.py.
 WITHOUT_TEXT = [name for name in SMALL if name not in (*WITH_TEXT, *WITH_ITEMS)]
@@ -347,6 +348,9 @@ def field_weights(name: str, model: keras.Model) -> list[tuple[keras.Variable, l
         found.append((model.bottom.hidden[0].kernel, [dense]))
     if name == "autoint":
         found.append((model.deep.hidden[0].kernel, [flat]))
+    if name in WITH_TASKS:
+        found += [(inner.tower.hidden[0].kernel, [flat]) for inner in model.interactions]
+        found += [(gate.kernel, [flat]) for gate in getattr(model, "gates", [])[:3]]  # those of the first level
     if name == "fnn":
         found.append((model.dense_weights.vectors, [dense]))
     into_tower = {
@@ -400,7 +404,8 @@ def move(source: keras.Variable, axes: list[list], target: keras.Variable, targe
 @pytest.mark.parametrize("name", WITHOUT_TEXT)
 def test_permuting_fields_with_their_parameters_changes_no_output(name):
     inputs = batch()
-    model, moved = randomised(name), randomised(name, permuted_map())
+    model = randomised(name)
+    moved = randomised(name, dataclasses.replace(permuted_map(), tasks=model.feature_map.tasks))
     ours, theirs = field_weights(name, model), field_weights(name, moved)
     for (source, axes), (target, target_axes) in zip(ours, theirs, strict=True):
         move(source, axes, target, target_axes)

@@ -78,7 +78,13 @@ def test_every_hyperparameter_of_every_model_has_its_default_and_a_meaning():
                 list(default) if isinstance(default, tuple) else default
             ), f"{model.name}: {name}"
             assert len(meaning) > 10 and "See " not in meaning, f"{model.name}: {name}"
-            expected = {bool: "true or false", int: "whole number", float: "number", str: "text"}.get(type(default))
+            expected = {
+                bool: "true or false",
+                int: "whole number",
+                float: "number",
+                str: "text",
+                dict: "mapping of ",
+            }.get(type(default))
             assert kind.startswith(expected or ("list of ", "whole number or null"))
         assert set(own) <= set(model.options)
 

@@ -25,7 +25,7 @@ CONFIG = {
 
 def test_sizes_of_the_reference_are_those_of_the_equations():
     table = read_reference()
-    assert table.where.startswith("39 fields of 5,000 ids; a history of 50 items; a text of 64")
+    assert table.where.startswith("39 fields of 5,000 ids; a history of 50 items; two tasks; a text of 64")
     assert [row["name"] for row in table.models] == [info.name for info in available()]
     sizes = {row["name"]: (row["parameters"], row["parameters_without_embeddings"]) for row in table.models}
     ids = 39 * 5000 + 1

@@ -35,7 +35,7 @@ def learner_of(name: str, **changes):
 def batches_of(name: str, count: int, rows: int = ROWS):
     random = np.random.default_rng(5)
     inputs = batch_of(name, rows * count)
-    labels = random.integers(0, 2, (rows * count, 1)).astype(np.float32)
+    labels = random.integers(0, 2, (rows * count, len(map_of(name).tasks))).astype(np.float32)
     parts = [slice(start, start + rows) for start in range(0, rows * count, rows)]
     return [({key: value[part] for key, value in inputs.items()}, labels[part]) for part in parts]
 

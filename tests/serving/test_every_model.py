@@ -31,7 +31,7 @@ from serving.loader import Servable
 from serving.server import parse_flags, running_server
 from serving.xla import xla_node
 from tests.contract.rpc import Rpc, model_config, refusal
-from tests.models.small_models import SMALL, WITH_TEXT
+from tests.models.small_models import SMALL, WITH_TASKS, WITH_TEXT
 from tests.serving import packed_servable, text_servable
 from transforms.features.preprocessing import feature_map
 from transforms.features.transform import analyze
@@ -41,18 +41,21 @@ from transforms.log.spec import LogSpec
 
 pytestmark = pytest.mark.slow
 
-IN_EVERY_RUN = ("ffm", "dcn_v2", "bert4ctr")
+IN_EVERY_RUN = ("ffm", "dcn_v2", "esmm", "bert4ctr")
 NAMES = [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
-DATA = {**packed_servable.SPEC.data.model_dump(), "labels": {"ctr": "click"}}  # some models have one task
+DATA = packed_servable.SPEC.data.model_dump()
 SEEN = {"kind": "sequence", "columns": ["seen"], "max_length": 4, "shared_with": "c1", "pooling": "attention"}
-SPEC = LogSpec.model_validate(
+TWO_TASKS = LogSpec.model_validate(
     {
         **packed_servable.SPEC.model_dump(),
         "data": {**DATA, "columns": [*DATA["columns"], "seen"]},
         "features": [*packed_servable.SPEC.model_dump()["features"], SEEN],
     }
 )
+FIRST = {"ctr": TWO_TASKS.data.labels["ctr"]}
+ONE_TASK = TWO_TASKS.model_copy(update={"data": TWO_TASKS.data.model_copy(update={"labels": FIRST})})
 PREDICTED = {"serving_default", "serving_raw", "serving_packed", "serving_candidates", "serving_candidates_packed"}
+TASKS = ("ctr", "cvr")
 INIT = "__saved_model_init_op"  # TensorFlow's own, which the loader runs
 OTHERS = {"regress", "transform_features", "transform_raw", "log_spec", SIGNATURE, USER_VECTORS, ITEM_VECTORS}
 
@@ -62,7 +65,7 @@ def rows(count: int) -> pa.RecordBatch:
     random = np.random.default_rng(3)
     seen = ["|".join(f"v{item}" for item in random.zipf(1.5, random.integers(0, 7)) % 500) for _ in range(count)]
     batch = batch.append_column("seen", pa.array([text.encode() or None for text in seen], pa.binary()))
-    return batch.select(payload_schema(SPEC).names)
+    return batch.select(payload_schema(TWO_TASKS).names)
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +73,9 @@ def folder(tmp_path_factory):
     """What the models without a text share: what is learned of the log."""
     folder = tmp_path_factory.mktemp("every_model")
     (folder / "payload").mkdir()
-    with PayloadWriter(folder / "payload", "train", payload_schema(SPEC)) as writer:
+    with PayloadWriter(folder / "payload", "train", payload_schema(TWO_TASKS)) as writer:
         writer.write(rows(2000))
-    analyze(SPEC, payload_files(folder / "payload"), folder / "graph", Workers(processes=1))
+    analyze(TWO_TASKS, payload_files(folder / "payload"), folder / "graph", Workers(processes=1))
     return folder
 
 
@@ -103,7 +106,8 @@ def exported(name, folder):
     if name in WITH_TEXT:
         return text_servable.save(folder / "texts", name, explains=explains(name))
     transform = tft.TFTransformOutput(str(folder / "graph"))
-    fields = feature_map(SPEC, transform)
+    spec = TWO_TASKS if name in WITH_TASKS else ONE_TASK  # some models have one task
+    fields = feature_map(spec, transform)
     keras.utils.set_random_seed(1)
     model = create(name, fields, **SMALL[name])
     model(empty_row(fields))
@@ -111,7 +115,7 @@ def exported(name, folder):
     scale = 0.8 if "key_dim" in SMALL[name] else 0.3  # with small weights the layer norms leave little of the fields
     for weight in model.trainable_variables:
         weight.assign(random.normal(scale=scale, size=weight.shape))
-    export(model, transform, SPEC, fields, rows(5), folder / name / "1", {}, explains=explains(name))
+    export(model, transform, spec, fields, rows(5), folder / name / "1", {}, explains=explains(name))
     return folder / name / "1"
 
 
@@ -139,9 +143,9 @@ def _nullable(values):
 
 def expected_of(signature, golden):
     if signature.startswith("serving_candidates"):
-        return {"ctr": golden.candidates[:, 0]}
+        return dict(zip(TASKS, golden.candidates.T, strict=False))
     if signature in PREDICTED:
-        return {"ctr": golden.probabilities[:, 0]}
+        return dict(zip(TASKS, golden.probabilities.T, strict=False))
     return {"outputs": golden.probabilities[:, 0]} if signature == "regress" else None
 
 

@@ -159,6 +159,21 @@ def label_means(files: Sequence[pathlib.Path]) -> np.ndarray:
     return total / rows
 
 
+def rows_out_of_order(files: Sequence[pathlib.Path]) -> np.ndarray:
+    """Returns how many rows are more positive for a task than for the task before it, int64 [tasks - 1].
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    found = np.zeros(1, np.int64)
+    for file in files:
+        with _damage_as_input_error(file):
+            column = pa.parquet.read_table(file, columns=["label"], page_checksum_verification=True)["label"]
+        for chunk in column.chunks:
+            found = found + (np.diff(_as_numpy(chunk, "label"), axis=1) > 0).sum(axis=0)
+    return found
+
+
 def row_weights(files: Sequence[pathlib.Path]) -> np.ndarray | None:
     """Returns the weights of all rows in the order of the files, float32 [N]; None where they have none.
 

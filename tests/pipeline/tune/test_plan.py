@@ -152,7 +152,7 @@ def test_a_training_that_is_evaluated_often_enough_stays_as_it_is(tmp_path):
 @pytest.mark.parametrize("model", [info.name for info in available()])
 def test_every_model_has_a_space_of_its_own(tmp_path, model):
     features = [*CONFIG["features"], *([TEXT] if model_needs_text(model) else []), *history_of(model)]
-    plan = small_plan(tmp_path, model={"name": model}, features=features, search=None)
+    plan = small_plan(tmp_path, model={"name": model}, features=features, data=data_of(model), search=None)
     rates = plan.space.values["training.learning_rate"]
     assert rates.log == ([1e-5, 1e-3] if model_needs_text(model) else [1e-4, 3e-2])
     assert ("training.table_l2" in plan.space.values) == (not model_needs_text(model))
@@ -173,6 +173,13 @@ def history_of(name: str) -> list[dict]:
     return [feature] if model.needs_history or model.needs_items else []
 
 
+def data_of(name: str) -> dict:
+    """With a second label, for a model that needs one."""
+    labels = {"ctr": "label", "again": "label"}
+    needs_tasks = next(info for info in available() if info.name == name).needs_tasks
+    return {**CONFIG["data"], "labels": labels} if needs_tasks else CONFIG["data"]
+
+
 def model_needs_text(name: str) -> bool:
     return next(info for info in available() if info.name == name).needs_text
 
@@ -180,7 +187,8 @@ def model_needs_text(name: str) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [info.name for info in available() if not info.needs_text])
 def test_the_ends_of_a_model_s_space_can_be_built(tmp_path, model):
-    plan = small_plan(tmp_path, model={"name": model}, features=[*CONFIG["features"], *history_of(model)], search=None)
+    features = [*CONFIG["features"], *history_of(model)]
+    plan = small_plan(tmp_path, model={"name": model}, features=features, data=data_of(model), search=None)
     for end in (0, -1):
         settings = {
             key: values.ends[end] if isinstance(values, Range) else values[end]

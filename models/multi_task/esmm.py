@@ -1,0 +1,82 @@
+"""Entire space multi-task model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from models.feature_map import FeatureMap
+from models.multi_task.multi_task_model import MultiTaskModel
+from models.tensors import Inputs, Tensor
+
+TOWER: Mapping[str, Any] = {"name": "mlp", "hidden_units": [360, 200, 80]}
+
+
+@keras.saving.register_keras_serializable(package="ctrpipe")
+class ESMM(MultiTaskModel):
+    """Entire space multi-task model: the probability of a conversion is that of the click times that after a click.
+
+    `p_1 = σ(f_1(x))` and `p_k = p_{k-1} σ(f_k(x))`, for tasks that follow one another as click, conversion: the rows
+    that are positive for a task are among those of the task before it. f_k is an interaction model of the task k, on
+    embeddings that all share, with the task's linear part where there is one. All impressions train all of them. The
+    model's logits are those of p_k (pCTR and pCTCVR in the paper); what follows a click alone, pCVR, is p_2 / p_1.
+
+    Args:
+        feature_map: FeatureMap. The description of the packed tensors; several tasks, in their order.
+        interaction: mapping. The model of each task: its name and hyperparameters, but for those of embeddings and
+            linear part. Defaults to the paper's MLP, with hidden layers of 360, 200 and 80.
+        **options: Options of CTRModel.
+
+    Example:
+        >>> fields = [("site", "categorical", 100), ("ad", "categorical", 50)]
+        >>> feature_map = FeatureMap.from_sizes(fields, tasks=("click", "conversion"))
+        >>> model = ESMM(feature_map, interaction={"name": "deepfm", "hidden_units": [8]}, use_linear=True)
+        >>> keras.ops.shape(model({"ids": keras.ops.array([[3, 105], [7, 110]])}))  # logits (batch_size, tasks)
+        (2, 2)
+
+    Raises:
+        ValueError: the data has one task, or the interaction cannot be a task's model.
+
+    References:
+        Ma et al., "Entire Space Multi-Task Model: An Effective Approach for Estimating Post-Click Conversion Rate",
+        2018, equations 1 and 3.
+    """
+
+    is_funnel = True
+
+    def __init__(self, feature_map: FeatureMap, *, interaction: Mapping[str, Any] = TOWER, **options: Any) -> None:
+        super().__init__(feature_map, interaction=interaction, count=len(feature_map.tasks), outputs=1, **options)
+
+    def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
+        return ops.concatenate(self.outputs(rows, inputs, training), axis=1)
+
+    def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
+        return logits_of_products(super().call(inputs, training, gathered))
+
+    def output_biases(self) -> list[keras.Variable]:
+        if self.linear_dense is not None:
+            return super().output_biases()
+        return [bias for model in self.interactions for bias in model.output_biases()]
+
+    def start_at(self, rates: np.ndarray) -> None:
+        rates = np.clip(rates, 1e-6, 1 - 1e-6)
+        super().start_at(rates / np.append(1.0, rates[:-1]))
+
+    def shift_logits(self, shift: float) -> None:
+        raise ValueError("ESMM: no bias moves the logits of products by a constant")
+
+
+def logits_of_products(logits: Tensor) -> Tensor:
+    """Returns the logits of `Π_{j≤k} σ(z_j)` for each task k, of logits z, (batch_size, tasks) both.
+
+    With products of odds, `1 / (σ(a) σ(b)) - 1 = e^-a + e^-b + e^-(a+b)`, whose logarithm neither overflows nor loses
+    the digits of a probability near 0 or 1.
+    """
+    found = [logits[:, :1]]
+    for task in range(1, logits.shape[1]):
+        before, after = -found[-1], -logits[:, task : task + 1]
+        odds = ops.concatenate([before, after, before + after], axis=1)
+        found.append(-ops.logsumexp(odds, axis=1, keepdims=True))
+    return ops.concatenate(found, axis=1)

@@ -1,0 +1,97 @@
+"""The base class of the models that are made for several tasks, of other models on embeddings that they share."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from keras import ops
+
+from models.ctr_model import CTRModel, require_several_tasks
+from models.feature_map import FeatureMap
+from models.registry import check_hyperparameters, model_class
+from models.tensors import Inputs, Shape, Tensor
+
+# What a model overrides that looks rows up in a way of its own, which another model cannot do for it.
+_OWN_WAYS = ("rows", "call", "tables")
+_SHARED = ("embedding_dim", "embedding_stddev", "embedding_l2", "embedding_dropout")
+_LINEAR = ("use_linear", "linear_l2", "linear_rate")
+
+
+class MultiTaskModel(CTRModel):
+    """Base class with `interactions`: models of one kind, each with weights of its own, that read the same embeddings.
+
+    Embeddings and linear part are this model's. An interaction is any model, of the registry or a user's own, that
+    combines given rows: none with a text, with first stages or with tables of its own, and not `lr`. The docstring of
+    MMoE has an example.
+
+    Args:
+        feature_map: FeatureMap. The description of the packed tensors; several tasks.
+        interaction: mapping. The `name` of the model, and its hyperparameters but for those of embeddings and linear
+            part.
+        count: int. Number of interactions.
+        outputs: int. How many numbers each of them gives for a row; above 1 of a model that predicts several tasks.
+        embedding_dim: int. Width d of an embedding. Defaults to 16.
+        **options: Options of CTRModel.
+
+    Raises:
+        ValueError: the data has one task, or the interaction cannot be one.
+    """
+
+    needs_tasks = True
+
+    def __init__(
+        self,
+        feature_map: FeatureMap,
+        *,
+        interaction: Mapping[str, Any],
+        count: int,
+        outputs: int,
+        embedding_dim: int = 16,
+        **options: Any,
+    ) -> None:
+        require_several_tasks(type(self).__name__.lower(), feature_map)
+        inner_map = dataclasses.replace(feature_map, tasks=tuple(f"output_{index}" for index in range(outputs)))
+        interactions = [_interaction(interaction, inner_map, embedding_dim, number) for number in range(count)]
+        first = interactions[0]
+        self.pools, self.embeds_dense, self.linear_sequences = first.pools, first.embeds_dense, first.linear_sequences
+        super().__init__(feature_map, embedding_dim=first.embedding_dim, **options)
+        self.interactions = interactions
+
+    def build(self, input_shape: Shape | None = None) -> None:
+        for model in self.interactions:
+            model.build()
+
+    def outputs(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> list[Tensor]:
+        """Returns what each of the interactions makes of the rows, (batch_size, outputs) each."""
+        return [model.interact(rows, inputs, training=training) for model in self.interactions]
+
+
+def mixed(scores: Tensor, experts: Tensor) -> Tensor:
+    """Returns `Σ_i softmax(scores)_i experts_i`, (batch_size, units).
+
+    Args:
+        scores: (batch_size, experts).
+        experts: (batch_size, experts, units).
+    """
+    weights = ops.softmax(ops.cast(scores, "float32"))
+    return ops.einsum("be,beu->bu", ops.cast(weights, experts.dtype), experts)
+
+
+def _interaction(settings: Mapping[str, Any], feature_map: FeatureMap, embedding_dim: int, number: int) -> CTRModel:
+    options = dict(settings)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise ValueError(f"interaction should name a model, as {{name: mlp}}. Received: {dict(settings)}")
+    model = model_class(name)
+    has_own_ways = any(getattr(model, way) is not getattr(CTRModel, way) for way in _OWN_WAYS)
+    if name == "lr" or model.needs_text or model.needs_tasks or model.pretraining or has_own_ways:
+        raise ValueError(f"interaction: {name} does not combine given embeddings; choose another model, such as mlp")
+    for key in options:
+        if key in (*_SHARED, *_LINEAR):
+            raise ValueError(f"interaction: {key} is of the embeddings that all share; set it beside interaction")
+    try:
+        check_hyperparameters(name, **options)
+        own = {"embedding_dim": embedding_dim, "embeds": False, "name": f"interaction_{number}", **options}
+        return model(feature_map, **own)
+    except ValueError as error:
+        raise ValueError(f"interaction: {error}") from error

@@ -1,0 +1,91 @@
+"""What ESMM learns of conversions from all impressions, where the truth is known, and the labels that it refuses."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import pytest
+
+from common.errors import InputError
+from models import FeatureMap
+from pipeline.config import Model, Training
+from pipeline.training.train import train
+from tests.pipeline.test_training import MAP, SETTINGS, write_packed
+from transforms.features.packed_files import PackedWriter
+from transforms.generate import FunnelModel
+from transforms.generate.click_model import sigmoid
+from transforms.generate.funnel import SIZES, draw_funnel, funnel_biases
+
+TASKS = ("click", "conversion")
+TRUTH = FunnelModel(click_rate=0.05, conversion_rate=0.1)
+FIELDS = FeatureMap.from_sizes([(name, "categorical", size) for name, size in SIZES.items()], tasks=TASKS)
+DEEPFM = {"name": "deepfm", "hidden_units": [32]}
+SHARED = {"embedding_dim": 8, "embedding_stddev": 0.01, "embedding_l2": 1e-4, "use_linear": True}
+TRAINING = {"batch_size": 1024, "epochs": 12, "learning_rate": 0.002, "monitor": "log_loss", "patience": 4}
+
+
+def drawn(blocks: range) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids, labels, and the true probabilities of a click and of a conversion after it."""
+    parts = [draw_funnel(1, block, TRUTH.likeness) for block in blocks]
+    ids = [np.stack([part.codes[field.name] + field.offset + 2 for field in FIELDS.fields], axis=1) for part in parts]
+    truth = sigmoid(np.concatenate([part.logits for part in parts]) + funnel_biases(TRUTH))
+    labels = np.cumprod(np.concatenate([part.uniform for part in parts]) < truth, axis=1)
+    return np.concatenate(ids).astype(np.int32), labels.astype(np.float32), truth
+
+
+def write(path: pathlib.Path, ids: np.ndarray, labels: np.ndarray) -> list[str]:
+    with PackedWriter(path) as writer:
+        writer.write({"ids": ids, "label": labels})
+    return [str(path)]
+
+
+def trained(model: Model, tasks: tuple[str, ...], folder: pathlib.Path, test_ids: np.ndarray) -> np.ndarray:
+    """Trains on all impressions, with the labels of some tasks; returns the probabilities of test rows."""
+    folder.mkdir()
+    columns = [TASKS.index(task) for task in tasks]
+    parts = {name: drawn(blocks) for name, blocks in (("train", range(3)), ("validation", range(3, 4)))}
+    files = [write(folder / f"{name}.parquet", ids, labels[:, columns]) for name, (ids, labels, _) in parts.items()]
+    training = Training(start_at_base_rate=True, evaluations_per_epoch=2, **TRAINING)
+    network = train(model, training, dataclasses.replace(FIELDS, tasks=tasks), *files, 1, folder / "work").model
+    return sigmoid(np.asarray(network({"ids": test_ids}), np.float64))
+
+
+def divergence(answers: np.ndarray, truth: np.ndarray) -> float:
+    """The mean of the Kullback-Leibler divergence from the true probabilities, in nats."""
+    ones, zeros = truth * np.log(truth / answers), (1 - truth) * np.log((1 - truth) / (1 - answers))
+    return float(np.mean(ones + zeros))
+
+
+@pytest.mark.slow
+def test_esmm_knows_conversions_among_impressions_and_after_clicks(tmp_path):
+    ids, _, truth = drawn(range(4, 6))
+    esmm = trained(Model(name="esmm", interaction=DEEPFM, **SHARED), TASKS, tmp_path / "esmm", ids)
+    alone = trained(Model(**DEEPFM, **SHARED), ("conversion",), tmp_path / "alone", ids)[:, 0]
+    conversion = truth.prod(axis=1)
+    assert (esmm[:, 1] < esmm[:, 0]).all()
+    np.testing.assert_allclose(esmm.sum(axis=0) / [truth[:, 0].sum(), conversion.sum()], 1, atol=0.2)
+    # Few impressions convert; with what clicks say of them, ESMM is nearer to the truth than a model of conversions.
+    assert divergence(esmm[:, 1], conversion) < 0.9 * divergence(alone, conversion)
+    # After a click, of all impressions: nearer than the rate of those that were clicked, and than that model.
+    after = esmm[:, 1] / esmm[:, 0]
+    assert divergence(after, truth[:, 1]) < 0.7 * divergence(np.full(len(after), 0.1), truth[:, 1])
+    assert divergence(after, truth[:, 1]) < 0.5 * divergence(alone, truth[:, 1])
+
+
+def test_a_conversion_without_a_click_is_refused(tmp_path):
+    random = np.random.default_rng(1)
+    a, b = random.integers(0, 8, (2, 300))
+    click = random.integers(0, 2, 300)
+    conversion = click * random.integers(0, 2, 300)
+    good = [write_packed(tmp_path / "good", a, b, np.stack([click, conversion], axis=1))]
+    conversion[np.flatnonzero(click == 0)[:3]] = 1
+    bad = [write_packed(tmp_path / "bad", a, b, np.stack([click, conversion], axis=1))]
+    settings = Training(**{**SETTINGS, "epochs": 1, "patience": 1})
+    fields, model = dataclasses.replace(MAP, tasks=TASKS), {"interaction": {"name": "fm"}, "embedding_dim": 4}
+    for files in ((good, bad), (bad, good)):
+        with pytest.raises(InputError, match="esmm: 3 training and validation rows have conversion without click"):
+            train(Model(name="esmm", use_linear=True, **model), settings, fields, *files, 1, tmp_path / "work")
+    swapped = dataclasses.replace(MAP, tasks=TASKS[::-1])
+    with pytest.raises(InputError, match="have click without conversion; name the labels in the order"):
+        turned = [write_packed(tmp_path / "turned", a, b, np.stack([conversion * click, click], axis=1))]
+        train(Model(name="esmm", use_linear=True, **model), settings, swapped, turned, turned, 1, tmp_path / "work")
