@@ -52,4 +52,5 @@ def retrieve(
         click.echo(f"Written: {version}, with {len(found.names):,} items of {found.vectors.shape[1]} numbers")
     if answers is not None:
         done = answer(version, queries, answers)
-        click.echo(f"Written: {answers}, {done.rows:,} rows; {done.malformed:,} malformed lines left out")
+        click.echo(f"{done.rows:,} rows answered in {done.seconds:.2f} s; {done.malformed:,} malformed lines left out")
+        click.echo(f"Written: {answers}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -53,10 +54,11 @@ class Catalogue:
 
 @dataclasses.dataclass(frozen=True)
 class Answered:
-    """How many rows of a log were answered, and how many were malformed."""
+    """How many rows of a log were answered, how many were malformed, and how long the index took for those answered."""
 
     rows: int
     malformed: int
+    seconds: float
 
 
 def index_items(
@@ -113,18 +115,21 @@ def answer(version: pathlib.Path, queries: Sequence[str], output: pathlib.Path) 
         raise InputError(f"{version}: the version has no index; make one with --items and --output")
     of_user = [name for name in spec.feature_columns if name not in spec.item_columns]
     reader = LogReader(_only(spec, of_user), labels=False)
-    good = malformed = 0
+    good, malformed, seconds = 0, 0, 0.0
     try:
         with atomic_path(output) as unfinished, pa.parquet.ParquetWriter(unfinished, ANSWERS) as writer:
             for path in find_files(list(queries)):
                 for batch in reader.read(path):
                     good, malformed = good + batch.rows.num_rows, malformed + len(batch.rejects)
-                    writer.write_table(_answers(servable, batch))
+                    began = time.perf_counter()
+                    found = _answers(servable, batch)
+                    seconds += time.perf_counter() - began
+                    writer.write_table(found)
     except OSError as error:
         raise InputError(f"{output}: cannot be written ({error.strerror}); choose another --answers") from error
     finally:
         servable.close()
-    return Answered(good, malformed)
+    return Answered(good, malformed, seconds)
 
 
 def _answers(servable: Servable, batch: LogBatch) -> pa.Table:

@@ -1,7 +1,9 @@
 """Retrieval: items indexed inside a version with towers, and what loader, server and command answer of them."""
 
 import csv
+import json
 import pathlib
+import re
 
 import httpx
 import keras
@@ -11,6 +13,7 @@ import pytest
 import tensorflow_transform as tft
 from click.testing import CliRunner
 
+from benchmarks.retrieval import main as benchmark
 from common.errors import InputError
 from common.processes import Workers
 from models import create
@@ -168,10 +171,24 @@ def test_the_command_answers_each_line_of_a_log_of_users(folder, indexed, tmp_pa
     (tmp_path / "users.csv").write_text(users + "u1,f1,too many\n")
     arguments = ["--queries", str(tmp_path / "users.csv"), "--answers", str(tmp_path / "best.parquet")]
     result = CliRunner().invoke(main, ["retrieve", "--model", str(indexed), *arguments])
-    assert result.exit_code == 0 and "3 rows; 1 malformed lines left out" in result.output
+    assert result.exit_code == 0 and re.search(
+        r"^3 rows answered in .* s; 1 malformed lines left out", result.output, re.M
+    )
     table = pyarrow.parquet.read_table(tmp_path / "best.parquet")
     assert table["line"].to_pylist() == [2, 3, 4] and set(table["file"].to_pylist()) == {str(tmp_path / "users.csv")}
     assert table["items"].to_pylist() == expected(folder, USERS)[0].tolist()
+
+
+def test_the_benchmark_checks_the_answers_of_each_size_and_refuses_a_model_without_towers(folder, tmp_path):
+    arguments = ["--items", "50,300", "--calls", "2", "--output", str(tmp_path / "retrieval.json")]
+    result = CliRunner().invoke(benchmark, [str(folder / "models" / "7"), *arguments])
+    assert result.exit_code == 0, result.output
+    report = json.loads((tmp_path / "retrieval.json").read_text())
+    assert [one["items"] for one in report["results"]] == [50, 300]
+    assert all(one["retrieve_ms"]["min"] > 0 for one in report["results"])
+    other = small_servable.save(tmp_path / "1", small_servable.spec())
+    refused = CliRunner().invoke(benchmark, [str(other), *arguments])
+    assert refused.exit_code == 2 and "the model has no towers; give a version of two_tower" in refused.output
 
 
 @pytest.mark.parametrize(
