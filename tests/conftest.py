@@ -12,7 +12,7 @@ import signal
 
 import pytest
 
-pytest_plugins = ["tests.shared_folders", "tests.temporary_folder", "tests.worker_memory"]
+pytest_plugins = ["tests.shared_folders", "tests.slowest_files", "tests.temporary_folder", "tests.worker_memory"]
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and their child processes with them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
