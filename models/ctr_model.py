@@ -1,7 +1,7 @@
 """The base class of all models: packed tensors in, logits out."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 import keras
@@ -376,8 +376,7 @@ def require_one_task(model: str, feature_map: FeatureMap) -> None:
         raise ValueError(f"{model} predicts one task; give one label or another model. Received: {tasks}")
 
 
-def require_several_tasks(model: str, feature_map: FeatureMap) -> None:
+def require_several_tasks(model: str, tasks: Sequence[str]) -> None:
     """Raises ValueError where the data has one task, for a model that is made of what several have in common."""
-    if len(feature_map.tasks) < 2:
-        [task] = feature_map.tasks
-        raise ValueError(f"{model} needs several labels; give a second one or another model. Received: {task}")
+    if len(tasks) < 2:
+        raise ValueError(f"{model} needs several labels; give a second one or another model. Received: {tasks[0]}")

@@ -140,11 +140,15 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
 
 
 def check_options(config: RunConfig) -> None:
-    """Raises InputError where a model does not exist, or does not have the options that it is given."""
+    """Raises InputError where a model does not exist, does not have its options, or needs more labels."""
     for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
         if model:
             try:
                 check_hyperparameters(model.name, **model.hyperparameters)
+                if model_class(model.name).needs_tasks:
+                    from models.ctr_model import require_several_tasks  # Keras, which the model's class has imported
+
+                    require_several_tasks(model.name, tuple(config.data.labels))
             except (ValueError, TypeError) as error:
                 raise InputError(f"{key}: {one_line(error)}") from error
     if config.serving.explain and model_class(config.model.name).boosts:

@@ -49,7 +49,7 @@ class MultiTaskModel(CTRModel):
         embedding_dim: int = 16,
         **options: Any,
     ) -> None:
-        require_several_tasks(type(self).__name__.lower(), feature_map)
+        require_several_tasks(type(self).__name__.lower(), feature_map.tasks)
         inner_map = dataclasses.replace(feature_map, tasks=tuple(f"output_{index}" for index in range(outputs)))
         interactions = [_interaction(interaction, inner_map, embedding_dim, number) for number in range(count)]
         first = interactions[0]

@@ -2,7 +2,7 @@
 
 import keras
 
-from common.errors import one_line
+from common.errors import InputError, one_line
 from pipeline.config import Model, RunConfig
 from pipeline.training.network import build_network
 from pipeline.training.text_encoder import with_encoder
@@ -17,9 +17,10 @@ def why_impossible(model: Model, config: RunConfig) -> str:
         config: The configuration of the log's features.
     """
     few_ids = layout(config.log_spec, lambda column, feature: 3)
+    encoded = with_encoder(model, config.text)
     try:
-        build_network(with_encoder(model, config.text), few_ids, seed=0)
-    except (ValueError, TypeError) as error:
+        build_network(encoded, few_ids, seed=0)
+    except (InputError, ValueError, TypeError) as error:
         return one_line(error)
     finally:
         keras.utils.clear_session()

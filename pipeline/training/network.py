@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from common.errors import InputError, one_line
 from models.ctr_model import CTRModel, empty_row
 from models.feature_map import FeatureMap
 from models.registry import create, model_class
@@ -30,12 +31,15 @@ def build_network(model: Model, feature_map: FeatureMap, seed: int, precision: s
         precision: `training.precision`. Weights and logits are float32 in any precision.
 
     Raises:
-        InputError: the checkpoint's weights cannot be read.
+        InputError: the model cannot be one of these tensors, or the checkpoint's weights cannot be read.
     """
     model_class(model.name)  # imports keras-rs, which draws random numbers: so before the seed is set
     keras.utils.set_random_seed(seed)
     with _dtype_policy(precision):
-        network = create(model.name, feature_map, **model.hyperparameters)
+        try:
+            network = create(model.name, feature_map, **model.hyperparameters)
+        except (ValueError, TypeError) as error:
+            raise InputError(one_line(error)) from error
         network(empty_row(feature_map))
     load_encoder(network, model)
     return network

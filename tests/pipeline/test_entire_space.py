@@ -5,10 +5,17 @@ import pathlib
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from common.errors import InputError
-from models import FeatureMap
-from pipeline.config import Model, Training
+from models import FeatureMap, available
+from models.registry import model_class
+from pipeline.check_log import IN_ORDER, check_log
+from pipeline.cli import main
+from pipeline.config import Model, RunConfig, Training, load_config
+from pipeline.packaged_configs import configs_folder
+from pipeline.run import check_options
+from pipeline.training.network import build_network
 from pipeline.training.train import train
 from tests.pipeline.test_training import MAP, SETTINGS, write_packed
 from transforms.features.packed_files import PackedWriter
@@ -89,3 +96,42 @@ def test_a_conversion_without_a_click_is_refused(tmp_path):
     with pytest.raises(InputError, match="have click without conversion; name the labels in the order"):
         turned = [write_packed(tmp_path / "turned", a, b, np.stack([conversion * click, click], axis=1))]
         train(Model(name="esmm", use_linear=True, **model), settings, swapped, turned, turned, 1, tmp_path / "work")
+
+
+@pytest.mark.parametrize(
+    ("model", "tasks", "message"),
+    [
+        ({"name": "esmm"}, ("click",), "esmm needs several labels; .* Received: click"),
+        ({"name": "mmoe", "interaction": {"name": "lr"}}, TASKS, "interaction: lr does not combine given embeddings"),
+        ({"name": "fm"}, TASKS, "fm predicts one task"),
+    ],
+)
+def test_a_model_that_cannot_be_one_of_the_data_is_the_users_mistake(model, tasks, message):
+    with pytest.raises(InputError, match=message):
+        build_network(Model(**model), dataclasses.replace(MAP, tasks=tasks), seed=1)
+
+
+def test_one_label_is_refused_before_anything_is_read():
+    labels = {"data": {"columns": ["label", "c"], "labels": {"click": "label"}}}
+    features = {"features": [{"kind": "categorical", "columns": ["c"]}]}
+    for models in ({"model": {"name": "ple"}}, {"model": {"name": "lr"}, "evaluation": {"baseline": {"name": "ple"}}}):
+        config = RunConfig.model_validate({"name": "one", **labels, **features, **models})
+        with pytest.raises(InputError, match="ple needs several labels; .* Received: click"):
+            check_options(config)
+
+
+def test_the_check_of_a_log_counts_conversions_without_a_click(tmp_path):
+    assert {info.name for info in available() if model_class(info.name).is_funnel} == set(IN_ORDER)
+    log = tmp_path / "log.csv"
+    assert (
+        CliRunner().invoke(main, ["generate", "--format", "funnel", "--rows", "300", "--output", str(log)]).exit_code
+        == 0
+    )
+    config = load_config(configs_folder() / "funnel" / "esmm.yaml")
+    assert check_log(config, [str(log)]).errors == []
+    header, *lines = log.read_text().splitlines()
+    turned = [line.replace("0,0,", "0,1,", 1) if n in (7, 8, 9) else line for n, line in enumerate(lines)]
+    wrong = sum(line.startswith("0,1,") for line in turned)
+    log.write_text("\n".join([header, *turned]) + "\n")
+    [error] = check_log(config, [str(log)]).errors
+    assert error == f"data.labels: {wrong} of the first 300 rows have conversion without click" and wrong > 0
