@@ -3,7 +3,7 @@
 | what | for |
 |---|---|
 | `Workers.map` | a function over parts: here, in a pool of processes, or on a Beam runner |
-| `preload` | makes the pools' processes start at once |
+| `preload`, `end_preloaded` | makes the pools' processes start at once |
 | `forked_pool`, `end_pool` | copies of this process, while it has no threads yet |
 | `run_in_new_process` | one call whose memory, threads and settings must not stay in this process |
 | `child_process` | a process that answers over a pipe until the block ends |
@@ -301,6 +301,17 @@ def end_idle_pools() -> None:
     """Ends the processes that are kept for the next `Workers.map`."""
     while _idle_pools:
         _idle_pools.popitem()[1].shutdown()
+
+
+def end_preloaded() -> None:
+    """Ends the process that `preload` started, and its copies, once they have no work.
+
+    Waits for them, so that the system counts their CPU time as that of this process's children.
+    """
+    global _preloaded
+    end_idle_pools()
+    multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    _preloaded = False
 
 
 def _follow_parent(folder: pathlib.Path | None = None) -> None:

@@ -39,6 +39,7 @@ def run(
     """
     # numpy, pyarrow and pydantic: 0.4 s that `ctrpipe --help` does without.
     from common.phases import listed_phases, seconds_by_phase
+    from common.processes import end_preloaded
     from pipeline.config import load_config, with_parent
     from pipeline.prepared import joined
     from pipeline.report.summary import print_summary
@@ -53,5 +54,6 @@ def run(
     metrics = run_pipeline(loaded, joined(list(data) or loaded.data.paths, loaded, folder), folder)
     print_summary(folder, loaded)
     print(f"Time:   {listed_phases(seconds_by_phase())}")
+    end_preloaded()  # so that who measures this command, as a replay does, measures all its processes
     if not metrics["blessed"] or metrics["drift_breached"]:
         sys.exit(BLOCKED)

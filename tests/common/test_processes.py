@@ -110,9 +110,9 @@ def test_progress_counts_the_items_that_are_done():
 
 
 SCRIPT = """
-import os, sys, time
+import os, resource, sys, time
 from common.errors import InputError
-from common.processes import Workers, end_idle_pools, preload
+from common.processes import Workers, end_idle_pools, end_preloaded, preload
 
 def imported(_number):
     return "colorsys" in sys.modules
@@ -127,6 +127,14 @@ def refuse(number):
 def report_and_sleep(_number):
     os.write(1, f"{os.getpid()}\\n".encode())  # at once: two of them write to one pipe
     time.sleep(60)
+
+def compute(_number):
+    while time.process_time() < 0.7:
+        pass
+
+def children_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 if __name__ == "__main__":
 """
@@ -161,6 +169,17 @@ def test_copies_of_a_warm_process_stay_for_the_next_work_until_there_is_none_for
     assert said == "True False\n"
     said, _ = start(f"a, b = {ids}, {ids}; print(set(a) & set(b))").communicate()
     assert said == "set()\n"
+
+
+def test_the_cpu_time_of_copies_is_known_when_they_have_ended(start):
+    work = "preload('colorsys'); Workers(processes=2).map(compute, [1, 2], 0)"
+    said, _ = start(
+        f"{work}; a = children_seconds(); end_preloaded(); print(a < 0.5, children_seconds() > 0.6)"
+    ).communicate()
+    assert said == "True True\n"
+    again = "print(Workers(processes=2).map(imported, [1, 2], 0))"
+    said, _ = start(f"{work}; end_preloaded(); {again}; preload('colorsys'); {again}").communicate()
+    assert said == "[False, False]\n[True, True]\n"
 
 
 def test_work_after_a_mistake_has_new_copies(start):
