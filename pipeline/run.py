@@ -30,6 +30,9 @@ from pipeline.transformed_log import TransformedLog
 from transforms.log.read_ahead import reading_ahead
 from transforms.log.readers import RANGE_BYTES, find_files
 
+# Worker processes load libraries for 10 CPU seconds; all that they could do for a log of 46 MB takes 6.
+PRELOAD_BYTES = 2 * RANGE_BYTES
+
 
 def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, Any]:
     """Runs the pipeline.
@@ -58,8 +61,9 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
 def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> Iterator[None]:
     """Reads the log and starts worker processes in the background while the block loads libraries.
 
-    Does neither for a log of one part, on one core or with Beam. The log is read ahead only in a folder's first run: in
-    a later one the cache may hold what is made of it.
+    Does neither for a log of one part, on one core or with Beam, and starts no workers for one of at most
+    PRELOAD_BYTES. The log is read ahead only in a folder's first run: in a later one the cache may hold what is
+    made of it.
 
     Raises:
         InputError: the system allows this process too little address space.
@@ -67,7 +71,8 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
     require_address_space("a run", RUN_GIB)
     workers = config.workers_for()
     processes = min(workers.most or cores(), cores())
-    if workers.beam_args or processes == 1 or sum(map(os.path.getsize, files)) <= RANGE_BYTES:
+    size = sum(map(os.path.getsize, files))
+    if workers.beam_args or processes == 1 or size <= RANGE_BYTES:
         yield
         return
     # This process and the one that gets ready take a core each.
@@ -78,7 +83,8 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
             seed, near = config.data.split.seed(config.seed), (output / METADATA).parent
             with contextlib.suppress(OSError):  # check_output says what is wrong with the folder
                 stack.enter_context(reading_ahead(config.log_spec, absolute(files), seed, near, readers))
-        preload("pipeline.worker_modules")
+        if size > PRELOAD_BYTES:
+            preload("pipeline.worker_modules")
         yield
 
 

@@ -106,7 +106,8 @@ import json, pathlib, sys
 from pipeline import run
 from pipeline.config import RunConfig
 from transforms.log import read_ahead
-run.RANGE_BYTES, run.cores, run.preload = 10, lambda: 4, lambda module: warmed.append(module)
+run.RANGE_BYTES, run.PRELOAD_BYTES = 10, 20
+run.cores, run.preload = lambda: 4, lambda module: warmed.append(module)
 folder = pathlib.Path(sys.argv[1])
 (folder / "log.tsv").write_text("0\\t1\\n1\\t2\\n" * 10)
 features = [{"kind": "numeric", "columns": ["n"]}]
@@ -124,6 +125,8 @@ found = [started(), started(workers=1), started(beam_args=["--x"])]
 (folder / "out" / "tfx" / "metadata.sqlite").touch()
 found.append(started())
 (folder / "out" / "tfx" / "metadata.sqlite").unlink()
+run.PRELOAD_BYTES = 1000
+found.append(started())
 run.RANGE_BYTES = 1000
 found.append(started())
 print(json.dumps(found))
@@ -133,5 +136,5 @@ print(json.dumps(found))
 def test_a_log_is_read_ahead_where_the_run_is_sure_to_read_it_and_that_pays(tmp_path):
     found = subprocess.run([sys.executable, "-c", AHEAD, tmp_path], capture_output=True, text=True, cwd=ROOT)
     assert found.returncode == 0, found.stderr
-    # Large; one process; Beam; a folder with results; small.
-    assert json.loads(found.stdout) == [[True, 1], [False, 0], [False, 0], [False, 1], [False, 0]]
+    # Large; one process; Beam; a folder with results; too small for workers; small.
+    assert json.loads(found.stdout) == [[True, 1], [False, 0], [False, 0], [False, 1], [True, 0], [False, 0]]
