@@ -189,6 +189,7 @@ def labels(
 @click.option("--threshold", type=float, help="Events whose --label is at least this number are positive.")
 @click.option("--item-column", "item_columns", multiple=True, help="A column that belongs to the item; repeatable.")
 @click.option("--sequence", "sequences", multiple=True, help="A column that histories have too; repeatable.")
+@click.option("--time-gaps", is_flag=True, default=None, help="Histories have how long ago each event was, too.")
 @click.option("--history-of", type=click.Choice(["positive", "all"]), default="positive", show_default=True)
 @click.option("--max-length", type=click.IntRange(1), default=50, show_default=True, help="Items of a history.")
 @click.option("--split", type=click.Choice(["time", "leave_one_out"]), default="time", show_default=True)

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 from collections import Counter
 
 import numpy as np
@@ -13,7 +14,7 @@ from common.errors import InputError
 from common.processes import Workers
 from pipeline.prepared import with_histories
 from transforms.histories import EventLog, Prepared, partition, write_log
-from transforms.histories.moments import to_moments
+from transforms.histories.moments import gap_categories, to_moments
 
 ONE = Workers(processes=1)
 USERS, ITEMS, EVENTS = 12, 40, 600
@@ -96,6 +97,26 @@ def test_another_future_changes_nothing_of_the_past(tmp_path):
         ]
         before = [sorted((row for row in rows if int(row["time"]) < cut), key=str) for rows in both]
         assert before[0] == before[1] and len(before[0]) > 500
+
+
+def test_a_history_may_say_how_long_ago_each_event_was(tmp_path):
+    events = random_events()
+    settings = {"label": "click", "max_length": 7, "time_gaps": True, "negatives": 2}
+    rows, made = prepared(tmp_path, events, **settings)
+    times = {event["device"]: event["time"] for event in events}
+    seen = set()
+    for row in rows:
+        event = {"user": row["user"], "time": row["time"]}
+        gaps = [times[row["device"]] - int(time) for time in past(events, event, 7, column="time")]
+        assert row["time_gap_history"] == [str(math.floor(math.log2(1 + gap))) for gap in gaps]
+        seen |= set(gaps)
+    assert {1, 3, 7, 15, 31} < seen  # where 1 + gap is a power of two
+    assert made.columns[-2:] == ("item_history", "time_gap_history") and made.rows["training"] > 500
+
+
+def test_gaps_are_categories_by_powers_of_two():
+    gaps = np.array([0.0, 0.99, 1.0, 2.999, 3.0, 2.0**31 - 2, 2.0**31 - 1, 1e12])
+    assert gap_categories(gaps).to_pylist() == [b"0", b"0", b"1", b"1", b"2", b"30", b"31", b"39"]
 
 
 def test_events_at_one_time_do_not_see_each_other_nor_draw_each_other(tmp_path):

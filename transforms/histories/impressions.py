@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from common.hashing import hash_values, splitmix64
 from transforms.histories.catalogue import Catalogue, Draw
+from transforms.histories.moments import gap_categories
 from transforms.histories.partition import MOMENT, ORDER, POSITIVE, hashes_of, read_bucket
 from transforms.histories.settings import LABEL, PART, WEIGHT, EventLog
 from transforms.log.payload import PayloadWriter
@@ -106,6 +107,7 @@ class WriteImpressions:
         own = [(LABEL, pa.int8()), (PART, pa.int8()), *([(WEIGHT, pa.float32())] if self.events.has_weight else [])]
         logged = [(name, pa.binary()) for name in self.columns]
         lists = [(new, pa.list_(events.field(name).type)) for name, new in self.events.history_columns.items()]
+        lists += [(self.events.gap_column, pa.list_(pa.binary()))] if self.events.gap_column else []
         return pa.schema([*own, *logged, *lists])
 
     def _batch(
@@ -125,6 +127,9 @@ class WriteImpressions:
         for name, new in self.events.history_columns.items():
             values = users.table[name].take(pa.array(places)).combine_chunks()
             columns[new] = pa.ListArray.from_arrays(pa.array(offsets), values)
+        if self.events.gap_column:
+            gaps = np.repeat(users.moments[rows.event], np.diff(offsets)) - users.moments[places]
+            columns[self.events.gap_column] = pa.ListArray.from_arrays(pa.array(offsets), gap_categories(gaps))
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 

@@ -30,6 +30,12 @@ def to_moments(texts: pa.Array, time_format: str | None) -> np.ndarray:
     return moments
 
 
+def gap_categories(gaps: np.ndarray) -> pa.Array:
+    """Returns the whole part of log2(1 + gap) as text: binary `[N]` of gaps `[N]`, which are at least 0."""
+    exponents = np.frexp(1.0 + gaps)[1] - 1  # 1 + gap = m 2^e with m in [.5, 1): exact at the powers of two
+    return pa.array(exponents).cast(pa.string()).cast(pa.binary())
+
+
 def _seconds(texts: pa.Array, time_format: str) -> np.ndarray:
     """Returns what pandas reads by a format, NaN for what it cannot read.
 

@@ -51,6 +51,11 @@ class EventLog(Section):
     """
     sequences: list[str] = pydantic.Field([], examples=[["category"]])
     """Columns of the earlier events, besides the item, that the history has too."""
+    time_gaps: bool = False
+    """Whether `<time>_gap_history` has, place by place, how long before the impression each event was: the whole part
+    of log2(1 + gap), from "0" on, the gap in the unit of the times, which is seconds where they are no plain numbers. A
+    feature of kind `sequence` beside the items, `shared_with: [item, null]`, makes a category of each.
+    """
     history_of: Literal["positive", "all"] = "positive"
     """Which earlier events are in a history."""
     max_length: int = pydantic.Field(50, ge=1)
@@ -102,6 +107,16 @@ class EventLog(Section):
     def has_weight(self) -> bool:
         """Whether negatives are sampled, so that rows have weights."""
         return self.negatives > 0 or self.negatives_of_test > 0
+
+    @property
+    def gap_column(self) -> str | None:
+        """The column of the histories' time gaps; None without them."""
+        return f"{self.time}_gap{_SUFFIX}" if self.time_gaps else None
+
+    @property
+    def made_columns(self) -> tuple[str, ...]:
+        """All columns of the histories."""
+        return (*self.history_columns.values(), *([self.gap_column] if self.gap_column else []))
 
     @property
     def history_columns(self) -> dict[str, str]:

@@ -141,7 +141,7 @@ def _check_settings(path: str, spec: LogSpec, events: EventLog) -> None:
         to_moments(pa.array(["a text"]), events.time_format)
     except ValueError as error:
         raise InputError(f"time_format: {one_line(error, 100)}; use the directives of strptime") from error
-    made = {LABEL, PART, WEIGHT, *events.history_columns.values()}
+    made = {LABEL, PART, WEIGHT, *events.made_columns}
     taken = [name for name in names if name in made]
     if taken:
         raise InputError(f"{path}: the event log has a column {taken[0]}, which the impressions get; rename it")
@@ -230,7 +230,7 @@ def _result(
         sum(part.without_history for part in written),
         sum(part.short for part in written),
         cuts,
-        (*own, *spec.feature_columns, *events.history_columns.values()),
+        (*own, *spec.feature_columns, *events.made_columns),
         str(output / LOG / "part-*.parquet"),
     )
 
