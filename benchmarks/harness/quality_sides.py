@@ -23,6 +23,8 @@ STOP = {"epochs": 30, "patience": 4}
 HIDDEN: tuple[tuple[int, ...], ...] = ((32,), (64, 32), (200, 100))
 DIMS, DROPOUTS, RATES, L2 = (4, 8, 16), (0.0, 0.2, 0.5), (3e-4, 3e-2), (1e-7, 1e-3)
 CROSS, CIN, ATTENTION, HEADS = 2, (32, 32), 2, 2
+# Their papers add a linear part, as all libraries do; DCN-v2's and AutoInt's add none, as FuxiCTR.
+WITH_LINEAR = ("deepfm", "xdeepfm")
 
 Settings = dict[str, Any]
 
@@ -140,7 +142,7 @@ class Ours:
         chosen: Settings = {} if model == "lr" else {"embedding_dim": drawn.dim}
         if model not in ("lr", "fm"):
             units = "deep_units" if model == "autoint" else "hidden_units"
-            chosen |= {units: drawn.hidden, "dropout": drawn.dropout, "use_linear": True}
+            chosen |= {units: drawn.hidden, "dropout": drawn.dropout, "use_linear": model in WITH_LINEAR}
         sizes = {"dcn_v2": {"layers": CROSS}, "xdeepfm": {"maps": CIN}}
         sizes["autoint"] = {"layers": ATTENTION, "heads": HEADS, "attention_dim": drawn.dim}
         training = {"learning_rate": drawn.rate, "table_l2": drawn.l2}

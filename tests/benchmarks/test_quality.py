@@ -91,6 +91,11 @@ def test_what_is_drawn_are_hyperparameters_of_the_model(model: str) -> None:
         Training(**settings["training"])
 
 
+def test_only_models_whose_papers_add_a_linear_part_have_one() -> None:
+    drawn = {model: Ours(SCHEDULE).draw(model, random.Random(1))["model"] for model in MODELS}
+    assert {model for model, settings in drawn.items() if settings.get("use_linear")} == {"deepfm", "xdeepfm"}
+
+
 def test_the_validation_rows_choose_and_a_training_is_kept(tmp_path: pathlib.Path) -> None:
     rows, side = parity_rows(tmp_path, 400), Fixed("ours")
     trainings = Trainings(rows, tmp_path / "kept")
