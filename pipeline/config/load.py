@@ -165,7 +165,17 @@ def _validated(
     try:
         return RunConfig.model_validate(values)
     except pydantic.ValidationError as error:
-        raise InputError(_explain(place(error.errors()[0]["loc"]), error)) from error
+        key = error.errors()[0]["loc"]
+        raise InputError(_explain(_setting_of(settings, key) or place(key), error)) from error
+
+
+def _setting_of(settings: tuple[str, ...], key: tuple[int | str, ...]) -> str | None:
+    """Returns the last override that says a key's value or that of a group it is in, None where none does."""
+    for setting in reversed(settings):
+        said = setting.partition("=")[0].split(".")
+        if [str(part) for part in key[: len(said)]] == said:
+            return f"--set {setting}"
+    return None
 
 
 def _apply(values: dict[str, Any], setting: str) -> None:
@@ -196,6 +206,8 @@ def _explain(source: pathlib.Path | str, error: pydantic.ValidationError) -> str
         text = f"{source}: {key}: unknown key; remove it or check the spelling"
     elif first["type"] == "missing":
         text = f"{source}: {key}: this key is required"
+    elif first["type"] in ("model_type", "dict_type"):
+        text = f"{source}: {key}: expected keys and their values, or {{}}. Received: {first['input']!r}"
     elif first["type"] == "value_error":
         text = f"{source}: {key}: {first['ctx']['error']}"
     else:

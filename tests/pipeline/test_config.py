@@ -127,6 +127,21 @@ def test_set_overrides_and_refuses_keys_that_do_not_exist(tmp_path):
             load_config(write(tmp_path), (setting,))
 
 
+def test_a_mistake_of_an_override_names_the_override(tmp_path):
+    path = write(tmp_path)
+    for settings, message in (
+        (("training.epochs=x",), "^--set training.epochs=x: training.epochs: Input should be a valid integer"),
+        (("training={epochs: -1}", "name=a"), "^--set training={epochs: -1}: training.epochs: Input should be greater"),
+        (("gates=",), r"^--set gates=: gates: expected keys and their values, or \{\}. Received: None$"),
+        (("name=a", "training.epoch=2"), "^--set training.epoch=2: training.epoch: unknown key"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_config(path, settings)
+    path.write_text(path.read_text() + "gates: 3\n")
+    with pytest.raises(InputError, match=f"^{path}: gates: expected keys"):
+        load_config(path, ("training.epochs=2",))
+
+
 def test_a_number_may_be_written_with_an_exponent_alone(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("model: {name: lr, l2: 1e-6}\n" + yaml.safe_dump({k: v for k, v in SMALL.items() if k != "model"}))
