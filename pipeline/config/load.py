@@ -64,7 +64,7 @@ def load_config(path: pathlib.Path, settings: tuple[str, ...] = ()) -> RunConfig
     values: dict[str, Any] = {}
     for one in reversed(files.values()):
         values = merged(values, one)
-    return _validated(values, settings, lambda key: _place(files, key))
+    return _validated(values, settings, lambda key: _setting_of(settings, key) or _place(files, key))
 
 
 def with_parent(config: RunConfig, parent: str) -> RunConfig:
@@ -165,8 +165,7 @@ def _validated(
     try:
         return RunConfig.model_validate(values)
     except pydantic.ValidationError as error:
-        key = error.errors()[0]["loc"]
-        raise InputError(_explain(_setting_of(settings, key) or place(key), error)) from error
+        raise InputError(_explain(place(error.errors()[0]["loc"]), error)) from error
 
 
 def _setting_of(settings: tuple[str, ...], key: tuple[int | str, ...]) -> str | None:
