@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from models.candidates import TEXT, join_candidates, rows_by_field
 from models.feature_map import FeatureMap
 from models.layers.dense_embedding import DenseEmbedding
 from models.layers.field_embedding import FieldEmbedding
@@ -176,12 +177,33 @@ class CTRModel(keras.Model):
                 where the data has any; `tokens` and `segments` int32 (batch_size, T), or (1, T) for one text of all
                 rows where `shares_text`; `numbers` int32 (batch_size, 2 * numbers), where the feature map names any.
             training: Whether dropout is on.
-            gathered: Embedding rows that the caller has already looked up, (batch_size, slots, width), by the name of
-                the embedding layer (see FieldEmbedding).
+            gathered: Embedding rows that the caller has already looked up, (batch_size, slots, width) or by field, by
+                the name of the embedding layer (see FieldEmbedding).
         """
         rows = self.rows(inputs, training, gathered)
         logits = ops.cast(self.interact(rows, inputs, training=training), "float32")
         return logits + self.linear_logits(inputs, gathered) if self.linear_dense is not None else logits
+
+    def candidate_logits(self, context: Inputs, candidates: Inputs) -> Tensor:
+        """Returns the logits of many candidates for one context, float32 (candidates, tasks).
+
+        They are those of `call` for the context beside each candidate. What the context's ids look up, and what is
+        pooled of it alone, is computed once; a subclass that can compute more of it once overrides this.
+
+        Args:
+            context, candidates: Packed tensors of one row and of many, see models.candidates.
+        """
+        inputs = join_candidates(self.feature_map, context, candidates)
+        if not self.shares_text:
+            rows = batch_size(candidates)
+            texts = {name: inputs[name] for name in TEXT if name in inputs}
+            inputs |= {name: ops.broadcast_to(text, (rows, text.shape[1])) for name, text in texts.items()}
+        if "ids" not in context or "ids" not in candidates:
+            return self(inputs, training=False)
+        gathered = {
+            table.name: rows_by_field(self.feature_map, table.table, context, candidates) for table in self.tables()
+        }
+        return self(inputs, training=False, gathered=gathered)
 
     def linear_logits(self, inputs: Inputs, gathered: Inputs | None = None) -> Tensor:
         """Returns the linear part of the logits, float32 (batch_size, tasks)."""

@@ -251,6 +251,20 @@ class FeatureMap:
         return tuple(field for field in self.fields if field.role == "item" or field.name in owners)
 
     @property
+    def candidate_fields(self) -> tuple[Field, ...]:
+        """The fields that differ between the candidates of one request: all of them where no column is the item's."""
+        return self.item_fields if self._has_items else self.fields
+
+    @property
+    def candidate_dense(self) -> tuple[str, ...]:
+        """The dense features that differ between the candidates of one request."""
+        return self.item_dense if self._has_items else self.dense
+
+    @property
+    def _has_items(self) -> bool:
+        return bool(self.item_fields or self.item_dense)
+
+    @property
     def histories(self) -> tuple[tuple[Field, ...], ...]:
         """The histories: aligned sequences, in the order of the fields."""
         groups: dict[str, list[Field]] = {}

@@ -109,6 +109,11 @@ class TwoTower(CTRModel):
         """Returns the items' vectors, float32 (batch_size, vector_dim), whatever the user's columns hold."""
         return self._item(self.rows(inputs, False), inputs, False)
 
+    def candidate_logits(self, context: Inputs, candidates: Inputs) -> Tensor:
+        """Returns the logits of many candidates for one user, whose tower is computed once."""
+        user = self._vector_of(self.user_tower, context, self._user_places)
+        return self.logits_of(user, self._vector_of(self.item_tower, candidates, self._item_places))
+
     def logits_of(self, users: Tensor, items: Tensor) -> Tensor:
         """Returns the logits of pairs of vectors, float32 (batch_size, 1)."""
         return ops.sum(users * items, axis=1, keepdims=True) / self.temperature + ops.cast(self.bias, "float32")
@@ -120,6 +125,14 @@ class TwoTower(CTRModel):
     def _item(self, rows: Tensor | None, inputs: Inputs, training: bool | None) -> Tensor:
         read = self._read(rows, self._item_places, inputs, self._item_dense)
         return self._vector(self.item_tower(read, training=training))
+
+    def _vector_of(self, tower: Tower, inputs: Inputs, places: list[int]) -> Tensor:
+        """Returns the vectors of packed tensors that hold one tower's slots alone."""
+        rows = None
+        if places:
+            assert self.table is not None
+            rows = self.table.embed(inputs["ids"], [self.feature_map.fields[place] for place in places])
+        return self._vector(tower(self.flatten(rows, inputs), training=False))
 
     def _read(self, rows: Tensor | None, places: list[int], inputs: Inputs, dense: list[int]) -> Tensor:
         """Returns some fields' embeddings and some dense features, concatenated, (batch_size, width)."""

@@ -18,6 +18,7 @@ from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from common.errors import InputError
 from common.libraries import load_text_operations
+from models.candidates import TEXT, join_candidates
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.text.precision import in_precision
@@ -30,11 +31,12 @@ from serving.explained import SIGNATURE as EXPLAIN
 from serving.layout import SAVED_MODEL, Asset, asset_path, make_assets_folder
 from transforms.features.pack_rows import column_of_slot
 from transforms.features.packed_files import INPUTS
+from transforms.features.preprocessing import CANDIDATE, CONTEXT
 from transforms.log.ingest import to_examples
 from transforms.log.raw_arrays import raw_arrays
 from transforms.log.spec import LogSpec
 
-TEXT_INPUTS = ("tokens", "segments")
+CANDIDATES, PACKED_CANDIDATES = "serving_candidates", "serving_candidates_packed"
 USER, ITEM, VECTORS = "user", "item", "vectors"
 USER_VECTORS, ITEM_VECTORS = "serving_user", "serving_item"  # of a model with towers; each takes its tower's columns
 # The largest difference allowed between a probability and Keras's in float32, by the encoder's precision. Whether its
@@ -70,8 +72,9 @@ class _Servable(tf.Module):
         self._transform = transform_loader.apply_transform_model
         self._spec = spec
         self._tasks = feature_map.tasks
-        # Without a feature all candidates of a text would be equal.
-        self.shares_text = model.shares_text and bool(feature_map.fields or feature_map.dense)
+        self.takes_candidates = bool(spec.candidate_columns) and (model.shares_text or bool(spec.item_columns))
+        # In packed tensors only a text is apart from what the candidates have.
+        self.takes_packed_candidates = self.takes_candidates and not spec.item_columns
         self._feature_map = feature_map
         self._position = self._slots_of(position)
 
@@ -83,7 +86,11 @@ class _Servable(tf.Module):
             found = model.user_vectors(packed) if of == USER else model.item_vectors(packed)
             return {VECTORS: tf.cast(found, tf.float32)}
 
+        def candidate_logits(context: Tensors, candidates: Tensors) -> tf.Tensor:
+            return tf.cast(model.candidate_logits(context, candidates), tf.float32)
+
         self.logits = logits
+        self.candidate_logits = candidate_logits
         self.vectors = vectors
         self.has_towers = isinstance(model, TwoTower)
         self.calibration = calibration
@@ -96,6 +103,21 @@ class _Servable(tf.Module):
         """Returns the model's input for raw columns [N]: packed tensors [N, ...]."""
         packed = self._transform(raw)
         return {name: tf.cast(packed[name], dtype) for name, dtype in INPUTS.items() if name in packed}
+
+    def pack_candidates(self, raw: Tensors) -> tuple[Tensors, Tensors]:
+        """Returns the context's packed tensors [1, ...] and the candidates' [N, ...] of raw columns [1] and [N]."""
+        named = self._spec.candidate_columns
+        some = tf.debugging.Assert(tf.size(raw[named[0]]) > 0, ["A request needs a candidate; it has none"])
+        with tf.control_dependencies([some]):
+            raw = {name: tf.identity(value) if name in named else value for name, value in raw.items()}
+        found = self._transform(one_row(raw, self._spec.context_columns))
+        sides: list[Tensors] = []
+        for side in (CONTEXT, CANDIDATE):
+            outputs = {name: f"{side}{name}" for name in INPUTS}
+            sides.append({name: tf.cast(found[of], INPUTS[name]) for name, of in outputs.items() if of in found})
+        context, candidates = sides
+        context |= {name: tf.cast(found[name], INPUTS[name]) for name in TEXT if name in found}
+        return one_row(context, list(context)), candidates  # again, as the transform's graph loses the static shape
 
     def _slots_of(self, position: Mapping[str, str | float]) -> tuple[np.ndarray, np.ndarray] | None:
         """Returns which slots of the ids a position fills, bool [S], and its ids, int32 [S]."""
@@ -148,6 +170,27 @@ class _Servable(tf.Module):
         )
         return dict(zip(numbers + texts, parsed.dense_values, strict=True))
 
+    def candidates_by_task(self, context: Tensors, candidates: Tensors) -> Tensors:
+        """Returns the probabilities of each task, float32 [N], of candidates for one context."""
+        if self._position is not None:
+            context, candidates = self._placed_candidates(context, candidates)
+        logits = self.candidate_logits(context, candidates)
+        if self.calibration is None:
+            return self._probabilities(logits)
+        return self.calibration.by_task(logits, join_candidates(self._feature_map, context, candidates))
+
+    def _placed_candidates(self, context: Tensors, candidates: Tensors) -> tuple[Tensors, Tensors]:
+        assert self._position is not None
+        mask, ids = self._position
+        of_candidate = self._feature_map.candidate_fields
+        is_candidate = np.array([f in of_candidate for f in self._feature_map.fields for _ in range(f.slots)])
+        sides = ((context, ~is_candidate), (candidates, is_candidate))
+        placed = [
+            {**side, "ids": tf.where(mask[slots], ids[slots], side["ids"])} if "ids" in side else side
+            for side, slots in sides
+        ]
+        return placed[0], placed[1]
+
     def by_task(self, packed: Tensors) -> Tensors:
         """Returns the probabilities of each task, float32 [N]."""
         if self.calibration is None:
@@ -157,7 +200,10 @@ class _Servable(tf.Module):
 
     def uncalibrated_by_task(self, packed: Tensors) -> Tensors:
         """Returns the probabilities of each task before the calibration, float32 [N]."""
-        probabilities = tf.sigmoid(self.logits(self.placed(packed)))
+        return self._probabilities(self.logits(self.placed(packed)))
+
+    def _probabilities(self, logits: tf.Tensor) -> Tensors:
+        probabilities = tf.sigmoid(logits)
         return {task: probabilities[:, index] for index, task in enumerate(self._tasks)}
 
     def explained(self, packed: Tensors) -> Tensors:
@@ -184,7 +230,7 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
     if feature_map.dense:
         packed["dense"] = tf.TensorSpec([None, len(feature_map.dense)], tf.float32, name="dense")
     if feature_map.text:
-        for name in TEXT_INPUTS:
+        for name in TEXT:
             packed[name] = tf.TensorSpec([None, feature_map.text.length], tf.int32, name=name)
     if feature_map.numbers:
         packed["numbers"] = tf.TensorSpec([None, 2 * len(feature_map.numbers)], tf.int32, name="numbers")
@@ -224,16 +270,14 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
 
     @tf.function(autograph=False)
     def serving_candidates(**tensors: tf.Tensor) -> Tensors:
-        assert spec.text  # the model shares one
-        named = {columns[name]: tensor for name, tensor in tensors.items()}
-        packed = servable.pack(_one_text(named, spec.text.columns))
-        return servable.by_task(
-            _one_text(packed, TEXT_INPUTS)
-        )  # again, as the transform's graph loses the static shape
+        packed = servable.pack_candidates({columns[name]: tensor for name, tensor in tensors.items()})
+        return servable.candidates_by_task(*packed)
 
     @tf.function(autograph=False)
     def serving_candidates_packed(**tensors: tf.Tensor) -> Tensors:
-        return servable.by_task(_one_text(tensors, TEXT_INPUTS))
+        context = one_row({name: tensors[name] for name in TEXT}, TEXT)
+        candidates = {name: tensor for name, tensor in tensors.items() if name not in TEXT}
+        return servable.candidates_by_task(context, candidates)
 
     @tf.function(autograph=False)
     def user_vectors(**tensors: tf.Tensor) -> Tensors:
@@ -254,11 +298,10 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
         return {"log_spec": tf.where(tf.range(tf.size(request)) == 0, description, "")}
 
     others: dict[str, Any] = {}
-    if servable.shares_text:
-        others = {
-            "serving_candidates": serving_candidates.get_concrete_function(**raw),
-            "serving_candidates_packed": serving_candidates_packed.get_concrete_function(**packed),
-        }
+    if servable.takes_candidates:
+        others[CANDIDATES] = serving_candidates.get_concrete_function(**raw)
+    if servable.takes_packed_candidates:
+        others[PACKED_CANDIDATES] = serving_candidates_packed.get_concrete_function(**packed)
     if servable.has_towers:
         of_item = {name: value for name, value in raw.items() if columns[name] in spec.item_columns}
         of_user = {name: value for name, value in raw.items() if name not in of_item}
@@ -282,12 +325,12 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
     }
 
 
-def _one_text(tensors: Tensors, names: Sequence[str]) -> Tensors:
+def one_row(tensors: Tensors, names: Sequence[str]) -> Tensors:
     """Returns the tensors; the graph then knows that those of `names` have one row.
 
     A request with another number of rows fails, and its error holds the operation's name.
     """
-    name_of = "one_text_for_all_candidates"
+    name_of = "one_row_for_all_candidates"
     one = {name: tf.ensure_shape(tensors[name], [1, *tensors[name].shape[1:]], name_of) for name in names}
     return {**tensors, **one}
 
@@ -386,9 +429,10 @@ def export(
 
     probabilities, allowed = answer_of_keras(packed)
     candidates = None
-    if servable.shares_text:
-        repeated = {name: np.repeat(packed[name][:1], rows.num_rows, axis=0) for name in TEXT_INPUTS}
-        candidates, of_candidates = answer_of_keras({**packed, **repeated})
+    if servable.takes_candidates:
+        shared = {name: np.repeat(raw[name][:1], rows.num_rows) for name in spec.context_columns}
+        joined = servable.pack({name: tf.constant(values) for name, values in {**raw, **shared}.items()})
+        candidates, of_candidates = answer_of_keras({name: value.numpy() for name, value in joined.items()})
         allowed = max(allowed, of_candidates)
     golden = GoldenRows(raw, packed, probabilities, candidates, allowed)
     golden.save(asset_path(path, Asset.GOLDEN))
@@ -398,20 +442,18 @@ def export(
 def candidates_of(
     raw: Mapping[str, np.ndarray], packed: Mapping[str, np.ndarray], spec: LogSpec
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Returns, by signature, the inputs that score the rows as candidates for the text of the first row.
+    """Returns, by signature, the inputs that score the rows as candidates for the context of the first row.
 
     Args:
         raw: Raw columns by name, [N].
         packed: Packed tensors by name, [N, ...].
         spec: The description of the log.
     """
-    texts = spec.text.columns if spec.text else ()
-    return {
-        "serving_candidates": {name: value[:1] if name in texts else value for name, value in raw.items()},
-        "serving_candidates_packed": {
-            name: value[:1] if name in TEXT_INPUTS else value for name, value in packed.items()
-        },
-    }
+    shared = set(spec.context_columns)
+    found = {CANDIDATES: {name: value[:1] if name in shared else value for name, value in raw.items()}}
+    if not spec.item_columns:
+        found[PACKED_CANDIDATES] = {name: value[:1] if name in TEXT else value for name, value in packed.items()}
+    return found
 
 
 def _write_warmup(
@@ -432,9 +474,9 @@ def _write_warmup(
         if servable.explains:
             one_row = {name: value[:1] for name, value in raw.items()}
             writer.write(predict_log(EXPLAIN, one_row).SerializeToString())
-        if servable.shares_text:
+        if servable.takes_candidates:
             # One candidate: a server that batches takes only inputs of the same length.
-            for signature, arrays in (("serving_candidates", raw), ("serving_candidates_packed", packed)):
+            for signature, arrays in candidates_of(raw, packed, spec).items():
                 one_each = {name: value[:1] for name, value in arrays.items()}
                 writer.write(predict_log(signature, one_each).SerializeToString())
         if servable.has_towers:

@@ -1,10 +1,12 @@
 """One embedding table for all fields."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import keras
 from keras import ops
 
+from models.candidates import by_field, join_rows
 from models.checks import require_positive
 from models.feature_map import FeatureMap, Field
 from models.tensors import Shape, Tensor
@@ -64,15 +66,18 @@ class FieldEmbedding(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=self.stddev) if self.stddev else "zeros",
         )
 
-    def call(self, ids: Tensor, gathered: Tensor | None = None, pooled: bool = True) -> Tensor:
+    def call(self, ids: Tensor, gathered: Tensor | Mapping[str, Tensor] | None = None, pooled: bool = True) -> Tensor:
         """Maps int32 (batch_size, slots) to (batch_size, fields, dim).
 
         Args:
             ids: Packed ids.
             gathered: The ids' rows of the table, (batch_size, slots, dim), where the caller has already looked them up.
-                A trainer that updates only a batch's rows differentiates with respect to them.
+                A trainer that updates only a batch's rows differentiates with respect to them. By field they are
+                (batch_size, field's slots, dim), or (1, field's slots, dim) for a field that all rows share.
             pooled: If False, returns the embedding of each slot, (batch_size, slots, dim), zero for padding.
         """
+        if isinstance(gathered, Mapping):
+            return self._by_field(ids, gathered, pooled)
         rows = ops.take(self.table, ids, axis=0) if gathered is None else gathered
         rows = ops.cast(rows, self.compute_dtype)
         if any(field.slots > 1 or field.kind == "sequence" for field in self.feature_map.fields):
@@ -80,28 +85,57 @@ class FieldEmbedding(keras.layers.Layer):
             is_item = ops.cast(ops.expand_dims(ids > 0, -1), rows.dtype)
             rows = rows * is_item
             if pooled:
-                pools = [self._pool(field, rows, is_item) for field in self.feature_map.fields]
+                fields = self.feature_map.fields
+                rows_of, is_item_of = by_field(rows, fields), by_field(is_item, fields)
+                pools = [self._pool(field, rows_of, is_item_of[field.name]) for field in fields]
                 rows = ops.concatenate(pools, axis=1)
         if self.l2:
             squares = ops.sum(ops.square(ops.cast(rows, "float32")), axis=(1, 2))
             self.add_loss(0.5 * self.l2 * ops.mean(squares))
         return rows
 
-    def _pool(self, field: Field, rows: Tensor, is_item: Tensor) -> Tensor:
+    def embed(self, ids: Tensor, fields: Sequence[Field]) -> Tensor:
+        """Returns the embeddings of some fields, (batch_size, len(fields), dim).
+
+        Args:
+            ids: Packed ids of their slots alone, int32 (batch_size, slots).
+            fields: The fields, of which none attends to one that is not among them.
+        """
+        ids_of = by_field(ids, fields)
+        rows, is_item = self._masked(by_field(ops.take(self.table, ids, axis=0), fields), ids_of)
+        return ops.concatenate([self._pool(field, rows, is_item[field.name]) for field in fields], axis=1)
+
+    def _by_field(self, ids: Tensor, gathered: Mapping[str, Tensor], pooled: bool) -> Tensor:
+        fields = self.feature_map.fields
+        # A slice alone would not tell the graph that it has one row.
+        of_one, of_all = by_field(ops.reshape(ids[:1], (1, ids.shape[1])), fields), by_field(ids, fields)
+        ids_of = {name: (of_one if rows.shape[0] == 1 else of_all)[name] for name, rows in gathered.items()}
+        rows, is_item = self._masked(gathered, ids_of)
+        if pooled:
+            rows = {field.name: self._pool(field, rows, is_item[field.name]) for field in fields}
+        return join_rows([rows[field.name] for field in fields])
+
+    def _masked(
+        self, gathered: Mapping[str, Tensor], ids: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Returns by field the embeddings of its slots, zero for padding, and 0 for its padding, otherwise 1."""
+        is_item = {name: ops.cast(ops.expand_dims(ids[name] > 0, -1), self.compute_dtype) for name in ids}
+        return {name: ops.cast(gathered[name], self.compute_dtype) * is_item[name] for name in ids}, is_item
+
+    def _pool(self, field: Field, rows: Mapping[str, Tensor], is_item: Tensor) -> Tensor:
         """Returns a field's embedding, (batch_size, 1, dim).
 
         Args:
             field: The field.
-            rows: All slots' embeddings, (batch_size, slots, dim), zero for padding.
-            is_item: 0 for padding, otherwise 1, (batch_size, slots, 1).
+            rows: The embeddings of each field's slots, (batch_size, slots, dim), zero for padding.
+            is_item: 0 for the field's padding, otherwise 1, (batch_size, slots, 1).
         """
-        place = self.feature_map.slots_of(field.name)
-        items, is_item = rows[:, place], is_item[:, place]
+        items = rows[field.name]
         if field.slots == 1 or field.pooling == "sum":
             return ops.sum(items, axis=1, keepdims=True)
         if field.pooling == "mean" or not self.attends:
             return ops.sum(items, axis=1, keepdims=True) / ops.maximum(ops.sum(is_item, axis=1, keepdims=True), 1)
-        candidate = rows[:, self.feature_map.slots_of(field.shared_with)]
+        candidate = rows[field.shared_with]
         scores = ops.cast(ops.sum(items * candidate, axis=2, keepdims=True), "float32")
         # Padding is zero in `items`; here it must take no weight from the others.
         weights = ops.softmax(ops.where(is_item > 0, scores, -1e9), axis=1)

@@ -1,6 +1,7 @@
 """Models of features that take the score of a fine-tuned language model as one feature."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -87,11 +88,18 @@ class Cascading(CTRModel):
             return self.downstream(scored, training=training, gathered=gathered)
         ids = scored["ids"]
         rows = gathered or {table.name: ops.take(table.table, ids, axis=0) for table in self.tables()}
-        without = {name: _zeroed(values, self._is_position()) for name, values in rows.items()}
+        without = {name: self._without_position(values) for name, values in rows.items()}
         slots = [(slot, field) for slot, field in enumerate(self._slots()) if field.role == "position"]
         positions = [ops.one_hot(ids[:, slot] - field.offset, field.size, dtype="float32") for slot, field in slots]
         logits = self.downstream(scored, training=training, gathered=without)
         return logits + ops.cast(self.position(ops.concatenate(positions, axis=1)), "float32")
+
+    def _without_position(self, rows: Tensor | Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
+        """Returns rows, of slots or by field, that are zero where the field is a position."""
+        if not isinstance(rows, Mapping):
+            return rows * ops.cast(~self._is_position()[:, None], rows.dtype)
+        positions = {field.name for field in self.feature_map.fields if field.role == "position"}
+        return {name: ops.zeros_like(each) if name in positions else each for name, each in rows.items()}
 
     def _slots(self) -> list[Field]:
         """Returns the field of each column of `ids`."""
@@ -248,8 +256,3 @@ class CascadingNNGBDT(Cascading):
             features = np.flatnonzero(~self._is_position()).astype("int32")
             parts.append(ops.cast(ops.take(ordinals, features, axis=1), "float32"))
         return ops.concatenate(parts, axis=1)
-
-
-def _zeroed(rows: Tensor, where: np.ndarray) -> Tensor:
-    """Returns rows (batch_size, slots, width) that are zero in the slots that `where` (slots,) names."""
-    return rows * ops.cast(~where[:, None], rows.dtype)

@@ -12,8 +12,10 @@ from serving.client.grpc_client import GrpcClient
 from serving.export import candidates_of
 from serving.loader import Servable
 from serving.server import ServerOptions, running_server
+from tests.serving import packed_servable
 from tests.serving.text_servable import COLUMNS, SPEC, VERSION, copied, rows, save, shared_servable
 from transforms.log.raw_arrays import raw_arrays
+from transforms.log.spec import LogSpec
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +77,7 @@ def test_servers_take_it_over_both_protocols(version, servable):
                 found = client.predict(inputs, "serving_candidates")["ctr"]
                 np.testing.assert_allclose(found, expected, atol=1e-6)
                 several = {**inputs, "title": np.array([b"red", b"hat"], object)}
-                with pytest.raises(InputError, match="expected shape .1..*one_text_for_all_candidates"):
+                with pytest.raises(InputError, match="expected shape .1..*one_row_for_all_candidates"):
                     client.predict(several, "serving_candidates")
                 with pytest.raises(InputError, match="400|INVALID_ARGUMENT"):
                     client.predict({**inputs, "shop": inputs["shop"][:3]}, "serving_candidates")
@@ -106,3 +108,44 @@ def test_no_candidates_where_features_are_written_into_the_text(folder, tmp_path
     finally:
         servable.close()
     assert check_servable(version) < 1e-6
+
+
+ITEMS = LogSpec.model_validate(
+    {
+        "data": packed_servable.SPEC.data.model_dump(),
+        "features": [
+            {**one, "role": "item"} if one["columns"][0] in ("n2", "tags") else one
+            for one in packed_servable.SPEC.model_dump()["features"]
+        ],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def user_version(tmp_path_factory):
+    """A version whose candidates have two columns; the user has all others."""
+    return packed_servable.save(tmp_path_factory.mktemp("user"), ITEMS)
+
+
+def test_bad_requests_of_candidates_are_one_line(user_version):
+    raw = raw_arrays(packed_servable.rows(4, 3), ITEMS)
+    shared = {name: raw[name][:1] for name in ITEMS.context_columns}
+    inputs = {**raw, **shared}
+    with running_server(ServerOptions(user_version.parent, "ctr")) as server:
+        clients = RestClient(f"{server.rest}/v1/models/ctr"), GrpcClient(server.grpc, "ctr")
+        for client in clients:
+            with client:
+                found = client.predict(inputs, "serving_candidates")["ctr"]
+                joined = {**raw, **{name: np.repeat(values, 4) for name, values in shared.items()}}
+                np.testing.assert_allclose(found, client.predict(joined)["ctr"], atol=1e-6)
+
+                def refused(changed, message, client=client):
+                    with pytest.raises(InputError, match=message) as error:
+                        client.predict(changed, "serving_candidates")
+                    assert "400" in str(error.value) or "INVALID_ARGUMENT" in str(error.value)
+                    assert "\n" not in str(error.value)
+
+                refused({**inputs, "c1": raw["c1"][:2]}, "expected shape .1..*one_row_for_all_candidates")
+                refused({name: values for name, values in inputs.items() if name != "tags"}, "tags")
+                none = {name: values[:0] for name, values in raw.items() if name not in shared}
+                refused({**inputs, **none}, "A request needs a candidate")

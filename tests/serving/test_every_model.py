@@ -45,12 +45,13 @@ IN_EVERY_RUN = ("ffm", "dcn_v2", "esmm", "bert4ctr")
 NAMES = [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
 DATA = packed_servable.SPEC.data.model_dump()
 SEEN = {"kind": "sequence", "columns": ["seen"], "max_length": 4, "shared_with": "c1", "pooling": "attention"}
+OF_ITEM = (["n2"], ["tags"])  # beside c1, which `seen` shares its vocabulary with
+FEATURES = [
+    {**feature, "role": "item"} if feature["columns"] in OF_ITEM else feature
+    for feature in packed_servable.SPEC.model_dump()["features"]
+]
 TWO_TASKS = LogSpec.model_validate(
-    {
-        **packed_servable.SPEC.model_dump(),
-        "data": {**DATA, "columns": [*DATA["columns"], "seen"]},
-        "features": [*packed_servable.SPEC.model_dump()["features"], SEEN],
-    }
+    {"data": {**DATA, "columns": [*DATA["columns"], "seen"]}, "features": [*FEATURES, SEEN]}
 )
 FIRST = {"ctr": TWO_TASKS.data.labels["ctr"]}
 ONE_TASK = TWO_TASKS.model_copy(update={"data": TWO_TASKS.data.model_copy(update={"labels": FIRST})})

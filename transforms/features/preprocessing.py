@@ -1,8 +1,9 @@
 """Packs raw columns into tensors in one TensorFlow graph for training and serving (TensorFlow Transform)."""
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from transforms.text.tokenize import text_map, tokenize
 # A feature whose columns may have a vocabulary.
 Vocabulary = Categorical | Multivalent | ItemSequence | Text
 
+# What the names of outputs begin with that have the columns of one side alone.
+CANDIDATE, CONTEXT = "candidate_", "context_"
 UNKNOWN, MISSING = 0, 1  # a field's local ids ahead of its vocabulary; see models.feature_map
 # ln(2^32) = 22.2; larger numbers, which float32 holds as well, share the last bucket.
 _MAX_LOG = 22
@@ -56,7 +59,8 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str
     Returns:
         `ids` int64 [N, S], `dense` float32 [N, D] where there are dense features, `tokens` and `segments` int64 [N, T]
         where there is a text, `numbers` int64 [N, 2 M] where the log's numbers are asked for, `label` float32
-        [N, tasks].
+        [N, tasks]. Where the log has columns of the candidate, also `candidate_ids`, `context_ids` and the like: those
+        slots of `ids`, `dense` and `numbers` that depend on the candidate's columns alone, or on the context's.
     """
     outputs = _pack(inputs, learned)
     labels = [inputs[name] for name in learned.spec.label_columns]
@@ -68,26 +72,28 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
     """Returns the features of `preprocessing_fn`, without the label."""
     analyzed, vocabularies = learned.numbers(), learned.write_vocabularies()
     fields: list[_Fields] = []
-    dense: list[tf.Tensor] = []
+    dense: list[tuple[str, tf.Tensor]] = []
     outputs: dict[str, tf.Tensor] = {}
     # The columns of a feature share their operations: how many there are decides how long a request waits.
-    for feature in learned.spec.features:
+    side_of = _sides(learned.spec)
+    for side, feature in _features_by_side(learned.spec, side_of):
         columns = _plain_values([inputs[column] for column in feature.columns], feature, learned.spec)
+        found: list[_Fields] = []
         figures = [analyzed[column] for column in feature.columns if column in analyzed]
         if isinstance(feature, Numeric) and feature.is_dense:
             normalize = standardize if feature.transform == "standardize" else quantile_normalize
-            dense.append(normalize(tf.stack(columns, axis=1), tf.constant(np.stack(figures))))
+            dense.append((side, normalize(tf.stack(columns, axis=1), tf.constant(np.stack(figures)))))
         elif isinstance(feature, Numeric):
-            fields.append(_numeric(columns, feature, figures))
+            found = [_numeric(columns, feature, figures)]
         elif isinstance(feature, Categorical):
-            fields.append(_categorical(columns, feature, vocabularies))
+            found = [_categorical(columns, feature, vocabularies)]
         elif isinstance(feature, Multivalent):
-            fields += [
+            found = [
                 _multivalent(values, column, feature, vocabularies)
                 for column, values in zip(feature.columns, columns, strict=True)
             ]
         elif isinstance(feature, ItemSequence):
-            fields += [
+            found = [
                 _sequence(values, column, feature, learned.spec, vocabularies)
                 for column, values in zip(feature.columns, columns, strict=True)
             ]
@@ -97,16 +103,39 @@ def _pack(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str, tf.Tensor
                 name: tf.cast(each, tf.int64) for name, each in zip(("tokens", "segments"), tensors, strict=True)
             }
         else:
-            fields += [_Fields(time_ids(column, feature), _ids(TIME_PARTS.values()), 1) for column in columns]
-    if fields:
-        outputs["ids"] = _shared_ids(fields)
-    if dense:
-        outputs["dense"] = tf.concat(dense, axis=1)
-    if written := learned.spec.written_columns:
-        outputs["numbers"] = written_numbers(
-            tf.stack(_known_numbers([inputs[column] for column in written], learned.spec.missing_numbers), axis=1)
-        )
+            found = [_Fields(time_ids(column, feature), _ids(TIME_PARTS.values()), 1) for column in columns]
+        fields += [dataclasses.replace(some, side=side) for some in found]
+    for prefix, sides in _outputs_by_side(learned.spec).items():
+        if any(some.side in sides for some in fields):
+            outputs[f"{prefix}ids"] = _shared_ids(fields, sides)
+        if some_dense := [values for side, values in dense if side in sides]:
+            outputs[f"{prefix}dense"] = tf.concat(some_dense, axis=1)
+        if written := [name for name in learned.spec.written_columns if side_of[name] in sides]:
+            numbers = _known_numbers([inputs[column] for column in written], learned.spec.missing_numbers)
+            outputs[f"{prefix}numbers"] = written_numbers(tf.stack(numbers, axis=1))
     return outputs
+
+
+def _sides(spec: LogSpec) -> dict[str, str]:
+    """Returns by column whether it is the candidate's or the context's."""
+    of_candidate = set(spec.candidate_columns)
+    return {name: CANDIDATE if name in of_candidate else CONTEXT for name in spec.feature_columns}
+
+
+def _features_by_side(spec: LogSpec, side_of: Mapping[str, str]) -> list[tuple[str, Feature]]:
+    """Returns the features in their order, each with its side; one with columns of both sides is several features."""
+    found: list[tuple[str, Feature]] = []
+    for feature in spec.features:
+        for side, columns in itertools.groupby(feature.columns, side_of.__getitem__):
+            names = list(columns)
+            found.append((side, feature if names == feature.columns else feature.model_copy(update={"columns": names})))
+    return found
+
+
+def _outputs_by_side(spec: LogSpec) -> dict[str, tuple[str, ...]]:
+    """Returns which sides' columns an output has, by the beginning of its name."""
+    both: dict[str, tuple[str, ...]] = {"": (CONTEXT, CANDIDATE)}
+    return both | {CONTEXT: (CONTEXT,), CANDIDATE: (CANDIDATE,)} if spec.candidate_columns else both
 
 
 def _plain_values(columns: list[tf.Tensor], feature: Feature, spec: LogSpec) -> list[tf.Tensor]:
@@ -146,6 +175,7 @@ class _Fields:
         slots: The number of slots of each field.
         columns: The fields' columns, where others may share their ids.
         shared_with: The column whose ids these fields share; "" where they have ids of their own.
+        side: Whether the fields are the candidate's or the context's: CANDIDATE or CONTEXT.
     """
 
     local: tf.Tensor
@@ -153,10 +183,14 @@ class _Fields:
     slots: int
     columns: Sequence[str] = ()
     shared_with: str = ""
+    side: str = ""
 
 
-def _shared_ids(fields: list[_Fields]) -> tf.Tensor:
-    """Returns the fields' ids in the id space that they share (see FeatureMap.from_sizes). int64 [N, S]."""
+def _shared_ids(fields: list[_Fields], sides: Sequence[str]) -> tf.Tensor:
+    """Returns the ids of the sides' fields in the id space that all fields share. int64 [N, S].
+
+    See FeatureMap.from_sizes.
+    """
     sizes = tf.concat([some.sizes for some in fields if not some.shared_with], axis=0) + RESERVED_IDS
     places: dict[str, int] = {}  # of the columns among those that have ids of their own
     slots: list[int] = []
@@ -174,10 +208,10 @@ def _shared_ids(fields: list[_Fields]) -> tf.Tensor:
         else:
             own += of_fields
             count = of_fields.stop
-        slots += [some.slots] * len(of_fields)
+        slots += [some.slots if some.side in sides else 0] * len(of_fields)
     offsets = 1 + tf.cumsum(sizes, exclusive=True)  # id 0 is padding
     offsets = tf.gather(offsets, np.repeat(own, slots))
-    local = tf.concat([some.local for some in fields], axis=1)
+    local = tf.concat([some.local for some in fields if some.side in sides], axis=1)
     return tf.where(local < 0, _id(0), local + offsets)
 
 

@@ -350,7 +350,8 @@ class _Columns(Section):
     role: Literal["feature", "position", "item"] = "feature"
     """`position`: the place where an ad was shown, which is not known when a model is asked: `serving.position` may
     give it one value for every request. `item`: the column is the candidate's, as every column is that `shared_with`
-    names; `two_tower` has a tower of these columns, and another one of the rest.
+    names; `two_tower` has a tower of these columns, and another one of the rest, and a request of many candidates
+    (`serving_candidates`) has a value of these columns for each and one of the rest.
     """
 
 
@@ -733,6 +734,24 @@ class LogSpec(Section):
         """The candidate's own column: the first that `shared_with` names, else the first of the role item."""
         shared = [owner for column, owner in self.vocabulary_owners.items() if owner != column]
         return next(iter([*shared, *self.item_columns]), None)
+
+    @property
+    def candidate_columns(self) -> list[str]:
+        """The columns that differ between the candidates of one request; empty where a request cannot have several.
+
+        They are the candidate's columns, and all other columns are the context's. A text stands for the context where
+        no column is the candidate's.
+        """
+        found = self.item_columns
+        if not found and self.text:
+            found = [name for name in self.feature_columns if name not in self.text.columns]
+        return found if len(found) < len(self.feature_columns) else []
+
+    @property
+    def context_columns(self) -> list[str]:
+        """The columns that all candidates of one request share; empty where a request cannot have several."""
+        of_candidate = self.candidate_columns
+        return [name for name in self.feature_columns if name not in of_candidate] if of_candidate else []
 
     @property
     def explained_columns(self) -> list[str]:

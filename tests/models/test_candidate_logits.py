@@ -1,0 +1,84 @@
+"""One context and many candidates: every model gives the logits that it gives for the context beside each candidate."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from models.candidates import join_candidates
+from models.feature_map import FeatureMap
+from tests.models.small_models import SMALL, WITH_ITEMS, WITH_TEXT, batch_of, map_of, randomised
+
+OF_ITEM = ("f1", "f3", "m", "b", "z")  # of the small data without a candidate
+
+
+def with_items(name: str) -> FeatureMap:
+    """The small data of a model, with columns of the candidate."""
+    data = map_of(name)
+    fields = [dataclasses.replace(one, role="item") if one.name in OF_ITEM else one for one in data.fields]
+    return dataclasses.replace(data, fields=tuple(fields), item_dense=tuple(set(data.dense) & {"z"}))
+
+
+def divided(data: FeatureMap, inputs: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The first row's context and all rows' candidates, slot by slot."""
+    items = {one.name for one in data.fields if one.role == "item" or one.name in {f.shared_with for f in data.fields}}
+    items |= set(data.item_dense)
+    slots = {"ids": [one.name for one in data.fields for _ in range(one.slots)], "dense": list(data.dense)}
+    slots["numbers"] = [name for name in data.numbers for _ in range(2)]
+    context, candidates = {}, {}
+    for name, values in inputs.items():
+        if name not in slots:
+            context[name] = values[:1]
+            continue
+        of_item = np.array([column in items for column in slots[name]])
+        context |= {name: values[:1, ~of_item]} if not of_item.all() else {}
+        candidates |= {name: values[:, of_item]} if of_item.any() else {}
+    return context, candidates
+
+
+def repeated(context: dict[str, np.ndarray], joined: dict[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
+    """The joined tensors with the text in every row."""
+    texts = {name: np.repeat(context[name], rows, axis=0) for name in ("tokens", "segments") if name in context}
+    return {**{name: np.asarray(values) for name, values in joined.items()}, **texts}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_candidates_have_the_logits_of_their_rows(name):
+    data, inputs = with_items(name), batch_of(name)
+    model = randomised(name, data)
+    context, candidates = divided(data, inputs)
+    joined = repeated(context, join_candidates(data, context, candidates), 7)
+    expected = np.asarray(model(joined, training=False))
+    found = np.asarray(model.candidate_logits(context, candidates))
+    assert found.shape == expected.shape == (7, len(data.tasks))
+    assert name == "text_only" or np.ptp(expected[:, 0]) > 1e-4
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
+
+
+def test_joined_tensors_have_the_first_context_and_every_candidate():
+    data, inputs = with_items("din"), batch_of("din")
+    joined = join_candidates(data, *divided(data, inputs))
+    for field in data.fields:
+        expected = inputs["ids"][:, data.slots_of(field.name)]
+        expected = expected if field.name in ("item", "kind") else np.repeat(expected[:1], 7, axis=0)
+        np.testing.assert_array_equal(joined["ids"][:, data.slots_of(field.name)], expected)
+    dense = np.stack([np.full(7, inputs["dense"][0, 0]), inputs["dense"][:, 1]], 1)
+    np.testing.assert_array_equal(joined["dense"], dense)
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_TEXT if name not in ("text_only", "numbert")])
+def test_a_text_is_the_context_where_no_column_is_the_candidates(name):
+    data, inputs = map_of(name), batch_of(name)
+    model = randomised(name, data)
+    context = {key: inputs[key][:1] for key in ("tokens", "segments")}
+    candidates = {key: values for key, values in inputs.items() if key not in context}
+    expected = np.asarray(model({**inputs, **{k: np.repeat(v, 7, axis=0) for k, v in context.items()}}, training=False))
+    np.testing.assert_allclose(np.asarray(model.candidate_logits(context, candidates)), expected, rtol=2e-6, atol=2e-6)
+
+
+def test_one_candidate_is_a_row():
+    for name in ("mlp", *WITH_ITEMS):
+        data, inputs = with_items(name), {key: values[:1] for key, values in batch_of(name).items()}
+        model = randomised(name, data)
+        found = np.asarray(model.candidate_logits(*divided(data, inputs)))
+        np.testing.assert_allclose(found, np.asarray(model(inputs, training=False)), rtol=2e-6, atol=2e-6)
