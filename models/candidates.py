@@ -6,6 +6,7 @@ the context's. A tensor whose first dimension is 1 stands for all rows.
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 from keras import ops
 
 from models.feature_map import FeatureMap, Field
@@ -14,18 +15,13 @@ from models.tensors import Inputs, Tensor
 TEXT = ("tokens", "segments")
 
 
-def join_rows(parts: Sequence[Tensor], axis: int = 1) -> Tensor:
-    """Returns tensors concatenated, of which those of one row stand for all rows.
-
-    Args:
-        parts: (batch_size, ...) or (1, ...) each.
-        axis: The axis that they are concatenated along, 1 or more.
-    """
+def join_rows(parts: Sequence[Tensor]) -> Tensor:
+    """Returns tensors (batch_size, ...) or (1, ...) concatenated along axis 1; those of one row stand for all rows."""
     of_rows = [part for part in parts if part.shape[0] != 1]
     if of_rows and len(of_rows) < len(parts):
         count = ops.shape(of_rows[0])[0]
         parts = [part if part.shape[0] != 1 else ops.broadcast_to(part, (count, *part.shape[1:])) for part in parts]
-    return ops.concatenate(parts, axis=axis) if len(parts) > 1 else parts[0]
+    return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
 
 def join_candidates(feature_map: FeatureMap, context: Inputs, candidates: Inputs) -> dict[str, Tensor]:
@@ -49,13 +45,12 @@ def join_candidates(feature_map: FeatureMap, context: Inputs, candidates: Inputs
         if not sides:
             continue
         is_candidates = [name in of_candidate for name, width in columns for _ in range(width)]
-        order = [place for place, later in enumerate(is_candidates) if not later]
-        order += [place for place, later in enumerate(is_candidates) if later]
         both = join_rows(sides)
         if both.shape[0] == 1:
             both = ops.broadcast_to(both, (rows, both.shape[1]))
-        places = sorted(range(len(order)), key=order.__getitem__)
-        joined[tensor] = both if places == list(range(len(order))) else ops.take(both, places, axis=1)
+        # The context's slots come first in `both`; each goes back to its own place.
+        places = np.argsort(np.argsort(is_candidates, kind="stable")).astype("int32")
+        joined[tensor] = both if (np.diff(places) == 1).all() else ops.take(both, places, axis=1)
     return joined
 
 

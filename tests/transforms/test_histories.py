@@ -284,6 +284,7 @@ def test_what_cannot_be_prepared_is_one_line(tmp_path, settings, message):
         ({"negatives": 1, "split": "leave_one_out", "validation_from": "1", "test_from": "3"}, "split: time only"),
         ({"negatives": 1, "user": "item"}, "must be three columns"),
         ({"negatives": 1, "sequences": ["item"]}, "which is the item itself"),
+        ({"negatives": 1, "sequences": ["time_gap"], "time_gaps": True}, "both make time_gap_history"),
     ],
 )
 def test_settings_that_contradict_each_other(settings, message):

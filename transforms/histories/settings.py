@@ -96,6 +96,8 @@ class EventLog(Section):
             raise ValueError("user, item and time must be three columns")
         if self.item in self.item_columns or self.item in self.sequences:
             raise ValueError(f"item_columns and sequences have {self.item}, which is the item itself; remove it")
+        if self.gap_column in self.history_columns.values():
+            raise ValueError(f"time_gaps and sequences both make {self.gap_column}; rename the column of sequences")
         return self
 
     @property
