@@ -235,6 +235,10 @@ class Training(Section):
     """Steps that run in one call, without a return to Python, which costs time on a TPU or with a small model
     (TensorFlow only).
     """
+    xla: bool = False
+    """Whether XLA compiles the training step, into a few kernels in place of hundreds (TensorFlow on one device; JAX
+    always does). Each new shape of a batch is compiled once more, which takes seconds.
+    """
     worker_timeout_seconds: float = pydantic.Field(600, gt=0)
     """Seconds to wait for all workers of TF_CONFIG to join, after which the training fails."""
 
@@ -244,6 +248,8 @@ class Training(Section):
             raise ValueError(f"distribution {self.distribution} needs backend tensorflow; JAX takes a TPU by itself")
         if self.backend == "jax" and (self.distribution == "multi_worker" or self.steps_per_execution > 1):
             raise ValueError("distribution multi_worker and steps_per_execution need backend tensorflow")
+        if self.xla and self.backend == "jax":
+            raise ValueError("xla is for backend tensorflow: JAX compiles every step; remove it")
         if self.shard_tables and (self.backend != "jax" or self.distribution == "one_device"):
             raise ValueError("shard_tables needs backend jax and distribution auto or mirrored")
         if self.table_l2 and self.optimizer != "adam":

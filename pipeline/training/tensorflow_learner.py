@@ -81,11 +81,14 @@ def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed
     """Returns a learner of an untrained model on the devices of `training.distribution`.
 
     Raises:
-        InputError: the optimizer does not run on a TPU, or see `make_strategy`.
+        InputError: the optimizer does not run on a TPU, XLA cannot compile the step of several devices, or see
+            `make_strategy`.
     """
     strategy = make_strategy(training.distribution)
     if training.optimizer != "adam" and isinstance(strategy, tf.distribute.TPUStrategy):
         raise InputError(f"training.optimizer: {training.optimizer} does not run on a TPU; use adam")
+    if training.xla and strategy.num_replicas_in_sync > 1:
+        raise InputError("training.xla: it compiles the step of one device; set training.distribution: one_device")
     with strategy.scope():
         return TensorFlowLearner(build_network(model, feature_map, seed, training.precision), training, strategy)
 
@@ -155,8 +158,9 @@ class TensorFlowLearner:
         self._optimizer.build(self._dense)
         self._rate_factors = rate_factors(network, self._dense, training.encoder_rate)
         self._loss_scale = LossScale() if training.precision == "mixed_float16" else None
-        self._step = tf.function(self.step, autograph=False, reduce_retracing=True)
-        self._several_steps = tf.function(self.several_steps, autograph=False, reduce_retracing=True)
+        compiled = {"autograph": False, "reduce_retracing": True, "jit_compile": training.xla or None}
+        self._step = tf.function(self.step, **compiled)
+        self._several_steps = tf.function(self.several_steps, **compiled)
         self._forward = tf.function(self._probabilities, autograph=False, reduce_retracing=True)
         self._offset_seeds()
 

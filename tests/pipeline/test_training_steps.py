@@ -5,12 +5,14 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import InputError
 from models.feature_map import FeatureMap
 from models.layers.field_embedding import FieldEmbedding
 from pipeline.config import Model, Training
@@ -64,6 +66,25 @@ def test_xla_compiles_several_steps():
     assert plain.fit(batches) == pytest.approx(np.mean(losses), abs=1e-6)
     for found, expected in zip(compiled.weights(), plain.weights(), strict=True):
         np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+@pytest.mark.slow
+def test_a_training_under_xla_is_the_same_whatever_the_last_batch():
+    batches = [*batches_of("deepfm", 2), *batches_of("deepfm", 1, rows=3)]
+    plain, compiled = learner_of("deepfm", optimizer="lazy_adam"), learner_of("deepfm", optimizer="lazy_adam", xla=True)
+    assert compiled._step._jit_compile and compiled._several_steps._jit_compile and not plain._step._jit_compile
+    assert compiled.fit(batches) == pytest.approx(plain.fit(batches), abs=1e-6)
+    for found, expected in zip(compiled.state(), plain.state(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_xla_is_refused_where_it_has_no_one_step_to_compile(monkeypatch):
+    with pytest.raises(ValueError, match="JAX compiles every step; remove it"):
+        Training(backend="jax", xla=True)
+    several = types.SimpleNamespace(num_replicas_in_sync=2)
+    monkeypatch.setattr(tensorflow_learner, "make_strategy", lambda distribution: several)
+    with pytest.raises(InputError, match="training.xla: it compiles the step of one device"):
+        learner_of("deepfm", xla=True)
 
 
 @pytest.mark.slow
