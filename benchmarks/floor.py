@@ -15,14 +15,15 @@ from benchmarks.harness.command import (
     busy,
     busy_caption,
     command,
+    device_option,
     finish,
     machine,
     output_option,
     positive_numbers,
     write,
 )
+from benchmarks.harness.devices import load_tensorflow_on
 from benchmarks.peers.line_process import LineProcess, ProcessError, clean_environment
-from common.libraries import load_tensorflow
 from common.progress import announce
 from pipeline.sample_export import make_export
 
@@ -93,6 +94,7 @@ class Comparison:
     def as_json(self) -> dict[str, Any]:
         values = {key: statistics.median(own[key] for own in self.way) for key in ("p50_ms", "cpu_ms")}
         ratios = {f"{key}_ratio": self.ratio(key) for key in values}
+        values["baseline_p50_ms"] = statistics.median(base["p50_ms"] for base in self.baseline)
         return {"rows": self.rows, **values, **ratios, "difference": self.difference}
 
 
@@ -184,6 +186,7 @@ def allocators(libraries: tuple[pathlib.Path, ...]) -> list[Way]:
     type=click.Path(path_type=pathlib.Path, exists=True, dir_okay=False, resolve_path=True),
     help="A library to preload, such as libjemalloc.so.2; repeat for more.",
 )
+@device_option
 @output_option("floor")
 def main(
     version: pathlib.Path | None,
@@ -193,6 +196,7 @@ def main(
     seconds: float,
     only: str,
     malloc: tuple[pathlib.Path, ...],
+    device: str,
     output: pathlib.Path,
 ) -> None:
     """Measure the median time of a call in each way, beside the baseline's in the same rounds; answers must be equal.
@@ -206,11 +210,14 @@ def main(
     if signature == "serving_raw":  # its vocabularies are tables, which neither freeze nor compile
         ways = [way for way in ways if way.call not in ("frozen", "xla")]
     share = busy()
+    load_tensorflow_on(device)
+    if device == "gpu":  # in TF32 sums in another order differ by more
+        ways = [dataclasses.replace(way, tolerance=BFLOAT16) for way in ways]
     with tempfile.TemporaryDirectory() as folder:
         if version is None:
-            load_tensorflow()
             version = make_export("dcn_v2", pathlib.Path(folder))
         report: dict[str, Any] = {"benchmark": "floor", "machine": machine(), "busy": share, "signature": signature}
+        report["device"] = device
         report |= {"rounds": rounds, "seconds": seconds, "baseline": BASELINE.name, "results": []}
         for way, comparisons in measure(ways, version, signature, sizes, rounds, seconds):
             result: dict[str, Any] = {"way": way.name, "session": way.session, "environment": way.environment}

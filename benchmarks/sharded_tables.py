@@ -13,6 +13,7 @@ from benchmarks.harness.command import (
     busy_caption,
     command,
     cores,
+    device_option,
     finish,
     machine,
     on_cores,
@@ -83,12 +84,13 @@ class Measured:
 
 
 def measure(
-    optimizer: str, devices: int, shapes: tuple[Shape, Shape], threads: int, rounds: int, steps: int | None
+    optimizer: str, devices: int, shapes: tuple[Shape, Shape], threads: int, rounds: int, steps: int | None, device: str
 ) -> Measured:
     """Measures one optimizer. `shapes` are the data's with the whole table and with half of its rows."""
     training = {"backend": "jax", "distribution": "mirrored", "shard_tables": True}
     training |= {"optimizer": optimizer, "gradient_clip_norm": 5.0}
-    with Ours("jax", threads, devices) as ours:
+    with Ours("jax", threads, devices, device) as ours:
+        ours.about()  # fails where a GPU is wanted and not there
         replies = []
         for shape in reversed(shapes):
             options = {"embedding_dim": shape.dim, "hidden_units": HIDDEN}
@@ -130,6 +132,7 @@ def table(results: list[Measured], dim: int, gigabytes: float, title: str, share
 @click.option("--steps", type=click.IntRange(1), help="Steps in a round. Default: three seconds of them.")
 @click.option("--batch", type=click.IntRange(1), default=4096, help="Rows in a step.")
 @shape_options
+@device_option
 @output_option("sharded_tables")
 def main(
     rows: int,
@@ -142,15 +145,16 @@ def main(
     fields: int,
     dim: int,
     threads: int | None,
+    device: str,
     output: pathlib.Path,
 ) -> None:
     """Measure the memory of each device and the time of a step where JAX divides a table's rows among devices.
 
-    The devices are parts of the CPU. From the bytes measured follows the table that devices of --gigabytes would hold.
+    The devices are parts of the CPU, or so many GPUs. From the bytes measured follows the table that devices of
+    --gigabytes would hold.
 
-    The ids are uniform. The time says what the division costs on the same cores, not what more devices give. On a GPU
-    JAX takes three quarters of the memory unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise. Prints a table, writes
-    JSON after every measurement, and prints it as the last line.
+    The ids are uniform. The time says what the division costs on the same cores, not what more devices give. Prints
+    a table, writes JSON after every measurement, and prints it as the last line.
     """
     threads, counts = threads or cores(), positive_numbers("--devices", devices)
     shapes = (shape_of(rows, fields, dim, batch), shape_of(rows // 2, fields, dim, batch))
@@ -160,7 +164,7 @@ def main(
     with on_cores(threads):
         for optimizer in optimizers or OPTIMIZERS:
             for count in counts:
-                results.append(measure(optimizer, count, shapes, threads, rounds, steps))
+                results.append(measure(optimizer, count, shapes, threads, rounds, steps, device))
                 report["results"] = [result.as_json(dim, gigabytes * 1e9) for result in results]
                 write(report, output)
     title = f"A table of {shapes[0].ids * fields:,} rows of width {dim}, batch {batch}, {threads} threads"

@@ -13,6 +13,7 @@ from benchmarks.harness.command import (
     busy_caption,
     command,
     cores,
+    device_option,
     finish,
     machine,
     on_cores,
@@ -127,12 +128,13 @@ def table(growths: list[Growth], rows: tuple[int, int], title: str, share: float
 
 
 def measure(
-    optimizers: list[str], laws: tuple[float | None, ...], backend: str, threads: int, **settings: Any
+    optimizers: list[str], laws: tuple[float | None, ...], backend: str, threads: int, device: str, **settings: Any
 ) -> Iterator[tuple[dict[str, Any], list[Growth]]]:
     """Yields the backend's description and the results so far, after each optimizer."""
     growths: list[Growth] = []
     for optimizer in optimizers:
-        with on_cores(threads), Ours(backend, threads) as small, Ours(backend, threads) as large:
+        sides = (Ours(backend, threads, device=device) for _ in range(2))
+        with on_cores(threads), next(sides) as small, next(sides) as large:
             about = small.about()
             benchmark = Benchmark(small, large, **settings)
             growths += [benchmark.grow(optimizer, zipf) for zipf in laws]
@@ -152,6 +154,7 @@ def measure(
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=3.0, help="Time of a table in a round.")
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a step.")
 @shape_options
+@device_option
 @output_option("tables")
 def main(
     backend: str,
@@ -168,6 +171,7 @@ def main(
     fields: int,
     dim: int,
     threads: int | None,
+    device: str,
     output: pathlib.Path,
 ) -> None:
     """Measure the time of a training step with a large embedding table over that with a small one.
@@ -185,7 +189,7 @@ def main(
     report: dict[str, Any] = {"benchmark": "tables", "machine": machine(), "model": model, "rows": rows}
     report |= {"batch": batch, "fields": fields, "dim": dim, "threads": threads, "rounds": rounds, "busy": busy()}
     growths: list[Growth] = []
-    for about, growths in measure(optimizers, (zipf, None), backend, threads, **settings):
+    for about, growths in measure(optimizers, (zipf, None), backend, threads, device, **settings):
         report |= about | {"results": [growth.as_json() for growth in growths]}
         write(report, output)
     title = f"A training step of {model} ({backend}), batch {batch}, {threads} threads, {report['machine']['cpu']}"

@@ -15,8 +15,8 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, finish, machine, output_option
-from common.libraries import load_tensorflow
+from benchmarks.harness.command import busy, busy_caption, command, device_option, finish, machine, output_option
+from benchmarks.harness.devices import load_tensorflow_on
 from common.progress import announce
 from models import FeatureMap, create
 from models.feature_map import Text
@@ -122,10 +122,11 @@ def _table(measured: list[dict[str, Any]], caption: str) -> Table:
 @click.option("--width", type=click.IntRange(64), default=768, help="Of the encoder; a multiple of 64.")
 @click.option("--batch", type=click.IntRange(1), default=10, help="Rows in a batch.")
 @click.option("--repeats", type=click.IntRange(2), default=20)
+@device_option
 @output_option("text_cost")
-def main(features: str, layers: int, width: int, batch: int, repeats: int, output: pathlib.Path) -> None:
+def main(features: str, layers: int, width: int, batch: int, repeats: int, device: str, output: pathlib.Path) -> None:
     """Measure what features add to the time of models with a text."""
-    load_tensorflow()
+    load_tensorflow_on(device)
     load = busy()
     measured = []
     for count in (int(text) for text in features.split(",")):

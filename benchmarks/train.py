@@ -2,9 +2,10 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from benchmarks.harness.command import (
     busy_caption,
     command,
     cores,
+    device_option,
     finish,
     machine,
     on_cores,
@@ -26,9 +28,12 @@ from benchmarks.harness.command import (
 from benchmarks.harness.ours import BACKENDS, OPTIMIZERS, Ours
 from benchmarks.harness.settings import MODELS, TARGETS, Shape, our_options, peer_options
 from benchmarks.peers.client import FOLDER, NAMES, Peer
-from common.errors import InputError
+from benchmarks.peers.line_process import ProcessError
+from common.errors import InputError, one_line
 from common.progress import announce
 
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda:0"}
 TRIAL_STEPS = 2
 LEAST_STEPS, MOST_STEPS = 3, 500
 
@@ -43,6 +48,9 @@ class Comparison:
         peer: The fastest peer that has the model.
         trials: Samples/s of every peer that has the model, in the short round that chose `peer`.
         busy: The share of the machine's cores that other programs used.
+        backend: Ours.
+        step_flops: Floating-point operations of our step; None where they were not counted.
+        reason: Why there are no rounds; None where there are.
     """
 
     model: str
@@ -52,6 +60,9 @@ class Comparison:
     ours: list[float] = dataclasses.field(default_factory=list)
     theirs: list[float] = dataclasses.field(default_factory=list)
     busy: float = 0.0
+    backend: str = "tensorflow"
+    step_flops: float | None = None
+    reason: str | None = None
 
     @property
     def ratios(self) -> list[float]:
@@ -59,7 +70,10 @@ class Comparison:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the rounds, their medians, the ratios' median and range, and whether that median meets the target."""
-        values = dataclasses.asdict(self) | {"ours_samples_per_s": spread(self.ours)}
+        values = dataclasses.asdict(self)
+        if self.reason:
+            return values
+        values |= {"ours_samples_per_s": spread(self.ours)}
         if self.theirs:
             ratio, target = spread(self.ratios), TARGETS.get(self.model)
             met = None if target is None else ratio["median"] >= target
@@ -104,7 +118,8 @@ class Benchmark:
                 trials[name] = self.theirs(model, peer, TRIAL_STEPS)
                 announce(f"{model}: {name} {trials[name]:,.0f} samples/s in a short round")
         best = max(trials, key=trials.__getitem__, default=None)
-        comparison = Comparison(model, our_options(model, best, self.shape), best, trials)
+        options = our_options(model, best, self.shape)
+        comparison = Comparison(model, options, best, trials, backend=self.ours.backend)
         ours_steps = self.number_of_steps(self.mine(comparison, TRIAL_STEPS))
         theirs_steps = self.number_of_steps(trials[best]) if best else 0
         for index in range(self.rounds):
@@ -135,9 +150,14 @@ def table(comparisons: list[Comparison], title: str) -> Table:
     result_table = Table(title=title, caption=caption)
     for name in ("model", "samples/s", "peer", "its samples/s", "ratio", "range", "target", ""):
         result_table.add_column(name, justify="left" if name in ("model", "peer", "") else "right")
+    several = len({comparison.backend for comparison in comparisons}) > 1
     for comparison in comparisons:
         numbers = comparison.as_json()
-        row = [comparison.model, f"{numbers['ours_samples_per_s']['median']:,.0f}"]
+        name = f"{comparison.model} ({comparison.backend})" if several else comparison.model
+        if comparison.reason:
+            result_table.add_row(name, "", comparison.peer, "", "", comparison.reason[:60])
+            continue
+        row = [name, f"{numbers['ours_samples_per_s']['median']:,.0f}"]
         if comparison.theirs:
             ratio, target = numbers["ratio"], numbers["target"]
             row += [comparison.peer, f"{numbers['theirs_samples_per_s']['median']:,.0f}", f"{ratio['median']:.2f}"]
@@ -161,9 +181,10 @@ def chosen_models(text: str | None) -> list[str]:
 
 
 def peer_version(name: str) -> str:
-    """Returns the pinned version: the first requirement of the peer's file."""
+    """Returns the pinned version, from the peer's file."""
+    pin = f"{name.replace('_', '-')}=="
     lines = (FOLDER / f"{name}.txt").read_text().splitlines()
-    return next(line for line in lines if "==" in line).partition("==")[2]
+    return next(line for line in lines if line.startswith(pin)).removeprefix(pin).rstrip(" \\")
 
 
 @contextlib.contextmanager
@@ -177,24 +198,96 @@ def started(names: tuple[str, ...], python: pathlib.Path | None) -> Iterator[dic
         yield {peer.name: stack.enter_context(peer) for peer in [Peer(name, python) for name in names]}
 
 
-def measure(
-    names: list[str], backend: str, threads: int, peers: tuple[str, ...], python: pathlib.Path | None, **settings: Any
-) -> Iterator[tuple[dict[str, Any], list[Comparison]]]:
-    """Yields the versions and the comparisons so far, after each model, whose processes have ended by then."""
-    comparisons: list[Comparison] = []
+def chosen_peers(against: str) -> tuple[tuple[str, ...], ...]:
+    """Returns the peers of `--against`: groups, of each of which the fastest one is compared with.
+
+    Raises:
+        InputError: a name is not one of NAMES.
+    """
+    if against in ("peers", "none"):
+        return (NAMES if against == "peers" else (),)
+    names = [name.strip() for name in against.split(",")]
     for name in names:
-        share = busy()
-        with on_cores(threads), Ours(backend, threads) as ours, started(peers, python) as running:
-            about = ours.about() | {"peers": {peer: peer_version(peer) for peer in peers}}
-            comparison = Benchmark(ours, running, **settings).compare(name)
-            comparisons.append(dataclasses.replace(comparison, busy=share))
+        if name not in NAMES:
+            raise InputError(f"--against: expected peers, none, or some of {', '.join(NAMES)}. Received: {name!r}")
+    return tuple((name,) for name in names)
+
+
+def measure(
+    names: list[str],
+    backends: Sequence[str],
+    threads: int,
+    groups: Sequence[tuple[str, ...]],
+    python: pathlib.Path | None,
+    device: str,
+    flops: bool = False,
+    **settings: Any,
+) -> Iterator[tuple[dict[str, Any], list[Comparison]]]:
+    """Yields the versions and the comparisons so far, after each model, whose processes have ended by then.
+
+    A comparison that fails is a reason where there are others of the model.
+    """
+    comparisons: list[Comparison] = []
+    peers = tuple(dict.fromkeys(peer for group in groups for peer in group))
+    training = settings.pop("training")
+    for name in names:
+        share, counted = busy(), step_flops(name, threads, settings["shape"]) if flops else None
+        with on_cores(threads), contextlib.ExitStack() as stack:
+            ours = [stack.enter_context(Ours(backend, threads, device=device)) for backend in backends]
+            running = stack.enter_context(started(peers, python))
+            about: dict[str, Any] = {"backend": ", ".join(backends), "device": None, "versions": {}}
+            for one in ours:
+                found = one.about()
+                about |= {"device": found["device"], "versions": about["versions"] | found["versions"]}
+            about["peers"] = {peer: peer_version(peer) for peer in peers}
+            for one, group in itertools.product(ours, some_with(name, groups, running)):
+                chosen = {peer: running[peer] for peer in group}
+                own = training if one.backend == "tensorflow" else training | {"xla": False}
+                benchmark = Benchmark(one, chosen, training=own, device=TORCH_DEVICES[device], **settings)
+                try:
+                    comparison = benchmark.compare(name)
+                except ProcessError as error:
+                    if len(ours) * len(groups) == 1:
+                        raise
+                    reason, peer = one_line(error, 300), ", ".join(group) or None
+                    comparison = Comparison(name, {}, peer, backend=one.backend, reason=reason)
+                comparisons.append(dataclasses.replace(comparison, busy=share, step_flops=counted))
         yield about, comparisons
+
+
+def some_with(model: str, groups: Sequence[tuple[str, ...]], peers: dict[str, Peer]) -> list[tuple[str, ...]]:
+    """Returns the groups in which a peer has the model; where none has, one group without a peer."""
+    if len(groups) == 1:
+        return list(groups)
+    found = []
+    for group in groups:
+        with contextlib.suppress(ProcessError):  # a peer that does not start says so when it should train
+            if not any(model in peers[peer].models() for peer in group):
+                continue
+        found.append(group)
+    return found or [()]
+
+
+def step_flops(model: str, threads: int, shape: Shape) -> float:
+    """Returns the operations of a step of our model, which do not depend on backend or device."""
+    with Ours("jax", threads, device="cpu") as counter:
+        return counter.flops(model, our_options(model, None, shape), shape)
 
 
 @command("benchmarks.train")
 @click.option("--models", "models", metavar="A,B", help="Registry names. Default: all that have a target.")
-@click.option("--against", type=click.Choice(["peers", "none"]), default="peers", help="What to compare with.")
-@click.option("--backend", type=click.Choice(BACKENDS), default="tensorflow", help="Ours.")
+@click.option("--against", default="peers", help="The fastest of the peers, each one of A,B, or none.")
+@click.option(
+    "--backend",
+    "backends",
+    type=click.Choice(BACKENDS),
+    multiple=True,
+    default=["tensorflow"],
+    help="Ours; repeatable.",
+)
+@click.option("--xla", is_flag=True, help="TensorFlow's step is compiled by XLA, as JAX's is.")
+@click.option("--precision", type=click.Choice(PRECISIONS), default="float32", help="Ours.")
+@click.option("--flops", is_flag=True, help="Also count the operations of our step.")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", help="Ours; the peers' is dense Adam.")
 @click.option("--rounds", type=click.IntRange(1), default=5, help="How often ours and theirs alternate.")
 @click.option("--steps", type=click.IntRange(1), help="Timed steps of each in a round, instead of --seconds.")
@@ -202,7 +295,7 @@ def measure(
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a step.")
 @shape_options
 @click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
-@click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", help="Where both sides train.")
+@device_option
 @click.option(
     "--peer-python", type=click.Path(path_type=pathlib.Path), help="Interpreter that has the peers installed."
 )
@@ -210,7 +303,10 @@ def measure(
 def main(
     models: str | None,
     against: str,
-    backend: str,
+    backends: tuple[str, ...],
+    xla: bool,
+    precision: str,
+    flops: bool,
     optimizer: str,
     rounds: int,
     steps: int | None,
@@ -227,23 +323,26 @@ def main(
     """Measure the training speed (forward, backward, update) of our models and of the fastest peer that has the model.
 
     Every peer that has the model (FuxiCTR, DeepCTR-Torch, RecBole: `make peers`) runs a short round; then ours and the
-    fastest one alternate. Each runs in a process of its own, on the same cores, with the same sizes (MLP 400-400, CIN
-    64-64-64, 3 cross layers, 3 attention layers of 2 heads), without dropout and L2. The claim is the median of the
-    rounds' ratios. Prints a table, writes JSON after every model, and prints it as the last line.
+    fastest one alternate, or ours and each of those that --against names, one after the other. Each runs in a process
+    of its own, on the same cores, with the same sizes (MLP 400-400, CIN 64-64-64, 3 cross layers, 3 attention layers of
+    2 heads), without dropout and L2. On a GPU both sides round what they multiply to TF32. The claim is the median of
+    the rounds' ratios. Prints a table, writes JSON after every model, and prints it as the last line.
     """
     names = chosen_models(models)
     shape = Shape(fields, ids, dim, batch)
-    settings = {"shape": shape, "training": {"optimizer": optimizer}, "rounds": rounds, "steps": steps}
-    settings |= {"seconds": seconds, "device": "cuda:0" if device == "gpu" else "cpu"}
-    peers = NAMES if against == "peers" else ()
+    training = {"optimizer": optimizer, "precision": precision, "xla": xla}
+    settings = {"shape": shape, "training": training, "rounds": rounds, "steps": steps}
+    settings |= {"seconds": seconds, "device": device, "flops": flops}
+    groups = chosen_peers(against)
     threads = threads or cores()
     report: dict[str, Any] = {"benchmark": "train", "machine": machine(), "shape": dataclasses.asdict(shape)}
-    report |= {"optimizer": optimizer, "threads": threads, "rounds": rounds}
+    report |= training | {"threads": threads, "rounds": rounds}
     comparisons: list[Comparison] = []
-    for about, comparisons in measure(names, backend, threads, peers, peer_python, **settings):
+    for about, comparisons in measure(names, backends, threads, groups, peer_python, **settings):
         report |= about | {"models": [comparison.as_json() for comparison in comparisons]}
         write(report, output)
-    title = f"Training, samples/s: ours ({backend}, {optimizer}), {threads} threads, {report['machine']['cpu']}"
+    side = f"{', '.join(backends)}, {optimizer}"
+    title = f"Training, samples/s: ours ({side}), {threads} threads, {report['machine']['cpu']}"
     finish(report, output, table(comparisons, title))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.console import Console, RenderableType
 
+from benchmarks.harness.devices import DEVICES
 from benchmarks.peers.line_process import ProcessError
 from common.errors import InputError
 from common.exit_codes import INTERRUPTED, MISTAKE
@@ -25,6 +26,7 @@ __all__ = [
     "busy_caption",
     "command",
     "cores",
+    "device_option",
     "finish",
     "machine",
     "folder_option",
@@ -82,6 +84,11 @@ def shape_options(main: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(options):
         main = option(main)
     return main
+
+
+def device_option(main: Callable[..., None]) -> Callable[..., None]:
+    """Adds the option --device."""
+    return click.option("--device", type=click.Choice(DEVICES), default="cpu", help="What computes.")(main)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,12 @@
-"""A client of this project's training, which runs in a process of its own. Standard library only."""
+"""A client of this project's training, which runs in a process of its own."""
 
 import pathlib
 import sys
 from typing import Any
 
+from benchmarks.harness.devices import environment, sees_no_gpu
 from benchmarks.harness.settings import Shape
-from benchmarks.peers.line_process import LineProcess, clean_environment
+from benchmarks.peers.line_process import LineProcess, ProcessError, clean_environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BACKENDS = ("tensorflow", "jax")
@@ -18,19 +19,38 @@ class Ours(LineProcess):
     Args:
         backend: One of BACKENDS.
         threads: Threads of the backend.
-        devices: Number of devices into which JAX divides the CPU.
+        devices: Number of devices: on a GPU so many GPUs, else parts into which JAX divides the CPU.
+        device: One of devices.DEVICES; None: what the backend finds.
     """
 
-    def __init__(self, backend: str, threads: int, devices: int = 1):
-        self.backend, self.threads = backend, threads
-        environment = clean_environment(KERAS_BACKEND=backend, CTRPIPE_THREADS=str(threads), PYTHONPATH=str(ROOT))
-        if devices > 1:
-            environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
-        super().__init__(f"ctrpipe on {backend}", [sys.executable, "-m", "benchmarks.harness.ours_server"], environment)
+    def __init__(self, backend: str, threads: int, devices: int = 1, device: str | None = None):
+        self.backend, self.threads, self.device = backend, threads, device
+        variables = clean_environment(KERAS_BACKEND=backend, CTRPIPE_THREADS=str(threads), PYTHONPATH=str(ROOT))
+        variables |= environment(device)
+        if devices > 1 and device != "gpu":
+            variables["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+        if devices > 1 and device == "gpu":
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(devices)))
+        super().__init__(f"ctrpipe on {backend}", [sys.executable, "-m", "benchmarks.harness.ours_server"], variables)
 
     def about(self) -> dict[str, Any]:
-        """Returns the backend, its device, and the versions of keras, keras-rs and the backend."""
-        return self.ask({"cmd": "about"})
+        """Returns the backend, its device, the versions of keras, keras-rs and the backend, and that of CUDA.
+
+        Raises:
+            ProcessError: a GPU is wanted, and the backend sees none.
+        """
+        found = self.ask({"cmd": "about"})
+        if self.device == "gpu" and found["device"] == "cpu":
+            raise ProcessError(sees_no_gpu(self.backend))
+        return found
+
+    def flops(self, model: str, hyperparameters: dict[str, Any], shape: Shape, **more: Any) -> float:
+        """Returns the floating-point operations of a training step, as XLA counts them before it optimises; on JAX."""
+        return self.ask({"cmd": "flops", **_spec(model, hyperparameters, shape), **more})["flops"]
+
+    def peak(self, size: int, seconds: float) -> dict[str, float]:
+        """Returns the operations per second of products of square matrices, by number format."""
+        return self.ask({"cmd": "peak", "size": size, "seconds": seconds})["flops_per_s"]
 
     def train(self, model: str, hyperparameters: dict[str, Any], shape: Shape, steps: int, **more: Any) -> dict:
         """Returns training throughput: samples_per_s, seconds and the mean loss of `steps` steps, after `warmup` (2).

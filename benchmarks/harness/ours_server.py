@@ -3,21 +3,26 @@
 KERAS_BACKEND (tensorflow or jax) and CTRPIPE_THREADS come from the environment: they must hold before a backend is
 loaded. Requests:
 
-    {"cmd": "about"} -> {"backend": str, "device": str, "versions": {package: version}}
+    {"cmd": "about"} -> {"backend": str, "device": str, "cuda": str or null, "versions": {package: version}}
     {"cmd": "train", "steps": 10, ...options} -> {"samples_per_s": float, "seconds": float, "loss": float}
     {"cmd": "memory", ...options} -> {"baseline_bytes": int, "peak_bytes": int}
     {"cmd": "device_memory", ...options} -> {"argument_bytes": int, "temporary_bytes": int, "live_bytes": int} (JAX)
+    {"cmd": "flops", ...options} -> {"flops": float}, those of a step (JAX)
+    {"cmd": "peak", "size": 8192, "seconds": 1} -> {"flops_per_s": {number format: float}}
 
 The options are the fields of `Spec`; `train` also takes `warmup` (2).
 """
 
 import collections
+import contextlib
 import dataclasses
+import functools
 import gc
 import importlib.metadata
 import json
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,6 +34,7 @@ from models.feature_map import RESERVED_IDS, FeatureMap
 from pipeline.config import Model, Training
 
 SEED = 20
+FORMATS = ("float32", "tf32", "bfloat16")  # tf32: float32 whose products may be rounded, where the device does so
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +66,15 @@ def draw_ids(random: np.random.Generator, sizes: tuple[int, ...], rows: int, zip
         return random.integers(0, sizes, (rows, len(sizes)), dtype=np.int32)
     columns = []
     for size in sizes:
-        shares = np.cumsum(np.arange(1, size + 1, dtype=np.float64) ** -zipf)
+        shares = _cumulative_shares(size, zipf)
         columns.append(np.searchsorted(shares, random.random(rows) * shares[-1], side="right"))
     return np.stack(columns, axis=1).astype(np.int32)
+
+
+@functools.cache
+def _cumulative_shares(size: int, zipf: float) -> np.ndarray:
+    """Returns the sums of (k + 1)^-zipf up to each k; kept, as a large field's take longer than drawing its ids."""
+    return np.cumsum(np.arange(1, size + 1, dtype=np.float64) ** -zipf)
 
 
 def draw_batches(spec: Spec, feature_map: FeatureMap) -> list[tuple[dict[str, np.ndarray], np.ndarray]]:
@@ -116,13 +128,13 @@ class Server:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         command = request.pop("cmd")
         commands = {"about": self.about, "train": self.train, "memory": self.memory}
-        commands |= {"device_memory": self.device_memory}
+        commands |= {"device_memory": self.device_memory, "flops": self.flops, "peak": self.peak}
         return commands[command](request)
 
     def about(self, _request: dict[str, Any]) -> dict[str, Any]:
         backend = os.environ["KERAS_BACKEND"]
         versions = {name: importlib.metadata.version(name) for name in ("keras", "keras-rs", backend)}
-        return {"backend": backend, "device": device_name(backend), "versions": versions}
+        return {"backend": backend, "device": device_name(backend), "cuda": cuda_version(backend), "versions": versions}
 
     def train(self, request: dict[str, Any]) -> dict[str, Any]:
         steps, warmup = request.pop("steps"), request.pop("warmup", 2)
@@ -154,6 +166,14 @@ class Server:
         step = {"argument_bytes": analysis.argument_size_in_bytes, "temporary_bytes": analysis.temp_size_in_bytes}
         return step | {"live_bytes": max(live.values())}
 
+    def flops(self, request: dict[str, Any]) -> dict[str, float]:
+        job = self.prepared(request)
+        return {"flops": job.learner.lowered_step(job.batches[0]).cost_analysis()["flops"]}
+
+    def peak(self, request: dict[str, Any]) -> dict[str, Any]:
+        formats = {name: products_per_s(name, **request) for name in FORMATS}
+        return {"flops_per_s": {name: rate * 2 * request["size"] ** 3 for name, rate in formats.items()}}
+
     def prepared(self, request: dict[str, Any]) -> Job:
         key = json.dumps(request, sort_keys=True)
         if self.key != key or self.job is None:
@@ -171,6 +191,58 @@ def device_name(backend: str) -> str:
 
     gpus = tf.config.list_physical_devices("GPU")
     return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU") if gpus else "cpu"
+
+
+def cuda_version(backend: str) -> str | None:
+    """Returns the version of CUDA that TensorFlow was built with, or that JAX's plugin has; None without one."""
+    if backend == "jax":
+        found = {each.name: each.version for each in importlib.metadata.distributions(name="nvidia-cuda-runtime-cu12")}
+        return next(iter(found.values()), None)
+    import tensorflow as tf  # only on that backend
+
+    return tf.sysconfig.get_build_info().get("cuda_version")
+
+
+def products_per_s(number_format: str, size: int, seconds: float) -> float:
+    """Returns how many products of two square matrices the device computes a second."""
+    import keras  # see Job
+
+    dtype = "bfloat16" if number_format == "bfloat16" else "float32"
+    random = np.random.default_rng(SEED)
+    first, second = (keras.ops.cast(random.standard_normal((size, size), np.float32), dtype) for _ in range(2))
+
+    def run(count: int) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            product = keras.ops.matmul(first, second)
+        float(keras.ops.cast(product[0, 0], "float32"))  # waits for it
+        return time.perf_counter() - start
+
+    with rounded_products(number_format == "tf32"):
+        run(2)
+        count = max(1, round(seconds / max(run(1), 1e-6)))
+        return count / run(count)
+
+
+@contextlib.contextmanager
+def rounded_products(rounded: bool) -> Iterator[None]:
+    """Lets float32 products be computed in TF32 inside the block, or in float32 alone."""
+    import keras  # see Job
+
+    if keras.backend.backend() == "jax":
+        import jax  # only on that backend
+
+        with jax.default_matmul_precision("tensorfloat32" if rounded else "highest"):
+            yield
+        return
+    import tensorflow as tf  # only on that backend
+
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(rounded)
+    try:
+        yield
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(before)
 
 
 def load_backend() -> None:

@@ -8,6 +8,14 @@ CIN = (64, 64, 64)
 CROSS_LAYERS, ATTENTION_LAYERS, ATTENTION_HEADS, AFM_WIDTH = 3, 3, 2, 8
 CONV_FILTERS, CONV_WIDTHS = (4, 4), (6, 5)
 
+# Models that read ids alone and that no peer has in its paper's form; those of tokens keep their papers' widths.
+ALONE: dict[str, dict[str, Any]] = {
+    "crossnet": {"layers": CROSS_LAYERS},
+    "dlrm": {"hidden_units": HIDDEN},
+    "attention_net": {"hidden_units": HIDDEN},
+}
+ALONE_OF_TOKENS = ("transformer", "transformer_pe", "hetero_att", "hiformer")
+
 # Our samples/s over those of the fastest peer that has the model.
 TARGETS = {"xdeepfm": 5.0}
 TARGETS |= dict.fromkeys(("autoint", "dcn_v2", "deepfm", "fm", "pnn", "ccpm", "ffm", "mlp"), 1.5)
@@ -53,9 +61,12 @@ def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:
     DCN-v2 and CCPM, RecBole's FNN without the weights w. Whether parts of the logit have a linear layer each, or share
     one after a concatenation, makes no difference in cost.
     """
+    if model in ALONE_OF_TOKENS:
+        return {}
     hidden = {"hidden_units": HIDDEN}
     linear = {"use_linear": peer == "deepctr_torch"}
     options: dict[str, dict[str, Any]] = {
+        **ALONE,
         "lr": {},
         "fm": {},
         "ffm": {},
@@ -81,4 +92,4 @@ def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:
     return options[model] | ({} if model == "lr" else {"embedding_dim": shape.dim})
 
 
-MODELS = (*TARGETS, "lr", "afm", "fnn", "wide_deep", "dcn", "cin")
+MODELS = (*TARGETS, "lr", "afm", "fnn", "wide_deep", "dcn", "cin", *ALONE, *ALONE_OF_TOKENS)

@@ -285,6 +285,8 @@ class Server:
         self.build, self.models = build, models
         self.key: str | None = None
         self.training: Training | None = None
+        # As TensorFlow and JAX do on a GPU; PyTorch alone would keep to float32, and so be slower for no merit of ours.
+        torch.backends.cuda.matmul.allow_tf32 = True
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         command = request.pop("cmd")

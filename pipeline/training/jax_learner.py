@@ -113,10 +113,14 @@ class JaxLearner:
     def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         return arrays
 
+    def lowered_step(self, batch: Batch) -> jax.stages.Lowered:
+        """Returns the step for batches of this shape before it is compiled, to count its operations."""
+        self._read_network()
+        return self._step.lower(self._values, self._devices.split(batch), self.learning_rate)
+
     def compiled_step(self, batch: Batch) -> jax.stages.Compiled:
         """Returns the step compiled for batches of this shape, for its program and its memory on a device."""
-        self._read_network()
-        return self._step.lower(self._values, self._devices.split(batch), self.learning_rate).compile()
+        return self.lowered_step(batch).compile()
 
     def state(self) -> list[np.ndarray]:
         return [*self.weights(), *(self._on_host(value) for key in STATE for value in self._values[key])]

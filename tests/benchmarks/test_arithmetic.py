@@ -103,7 +103,7 @@ def test_steps_fill_the_time():
 class Recorder:
     """Stands for our process and for a peer's: fixed speeds, the requests in order."""
 
-    threads = 1
+    threads, backend = 1, "tensorflow"
 
     def __init__(self, name, speeds, log):
         self.name, self.speeds, self.log = name, speeds, log

@@ -1,0 +1,118 @@
+"""Measures what mixed precision costs in AUC: `python -m benchmarks.precision`.
+
+Each model is trained with the same seeds in float32 and in each low precision, on a generated log whose best possible
+AUC is known; the test AUCs are compared over rows and seeds, as `ctrpipe compare` does.
+"""
+
+import dataclasses
+import pathlib
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from benchmarks.harness.command import busy, busy_caption, command, device_option, finish, machine, output_option, write
+from benchmarks.harness.devices import load_tensorflow_on
+from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, write_packed_log
+from benchmarks.harness.settings import Shape, our_options
+from benchmarks.train import PRECISIONS, chosen_models
+from common.progress import announce
+from models import metrics
+from pipeline.compare.shards import shards
+from pipeline.compare.sides import compare_sides, side
+from pipeline.config import Model, Training
+from transforms.generate import FORMATS, ClickModel
+from transforms.generate.sample import sample
+
+FULL, *LOW = PRECISIONS
+
+
+def make_log(rows: int, folder: pathlib.Path) -> PackedLog:
+    """Returns a new log of Criteo's columns, whose clicks depend on columns, pairs and triples."""
+    spec = FORMATS["criteo"]
+    parts = {part: sample(spec, ClickModel(), int(rows * of), seed) for part, (seed, of) in PARTS.items()}
+    return write_packed_log("criteo", [column.name for column in spec.columns], parts, folder)
+
+
+def measure(
+    model: str, log: PackedLog, training: Training, seeds: int, shape: Shape, work: pathlib.Path
+) -> dict[str, dict[str, Any]]:
+    """Returns by precision the test AUC and the seconds of each training, and the difference to float32's AUC."""
+    options = our_options(model, None, shape)
+    scores: dict[str, list[np.ndarray]] = {}
+    found: dict[str, dict[str, Any]] = {}
+    shard = shards(len(log.labels))
+    for precision in PRECISIONS:
+        own, seconds = training.model_copy(update={"precision": precision}), []
+        scores[precision] = []
+        for seed in range(seeds):
+            started = time.perf_counter()
+            learner = trained(Model(name=model, **options), own, log, seed, work / model / precision / str(seed))
+            seconds.append(time.perf_counter() - started)
+            scores[precision].append(predicted(learner, log))
+        aucs = [metrics.auc(log.labels, each) for each in scores[precision]]
+        found[precision] = {"auc": aucs, "seconds": seconds}
+        announce(f"{model}, {precision}: test AUC {statistics.mean(aucs):.5f}")
+        if precision != FULL:
+            sides = (side(log.labels, scores[name], shard) for name in (FULL, precision))
+            tested = compare_sides(*sides, "auc").tested
+            assert tested  # the log has both classes
+            found[precision]["difference"] = dataclasses.asdict(tested)
+    return found
+
+
+def table(models: dict[str, dict[str, Any]], title: str, share: float) -> Table:
+    result_table = Table(title=title, caption=busy_caption(share))
+    for name in ("model", "precision", "test AUC", "over float32", "95%", "s a training"):
+        result_table.add_column(name, justify="left" if name in ("model", "precision") else "right")
+    for model, by_precision in models.items():
+        for precision, numbers in by_precision.items():
+            row = [model, precision, f"{statistics.mean(numbers['auc']):.5f}", "", ""]
+            if precision != FULL:
+                low, high = numbers["difference"]["interval"]
+                row[3:] = [f"{numbers['difference']['difference']:+.5f}", f"{low:+.5f} .. {high:+.5f}"]
+            result_table.add_row(*row, f"{statistics.median(numbers['seconds']):.1f}")
+    return result_table
+
+
+@command("benchmarks.precision")
+@click.option("--models", default="deepfm,dcn_v2", help="Names of benchmarks.train, separated by commas.")
+@click.option("--seeds", type=click.IntRange(2), default=3, help="Trainings of each side.")
+@click.option("--rows", type=click.IntRange(1000), default=100_000, help="Training rows.")
+@click.option("--epochs", type=click.IntRange(1), default=3, help="At most, of each training.")
+@click.option("--batch", type=click.IntRange(1), default=1024, help="Rows in a step.")
+@click.option("--dim", type=click.IntRange(1), default=16, help="Width of an embedding.")
+@device_option
+@output_option("precision")
+def main(
+    models: str, seeds: int, rows: int, epochs: int, batch: int, dim: int, device: str, output: pathlib.Path
+) -> None:
+    """Measure what training in mixed precision costs in test AUC, beside float32 with the same seeds.
+
+    Prints a table, writes JSON after every model, and prints it as the last line.
+    """
+    names: Sequence[str] = chosen_models(models)
+    training = Training(
+        batch_size=batch, epochs=epochs, learning_rate=0.001, monitor="auc", patience=4, distribution="one_device"
+    )
+    load_tensorflow_on(device)
+    report: dict[str, Any] = {"benchmark": "precision", "machine": machine(), "busy": busy(), "device": device}
+    report |= {"rows": rows, "seeds": seeds, "training": training.model_dump(mode="json"), "models": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        log = make_log(rows, work)
+        report["best_auc"] = log.best_auc
+        for name in names:
+            report["models"][name] = measure(name, log, training, seeds, Shape(dim=dim), work)
+            write(report, output)
+    title = f"{rows:,} rows, {seeds} seeds; the best possible AUC is {log.best_auc:.5f}"
+    finish(report, output, table(report["models"], title, report["busy"]))
+
+
+if __name__ == "__main__":
+    main()
