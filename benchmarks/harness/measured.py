@@ -44,16 +44,24 @@ class Usage:
     processes: int
 
 
-def run(name: str, command: Sequence[str | pathlib.Path], **environment: str) -> tuple[dict[str, Any], Usage]:
+class TimeIsOver(ProcessError):
+    """Raised when a command has not ended in its time."""
+
+
+def run(
+    name: str, command: Sequence[str | pathlib.Path], limit_seconds: float | None = None, **environment: str
+) -> tuple[dict[str, Any], Usage]:
     """Runs a command to its end, and returns the JSON object on its last line of stdout and the command's usage.
 
     Args:
         name: The command's name in errors.
         command: The program and its arguments.
+        limit_seconds: After which it is ended with all that it started; None: never.
         environment: Variables beside those of this process.
 
     Raises:
         ProcessError: the command failed, or printed nothing.
+        TimeIsOver: it did not end in its time.
     """
     mark = str(uuid.uuid4())
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
@@ -63,8 +71,10 @@ def run(name: str, command: Sequence[str | pathlib.Path], **environment: str) ->
         )
         try:
             with _watched(mark) as seen:
-                code = process.wait()
+                code = process.wait(limit_seconds)
                 seconds = time.perf_counter() - start
+        except subprocess.TimeoutExpired as error:
+            raise TimeIsOver(f"{name} took longer than {limit_seconds:.0f} s") from error
         finally:
             for number in marked(mark):  # what the command left behind; after an interrupt, all its processes
                 with contextlib.suppress(ProcessLookupError):

@@ -1,0 +1,266 @@
+"""Measures what a GPU gives, part by part within a time, into one file of results that a page is printed from.
+
+    python -m benchmarks.gpu [--minutes 25] [--only train_xdeepfm ...] [--output FILE] [--keep]
+    python -m benchmarks.gpu --device cpu --small     # whether the command itself runs; its figures say nothing
+    python -m benchmarks.gpu --render                 # the page of the results so far, measuring nothing
+
+Every part is another benchmark in a process of its own: one that fails, or for which the memory does not suffice, is a
+line with the reason, and the others go on. What was measured is kept, so that the same command goes on where it was.
+"""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from benchmarks.harness import measured
+from benchmarks.harness.command import busy, command, cores, machine, output_option, write
+from benchmarks.harness.devices import DEVICES, gpu_busy, gpus
+from benchmarks.harness.gpu_page import section
+from benchmarks.harness.gpu_parts import FULL, PEERS, SMALL, Part, Usable, parts
+from benchmarks.harness.ours import BACKENDS, Ours
+from benchmarks.peers.client import ENVIRONMENTS
+from benchmarks.peers.line_process import ProcessError, clean_environment
+from benchmarks.train import peer_version
+from common.errors import InputError, one_line
+from common.files import write_json, write_text
+from common.progress import announce
+
+FOLDER = pathlib.Path(__file__).parent
+KEPT = FOLDER / "last_gpu.json"
+MEASURED = FOLDER.parent / "docs" / "measured.md"
+BEGIN, END = "<!-- printed by python -m benchmarks.gpu --keep -->\n", "<!-- end -->\n"
+NAMES = tuple(part.name for part in parts(FULL, "gpu"))
+TORCH = "import json, torch; print(json.dumps([torch.cuda.is_available(), torch.version.cuda, torch.__version__]))"
+ENDED = "the time of --minutes was over"
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What came of a part.
+
+    Attributes:
+        command: What was run, without the interpreter.
+        date: The day.
+        seconds: That it took.
+        busy: The share of the machine's cores that other programs used before it.
+        gpu_busy: The share of the second before it in which the GPU worked; None where that is not known.
+        report: What the benchmark measured; None where it failed.
+        reason: Why there is no report.
+    """
+
+    command: tuple[str, ...]
+    date: str
+    seconds: float
+    busy: float
+    gpu_busy: float | None
+    report: dict[str, Any] | None = None
+    reason: str | None = None
+
+
+def see_backends(device: str) -> dict[str, dict[str, Any]]:
+    """Returns by backend its device, CUDA and versions, or the `reason` why it is not measured."""
+    found: dict[str, dict[str, Any]] = {}
+    for backend in BACKENDS:
+        try:
+            with Ours(backend, cores(), device=device) as ours:
+                found[backend] = ours.about()
+        except ProcessError as error:
+            found[backend] = {"reason": _last_line(error)}
+    return found
+
+
+def see_peers(device: str) -> dict[str, dict[str, Any]]:
+    """Returns by peer its version, and PyTorch's and CUDA's, or the `reason` why it is not measured."""
+    found: dict[str, dict[str, Any]] = {}
+    for peer in PEERS:
+        python = ENVIRONMENTS / peer / "bin" / "python"
+        if not python.exists():
+            found[peer] = {"reason": "it is not installed; run `make peers`"}
+            continue
+        done = subprocess.run([python, "-c", TORCH], capture_output=True, text=True, env=clean_environment())
+        if done.returncode:
+            found[peer] = {"reason": f"PyTorch does not start in its environment: {_last_line(done.stderr)}"}
+            continue
+        sees, cuda, torch = json.loads(done.stdout.splitlines()[-1])
+        if device == "gpu" and not sees:
+            found[peer] = {"reason": f"its PyTorch {torch} (CUDA {cuda}) sees no GPU; is the driver too old for it?"}
+            continue
+        found[peer] = {"version": peer_version(peer), "torch": torch, "cuda": cuda}
+    return found
+
+
+def run_part(part: Part, minutes: float, folder: pathlib.Path, device: str) -> Result:
+    """Runs a part for at most so many minutes."""
+    share, gpu_share = busy(), gpu_busy() if device == "gpu" else None
+    announce(part.name)
+    started = time.monotonic()
+    report = reason = None
+    try:
+        report, _ = measured.run(
+            part.name, [*part.command, "--output", folder / f"{part.name}.json"], limit_seconds=60 * minutes
+        )
+    except measured.TimeIsOver:
+        reason = ENDED
+    except (ProcessError, ValueError) as error:
+        reason = f"failed: {_last_line(error)}"
+    if reason:
+        announce(f"{part.name}: {reason}")
+    date, seconds = time.strftime("%Y-%m-%d"), time.monotonic() - started
+    return Result(part.command[1:], date, seconds, share, gpu_share, report, reason)
+
+
+def _last_line(text: object) -> str:
+    lines = [line for line in str(text).splitlines() if line.strip()]
+    return one_line(lines[-1], 300) if lines else "it said nothing"
+
+
+def is_measured(part: Part, results: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Returns whether the results hold what this command of the part measures."""
+    result = results.get(part.name, {})
+    return result.get("report") is not None and tuple(result["command"]) == part.command[1:]
+
+
+def in_order(wanted: Sequence[Part], results: Mapping[str, Mapping[str, Any]]) -> list[Part]:
+    """Returns the parts that are to be measured: those that were never tried first, then those that failed."""
+    left = [part for part in wanted if not is_measured(part, results)]
+    return sorted(left, key=lambda part: str(results.get(part.name, {}).get("reason", "")).startswith("failed"))
+
+
+def run_parts(
+    wanted: Sequence[Part],
+    minutes: float,
+    report: dict[str, Any],
+    folder: pathlib.Path,
+    wrote: Callable[[], None],
+    run: Callable[[Part, float, pathlib.Path, str], Result] = run_part,
+) -> None:
+    """Runs the parts that are not measured yet, and puts each one's result, or why it has none, into the report.
+
+    Args:
+        wanted: The parts.
+        minutes: For all of them together.
+        report: That of earlier calls.
+        folder: For the parts' own reports.
+        wrote: Called after each part.
+        run: Runs one.
+    """
+    started = time.monotonic()
+    for part in in_order(wanted, report["parts"]):
+        left = minutes - (time.monotonic() - started) / 60
+        unseen = [backend for backend in part.backends if "reason" in report["backends"][backend]]
+        if unseen:
+            reason = report["backends"][unseen[0]]["reason"]
+        elif left < part.minutes:
+            reason = ENDED
+        else:
+            report["parts"][part.name] = dataclasses.asdict(run(part, left, folder, report["device"]))
+            wrote()
+            continue
+        report["parts"][part.name] = report["parts"].get(part.name, {}) | {"report": None, "reason": reason}
+        wrote()
+
+
+def read_results(output: pathlib.Path) -> dict[str, Any]:
+    """Returns the results of earlier calls; those of none where there is no file.
+
+    Raises:
+        InputError: the file is no result of this command.
+    """
+    if not output.exists():
+        return {"parts": {}}
+    try:
+        found: dict[str, Any] = json.loads(output.read_text())
+        if found["benchmark"] != "gpu":
+            raise ValueError(f"it is one of benchmarks.{found['benchmark']}")
+        found["parts"], found["device"], found["small"], found["gpus"]  # noqa: B018  # raises where they are not there
+    except (OSError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"--output {output}: no results of this command ({one_line(error, 100)})") from error
+    return found
+
+
+def begin(output: pathlib.Path, device: str, small: bool, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the report to go on with.
+
+    Raises:
+        InputError: its results are of another device or of other sizes.
+    """
+    report = read_results(output)
+    names = [gpu["name"] for gpu in found]
+    if report["parts"]:
+        before = (report["device"], report["small"], [gpu["name"] for gpu in report["gpus"]])
+        if before != (device, small, names):
+            raise InputError(f"--output {output}: its results are of another device or other sizes; give another file")
+    about = {"machine": machine(), "date": time.strftime("%Y-%m-%d"), "gpus": found}
+    return {"benchmark": "gpu", "device": device, "small": small, **about, "parts": report["parts"]}
+
+
+def keep(report: Mapping[str, Any]) -> None:
+    """Writes the results as the committed ones, and the page's section of docs/measured.md.
+
+    Raises:
+        InputError: they are no measurement of a GPU.
+    """
+    if report["device"] != "gpu" or report["small"]:
+        raise InputError("--keep: only full sizes on a GPU are kept; leave it out with --device cpu and --small")
+    write_json(KEPT, report)
+    before, _, rest = MEASURED.read_text().partition(BEGIN)
+    write_text(MEASURED, before + BEGIN + section(report) + END + rest.partition(END)[2])
+
+
+@command("benchmarks.gpu")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=25.0, help="Of this call, at most.")
+@click.option("--only", multiple=True, type=click.Choice(NAMES), help="Repeatable. Default: all.", metavar="PART")
+@click.option("--device", type=click.Choice(DEVICES), default="gpu", help="cpu: for a trial of the command.")
+@click.option("--small", is_flag=True, help="Sizes of a trial; the figures mean nothing.")
+@click.option("--render", is_flag=True, help="Print the page of --output as it is, and measure nothing.")
+@click.option("--keep", "kept", is_flag=True, help="Also write benchmarks/last_gpu.json and docs/measured.md.")
+@output_option("gpu")
+def main(
+    minutes: float, only: Sequence[str], device: str, small: bool, render: bool, kept: bool, output: pathlib.Path
+) -> None:
+    """Measure on the GPU of this machine: the peak, training beside FuxiCTR and RecBole, inference, precision, tables.
+
+    Writes OUTPUT after every part and the page beside it, and prints the page. The same command goes on with what is
+    not measured yet. A part that fails is a line with the reason. Exit code 2 where no GPU is visible.
+    """
+    if render:
+        click.echo(section(read_results(output) if output.exists() else None), nl=False)
+        return
+    found = gpus() if device == "gpu" else []
+    if device == "gpu" and not found:
+        raise InputError("no GPU is visible; give --device cpu --small to try the command without one")
+    report = begin(output, device, small, found)
+    if kept and (small or device == "cpu"):
+        raise InputError("--keep: only full sizes on a GPU are kept; leave it out with --device cpu and --small")
+    report |= {"backends": see_backends(device), "peers": see_peers(device)}
+    usable = Usable(
+        *(tuple(name for name, seen in report[key].items() if "reason" not in seen) for key in ("backends", "peers"))
+    )
+    if not usable.backends:
+        raise InputError("; ".join(seen["reason"] for seen in report["backends"].values()))
+    every = parts(SMALL if small else FULL, device, len(found) or 2, usable)
+    wanted = [part for part in every if part.name in only or not only]
+    folder = output.with_suffix("")
+
+    def wrote() -> None:
+        write(report, output)
+        write_text(output.with_suffix(".md"), section(report))
+
+    wrote()  # before anything is measured: the file cannot be written, or what is seen
+    folder.mkdir(parents=True, exist_ok=True)
+    run_parts(wanted, minutes, report, folder, wrote)
+    if kept:
+        keep(report)
+    click.echo(section(report))
+    click.echo(f"Written to {output}")
+    click.echo(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
