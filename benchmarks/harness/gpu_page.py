@@ -135,7 +135,7 @@ def _inference(reports: Mapping[str, Report]) -> list[Sequence[str]]:
                 rows.append((where, f"failed: {way['error']}"))
                 continue
             if not rows:
-                rows.append(("", *(f"{one['rows']:,} rows" for one in way["rows"])))
+                rows.append(("rows", *(f"{one['rows']:,}" for one in way["rows"])))
             rows.append((where, *(f"{one['baseline_p50_ms']:.3g}" for one in way["rows"])))
             rows.append((f"{where}, XLA", *(f"{one['p50_ms']:.3g}" for one in way["rows"])))
     return rows
