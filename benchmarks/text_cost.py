@@ -17,6 +17,7 @@ from rich.table import Table
 
 from benchmarks.harness.command import busy, busy_caption, command, device_option, finish, machine, output_option
 from benchmarks.harness.devices import load_tensorflow_on
+from benchmarks.harness.settings import NUMBERT_TARGETS, SHALLOW_TARGET
 from common.progress import announce
 from models import FeatureMap, create
 from models.feature_map import Text
@@ -24,9 +25,6 @@ from serving.latency.papers import batch_seconds
 
 MODELS = ("text_only", "shallow_interaction_1", "shallow_interaction_n", "bert4ctr", "numbert")
 LENGTH, WORDS = 64, 30522
-# Targets: BERT4CTR over Shallow-N at most 1.05, NumBERT over BERT4CTR at least 4 and 7.
-TARGETS = {57: 4.0, 90: 7.0}
-SHALLOW_TARGET = 1.05
 
 
 def feature_map(features: int) -> FeatureMap:
@@ -107,7 +105,7 @@ def _table(measured: list[dict[str, Any]], caption: str) -> Table:
         for name, numbers in case["models"].items():
             table.add_row(str(case["features"]), name, *(f"{value:.2f}" for value in numbers.values()))
         shallow, numbert = case["bert4ctr over shallow_interaction_n"], case["numbert over bert4ctr"]
-        wanted = TARGETS.get(case["features"])
+        wanted = NUMBERT_TARGETS.get(case["features"])
         least = f" (>= {wanted:g})" if wanted else ""
         table.add_section()
         table.add_row("", f"bert4ctr / shallow_interaction_n (<= {SHALLOW_TARGET:g})", "", f"{shallow:.3f}")

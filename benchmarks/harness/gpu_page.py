@@ -5,9 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness.gpu_parts import BARS, FULL, SMALL, TRAIN, parts
-from benchmarks.tables import TARGET as TABLES_TARGET
-from benchmarks.text_cost import SHALLOW_TARGET
-from benchmarks.text_cost import TARGETS as TEXT_TARGETS
+from benchmarks.harness.settings import NUMBERT_TARGETS, SHALLOW_TARGET
 
 Report = Mapping[str, Any]
 COMMAND = "python -m benchmarks.gpu --minutes 25"
@@ -160,7 +158,7 @@ def _text(reports: Mapping[str, Report], judged: bool) -> list[Sequence[str]]:
             rows.append(("features", *case["models"], "BERT4CTR / Shallow-N", "NumBERT / BERT4CTR"))
         medians = (f"{numbers['median']:.3g}" for numbers in case["models"].values())
         shallow, numbert = case["bert4ctr over shallow_interaction_n"], case["numbert over bert4ctr"]
-        wanted = TEXT_TARGETS.get(case["features"])
+        wanted = NUMBERT_TARGETS.get(case["features"])
         beside_shallow = _beside(shallow, SHALLOW_TARGET if judged else None, at_most=True)
         rows.append((str(case["features"]), *medians, beside_shallow, _beside(numbert, wanted if judged else None)))
     return rows
@@ -175,7 +173,7 @@ def _tables(reports: Mapping[str, Report], judged: bool) -> list[Sequence[str]]:
         if not rows:
             rows.append(("ours", "optimizer", "ids", *(f"{count:,} rows" for count in report["rows"]), "ratio"))
         for one in report["results"]:
-            target = TABLES_TARGET if judged and one["target"] else None
+            target = one["target"] if judged else None
             times = (f"{one[key]['median']:.3g}" for key in ("small_ms", "large_ms"))
             law = f"Zipf {one['zipf']}" if one["zipf"] else "uniform"
             ratio = _beside(one["ratio"]["median"], target, at_most=True)

@@ -20,6 +20,10 @@ ALONE_OF_TOKENS = ("transformer", "transformer_pe", "hetero_att", "hiformer")
 TARGETS = {"xdeepfm": 5.0}
 TARGETS |= dict.fromkeys(("autoint", "dcn_v2", "deepfm", "fm", "pnn", "ccpm", "ffm", "mlp"), 1.5)
 
+# Of a prediction's time: at most BERT4CTR's over Shallow-N's, and at least NumBERT's over BERT4CTR's by features.
+SHALLOW_TARGET = 1.05
+NUMBERT_TARGETS = {57: 4.0, 90: 7.0}
+
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
