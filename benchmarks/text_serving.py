@@ -11,35 +11,28 @@ benchmarks.reviews has trained with seed 1 predicts its test rows in every preci
 
 import functools
 import pathlib
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 import numpy as np
-import pyarrow as pa
 from rich.console import Group
 from rich.table import Table
 
 from benchmarks.harness.command import busy, busy_caption, command, finish, machine, output_option, positive_numbers
+from benchmarks.harness.exported import analysed
+from benchmarks.harness.turns import in_turn, milliseconds, ratio
 from benchmarks.reviews import config_of
 from common.arrays import read_arrays
 from common.errors import InputError
 from common.libraries import load_tensorflow
-from common.processes import Workers
 from common.progress import announce
 from models import create, metrics
 from pipeline.artifacts import Artifacts
 from pipeline.training.text_encoder import with_encoder
-from serving.latency.papers import WARM_UP
-from transforms.features.transform import analyze
 from transforms.generate import generate
-from transforms.log.ingest import SPLITS, ingest
-from transforms.log.payload import payload_files
 from transforms.log.raw_arrays import raw_arrays
-from transforms.log.readers import LogReader
 from transforms.log.spec import LogSpec
 
 COLUMNS = ("click", "age", "device", "category", "shop", "query", "title")
@@ -67,22 +60,13 @@ class Exports:
     def __init__(self, folder: pathlib.Path, layers: int, width: int, length: int):
         # TensorFlow, here and below: 4 s of a core that --help and a mistake in an option do without.
         import keras
-        import tensorflow_transform as tft
 
         from models.ctr_model import empty_row
-        from transforms.features.preprocessing import feature_map
 
         self.folder, self.spec = folder, log_spec(length)
         log = folder / "log.tsv"
         generate("text", LOG_ROWS, SEED, log)
-        payload = {name: folder / "payload" / name for name in SPLITS}
-        for path in payload.values():
-            path.mkdir(parents=True)
-        ingest(self.spec, [str(log)], SEED, payload, folder / "dead_letter", Workers(processes=1))
-        analyze(self.spec, payload_files(payload["train"]), folder / "graph", Workers(processes=1))
-        self.transform = tft.TFTransformOutput(str(folder / "graph"))
-        self.fields = feature_map(self.spec, self.transform)
-        self.rows: pa.RecordBatch = next(LogReader(self.spec).read(str(log))).rows
+        self.transform, self.fields, self.rows = analysed(self.spec, log, SEED, folder)
         keras.utils.set_random_seed(SEED)
         shape = {"encoder_layers": layers, "encoder_width": width, "encoder_ffn": 4 * width}
         self.model = create("bert4ctr", self.fields, **shape, encoder_heads=max(width // 32, 1))
@@ -108,31 +92,6 @@ class Exports:
             "serving_raw": raw,
             "serving_candidates": candidates_of(raw, {}, self.spec)["serving_candidates"],
         }
-
-
-def in_turn(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, dict[str, list[float]]]:
-    """Returns the seconds and CPU seconds of each call by name; calls alternate, after two of each not counted."""
-    times_of: dict[str, dict[str, list[float]]] = {name: {"seconds": [], "cpu_seconds": []} for name in calls}
-    for repeat in range(-WARM_UP, repeats):
-        for name, call in calls.items():
-            started, cpu = time.perf_counter(), time.process_time()
-            call()
-            if repeat >= 0:
-                times_of[name]["seconds"].append(time.perf_counter() - started)
-                times_of[name]["cpu_seconds"].append(time.process_time() - cpu)
-    return times_of
-
-
-def milliseconds(times: dict[str, list[float]]) -> dict[str, float]:
-    return {
-        "ms": 1000 * statistics.median(times["seconds"]),
-        "cpu_ms": 1000 * statistics.median(times["cpu_seconds"]),
-    }
-
-
-def ratio(first: dict[str, list[float]], second: dict[str, list[float]], key: str = "cpu_seconds") -> float:
-    """Returns the median over the repeats of the first's value over the second's in the same repeat."""
-    return statistics.median(a / b for a, b in zip(first[key], second[key], strict=True))
 
 
 def sharing(exports: Exports, servable: Any, candidates: Sequence[int], repeats: int) -> list[dict[str, Any]]:

@@ -137,6 +137,14 @@ def text_serving(report: Report) -> list[Ratio]:
     ]
 
 
+def candidates(report: Report) -> list[Ratio]:
+    """Returns the time of requests that send the user once over that of a row for each candidate."""
+    return [
+        Ratio(f"{one['model']}, ms of a user once over rows", one["over"]["serving_raw"], True, one["target"])
+        for one in report["models"]
+    ]
+
+
 def parity(report: Report) -> list[Ratio]:
     """Returns the largest difference of logits from a peer's on the same weights, over what may be."""
     differences = [pair["difference"] for pair in report["pairs"]]
@@ -179,5 +187,6 @@ STEPS = (
     ),
     Step("text_cost", _module("text_cost", "--layers", "4", "--width", "256"), 3, (), text_cost),
     Step("text_serving", _module("text_serving", "--layers", "2", "--width", "128"), 2, (), text_serving),
+    Step("candidates", _module("candidates"), 1, (), candidates),
     Step("parity", _module("parity"), 2, NAMES, parity),
 )

@@ -111,6 +111,7 @@ def test_reports_are_read_as_their_benchmarks_write_them():
             ]
         },
         "text_serving": {"sharing": [{"candidates": 10, "cpu_gain": 6.0}]},
+        "candidates": {"models": [{"model": "din", "over": {"serving_raw": 0.4}, "target": 0.5}]},
         "parity": {"limit": 1e-4, "pairs": [{"difference": 2e-5}, {"difference": 5e-5}]},
     }
     expected = {
@@ -123,6 +124,7 @@ def test_reports_are_read_as_their_benchmarks_write_them():
         "latency": [1.2],
         "text_cost": [1.1, 5.0],
         "text_serving": [6.0],
+        "candidates": [0.4],
         "parity": [0.5],
     }
     for one in STEPS:

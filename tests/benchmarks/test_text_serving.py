@@ -8,7 +8,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from benchmarks import text_serving
-from benchmarks.text_serving import in_turn, log_spec, main, ratio, sharing, tables
+from benchmarks.harness.turns import in_turn, ratio
+from benchmarks.text_serving import log_spec, main, sharing, tables
 from common.errors import InputError
 from serving.latency.papers import WARM_UP
 

@@ -1,0 +1,180 @@
+"""Measures requests of many candidates for one user with a long history: the user sent once, or with each candidate.
+
+    python -m benchmarks.candidates [--models din,two_tower] [--events 200] [--candidates 500] [--repeats 20]
+
+Models with random weights are exported as a run exports them, for a generated log of a user, an item, its category and
+the aligned history of both, and called in this process by TF Serving's loader, the compared calls in turn.
+`serving_candidates` gets the user once; `serving_raw` and `serving_default` get the same as a row for each candidate.
+"""
+
+import pathlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+from rich.table import Table
+
+from benchmarks.harness.command import busy, busy_caption, command, finish, machine, output_option
+from benchmarks.harness.exported import Analysed, analysed
+from benchmarks.harness.turns import in_turn, milliseconds, ratio
+from common.errors import InputError
+from common.libraries import load_tensorflow
+from common.progress import announce
+from models.registry import model_class
+from pipeline.config import Model
+from transforms.log.ingest import to_examples
+from transforms.log.raw_arrays import raw_arrays
+from transforms.log.spec import LogSpec
+
+COLUMNS = ("click", "user", "item", "category", "item_history", "category_history")
+LOG_ROWS, USERS, ITEMS, CATEGORIES, SEED = 2000, 500, 3000, 50, 1
+SHARED, ROWS = "serving_candidates", ("serving_raw", "serving_default")
+TARGETS = {"din": 0.5, "two_tower": 0.1}  # the most that `serving_candidates` may take of `serving_raw`'s time
+SAME = 1e-5
+# Large embeddings, so that an answer depends on all that a candidate is beside.
+WEIGHTS = {"embedding_dim": 16, "embedding_stddev": 0.5}
+
+
+def log_spec(events: int) -> LogSpec:
+    """Returns the description of the generated log, whose histories have at most `events` items."""
+    history = {"kind": "sequence", "columns": list(COLUMNS[4:]), "shared_with": list(COLUMNS[2:4])}
+    return LogSpec.model_validate(
+        {
+            "data": {"columns": list(COLUMNS), "labels": {"ctr": "click"}},
+            "features": [{"kind": "categorical", "columns": list(COLUMNS[1:4])}, {**history, "max_length": events}],
+        }
+    )
+
+
+def write_log(path: pathlib.Path, rows: int, events: int) -> None:
+    """Writes a TSV log of chance; the history of the first row is full."""
+    random = np.random.default_rng(SEED)
+    lengths = np.append(events, random.integers(0, events + 1, rows - 1))
+    with path.open("w") as log:
+        for length in lengths:
+            click_, user = random.integers(0, 2), random.integers(0, USERS)
+            item, *history = (int(value) for value in random.integers(0, ITEMS, 1 + length))
+            lists = ("|".join(f"i{one}" for one in history), "|".join(f"c{one % CATEGORIES}" for one in history))
+            log.write("\t".join((str(click_), f"u{user}", f"i{item}", f"c{item % CATEGORIES}", *lists)) + "\n")
+
+
+def requests_of(rows: pa.RecordBatch, candidates: int, spec: LogSpec) -> dict[str, dict[str, np.ndarray]]:
+    """Returns, by signature, the inputs that score the items of as many rows for the first row's user."""
+    from serving.export import candidates_of  # TensorFlow: see `analysed`
+
+    place = {name: np.zeros(candidates, np.int64) for name in spec.context_columns}
+    of_item = np.arange(candidates) % rows.num_rows
+    columns = [rows[name].take(pa.array(place.get(name, of_item))) for name in spec.feature_columns]
+    full = pa.RecordBatch.from_arrays(columns, names=spec.feature_columns)
+    raw = raw_arrays(full, spec)
+    return {
+        SHARED: candidates_of(raw, {}, spec)[SHARED],
+        "serving_raw": raw,
+        "serving_default": {"examples": np.array(to_examples(full), object)},
+    }
+
+
+def measure(
+    servable: Any, requests: Mapping[str, Mapping[str, np.ndarray]], repeats: int, target: float | None
+) -> dict[str, Any]:
+    """Returns the times of each signature, and those of the shared one over the others'.
+
+    Raises:
+        InputError: the answers differ.
+    """
+    calls = {
+        signature: lambda signature=signature, inputs=inputs: servable.run(signature, inputs)
+        for signature, inputs in requests.items()
+    }
+    answers = {signature: call()["ctr"] for signature, call in calls.items()}
+    difference = max(float(np.abs(answers[SHARED] - answers[one]).max()) for one in ROWS)
+    if not difference <= SAME:
+        raise InputError(f"the answers differ by {difference:.1e}; this is a defect")
+    times_of = in_turn(calls, repeats)
+    over = {one: ratio(times_of[SHARED], times_of[one], "seconds") for one in ROWS}
+    return {
+        "calls": {signature: milliseconds(times) for signature, times in times_of.items()},
+        "over": over,
+        "cpu_over": {one: ratio(times_of[SHARED], times_of[one]) for one in ROWS},
+        "difference": difference,
+        "target": target,
+        "met": None if target is None else over["serving_raw"] <= target,
+    }
+
+
+def export_model(name: str, log: Analysed, spec: LogSpec, version: pathlib.Path) -> None:
+    """Writes the version of a model with random weights.
+
+    Raises:
+        InputError: it is no model of such a log.
+    """
+    from pipeline.training.network import build_network  # TensorFlow: see `analysed`
+    from serving.export import export
+
+    network = build_network(Model(name=name, **WEIGHTS), log.fields, SEED)
+    export(network, log.transform, spec, log.fields, log.rows.slice(0, 3), version, {})
+
+
+def result_table(report: Mapping[str, Any]) -> Table:
+    title = f"{report['candidates']:,} candidates for a user of {report['events']:,} events: ms of a request (CPU ms)"
+    table = Table(title=title, caption=busy_caption(report["busy"]))
+    table.add_column("model")
+    for name in ("user once", "raw rows", "examples", "/ raw (CPU)", "/ examples (CPU)", "target", "difference"):
+        table.add_column(name, justify="right")
+    for one in report["models"]:
+        cells = [f"{one['calls'][name]['ms']:.1f} ({one['calls'][name]['cpu_ms']:.1f})" for name in (SHARED, *ROWS)]
+        cells += [f"{one['over'][name]:.3f} ({one['cpu_over'][name]:.3f})" for name in ROWS]
+        target = "" if one["target"] is None else f"{one['target']:g}: {'met' if one['met'] else 'missed'}"
+        table.add_row(one["model"], *cells, target, f"{one['difference']:.0e}")
+    return table
+
+
+def _models(text: str) -> Sequence[str]:
+    """Returns the names of an option's text. Raises InputError if one is no model."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        try:
+            model_class(name)
+        except ValueError as error:
+            raise InputError(f"--models: {error}") from error
+    return names
+
+
+@command("benchmarks.candidates")
+@click.option("--models", default=",".join(TARGETS), help="Registry names.")
+@click.option("--events", type=click.IntRange(1), default=200, help="Of the user's history.")
+@click.option("--candidates", type=click.IntRange(1), default=500, help="Of a request.")
+@click.option("--threads", type=click.IntRange(0), default=0, help="Of TensorFlow; 0 = one for each core.")
+@click.option("--repeats", type=click.IntRange(1), default=20)
+@output_option("candidates")
+def main(models: str, events: int, candidates: int, threads: int, repeats: int, output: pathlib.Path) -> None:
+    """Time requests of many candidates for one user: the user sent once, or in a row with each candidate."""
+    share = busy()
+    load_tensorflow()
+    names = _models(models)
+    from serving.loader import Servable  # TensorFlow: see `analysed`
+
+    settings = {"events": events, "candidates": candidates, "threads": threads, "repeats": repeats}
+    report: dict[str, Any] = {"benchmark": "candidates", "machine": machine(), "busy": share, **settings, "models": []}
+    with tempfile.TemporaryDirectory() as made:
+        folder, spec = pathlib.Path(made), log_spec(events)
+        write_log(folder / "log.tsv", LOG_ROWS, events)
+        log = analysed(spec, folder / "log.tsv", SEED, folder)
+        requests = requests_of(log.rows, candidates, spec)
+        for name in names:
+            export_model(name, log, spec, folder / name / "1")
+            servable = Servable(folder / name / "1", threads)
+            # Targets are of the sizes of the defaults.
+            target = TARGETS.get(name) if (events, candidates) == (200, 500) else None
+            measured = measure(servable, requests, repeats, target)
+            servable.close()
+            report["models"].append({"model": name, **measured})
+            announce(f"{name}: {measured['over']['serving_raw']:.3f} of the time of rows")
+    finish(report, output, result_table(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""What a model is exported beside, of a log in a temporary folder: its transform graph, feature map and first rows."""
+
+import pathlib
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from common.processes import Workers
+from models import FeatureMap
+from transforms.features.transform import analyze
+from transforms.log.ingest import SPLITS, ingest
+from transforms.log.payload import payload_files
+from transforms.log.readers import LogReader
+from transforms.log.spec import LogSpec
+
+
+class Analysed(NamedTuple):
+    """A log whose training rows are analysed.
+
+    Attributes:
+        transform: tft.TFTransformOutput. The transform graph.
+        fields: The description of the packed tensors.
+        rows: The log's first rows.
+    """
+
+    transform: Any
+    fields: FeatureMap
+    rows: pa.RecordBatch
+
+
+def analysed(spec: LogSpec, log: pathlib.Path, seed: int, folder: pathlib.Path) -> Analysed:
+    """Reads a log, learns its transform graph in this process, and returns what an export needs of it.
+
+    Args:
+        spec: The description of the log.
+        log: Its file.
+        seed: Of the split.
+        folder: An empty one, or the log's alone.
+    """
+    # TensorFlow: 4 s of a core that --help and a mistake in an option do without.
+    import tensorflow_transform as tft
+
+    from transforms.features.preprocessing import feature_map
+
+    payload = {name: folder / "payload" / name for name in SPLITS}
+    for path in payload.values():
+        path.mkdir(parents=True)
+    here = Workers(processes=1)
+    ingest(spec, [str(log)], seed, payload, folder / "dead_letter", here)
+    analyze(spec, payload_files(payload["train"]), folder / "graph", here)
+    transform = tft.TFTransformOutput(str(folder / "graph"))
+    return Analysed(transform, feature_map(spec, transform), next(LogReader(spec).read(str(log))).rows)
