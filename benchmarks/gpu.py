@@ -229,6 +229,7 @@ def main(
     Writes OUTPUT after every part and the page beside it, and prints the page. The same command goes on with what is
     not measured yet. A part that fails is a line with the reason. Exit code 2 where no GPU is visible.
     """
+    started = time.monotonic()
     if render:
         click.echo(section(read_results(output) if output.exists() else None), nl=False)
         return
@@ -254,7 +255,7 @@ def main(
 
     wrote()  # before anything is measured: the file cannot be written, or what is seen
     folder.mkdir(parents=True, exist_ok=True)
-    run_parts(wanted, minutes, report, folder, wrote)
+    run_parts(wanted, minutes - (time.monotonic() - started) / 60, report, folder, wrote)
     if kept:
         keep(report)
     click.echo(section(report))

@@ -34,7 +34,8 @@ from common.progress import announce
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda:0"}
-TRIAL_STEPS = 2
+# On a GPU two steps end before its clock and its allocator have settled.
+TRIAL_STEPS = {"cpu": 2, "gpu": 20}
 LEAST_STEPS, MOST_STEPS = 3, 500
 
 
@@ -98,7 +99,7 @@ class Benchmark:
         rounds: How often ours and theirs alternate.
         steps: Timed steps of each in a round; None: as many as take about `seconds`.
         seconds: Seconds of each in a round where `steps` is None.
-        device: The peers' device, as PyTorch names it.
+        device: Where both sides train, one of devices.DEVICES.
     """
 
     ours: Ours
@@ -115,12 +116,12 @@ class Benchmark:
         trials = {}
         for name, peer in self.peers.items():
             if model in peer.models():
-                trials[name] = self.theirs(model, peer, TRIAL_STEPS)
+                trials[name] = self.theirs(model, peer, TRIAL_STEPS[self.device])
                 announce(f"{model}: {name} {trials[name]:,.0f} samples/s in a short round")
         best = max(trials, key=trials.__getitem__, default=None)
         options = our_options(model, best, self.shape)
         comparison = Comparison(model, options, best, trials, backend=self.ours.backend)
-        ours_steps = self.number_of_steps(self.mine(comparison, TRIAL_STEPS))
+        ours_steps = self.number_of_steps(self.mine(comparison, TRIAL_STEPS[self.device]))
         theirs_steps = self.number_of_steps(trials[best]) if best else 0
         for index in range(self.rounds):
             comparison.ours.append(self.mine(comparison, ours_steps))
@@ -141,7 +142,7 @@ class Benchmark:
         return reply["samples_per_s"]
 
     def theirs(self, model: str, peer: Peer, steps: int) -> float:
-        options = {**peer_options(self.shape), "device": self.device, "warmup": 1}
+        options = {**peer_options(self.shape), "device": TORCH_DEVICES[self.device], "warmup": 1}
         return peer.train(model, steps, self.shape.batch, self.ours.threads, **options)["samples_per_s"]
 
 
@@ -243,7 +244,7 @@ def measure(
             for one, group in itertools.product(ours, some_with(name, groups, running)):
                 chosen = {peer: running[peer] for peer in group}
                 own = training if one.backend == "tensorflow" else training | {"xla": False}
-                benchmark = Benchmark(one, chosen, training=own, device=TORCH_DEVICES[device], **settings)
+                benchmark = Benchmark(one, chosen, training=own, device=device, **settings)
                 try:
                     comparison = benchmark.compare(name)
                 except ProcessError as error:

@@ -9,7 +9,8 @@ from benchmarks.harness.settings import NUMBERT_TARGETS, SHALLOW_TARGET
 
 Report = Mapping[str, Any]
 COMMAND = "python -m benchmarks.gpu --minutes 25"
-NOTHING = f"""## On a GPU: `{COMMAND}`
+HEADING = f"## On a GPU: `{COMMAND}`"  # the same on every day, as other pages refer to it
+NOTHING = f"""{HEADING}
 
 Nothing has been measured on a GPU yet. The command has run on a CPU alone, with small sizes (`--device cpu --small`),
 whose figures say nothing of a GPU.
@@ -21,7 +22,7 @@ def section(report: Report | None) -> str:
     """Returns the section of a report; without one that nothing was measured."""
     if report is None or not report["parts"]:
         return NOTHING
-    lines = [f"## On a GPU: `{COMMAND}`, {report['date']}", "", *_machine(report), ""]
+    lines = [f"{HEADING}", "", *_machine(report), ""]
     reports = {name: result["report"] for name, result in report["parts"].items() if result.get("report")}
     peaks = reports.get("peak", {}).get("flops_per_s", {})
     judged = report["device"] == "gpu" and not report["small"]
@@ -54,7 +55,7 @@ def _machine(report: Report) -> list[str]:
     done = report["parts"].values()
     busy = max((result["busy"] for result in done if "busy" in result), default=0.0)
     gpu_busy = max((result.get("gpu_busy") or 0.0 for result in done), default=0.0)
-    lines = [f"{'; '.join([*names, where])}. {', '.join(dict.fromkeys(versions))}."]
+    lines = [f"{report['date']}, {'; '.join([*names, where])}. {', '.join(dict.fromkeys(versions))}."]
     lines.append(f"Other work took up to {busy:.0%} of the cores and {gpu_busy:.0%} of the GPU before a part.")
     if report["device"] == "cpu" or report["small"]:
         sizes = " and small sizes" if report["small"] else ""

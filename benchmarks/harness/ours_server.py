@@ -45,6 +45,8 @@ class Spec:
         model, hyperparameters: As in a run's configuration.
         sizes: Ids of each univalent field, without the reserved ones.
         batch: Rows in a step.
+        history: Most items of a history, which are of the first field; 0 for data without one.
+        tasks: Number of labels.
         batches: Number of distinct batches, which training repeats.
         zipf: Exponent of Zipf's law, by which the ids of a field are drawn, the most frequent first as in a
             vocabulary; None draws them uniformly.
@@ -55,6 +57,8 @@ class Spec:
     hyperparameters: dict[str, Any]
     sizes: tuple[int, ...]
     batch: int
+    history: int = 0
+    tasks: int = 1
     batches: int = 8
     zipf: float | None = None
     training: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -78,13 +82,17 @@ def _cumulative_shares(size: int, zipf: float) -> np.ndarray:
 
 
 def draw_batches(spec: Spec, feature_map: FeatureMap) -> list[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """Returns batches of packed tensors and labels [rows, 1], a quarter of them clicks."""
+    """Returns batches of packed tensors and labels [rows, tasks], a quarter of them clicks."""
     random = np.random.default_rng(SEED)
-    first = np.array([field.offset + RESERVED_IDS for field in feature_map.fields], np.int32)
+    first = np.array([field.offset + RESERVED_IDS for field in feature_map.fields[: len(spec.sizes)]], np.int32)
     batches = []
     for _ in range(spec.batches):
         ids = draw_ids(random, spec.sizes, spec.batch, spec.zipf) + first
-        labels = (random.random((spec.batch, 1)) < 0.25).astype(np.float32)
+        if spec.history:
+            items = draw_ids(random, spec.sizes[:1] * spec.history, spec.batch, spec.zipf) + first[0]
+            items[np.arange(spec.history) >= random.integers(1, spec.history + 1, (spec.batch, 1))] = 0
+            ids = np.concatenate([ids, items], axis=1)
+        labels = (random.random((spec.batch, spec.tasks)) < 0.25).astype(np.float32)
         batches.append(({"ids": ids}, labels))
     return batches
 
@@ -100,8 +108,12 @@ class Job:
             from pipeline.training.jax_learner import make_learner
         else:
             from pipeline.training.tensorflow_learner import make_learner
-        fields = [(f"f{index}", "categorical", size, 1, "feature") for index, size in enumerate(spec.sizes)]
-        feature_map = FeatureMap.from_sizes(fields)
+        fields: list[tuple] = [
+            (f"f{index}", "categorical", size, 1, "feature") for index, size in enumerate(spec.sizes)
+        ]
+        if spec.history:
+            fields.append(("history", "sequence", spec.sizes[0], spec.history, "feature", "mean", "f0"))
+        feature_map = FeatureMap.from_sizes(fields, tasks=tuple(f"task_{index}" for index in range(spec.tasks)))
         training = Training.model_validate({"batch_size": spec.batch, "gradient_clip_norm": None, **spec.training})
         model = Model(name=spec.model, **spec.hyperparameters)
         self.learner = make_learner(model, training, feature_map, SEED)

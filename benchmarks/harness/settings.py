@@ -8,13 +8,19 @@ CIN = (64, 64, 64)
 CROSS_LAYERS, ATTENTION_LAYERS, ATTENTION_HEADS, AFM_WIDTH = 3, 3, 2, 8
 CONV_FILTERS, CONV_WIDTHS = (4, 4), (6, 5)
 
-# Models that read ids alone and that no peer has in its paper's form; those of tokens keep their papers' widths.
+# Models that no peer has in its paper's form.
 ALONE: dict[str, dict[str, Any]] = {
     "crossnet": {"layers": CROSS_LAYERS},
     "dlrm": {"hidden_units": HIDDEN},
     "attention_net": {"hidden_units": HIDDEN},
+    "features_only": {"hidden_units": HIDDEN},
 }
+# With the defaults of their own: models of tokens, those that read a history of so many items, and those of two tasks.
 ALONE_OF_TOKENS = ("transformer", "transformer_pe", "hetero_att", "hiformer")
+HISTORIES = ("fism", "nais", "din", "bst", "dien", "sim", "sequence_transformer", "two_tower")
+HISTORY = 50
+SEVERAL_TASKS = ("mmoe", "ple", "esmm")
+AS_THEY_ARE = (*ALONE_OF_TOKENS, *HISTORIES, *SEVERAL_TASKS)
 
 # Our samples/s over those of the fastest peer that has the model.
 TARGETS = {"xdeepfm": 5.0}
@@ -65,7 +71,7 @@ def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:
     DCN-v2 and CCPM, RecBole's FNN without the weights w. Whether parts of the logit have a linear layer each, or share
     one after a concatenation, makes no difference in cost.
     """
-    if model in ALONE_OF_TOKENS:
+    if model in AS_THEY_ARE:
         return {}
     hidden = {"hidden_units": HIDDEN}
     linear = {"use_linear": peer == "deepctr_torch"}
@@ -96,4 +102,4 @@ def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:
     return options[model] | ({} if model == "lr" else {"embedding_dim": shape.dim})
 
 
-MODELS = (*TARGETS, "lr", "afm", "fnn", "wide_deep", "dcn", "cin", *ALONE, *ALONE_OF_TOKENS)
+MODELS = (*TARGETS, "lr", "afm", "fnn", "wide_deep", "dcn", "cin", *ALONE, *AS_THEY_ARE)

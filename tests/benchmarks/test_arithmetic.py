@@ -165,6 +165,18 @@ def test_batches_stay_within_their_fields():
         assert set(np.unique(labels)) == {0.0, 1.0}
 
 
+def test_a_history_is_of_the_first_field_and_has_its_padding_behind():
+    fields = [("a", "categorical", 3, 1, "feature"), ("b", "categorical", 2, 1, "feature")]
+    feature_map = FeatureMap.from_sizes([*fields, ("h", "sequence", 3, 4, "feature", "mean", "a")], tasks=("x", "y"))
+    [(inputs, labels)] = draw_batches(Spec("din", {}, (3, 2), batch=500, history=4, tasks=2, batches=1), feature_map)
+    ids, items = np.split(inputs["ids"], [2], axis=1)
+    assert items.shape == (500, 4) and labels.shape == (500, 2) and set(np.unique(ids[:, 1])) == {8, 9}
+    assert set(np.unique(items)) == {0, 3, 4, 5} and (items[:, 0] > 0).all()
+    lengths = (items > 0).sum(axis=1)
+    assert set(lengths) == {1, 2, 3, 4}
+    np.testing.assert_array_equal(items > 0, np.arange(4) < lengths[:, None])
+
+
 def test_rows_are_shared_by_the_fields():
     shape = shape_of(rows=100_000, fields=39, dim=16, batch=2048)
     assert (shape.ids, shape.fields) == (2564, 39)

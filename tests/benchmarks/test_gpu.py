@@ -16,10 +16,11 @@ from benchmarks.harness import devices, measured
 from benchmarks.harness.gpu_page import NOTHING, section
 from benchmarks.harness.gpu_parts import BARS, FULL, SMALL, Part, Usable, parts
 from benchmarks.harness.ours import Ours
-from benchmarks.harness.settings import MODELS, Shape
+from benchmarks.harness.settings import HISTORIES, MODELS, SEVERAL_TASKS, Shape
 from benchmarks.peers.line_process import ProcessError
 from benchmarks.train import Comparison, chosen_peers, peer_version, some_with
 from common.errors import InputError
+from models.registry import available
 from pipeline.config import Training
 
 SEEN = {"tensorflow": {"backend": "tensorflow", "device": "G", "cuda": "12.5", "versions": {"tensorflow": "2"}}}
@@ -170,7 +171,7 @@ def test_training_stands_beside_its_bar_and_the_peak():
     # 300 samples/s of 4e6 operations each are 0.3 of 4e9.
     assert "| xdeepfm | tensorflow with XLA | 300 | 30.00% | 3.00 | at least 3: met | failed: out of memory |" in text
     assert "| tensorflow | 0.001 | 0.004 | 0.008 |" in text
-    assert "G, driver 1; C, 8 cores, Python 3. tensorflow 2 (CUDA 12.5)." in text
+    assert "2026-01-02, G, driver 1; C, 8 cores, Python 3. tensorflow 2 (CUDA 12.5)." in text
     assert "up to 25% of the cores and 50% of the GPU" in text
     assert "- Not measured: `precision`: failed: it ended" in text
     assert "`train_fm`" in text and "not asked for yet" in text
@@ -181,6 +182,13 @@ def test_training_stands_beside_its_bar_and_the_peak():
     named["train_xdeepfm"]["report"] = train | {"shape": {"batch": 1000}, "models": slower}
     assert "| 2.99 | at least 3: missed |" in section(report(parts=named))
     assert BARS["deepfm"] == 1.5
+
+
+def test_every_model_without_a_text_is_trained():
+    assert set(MODELS) == {model.name for model in available() if not model.needs_text}
+    with_history = {model.name for model in available() if model.needs_history or model.needs_items}
+    assert set(HISTORIES) == with_history
+    assert set(SEVERAL_TASKS) == {model.name for model in available() if model.needs_tasks}
 
 
 def test_the_other_tables_of_the_page():
