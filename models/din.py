@@ -44,6 +44,8 @@ class DIN(HistoryModel):
         Zhou et al., "Deep Interest Network for Click-Through Rate Prediction", 2018, section 4.3.
     """
 
+    shares_history = True
+
     def __init__(
         self,
         feature_map: FeatureMap,

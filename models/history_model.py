@@ -1,10 +1,12 @@
 """The base class of the models that read a history item by item."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from keras import ops
 
+from models.candidates import join_rows
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.tensors import Inputs, Tensor
@@ -13,6 +15,8 @@ from models.tensors import Inputs, Tensor
 @dataclasses.dataclass(frozen=True)
 class History:
     """A user's history beside the candidate.
+
+    Where `HistoryModel.shares_history`, items, item_ids and is_item may have one row, the same for all candidates.
 
     Attributes:
         candidate: The candidate's embeddings, concatenated over the aligned sequences, (batch_size, width); zero for a
@@ -55,6 +59,8 @@ class HistoryModel(CTRModel):
 
     pools = False
     needs_history = True
+    # Whether `interact` accepts one history for all candidates of a request, (1, length, width), and rows by field.
+    shares_history: bool = False
 
     def __init__(self, feature_map: FeatureMap, **options: Any) -> None:
         super().__init__(feature_map, **options)
@@ -66,26 +72,49 @@ class HistoryModel(CTRModel):
                 f"{type(self).__name__} needs a sequence with shared_with, the candidate's column; {found}"
             )
 
+    def rows(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
+        """Returns the embedding of each slot, (batch_size, slots, embedding_dim).
+
+        Of one context and many candidates they are by field where `shares_history`: (1, slots, embedding_dim) of the
+        context's fields, (candidates, slots, embedding_dim) of the others.
+        """
+        found = (gathered or {}).get(self.table.name) if self.table is not None else None
+        if isinstance(found, Mapping) and self.shares_history and not self._has_candidates_histories:
+            assert self.table is not None
+            return self.table.masked_by_field(inputs["ids"], found)[0]
+        return super().rows(inputs, training, gathered)
+
+    @property
+    def _has_candidates_histories(self) -> bool:
+        """Whether the candidates of one request have histories of their own."""
+        return any(field.kind == "sequence" for field in self.feature_map.candidate_fields)
+
+    def _slots(self, rows: Tensor, name: str) -> Tensor:
+        """Returns the embeddings of a field's slots, (batch_size, slots, embedding_dim), of what `rows` returns."""
+        return rows[name] if isinstance(rows, Mapping) else rows[:, self.feature_map.slots_of(name)]
+
     def histories(self, rows: Tensor, ids: Tensor) -> list[History]:
         """Returns the histories of packed rows.
 
         Args:
-            rows: The embedding of each slot, (batch_size, slots, embedding_dim).
+            rows: What `rows` returns.
             ids: int32 (batch_size, slots).
         """
         slots_of = self.feature_map.slots_of
         found = []
         for group in self.feature_map.histories:
-            items = [rows[:, slots_of(field.name)] for field in group]
+            items = [self._slots(rows, field.name) for field in group]
             candidates = [
-                rows[:, slots_of(field.shared_with).start] if field.shared_with else ops.zeros_like(some[:, 0])
+                self._slots(rows, field.shared_with)[:, 0] if field.shared_with else ops.zeros_like(some[:, 0])
                 for field, some in zip(group, items, strict=True)
             ]
             shared = next(field for field in group if field.shared_with)
             item_ids = ids[:, slots_of(shared.name)]
+            if items[0].shape[0] == 1:
+                item_ids = ops.reshape(item_ids[:1], (1, shared.slots))
             is_candidate = item_ids == ids[:, slots_of(shared.shared_with)]
-            joined = ops.concatenate(items, axis=2), ops.concatenate(candidates, axis=1)
-            found.append(History(joined[1], joined[0], item_ids, item_ids > 0, is_candidate))
+            joined = ops.concatenate(items, axis=2)
+            found.append(History(join_rows(candidates), joined, item_ids, item_ids > 0, is_candidate))
         return found
 
     def other_rows(self, rows: Tensor) -> Tensor:
@@ -94,8 +123,7 @@ class HistoryModel(CTRModel):
         The values of a multivalent field are summed.
         """
         fields = [field for field in self.feature_map.fields if field.kind != "sequence"]
-        parts = [ops.sum(rows[:, self.feature_map.slots_of(field.name)], axis=1, keepdims=True) for field in fields]
-        return ops.concatenate(parts, axis=1)
+        return join_rows([ops.sum(self._slots(rows, field.name), axis=1, keepdims=True) for field in fields])
 
     def beside(self, pooled: list[Tensor], rows: Tensor, inputs: Inputs) -> Tensor:
         """Returns other fields' embeddings, dense features and pooled histories concatenated, (batch_size, width)."""

@@ -105,12 +105,25 @@ class FieldEmbedding(keras.layers.Layer):
         rows, is_item = self._masked(by_field(ops.take(self.table, ids, axis=0), fields), ids_of)
         return ops.concatenate([self._pool(field, rows, is_item[field.name]) for field in fields], axis=1)
 
-    def _by_field(self, ids: Tensor, gathered: Mapping[str, Tensor], pooled: bool) -> Tensor:
+    def masked_by_field(
+        self, ids: Tensor, gathered: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Returns by field the embeddings of its slots, zero for padding, and 0 for its padding, otherwise 1.
+
+        Args:
+            ids: int32 (batch_size, slots).
+            gathered: The embeddings by field, (batch_size, slots, dim), or (1, slots, dim) for all rows.
+        """
         fields = self.feature_map.fields
         # A slice alone would not tell the graph that it has one row.
         of_one, of_all = by_field(ops.reshape(ids[:1], (1, ids.shape[1])), fields), by_field(ids, fields)
-        ids_of = {name: (of_one if rows.shape[0] == 1 else of_all)[name] for name, rows in gathered.items()}
-        rows, is_item = self._masked(gathered, ids_of)
+        return self._masked(
+            gathered, {name: (of_one if rows.shape[0] == 1 else of_all)[name] for name, rows in gathered.items()}
+        )
+
+    def _by_field(self, ids: Tensor, gathered: Mapping[str, Tensor], pooled: bool) -> Tensor:
+        fields = self.feature_map.fields
+        rows, is_item = self.masked_by_field(ids, gathered)
         if pooled:
             rows = {field.name: self._pool(field, rows, is_item[field.name]) for field in fields}
         return join_rows([rows[field.name] for field in fields])

@@ -7,7 +7,8 @@ import pytest
 
 from models.candidates import join_candidates
 from models.feature_map import FeatureMap
-from tests.models.small_models import SMALL, WITH_ITEMS, WITH_TEXT, batch_of, map_of, randomised
+from models.layers.activation_unit import ActivationUnit
+from tests.models.small_models import SMALL, WITH_HISTORY, WITH_ITEMS, WITH_TEXT, batch_of, map_of, randomised
 
 OF_ITEM = ("f1", "f3", "m", "b", "z")  # of the small data without a candidate
 
@@ -82,3 +83,57 @@ def test_one_candidate_is_a_row():
         model = randomised(name, data)
         found = np.asarray(model.candidate_logits(*divided(data, inputs)))
         np.testing.assert_allclose(found, np.asarray(model(inputs, training=False)), rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", WITH_HISTORY)
+def test_candidates_may_have_histories_of_their_own(name):
+    data, inputs = with_items(name), batch_of(name)
+    fields = [dataclasses.replace(one, role="item") if one.kind == "sequence" else one for one in data.fields]
+    data = dataclasses.replace(data, fields=tuple(fields))
+    model = randomised(name, data)
+    context, candidates = divided(data, inputs)
+    joined = join_candidates(data, context, candidates)
+    found, expected = model.candidate_logits(context, candidates), model(joined, training=False)
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=2e-6, atol=2e-6)
+
+
+def test_din_reads_the_users_history_once(monkeypatch):
+    rows_of_items, call = [], ActivationUnit.call
+
+    def recorded(self, candidate, items, is_item):
+        rows_of_items.append(len(items))
+        return call(self, candidate, items, is_item)
+
+    monkeypatch.setattr(ActivationUnit, "call", recorded)
+    data, inputs = with_items("din"), batch_of("din")
+    randomised("din", data).candidate_logits(*divided(data, inputs))
+    assert rows_of_items[-1] == 1
+
+
+@pytest.mark.parametrize("hidden_units", [(), (6, 3)])
+def test_an_activation_unit_of_one_history_sums_it_for_each_candidate(hidden_units):
+    random = np.random.default_rng(0)
+    candidate, items = random.normal(size=(4, 3)), random.normal(size=(1, 5, 3))
+    is_item = np.arange(5)[None] < 4
+    unit = ActivationUnit(hidden_units, "tanh")
+    unit.build(candidate.shape)
+    for weight in unit.weights:
+        weight.assign(random.normal(size=weight.shape))
+
+    def score(values):
+        layers = [*unit.score.hidden, unit.score.logits]
+        for number, layer in enumerate(layers, 1):
+            values = values @ np.asarray(layer.kernel) + np.asarray(layer.bias)
+            values = values if number == len(layers) else np.tanh(values)
+        return values[0]
+
+    expected = [
+        sum(
+            score(np.concatenate([v, e, v - e, v * e])) * e
+            for e, there in zip(items[0], is_item[0], strict=True)
+            if there
+        )
+        for v in candidate
+    ]
+    found = unit(candidate.astype("float32"), items.astype("float32"), is_item)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-5)
