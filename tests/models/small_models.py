@@ -249,3 +249,30 @@ def compare(model: CTRModel, inputs: dict[str, np.ndarray], expected: np.ndarray
     assert np.ptp(expected, axis=0).min() > 0.01 and len(expected) == len(inputs["ids"])
     np.testing.assert_allclose(np.asarray(model(inputs)), expected, rtol=2e-4, atol=2e-4)
     _COMPARED.update(name for name in SMALL if model_class(name) is type(model))
+
+
+OF_ITEM = ("f1", "f3", "m", "b", "z")  # of the small data without a candidate
+
+
+def with_items(name: str) -> FeatureMap:
+    """The small data of a model, with columns of the candidate."""
+    data = map_of(name)
+    fields = [dataclasses.replace(one, role="item") if one.name in OF_ITEM else one for one in data.fields]
+    return dataclasses.replace(data, fields=tuple(fields), item_dense=tuple(set(data.dense) & {"z"}))
+
+
+def divided(data: FeatureMap, inputs: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The first row's context and all rows' candidates, slot by slot."""
+    items = {one.name for one in data.fields if one.role == "item" or one.name in {f.shared_with for f in data.fields}}
+    items |= set(data.item_dense)
+    slots = {"ids": [one.name for one in data.fields for _ in range(one.slots)], "dense": list(data.dense)}
+    slots["numbers"] = [name for name in data.numbers for _ in range(2)]
+    context, candidates = {}, {}
+    for name, values in inputs.items():
+        if name not in slots:
+            context[name] = values[:1]
+            continue
+        of_item = np.array([column in items for column in slots[name]])
+        context |= {name: values[:1, ~of_item]} if not of_item.all() else {}
+        candidates |= {name: values[:, of_item]} if of_item.any() else {}
+    return context, candidates

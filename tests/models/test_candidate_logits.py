@@ -6,35 +6,18 @@ import numpy as np
 import pytest
 
 from models.candidates import join_candidates
-from models.feature_map import FeatureMap
 from models.layers.activation_unit import ActivationUnit
-from tests.models.small_models import SMALL, WITH_HISTORY, WITH_ITEMS, WITH_TEXT, batch_of, map_of, randomised
-
-OF_ITEM = ("f1", "f3", "m", "b", "z")  # of the small data without a candidate
-
-
-def with_items(name: str) -> FeatureMap:
-    """The small data of a model, with columns of the candidate."""
-    data = map_of(name)
-    fields = [dataclasses.replace(one, role="item") if one.name in OF_ITEM else one for one in data.fields]
-    return dataclasses.replace(data, fields=tuple(fields), item_dense=tuple(set(data.dense) & {"z"}))
-
-
-def divided(data: FeatureMap, inputs: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The first row's context and all rows' candidates, slot by slot."""
-    items = {one.name for one in data.fields if one.role == "item" or one.name in {f.shared_with for f in data.fields}}
-    items |= set(data.item_dense)
-    slots = {"ids": [one.name for one in data.fields for _ in range(one.slots)], "dense": list(data.dense)}
-    slots["numbers"] = [name for name in data.numbers for _ in range(2)]
-    context, candidates = {}, {}
-    for name, values in inputs.items():
-        if name not in slots:
-            context[name] = values[:1]
-            continue
-        of_item = np.array([column in items for column in slots[name]])
-        context |= {name: values[:1, ~of_item]} if not of_item.all() else {}
-        candidates |= {name: values[:, of_item]} if of_item.any() else {}
-    return context, candidates
+from tests.models.small_models import (
+    SMALL,
+    WITH_HISTORY,
+    WITH_ITEMS,
+    WITH_TEXT,
+    batch_of,
+    divided,
+    map_of,
+    randomised,
+    with_items,
+)
 
 
 def repeated(context: dict[str, np.ndarray], joined: dict[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import keras
 import numpy as np
@@ -15,9 +15,20 @@ import pytest
 import tensorflow as tf
 from _pytest.mark import ParameterSet
 
-from models import available, create
+from models import FeatureMap, available, create
+from models.ctr_model import CTRModel
 from models.losses import BinaryCrossEntropy
-from tests.models.small_models import FAMILIES, ONE_OF_EACH_FAMILY, SMALL, batch_of, feature_map, map_of, randomised
+from tests.models.small_models import (
+    FAMILIES,
+    ONE_OF_EACH_FAMILY,
+    SMALL,
+    batch_of,
+    divided,
+    feature_map,
+    map_of,
+    randomised,
+    with_items,
+)
 
 SUMS = [name for name in SMALL if name != "esmm"]  # whose output biases are added to logits
 
@@ -151,13 +162,19 @@ import numpy as np
 from models import FeatureMap, create
 import keras
 assert keras.backend.backend() == "jax" and "tensorflow" not in sys.modules
+
+def arrays(inputs):
+    return {key: np.array(value, "float32" if key == "dense" else "int32") for key, value in inputs.items()}
+
 for line in sys.stdin:
     task = json.loads(line)
-    inputs = {key: np.array(value, "float32" if key == "dense" else "int32") for key, value in task["inputs"].items()}
+    inputs = arrays(task["inputs"])
     model = create(task["name"], FeatureMap.from_json(task["map"]), **task["options"])
     model(inputs)
     model.set_weights([np.array(value) for value in task["weights"]])
-    print(json.dumps(np.asarray(model(inputs)).tolist()), flush=True)
+    given = [arrays(side) for side in task["candidates"]]
+    logits = model.candidate_logits(*given) if given else model(inputs)
+    print(json.dumps(np.asarray(logits).tolist()), flush=True)
 """
 
 
@@ -179,18 +196,37 @@ def jax_logits() -> Iterator[Callable[[dict], list]]:
         process.stdin.close()
 
 
+def jax_task(name: str, data: FeatureMap, model: CTRModel, *candidates: Mapping[str, np.ndarray]) -> dict:
+    """What `JAX` reads: a model with its weights, and one batch, or the context and the candidates."""
+
+    def lists(inputs: Mapping[str, np.ndarray]) -> dict[str, list]:
+        return {key: value.tolist() for key, value in inputs.items()}
+
+    return {
+        "name": name,
+        "map": data.to_json(),
+        "options": SMALL[name],
+        "inputs": lists(batch_of(name)),
+        "weights": [value.tolist() for value in model.get_weights()],
+        "candidates": [lists(side) for side in candidates],
+    }
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_jax_gives_the_same(name, jax_logits):
-    model, inputs = randomised(name), batch_of(name)
-    task = {
-        "name": name,
-        "map": map_of(name).to_json(),
-        "options": SMALL[name],
-        "inputs": {key: value.tolist() for key, value in inputs.items()},
-        "weights": [value.tolist() for value in model.get_weights()],
-    }
-    np.testing.assert_allclose(jax_logits(task), model(inputs), rtol=1e-4, atol=1e-5)
+    model = randomised(name)
+    found = jax_logits(jax_task(name, map_of(name), model))
+    np.testing.assert_allclose(found, model(batch_of(name)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["din", "two_tower", "bert4ctr"])
+def test_jax_gives_many_candidates_the_same(name, jax_logits):
+    data = with_items(name)
+    model, (context, candidates) = randomised(name, data), divided(data, batch_of(name))
+    found = jax_logits(jax_task(name, data, model, context, candidates))
+    np.testing.assert_allclose(found, model.candidate_logits(context, candidates), rtol=1e-4, atol=1e-5)
 
 
 def test_wrong_names_and_values_say_what_exists():
