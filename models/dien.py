@@ -51,6 +51,8 @@ class DIEN(HistoryModel):
         Zhou et al., "Deep Interest Evolution Network for Click-Through Rate Prediction", 2019.
     """
 
+    shares_history = True
+
     def __init__(
         self,
         feature_map: FeatureMap,

@@ -1,5 +1,6 @@
 """Factored item similarity model."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -9,6 +10,7 @@ from models.ctr_model import require_one_task
 from models.feature_map import FeatureMap
 from models.history_model import History, HistoryModel
 from models.layers.field_embedding import FieldEmbedding
+from models.layers.one_history import inner_products
 from models.tensors import Inputs, Tensor
 
 
@@ -42,6 +44,7 @@ class FISM(HistoryModel):
     """
 
     linear_sequences = False
+    shares_history = True
 
     def __init__(self, feature_map: FeatureMap, *, alpha: float = 0.5, use_linear: bool = True, **options: Any) -> None:
         require_one_task(type(self).__name__.lower(), feature_map)
@@ -57,13 +60,17 @@ class FISM(HistoryModel):
 
     def rows(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
         """Returns both embeddings of each slot beside each other, (batch_size, slots, 2 embedding_dim)."""
-        of_history = self._embedded(self.history_table, inputs, gathered)
+        as_candidate = super().rows(inputs, training, gathered)
+        in_history = self._of_one_history(self.history_table, inputs, gathered)
+        if in_history is not None:
+            return {name: ops.concatenate([as_candidate[name], in_history[name]], axis=2) for name in in_history}
+        in_history = self._embedded(self.history_table, inputs, gathered)
         if self.embedding_drop:
-            of_history = self.embedding_drop(of_history, training=training)
-        return ops.concatenate([super().rows(inputs, training, gathered), of_history], axis=2)
+            in_history = self.embedding_drop(in_history, training=training)
+        return ops.concatenate([as_candidate, in_history], axis=2)
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
-        as_candidate, in_history = ops.split(rows, 2, axis=2)
+        as_candidate, in_history = _halves(rows)
         pairs = zip(self.histories(as_candidate, inputs["ids"]), self.histories(in_history, inputs["ids"]), strict=True)
         logits = [self._similarity(first.candidate, second, number) for number, (first, second) in enumerate(pairs)]
         return sum(logits[1:], start=logits[0])
@@ -77,10 +84,19 @@ class FISM(HistoryModel):
             number: The history's number.
         """
         counted = ops.logical_and(history.is_item, ops.logical_not(history.is_candidate))
-        products = ops.cast(ops.sum(candidate[:, None] * history.items, axis=2), "float32")
+        products = ops.cast(inner_products(candidate, history.items), "float32")
         return ops.sum(self._weights(candidate, history, counted, number) * products, axis=1, keepdims=True)
 
     def _weights(self, candidate: Tensor, history: History, counted: Tensor, number: int) -> Tensor:
         """Returns the weight of each item, float32 (batch_size, length), zero for those that are not counted."""
         one = ops.cast(counted, "float32")
         return one * ops.maximum(ops.sum(one, axis=1, keepdims=True), 1.0) ** -self.alpha
+
+
+def _halves(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the first and the second embeddings of what `FISM.rows` returns."""
+    if isinstance(rows, Mapping):
+        halves = {name: _halves(both) for name, both in rows.items()}
+        return {name: one for name, (one, _) in halves.items()}, {name: one for name, (_, one) in halves.items()}
+    first, second = ops.split(rows, 2, axis=2)
+    return first, second

@@ -9,6 +9,7 @@ from keras import ops
 from models.candidates import join_rows
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
+from models.layers.field_embedding import FieldEmbedding
 from models.tensors import Inputs, Tensor
 
 
@@ -78,16 +79,19 @@ class HistoryModel(CTRModel):
         Of one context and many candidates they are by field where `shares_history`: (1, slots, embedding_dim) of the
         context's fields, (candidates, slots, embedding_dim) of the others.
         """
-        found = (gathered or {}).get(self.table.name) if self.table is not None else None
-        if isinstance(found, Mapping) and self.shares_history and not self._has_candidates_histories:
-            assert self.table is not None
-            return self.table.masked_by_field(inputs["ids"], found)[0]
-        return super().rows(inputs, training, gathered)
+        assert self.table is not None
+        of_one = self._of_one_history(self.table, inputs, gathered)
+        return super().rows(inputs, training, gathered) if of_one is None else of_one
 
-    @property
-    def _has_candidates_histories(self) -> bool:
-        """Whether the candidates of one request have histories of their own."""
-        return any(field.kind == "sequence" for field in self.feature_map.candidate_fields)
+    def _of_one_history(
+        self, table: FieldEmbedding, inputs: Inputs, gathered: Inputs | None
+    ) -> dict[str, Tensor] | None:
+        """Returns a table's embeddings by field, as `rows`, where candidates have one history; otherwise None."""
+        found = (gathered or {}).get(table.name)
+        candidates_have = any(field.kind == "sequence" for field in self.feature_map.candidate_fields)
+        if not isinstance(found, Mapping) or not self.shares_history or candidates_have:
+            return None
+        return table.masked_by_field(inputs["ids"], found)[0]
 
     def _slots(self, rows: Tensor, name: str) -> Tensor:
         """Returns the embeddings of a field's slots, (batch_size, slots, embedding_dim), of what `rows` returns."""

@@ -54,6 +54,8 @@ class SequenceTransformer(HistoryModel):
         Vaswani et al., "Attention Is All You Need", 2017; Zhai et al., "Actions Speak Louder than Words", 2024 (HSTU).
     """
 
+    shares_history = True
+
     def __init__(
         self,
         feature_map: FeatureMap,

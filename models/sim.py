@@ -10,6 +10,7 @@ from models.checks import require_positive
 from models.feature_map import FeatureMap
 from models.history_model import HistoryModel
 from models.layers.candidate_attention import CandidateAttention
+from models.layers.one_history import weighted_sum
 from models.layers.places import best_places, take_places
 from models.layers.soft_search import SoftSearch
 from models.layers.tower import Tower
@@ -60,6 +61,8 @@ class SIM(HistoryModel):
         Prediction", 2020, section 3, without the time intervals and the model of the short-term history.
     """
 
+    shares_history = True
+
     def __init__(
         self,
         feature_map: FeatureMap,
@@ -104,7 +107,7 @@ class SIM(HistoryModel):
                 scores = self.searches[number](history.candidate, history.items)
                 count = ops.maximum(ops.sum(ops.cast(searched, "float32"), axis=1, keepdims=True), 1.0)
                 weights = ops.where(searched, scores, 0.0) / count
-                read.append(ops.sum(ops.cast(weights, rows.dtype)[:, :, None] * history.items, axis=1))
+                read.append(weighted_sum(ops.cast(weights, history.items.dtype), history.items))
             else:
                 field = self.categories[number]
                 names = field.name, field.shared_with

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from models.layers.one_history import is_shared, weighted_sum
 from models.layers.tower import Tower
 from models.tensors import Shape, Tensor
 
@@ -48,7 +49,7 @@ class ActivationUnit(keras.layers.Layer):
 
         One history, (1, length, width) and (1, length), is that of all candidates.
         """
-        if items.shape[0] == 1 and candidate.shape[0] != 1:
+        if is_shared(candidate, items):
             return self._of_one_history(candidate, items, is_item)
         beside = ops.broadcast_to(candidate[:, None], ops.shape(items))
         weights = self.score(ops.concatenate([beside, items, beside - items, beside * items], axis=2))
@@ -69,7 +70,7 @@ class ActivationUnit(keras.layers.Layer):
         weights = first.activation(ops.matmul(with_one, ops.concatenate([of_items, of_one[:, None]], axis=1)))
         for layer in others:
             weights = layer(weights)
-        return ops.matmul(ops.where(is_item, weights[:, :, 0], 0), items[0])
+        return weighted_sum(ops.where(is_item, weights[:, :, 0], 0), items)
 
     def compute_output_shape(self, candidate_shape: Shape, items_shape: Shape, is_item_shape: Shape) -> Shape:
         return candidate_shape

@@ -70,7 +70,7 @@ class HistoryAttention(keras.layers.Layer):
             sees: Which items a query sees, bool, of a shape that broadcasts to (batch_size, queries, length).
             training: Whether dropout is on.
         """
-        count, length, width = queries.shape[1], items.shape[1], queries.shape[2]
+        count, length, width = ops.shape(queries)[1], items.shape[1], queries.shape[2]
         head = width // self.heads
 
         def heads_of(projected: Tensor, tokens: int, parts: int) -> list[Tensor]:

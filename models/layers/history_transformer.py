@@ -8,6 +8,7 @@ from keras import ops
 
 from models.checks import require_positive
 from models.layers.history_attention import HistoryAttention
+from models.layers.one_history import is_shared
 from models.layers.places import newest_first
 from models.layers.text_encoder import FeedForward
 from models.tensors import Shape, Tensor
@@ -114,12 +115,13 @@ class HistoryTransformer(keras.layers.Layer):
     def call(self, candidate: Tensor, items: Tensor, is_item: Tensor, training: bool | None = None) -> Tensor:
         """Maps (batch_size, width), (batch_size, length, width), bool (batch_size, length) to (batch_size, width).
 
-        The items' newest is the last, with padding behind it; the output's width is `self.width`.
+        The items' newest is the last, with padding behind it; the output's width is `self.width`. One history,
+        (1, length, width) and (1, length), is that of all candidates, and is encoded once.
         """
-        tokens = ops.concatenate([candidate[:, None], newest_first(items, is_item)], axis=1)
-        tokens = self.project(tokens) * self.width**0.5
-        tokens = self.drop(tokens + ops.cast(self.position_table, tokens.dtype), training=training)
-        query, states = tokens[:, :1], tokens[:, 1:]
+        shared = is_shared(candidate, items)
+        # No query sees another one: the candidates of one history are its queries.
+        query = self._token(candidate[None] if shared else candidate[:, None], self.position_table[:1], training)
+        states = self._token(newest_first(items, is_item), self.position_table[1:], training)
         sees = is_item[:, None]
         length = items.shape[1]
         older = np.triu(np.ones((length, length), bool))  # the newest is the first
@@ -128,7 +130,12 @@ class HistoryTransformer(keras.layers.Layer):
             states = ffn(attend(states, states, among, training=training), training=training)
         for attend, ffn in self.decoder:
             query = ffn(attend(query, states, sees, training=training), training=training)
-        return query[:, 0]
+        return query[0] if shared else query[:, 0]
+
+    def _token(self, vectors: Tensor, positions: Tensor, training: bool | None) -> Tensor:
+        """Returns vectors in the width of the states, with their positions added."""
+        projected = self.project(vectors) * self.width**0.5
+        return self.drop(projected + ops.cast(positions, projected.dtype), training=training)
 
     def compute_output_shape(self, candidate_shape: Shape, items_shape: Shape, is_item_shape: Shape) -> Shape:
         return (candidate_shape[0], self.width)

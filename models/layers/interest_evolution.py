@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from models.layers.attentional_gru import AttentionalGRU
+from models.layers.one_history import inner_products
 from models.tensors import Shape, Tensor
 
 
@@ -52,10 +53,11 @@ class InterestEvolution(keras.layers.Layer):
     def call(self, candidate: Tensor, items: Tensor, is_item: Tensor, return_interests: bool = False) -> Tensor:
         """Maps (batch_size, width), (batch_size, length, width), bool (batch_size, length) to (batch_size, units).
 
-        With `return_interests`, also returns h, (batch_size, length, width).
+        One history, (1, length, width) and (1, length), is that of all candidates, and has one h. With
+        `return_interests`, also returns h, (batch_size, length, width).
         """
         interests = self.extraction(items, ops.cast(is_item, items.dtype))
-        scores = ops.cast(ops.sum(interests * self.compare(candidate)[:, None], axis=2), "float32")
+        scores = ops.cast(inner_products(self.compare(candidate), interests), "float32")
         attention = ops.where(is_item, ops.softmax(ops.where(is_item, scores, -1e9), axis=1), 0.0)
         # Padding has no attention, so that the last state is that after the newest item.
         outputs = self.evolution(interests, attention)[:, -1]

@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from models.layers.one_history import is_shared
 from models.tensors import Tensor
 
 
@@ -9,9 +10,11 @@ def take_places(items: Tensor, places: Tensor) -> Tensor:
     """Returns the items at some places of each row: (batch_size, length, width) to (batch_size, k, width).
 
     Args:
-        items: (batch_size, length, width).
+        items: (batch_size, length, width), or (1, length, width) for all rows.
         places: int32 (batch_size, k), from 0 to length - 1.
     """
+    if is_shared(places, items):
+        return ops.take(items[0], places, axis=0)
     length, width = items.shape[1:]
     starts = ops.arange(ops.shape(items)[0], dtype="int32")[:, None] * length
     rows = ops.take(ops.reshape(items, (-1, width)), starts + places, axis=0)

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from models.checks import require_positive
+from models.layers.one_history import is_shared
 from models.tensors import Shape, Tensor
 
 KINDS = ("prod", "concat")
@@ -61,12 +62,11 @@ class SmoothedAttention(keras.layers.Layer):
 
         Args:
             candidate: p, (batch_size, width).
-            items: q_j, (batch_size, length, width).
+            items: q_j, (batch_size, length, width), or (1, length, width) for all candidates.
             counted: Which items there are, bool (batch_size, length).
         """
-        beside = ops.broadcast_to(candidate[:, None], ops.shape(items))
-        features = beside * items if self.kind == "prod" else ops.concatenate([beside, items], axis=2)
-        scores = ops.cast(self.score(self.hidden(features)), "float32")[:, :, 0]
+        hidden = self._of_one_history if is_shared(candidate, items) else self._hidden
+        scores = ops.cast(self.score(hidden(candidate, items)), "float32")[:, :, 0]
         greatest = ops.max(ops.where(counted, scores, -1e9), axis=1, keepdims=True)
         greatest = ops.where(ops.any(counted, axis=1, keepdims=True), greatest, 0.0)
         # exp(f) = exp(f - m) exp(m), so that only what the quotient itself makes large is large.
@@ -74,8 +74,21 @@ class SmoothedAttention(keras.layers.Layer):
         total = ops.maximum(ops.sum(scaled, axis=1, keepdims=True), 1e-30)
         return scaled * ops.exp((1 - self.beta) * greatest) / total**self.beta
 
+    def _hidden(self, candidate: Tensor, items: Tensor) -> Tensor:
+        """Returns the hidden layer's output, (batch_size, length, units)."""
+        beside = ops.broadcast_to(candidate[:, None], ops.shape(items))
+        return self.hidden(beside * items if self.kind == "prod" else ops.concatenate([beside, items], axis=2))
+
+    def _of_one_history(self, candidate: Tensor, items: Tensor) -> Tensor:
+        """Returns what `_hidden` does; the kernel takes in the candidate, so that no item is written down beside it."""
+        kernel, bias = (ops.cast(weight, items.dtype) for weight in (self.hidden.kernel, self.hidden.bias))
+        if self.kind == "prod":
+            return ops.relu(ops.matmul(items, candidate[:, :, None] * kernel) + bias)
+        of_candidate, of_item = ops.split(kernel, 2, axis=0)
+        return ops.relu(ops.matmul(items, of_item) + (ops.matmul(candidate, of_candidate) + bias)[:, None])
+
     def compute_output_shape(self, candidate_shape: Shape, items_shape: Shape, counted_shape: Shape) -> Shape:
-        return items_shape[:2]
+        return (candidate_shape[0], items_shape[1])
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = super().get_config()

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from models.checks import require_positive
+from models.layers.one_history import inner_products
 from models.tensors import Shape, Tensor
 
 
@@ -41,12 +42,14 @@ class SoftSearch(keras.layers.Layer):
         self.of_item.build(items_shape)
 
     def call(self, candidate: Tensor, items: Tensor) -> Tensor:
-        """Maps (batch_size, width), (batch_size, length, width) to float32 (batch_size, length)."""
-        products = self.of_item(items) * self.of_candidate(candidate)[:, None]
-        return ops.cast(ops.sum(products, axis=2), "float32")
+        """Maps (batch_size, width), (batch_size, length, width) to float32 (batch_size, length).
+
+        One history, (1, length, width), is that of all candidates.
+        """
+        return ops.cast(inner_products(self.of_candidate(candidate), self.of_item(items)), "float32")
 
     def compute_output_shape(self, candidate_shape: Shape, items_shape: Shape) -> Shape:
-        return items_shape[:2]
+        return (candidate_shape[0], items_shape[1])
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = super().get_config()

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from models.candidates import join_candidates
+from models.history_model import HistoryModel
 from models.layers.activation_unit import ActivationUnit
+from models.registry import model_class
 from tests.models.small_models import (
     SMALL,
     WITH_HISTORY,
@@ -80,17 +82,20 @@ def test_candidates_may_have_histories_of_their_own(name):
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=2e-6, atol=2e-6)
 
 
-def test_din_reads_the_users_history_once(monkeypatch):
-    rows_of_items, call = [], ActivationUnit.call
+@pytest.mark.parametrize("name", [name for name in WITH_HISTORY if model_class(name).shares_history])
+def test_a_users_history_is_read_once(monkeypatch, name):
+    read, histories = [], HistoryModel.histories
 
-    def recorded(self, candidate, items, is_item):
-        rows_of_items.append(len(items))
-        return call(self, candidate, items, is_item)
+    def recorded(self, rows, ids):
+        found = histories(self, rows, ids)
+        read.extend(found)
+        return found
 
-    monkeypatch.setattr(ActivationUnit, "call", recorded)
-    data, inputs = with_items("din"), batch_of("din")
-    randomised("din", data).candidate_logits(*divided(data, inputs))
-    assert rows_of_items[-1] == 1
+    data, inputs = with_items(name), batch_of(name)
+    model = randomised(name, data)
+    monkeypatch.setattr(HistoryModel, "histories", recorded)
+    model.candidate_logits(*divided(data, inputs))
+    assert {len(history.items) for history in read} == {1}
 
 
 @pytest.mark.parametrize("hidden_units", [(), (6, 3)])
