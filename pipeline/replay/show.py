@@ -46,23 +46,29 @@ def summaries(results: Results) -> dict[str, dict[str, float | None]]:
 
 
 def differences(results: Results) -> list[dict[str, Any]]:
-    """Returns for each further policy how its AUC differs from the first one's on the same days.
+    """Returns for each further policy how its AUC differs from the first one's on the same days, and what it costs.
 
-    `low` and `high` are the ends of Student's 95% interval of the mean of the days' differences; None for one day.
+    The first scored day is left out: one training scores it for all policies. `low` and `high` are the ends of
+    Student's 95% interval of the mean of the days' differences; None for one day. `cpu_share` is the policy's part of
+    the first one's CPU seconds on these days; None where that has none.
     """
     first, *others = _policies(results)
-    auc = {(result["policy"], result["day"]): result["auc"] for result in results}
-    days = list(dict.fromkeys(result["day"] for result in results))
+    by_key = {(result["policy"], result["day"]): result for result in results}
+    days = list(dict.fromkeys(result["day"] for result in results))[1:]
     found = []
     for policy in others:
-        pairs = [(auc[policy, day], auc[first, day]) for day in days]
+        pairs = [(by_key[policy, day]["auc"], by_key[first, day]["auc"]) for day in days]
         each = [one - other for one, other in pairs if one is not None and other is not None]
+        if not each:
+            continue
+        cost, cost_of_first = (sum(by_key[name, day]["cpu_seconds"] for day in days) for name in (policy, first))
         low = high = None
         if len(each) > 1:
             quantile = float(scipy.stats.t.ppf((1 + LEVEL) / 2, len(each) - 1))
             half = quantile * statistics.stdev(each) / len(each) ** 0.5
             low, high = statistics.fmean(each) - half, statistics.fmean(each) + half
-        found.append({"policy": policy, "than": first, "auc": _mean(each), "low": low, "high": high, "days": len(each)})
+        compared = {"policy": policy, "than": first, "days": len(each), "auc": _mean(each), "low": low, "high": high}
+        found.append({**compared, "cpu_share": cost / cost_of_first if cost_of_first else None})
     return found
 
 
@@ -81,11 +87,12 @@ def print_replay(results: Results) -> None:
     shown = console()
     shown.print(table)
     for found in differences(results):
-        if found["low"] is not None:
-            shown.print(
-                f"{found['policy']}: AUC {found['auc']:+.4f} beside {found['than']}, over {found['days']} days "
-                f"{found['low']:+.4f} .. {found['high']:+.4f} (95%)"
-            )
+        interval = "" if found["low"] is None else f" ({found['low']:+.4f} .. {found['high']:+.4f}, 95%)"
+        cost = "" if found["cpu_share"] is None else f", for {found['cpu_share']:.0%} of its CPU seconds"
+        shown.print(
+            f"{found['policy']}: AUC {found['auc']:+.4f} beside {found['than']}{interval}{cost}; "
+            f"days that tell: {found['days']}, after the first"
+        )
 
 
 def _cells(values: dict[str, Any]) -> list[str]:

@@ -167,23 +167,38 @@ def await_that(is_true) -> None:
 
 RESULTS = [
     {"policy": policy, "day": day, "auc": auc, "log_loss": 0.5, "calibration": 1.0, "cpu_seconds": cost, "seconds": 1.0}
-    for policy, cost, values in (("retrain", 10.0, [0.7, 0.72, None]), ("warm", 1.5, [0.69, 0.725, 0.7]))
-    for day, auc in zip("abc", values, strict=True)
+    for policy, cost, values in (("retrain", 10.0, [0.7, 0.7, 0.72, None]), ("warm", 1.5, [0.7, 0.69, 0.725, 0.7]))
+    for day, auc in zip("abcd", values, strict=True)
 ]
 
 
 def test_policies_are_summed_up_and_compared_on_the_same_days(tmp_path, capsys):
     every = summaries(RESULTS)
-    assert every["retrain"] == {"auc": pytest.approx(0.71), "log_loss": 0.5, "calibration": 1.0, "cpu_seconds": 30.0}
-    assert every["warm"]["cpu_seconds"] == 4.5
+    assert every["retrain"] == {
+        "auc": pytest.approx(2.12 / 3),
+        "log_loss": 0.5,
+        "calibration": 1.0,
+        "cpu_seconds": 40.0,
+    }
+    assert every["warm"]["cpu_seconds"] == 6.0
     [found] = differences(RESULTS)
-    each = np.array([0.69 - 0.7, 0.725 - 0.72])  # the third day has one class only for the other
+    each = np.array([0.69 - 0.7, 0.725 - 0.72])  # the first day has one model, the last one class only for the other
     expected = scipy.stats.t.interval(0.95, 1, each.mean(), scipy.stats.sem(each))
     assert found["auc"] == pytest.approx(each.mean()) and found["days"] == 2
-    assert (found["low"], found["high"]) == pytest.approx(expected)
+    assert (found["low"], found["high"], found["cpu_share"]) == pytest.approx((*expected, 0.15))
     write_replay(RESULTS, tmp_path)
     assert json.loads((tmp_path / "replay.json").read_text())["results"] == RESULTS
     assert (tmp_path / "replay.png").read_bytes()[:4] == b"\x89PNG"
     print_replay(RESULTS)
     said = capsys.readouterr().out
-    assert "warm: AUC -0.0025 beside retrain" in said and "0.7250" in said
+    assert "warm: AUC -0.0025 beside retrain (" in said and "for 15% of its CPU seconds" in said and "0.7250" in said
+
+
+def test_one_day_that_tells_has_no_interval(capsys):
+    print_replay([result for result in RESULTS if result["day"] in "ab"])
+    assert "warm: AUC -0.0100 beside retrain, for 15% of its CPU" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_the_first_scored_day_alone_compares_nothing(capsys):
+    print_replay([result for result in RESULTS if result["day"] == "a"])
+    assert "beside" not in capsys.readouterr().out
