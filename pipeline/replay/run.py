@@ -51,6 +51,7 @@ class Plan:
         policies: `retrain`: on the last `window` days, from nothing. `warm`: on the last day alone, from the day
             before's model. `frozen`: never after the first training.
         warm_settings: Overrides of the configuration for the trainings of `warm`, as `training.epochs=1`.
+        seeds: How many times everything is trained, with the configuration's seed and the next ones.
     """
 
     config: RunConfig
@@ -58,6 +59,7 @@ class Plan:
     window: int
     policies: tuple[Policy, ...]
     warm_settings: tuple[str, ...] = ()
+    seeds: int = 1
 
     def __post_init__(self) -> None:
         if self.config.events or self.config.data.label_delay:
@@ -73,26 +75,32 @@ class Plan:
 
     @property
     def identity(self) -> str:
-        """A hash of all that decides the results but the policies, of which each has results of its own."""
+        """A hash of all that decides the results of a seed but the policies, of which each has results of its own."""
         files = [(file, pathlib.Path(file).stat().st_size) for day in self.days for file in day.files]
         return fingerprint(self.config, files, self.window, list(self.warm_settings))
 
 
 def run_replay(plan: Plan, output: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns a result for each policy and day, those of before included: metrics on the day, and what they cost.
+    """Returns a result for each seed, policy and day, those of before included: metrics on the day, and what they cost.
 
-    A result has `policy`, `day` (that was scored), `trained_to`, `rows`, AUC, log loss and calibration of the first
-    task, `cpu_seconds` and `seconds` of the training. The first training is the same for all policies.
+    A result has `seed`, `policy`, `day` (that was scored), `trained_to`, `rows`, AUC, log loss and calibration of the
+    first task, `cpu_seconds` and `seconds` of the training. The first training is the same for all policies. Each seed
+    has a folder of its own, so that more of them can come later.
 
     Raises:
         InputError: the folder holds another replay, or a training or a scoring ended in a user's mistake.
     """
     check_output(output)
     with one_run_at_a_time(output):
-        _check_folder(plan, output)
         results = []
-        for last in range(plan.window - 1, len(plan.days) - 1):
-            results += [_result(plan, policy, last, output) for policy in plan.policies]
+        for seed in range(plan.config.seed, plan.config.seed + plan.seeds):
+            of_seed = dataclasses.replace(plan, config=plan.config.model_copy(update={"seed": seed}))
+            folder = output / f"seed={seed}"
+            folder.mkdir(exist_ok=True)
+            _check_folder(of_seed, folder)
+            for last in range(plan.window - 1, len(plan.days) - 1):
+                found = [_result(of_seed, policy, last, folder) for policy in plan.policies]
+                results += [{"seed": seed, **result} for result in found]
         return results
 
 
@@ -127,7 +135,8 @@ def _result(plan: Plan, policy: Policy, last: int, output: pathlib.Path) -> dict
     result = {"policy": policy, "day": day.name, "trained_to": plan.days[last].name, **metrics, **cost}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, result)
-    announce(f"{policy}, {day.name}: AUC {metrics['auc'] or float('nan'):.4f}, {cost['cpu_seconds']:.0f} CPU seconds")
+    auc, seconds = metrics["auc"] or float("nan"), cost["cpu_seconds"]
+    announce(f"{output.name}, {policy}, {day.name}: AUC {auc:.4f}, {seconds:.0f} CPU seconds")
     return result
 
 

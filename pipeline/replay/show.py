@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import scipy.stats
 from matplotlib.figure import Figure
 
@@ -23,11 +24,11 @@ def write_replay(results: Results, output: pathlib.Path) -> None:
     summary = {"results": list(results), "policies": summaries(results), "differences": differences(results)}
     write_json(output / "replay.json", summary)
     figure = Figure(figsize=(11, 7), layout="constrained")
+    days = _days(results)
     for axis, (key, title) in zip(figure.subplots(2, 2).flat, _TITLES.items(), strict=True):
         for policy in _policies(results):
-            own = [result for result in results if result["policy"] == policy]
-            shown = [math.nan if result[key] is None else result[key] for result in own]
-            axis.plot([result["day"] for result in own], shown, marker="o", label=policy)
+            means = [_mean(_values(results, policy, day, key)) for day in days]
+            axis.plot(days, [math.nan if mean is None else mean for mean in means], marker="o", label=policy)
         axis.set_title(title)
         axis.tick_params(axis="x", labelrotation=60, labelsize="small")
     figure.axes[0].legend(fontsize="small")
@@ -36,7 +37,7 @@ def write_replay(results: Results, output: pathlib.Path) -> None:
 
 
 def summaries(results: Results) -> dict[str, dict[str, float | None]]:
-    """Returns by policy the means of the metrics over the days, None where none is defined, and all CPU seconds."""
+    """Returns by policy the means of the metrics over the days and seeds, None where none is defined, and all CPU s."""
     found: dict[str, dict[str, float | None]] = {}
     for policy in _policies(results):
         own = [result for result in results if result["policy"] == policy]
@@ -48,39 +49,83 @@ def summaries(results: Results) -> dict[str, dict[str, float | None]]:
 def differences(results: Results) -> list[dict[str, Any]]:
     """Returns for each further policy how its AUC differs from the first one's on the same days, and what it costs.
 
-    The first scored day is left out: one training scores it for all policies. `low` and `high` are the ends of
-    Student's 95% interval of the mean of the days' differences; None for one day. `cpu_share` is the policy's part of
-    the first one's CPU seconds on these days; None where that has none.
+    The first scored day is left out: one training scores it for all policies. So is a day without an AUC. `low` and
+    `high` are the ends of the 95% interval of the mean over other days and seeds (see `mean_interval`); None where one
+    day and seed cannot tell. `cpu_share` is the policy's part of the first one's CPU seconds; None where that has none.
     """
     first, *others = _policies(results)
-    by_key = {(result["policy"], result["day"]): result for result in results}
-    days = list(dict.fromkeys(result["day"] for result in results))[1:]
     found = []
     for policy in others:
-        pairs = [(by_key[policy, day]["auc"], by_key[first, day]["auc"]) for day in days]
-        each = [one - other for one, other in pairs if one is not None and other is not None]
-        if not each:
+        days, by_day = [], []
+        for day in _days(results)[1:]:
+            pairs = zip(_values(results, policy, day, "auc"), _values(results, first, day, "auc"), strict=True)
+            each = [one - other for one, other in pairs if one is not None and other is not None]
+            if each:
+                days.append(day)
+                by_day.append(each)
+        if not days:
             continue
-        cost, cost_of_first = (sum(by_key[name, day]["cpu_seconds"] for day in days) for name in (policy, first))
-        low = high = None
-        if len(each) > 1:
-            quantile = float(scipy.stats.t.ppf((1 + LEVEL) / 2, len(each) - 1))
-            half = quantile * statistics.stdev(each) / len(each) ** 0.5
-            low, high = statistics.fmean(each) - half, statistics.fmean(each) + half
-        compared = {"policy": policy, "than": first, "days": len(each), "auc": _mean(each), "low": low, "high": high}
+        interval = mean_interval(np.array(by_day)) or (None, None)
+        cost, cost_of_first = (
+            sum(sum(_values(results, name, day, "cpu_seconds")) for day in days) for name in (policy, first)
+        )
+        compared = {"policy": policy, "than": first, "days": len(days), "seeds": len(by_day[0])}
+        compared |= {"auc": float(np.mean(by_day)), "low": interval[0], "high": interval[1]}
         found.append({**compared, "cpu_share": cost / cost_of_first if cost_of_first else None})
     return found
+
+
+def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
+    """Returns the 95% interval of the mean over other days and other seeds; None for a single value.
+
+    With days and seeds of chance, crossed, the variance of the mean is `(MS_days + MS_seeds - MS_rest) / (days seeds)`,
+    at least that of the rest alone, with Satterthwaite's degrees of freedom. With one day or one seed it is Student's
+    interval over the other, which says nothing of what there is one of.
+
+    Args:
+        values: (days, seeds).
+
+    References:
+        Searle, Casella and McCulloch, "Variance Components", 1992, section 4.3.
+    """
+    days, seeds = values.shape
+    if values.size == 1:
+        return None
+    effects = values - values.mean()
+    of_days, of_seeds = effects.mean(axis=1, keepdims=True), effects.mean(axis=0, keepdims=True)
+    if 1 in values.shape:
+        parts = [(1, float(np.square(effects).sum()) / (values.size - 1), values.size - 1)]
+    else:
+        rest = (days - 1) * (seeds - 1)
+        parts = [
+            (1, seeds * float(np.square(of_days).sum()) / (days - 1), days - 1),
+            (1, days * float(np.square(of_seeds).sum()) / (seeds - 1), seeds - 1),
+            (-1, float(np.square(effects - of_days - of_seeds).sum()) / rest, rest),
+        ]
+        if sum(sign * square for sign, square, _ in parts) < parts[2][1]:
+            parts = [(1, parts[2][1], rest)]
+    variance = sum(sign * square for sign, square, _ in parts)
+    spread = sum(square**2 / freedom for _, square, freedom in parts)
+    half = (
+        float(scipy.stats.t.ppf((1 + LEVEL) / 2, variance**2 / spread)) * (variance / values.size) ** 0.5
+        if spread
+        else 0.0
+    )
+    mean = float(values.mean())
+    return mean - half, mean + half
 
 
 def print_replay(results: Results) -> None:
     """Prints a table of the days and policies, and what they come to."""
     policies = _policies(results)
-    table = titled("Each day is scored by models that were trained on the days before it")
+    seeds = len({result["seed"] for result in results})
+    over = f"; means over {seeds} seeds" if seeds > 1 else ""
+    table = titled(f"Each day is scored by models that were trained on the days before it{over}")
     for name in ("day", *(f"{policy}\n{title}" for policy in policies for title in _TITLES.values())):
         table.add_column(name, justify="left" if name == "day" else "right")
-    by_key = {(result["policy"], result["day"]): result for result in results}
-    for day in dict.fromkeys(result["day"] for result in results):
-        add_row(table, day, *(cell for policy in policies for cell in _cells(by_key[policy, day])))
+    for day in _days(results):
+        means = [{key: _mean(_values(results, policy, day, key)) for key in _TITLES} for policy in policies]
+        add_row(table, day, *(cell for one in means for cell in _cells(one)))
     every = summaries(results)
     table.add_section()
     add_row(table, "mean; CPU in all", *(cell for policy in policies for cell in _cells(every[policy])))
@@ -90,8 +135,8 @@ def print_replay(results: Results) -> None:
         interval = "" if found["low"] is None else f" ({found['low']:+.4f} .. {found['high']:+.4f}, 95%)"
         cost = "" if found["cpu_share"] is None else f", for {found['cpu_share']:.0%} of its CPU seconds"
         shown.print(
-            f"{found['policy']}: AUC {found['auc']:+.4f} beside {found['than']}{interval}{cost}; "
-            f"days that tell: {found['days']}, after the first"
+            f"{found['policy']}: AUC {found['auc']:+.4f} beside {found['than']}{interval}{cost}; days after the first: "
+            f"{found['days']}, seeds: {found['seeds']}"
         )
 
 
@@ -107,3 +152,12 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _policies(results: Results) -> list[str]:
     return list(dict.fromkeys(result["policy"] for result in results))
+
+
+def _days(results: Results) -> list[str]:
+    return list(dict.fromkeys(result["day"] for result in results))
+
+
+def _values(results: Results, policy: str, day: str, key: str) -> list[Any]:
+    """Returns a measure of a policy on a day, by seed."""
+    return [result[key] for result in results if (result["policy"], result["day"]) == (policy, day)]

@@ -17,7 +17,7 @@ from pipeline.evaluation.scored_rows import ScoredRows
 from pipeline.replay import run as replay
 from pipeline.replay.days import Day, find_days
 from pipeline.replay.run import POLICIES, Plan, run_replay
-from pipeline.replay.show import differences, print_replay, summaries, write_replay
+from pipeline.replay.show import differences, mean_interval, print_replay, summaries, write_replay
 from tests.small_config import SMALL
 
 NAMES = [f"day=2026-01-0{number}" for number in range(1, 6)]
@@ -67,6 +67,7 @@ def read_days(arguments) -> list[str]:
 def test_each_policy_reads_its_days_and_is_scored_on_the_next_one(days, calls, tmp_path):
     out = tmp_path / "out"
     results = run_replay(plan_of(days, warm_settings=("training.epochs=1",)), out)
+    out = out / "seed=1"
     trained = [(call[call.index("--output") + 1], read_days(call)) for call in calls if call[0] == "run"]
     assert trained == [
         (str(out / "runs" / "first" / NAMES[2]), NAMES[:3]),
@@ -97,6 +98,16 @@ def test_what_is_there_is_not_done_again_and_another_policy_may_come_later(days,
     assert len([call for call in calls if call[0] == "run"]) == 2  # the first one is shared
     with pytest.raises(InputError, match="holds another replay, of another configuration, window or log"):
         run_replay(plan_of(days, window=2), tmp_path / "out")
+
+
+def test_more_seeds_come_later_and_each_trains_all_of_its_own(days, calls, tmp_path):
+    out = tmp_path / "out"
+    first = run_replay(plan_of(days, policies=("warm",)), out)
+    done = len(calls)
+    both = run_replay(plan_of(days, policies=("warm",), seeds=2), out)
+    assert both[:2] == first and [each["seed"] for each in both] == [1, 1, 2, 2]
+    assert calls[:done] == [[word.replace("seed=2", "seed=1") for word in call] for call in calls[done:]]
+    assert [yaml.safe_load((out / f"seed={seed}" / "config.yaml").read_text())["seed"] for seed in (1, 2)] == [1, 2]
 
 
 def test_too_few_days_are_one_line(days):
@@ -166,7 +177,7 @@ def await_that(is_true) -> None:
 
 
 RESULTS = [
-    {"policy": policy, "day": day, "auc": auc, "log_loss": 0.5, "calibration": 1.0, "cpu_seconds": cost, "seconds": 1.0}
+    {"seed": 1, "policy": policy, "day": day, "auc": auc, "log_loss": 0.5, "calibration": 1.0, "cpu_seconds": cost}
     for policy, cost, values in (("retrain", 10.0, [0.7, 0.7, 0.72, None]), ("warm", 1.5, [0.7, 0.69, 0.725, 0.7]))
     for day, auc in zip("abcd", values, strict=True)
 ]
@@ -197,6 +208,38 @@ def test_policies_are_summed_up_and_compared_on_the_same_days(tmp_path, capsys):
 def test_one_day_that_tells_has_no_interval(capsys):
     print_replay([result for result in RESULTS if result["day"] in "ab"])
     assert "warm: AUC -0.0100 beside retrain, for 15% of its CPU" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_seeds_are_paired_and_shown_by_their_mean(capsys):
+    other = [
+        {**result, "seed": 2, "auc": result["auc"] and result["auc"] + 0.01 * (result["policy"] == "warm")}
+        for result in RESULTS
+    ]
+    [found] = differences([*RESULTS, *other])
+    assert (found["days"], found["seeds"]) == (2, 2) and found["auc"] == pytest.approx(0.0025)
+    assert (found["low"], found["high"]) == pytest.approx(mean_interval(np.array([[-0.01, 0], [0.005, 0.015]])))
+    print_replay([*RESULTS, *other])
+    said = capsys.readouterr().out
+    assert "means over 2 seeds" in said and "0.7300" in said  # warm on the third day
+
+
+def test_the_interval_of_one_seed_is_students():
+    values = np.array([0.1, 0.4, 0.3, 0.5])
+    expected = scipy.stats.t.interval(0.95, 3, values.mean(), scipy.stats.sem(values))
+    for shape in ((4, 1), (1, 4)):
+        assert mean_interval(values.reshape(shape)) == pytest.approx(expected)
+    assert mean_interval(values[:1, None]) is None
+    assert mean_interval(np.full((3, 2), 0.2)) == pytest.approx((0.2, 0.2))
+
+
+@pytest.mark.parametrize("stddevs", [(1, 0.3, 0.3), (0.3, 1, 0.3), (0.3, 0.3, 1), (1, 1, 1)])
+def test_the_interval_holds_the_mean_where_days_and_seeds_are_of_chance(stddevs):
+    random, held = np.random.default_rng(5), []
+    for _ in range(1000):
+        sides = zip(stddevs, ((6, 1), (1, 4), (6, 4)), strict=True)
+        low, high = mean_interval(sum(random.normal(scale=stddev, size=shape) for stddev, shape in sides))
+        held.append(low <= 0 <= high)
+    assert 0.91 < np.mean(held) < 0.985  # four seeds that matter most are few for the approximation
 
 
 def test_the_first_scored_day_alone_compares_nothing(capsys):
