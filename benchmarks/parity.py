@@ -1,6 +1,6 @@
 """Compares the logits of our models and of the peers' (`make peers`) on the same weights and ids.
 
-    python -m benchmarks.parity [--models fm,xdeepfm] [--output FILE]
+    python -m benchmarks.parity [--models fm,xdeepfm] [--fuxictr FOLDER] [--output FILE]
 
 Our weights are NaN until a peer's weights replace them, and every weight of a peer must be used, so a part that is left
 out fails. The weights' names are those of the peers' servers (benchmarks/peers/*_server.py).
@@ -18,7 +18,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, machine, output_option
+from benchmarks.harness.command import command, finish, machine, output_option, zoo_option
 from benchmarks.peers.client import Peer
 from common.errors import InputError
 from common.libraries import load_tensorflow
@@ -32,6 +32,7 @@ LIMIT = 1e-4
 SIZES = (5, 9, 4, 7, 12, 6, 8, 5)  # ids of each field
 DIM, HIDDEN, CIN, HEADS = 8, (16, 12), (6, 4, 5), 2
 ROWS, SEED, SCALE = 500, 4, 0.5
+ITEMS = 7  # of a history at most
 
 Weights = dict[str, np.ndarray]
 
@@ -147,15 +148,77 @@ def attentional_pooling(model: CTRModel, given: Given) -> None:
     model.projection.set_weights([given["out/kernel"]])
 
 
+def activation_unit(model: CTRModel, given: Given) -> None:
+    score = model.units[0].score
+    for index, dense in enumerate(score.hidden):
+        dense.set_weights([given[f"unit/kernel_{index}"], given[f"unit/bias_{index}"]])
+    score.logits.set_weights([given["unit_out/kernel"], given["unit_out/bias"]])
+
+
+def behaviours(model: CTRModel, given: Given) -> None:
+    (layer,) = model.transformers
+    layer.position_table.assign(given["positions"][::-1])  # the peer's candidate is the last
+    ((attention, ffn),) = layer.stack
+    parts = ("query", "key", "value")
+    kernel = np.concatenate([given[f"{part}/kernel"] for part in parts], axis=1)
+    attention.qkv.set_weights([kernel, np.concatenate([given[f"{part}/bias"] for part in parts])])
+    attention.out.set_weights([given["projection/kernel"], given["projection/bias"]])
+    ffn.widen.set_weights([given["ffn/kernel_0"], given["ffn/bias_0"]])
+    ffn.narrow.set_weights([given["ffn/kernel_1"], given["ffn/bias_1"]])
+    for index, part in enumerate((attention, ffn)):
+        part.norm.set_weights([given[f"norm/scale_{index}"], given[f"norm/shift_{index}"]])
+        part.norm.epsilon = 1e-5  # PyTorch's
+
+
+def evolution(model: CTRModel, given: Given) -> None:
+    (layer,) = model.evolutions
+    layer.compare.kernel.assign(given["bilinear"].T)
+    for name, gru in (("extraction", layer.extraction), ("evolution", layer.evolution)):
+        assert not given[f"{name}/state_bias"].any()
+        weights = [given[f"{name}/{part}"] for part in ("input", "state", "input_bias")]
+        if name == "extraction":  # the peer's z is 1 - u, and r comes first
+            weights = [
+                np.concatenate([-update, reset, new], axis=-1)
+                for reset, update, new in (np.split(weight, 3, axis=-1) for weight in weights)
+            ]
+        gru.set_weights(weights)
+    first, *others = model.tower.hidden
+    kernel = np.roll(given["dnn/kernel_0"], -DIM, axis=0)  # the peer's history comes first
+    first.set_weights([kernel, given["dnn/bias_0"]])
+    for index, dense in enumerate(others, 1):
+        dense.set_weights([given[f"dnn/kernel_{index}"], given[f"dnn/bias_{index}"]])
+
+
+def similar_items(model: CTRModel, given: Given) -> None:
+    """Fills both tables, and the biases of items and users; a peer without those of users has zeros."""
+    tables = {"candidates": model.table.table, "items": model.history_table.table, "linear": model.linear.table}
+    for name, table in tables.items():
+        rows = np.zeros(table.shape, np.float32)
+        values = given[name].reshape(len(given[name]), -1)
+        rows[1 : 1 + len(values)] = values
+        table.assign(rows)
+    model.linear_dense.kernel.assign(np.zeros(model.linear_dense.kernel.shape))
+    model.linear_dense.bias.assign(np.zeros(1))
+
+
+def smoothed_attention(model: CTRModel, given: Given) -> None:
+    (layer,) = model.attentions
+    kernel = given["attention/kernel_0"]
+    if layer.kind == "concat":
+        kernel = np.roll(kernel, DIM, axis=0)  # the peer's item comes before the candidate
+    layer.hidden.set_weights([kernel, given["attention/bias_0"]])
+    layer.score.set_weights([given["attention/projection"]])
+
+
 # The pairs ------------------------------------------------------------------------------------------------------------
 
 
-def zero(prefix: str) -> Callable[[Weights], None]:
-    """Returns a function that sets the drawn weights with this prefix to zero."""
+def zero(*prefixes: str) -> Callable[[Weights], None]:
+    """Returns a function that sets the drawn weights with these prefixes to zero."""
 
     def change(weights: Weights) -> None:
         for name, value in weights.items():
-            if name.startswith(prefix):
+            if name.startswith(prefixes):
                 value[:] = 0
 
     return change
@@ -186,9 +249,15 @@ class Case:
     change: Callable[[Weights], None] = lambda weights: None
     variant: str = ""
     note: str = ""  # every deliberate difference
+    history: int = 0  # most items of a history, ids of the first field
+    sizes: tuple[int, ...] = SIZES
+    zoo: bool = False  # whether the peer's class is of FuxiCTR's model zoo, which its package lacks
 
 
 DEEP = {"hidden_units": HIDDEN}
+ZOO: dict[str, Any] = {"history": ITEMS, "zoo": True}
+USERS: dict[str, Any] = {"history": ITEMS, "sizes": (30, ROWS)}  # an item and a user, whose history is the row's
+OWN_ITEM = "It does not leave the candidate out of its own history: compared where it is not in it."
 CROSS = DEEP | {"layers": 3}
 MAPS = {"maps": CIN}
 LINEAR = {"use_linear": True}
@@ -280,14 +349,71 @@ CASES = (
         DEEP | {"use_linear": False},
         note="It reads the vectors without the weights w of the FM: ours without use_linear.",
     ),
+    Case(
+        "fuxictr",
+        "din",
+        (embedding, activation_unit, tower, tower_output),
+        DEEP | {"attention_hidden_units": (6, 3)},
+        {"unit": (6, 3)},
+        note="Its network over the items has Dice by default: the sigmoid of the authors' code on both sides.",
+        **ZOO,
+    ),
+    Case(
+        "fuxictr",
+        "bst",
+        (embedding, behaviours, tower, tower_output),
+        DEEP | {"heads": HEADS, "ffn_dim": 2 * DIM, "position_dim": DIM, "output": "candidate", "activation": "relu"},
+        note="Its output of all places keeps the padding's, ours has zeros: the candidate's alone. Its norms' epsilon.",
+        **ZOO,
+    ),
+    Case(
+        "fuxictr",
+        "dien",
+        (embedding, evolution, tower_output),
+        DEEP | {"units": DIM},
+        change=zero("extraction/state_bias", "evolution/state_bias"),
+        note="Its GRUs have a second bias, the paper's one: zero here.",
+        **ZOO,
+    ),
+    Case(
+        "recbole",
+        "fism",
+        (similar_items,),
+        note=f"{OWN_ITEM} Its forward pass ends in a sigmoid, of which it trains a sigmoid: taken back.",
+        **USERS,
+    ),
+    Case(
+        "recbole",
+        "nais",
+        (similar_items, smoothed_attention),
+        {"attention_units": 6},
+        {"attention": 6},
+        variant="prod",
+        note=OWN_ITEM,
+        **USERS,
+    ),
+    Case(
+        "recbole",
+        "nais",
+        (similar_items, smoothed_attention),
+        {"attention": "concat", "attention_units": 6},
+        {"attention": 6, "concat": True},
+        variant="concat",
+        note=OWN_ITEM,
+        **USERS,
+    ),
 )
 
 
 def our_model(case: Case) -> CTRModel:
-    fields = [(f"f{index}", "categorical", size - 2, 1, "feature") for index, size in enumerate(SIZES)]
+    fields: list[tuple[Any, ...]] = [
+        (f"f{index}", "categorical", size - 2, 1, "feature") for index, size in enumerate(case.sizes)
+    ]
+    if case.history:
+        fields.append(("history", "sequence", case.sizes[0] - 2, case.history, "feature", "mean", "f0"))
     width = {} if case.model == "lr" else {"embedding_dim": DIM}
     model = create(case.model, FeatureMap.from_sizes(fields), **width, **case.hyperparameters)
-    model({"ids": np.ones((1, len(SIZES)), np.int32)})
+    model({"ids": np.ones((1, len(case.sizes) + case.history), np.int32)})
     for weight in model.trainable_variables:
         weight.assign(np.full(weight.shape, np.nan))
     return model
@@ -305,22 +431,47 @@ def draw(shapes: dict[str, tuple[int, ...]]) -> Weights:
     return weights
 
 
-def compare(case: Case, peer: Peer) -> dict[str, Any]:
+def rows_of(case: Case) -> np.ndarray:
+    """Returns ids (ROWS, fields, then history), each counted from 0 within its field, and 0 for a history's padding.
+
+    No history has its row's candidate, and every length from 1 on comes. A user has one row.
+    """
+    random = np.random.default_rng(SEED + 1)
+    ids = random.integers(0, case.sizes, (ROWS, len(case.sizes)))
+    if not case.history:
+        return ids
+    candidates = random.integers(1, case.sizes[0], (ROWS, 1))
+    items = 1 + (candidates - 1 + random.integers(1, case.sizes[0] - 1, (ROWS, case.history))) % (case.sizes[0] - 1)
+    items[np.arange(case.history) >= random.integers(1, case.history + 1, (ROWS, 1))] = 0
+    ids[:, :1] = candidates
+    if case.sizes[-1] == ROWS:
+        ids[:, -1] = np.arange(ROWS)
+    return np.concatenate([ids, items], axis=1)
+
+
+def packed(case: Case, model: CTRModel, ids: np.ndarray) -> np.ndarray:
+    """Returns the rows' ids as our model reads them."""
+    offsets = [field.offset for field in model.feature_map.fields]
+    fields, items = np.split(ids, [len(case.sizes)], axis=1)
+    return np.concatenate([fields + offsets[: len(case.sizes)], np.where(items, items + offsets[0], 0)], axis=1)
+
+
+def compare(case: Case, peer: Peer, zoo: str = "") -> dict[str, Any]:
     """Returns the largest difference of the logits, and the range of the peer's logits."""
-    options = {"hidden": HIDDEN, "cin": CIN, "heads": HEADS, "layers": 2, "cross": 3} | case.options
-    shapes = peer.shapes(case.model, sizes=SIZES, dim=DIM, **options)
+    own = case.options | ({"history": case.history} if case.history else {}) | ({"zoo": zoo} if case.zoo else {})
+    options = {"hidden": HIDDEN, "cin": CIN, "heads": HEADS, "layers": 2, "cross": 3} | own
+    shapes = peer.shapes(case.model, sizes=case.sizes, dim=DIM, **options)
     weights = draw(shapes)
     case.change(weights)
-    ids = np.random.default_rng(SEED + 1).integers(0, SIZES, (ROWS, len(SIZES)))
-    theirs = peer.forward(case.model, weights, ids, list(SIZES), heads=HEADS, **case.options)
+    ids = rows_of(case)
+    theirs = peer.forward(case.model, weights, ids, list(case.sizes), heads=HEADS, **own)
     model, given = our_model(case), Given(weights)
     for part in case.parts:
         part(model, given)
     unused = sorted(set(weights) - given.used)
     if unused:
         raise InputError(f"{case.peer} {case.model}: weights without a place in our model: {', '.join(unused)}")
-    offsets = [field.offset for field in model.feature_map.fields]
-    ours = np.asarray(model({"ids": (ids + offsets).astype(np.int32)}))[:, 0]
+    ours = np.asarray(model({"ids": packed(case, model, ids).astype(np.int32)}))[:, 0]
     return {
         "peer": case.peer,
         "model": case.model,
@@ -362,19 +513,26 @@ def _report_table(results: Sequence[dict[str, Any]]) -> Table:
 
 @command("benchmarks.parity")
 @click.option("--models", help="Names, separated by commas. Default: all that a peer has.")
+@zoo_option
 @output_option("parity")
 @click.pass_context
-def main(context: click.Context, models: str | None, output: pathlib.Path) -> None:
+def main(context: click.Context, models: str | None, fuxictr: pathlib.Path | None, output: pathlib.Path) -> None:
     """Compare our logits with the peers' (`make peers`), on the same weights and ids.
 
     Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a difference is above 1e-4.
     """
     cases, results = chosen_cases(models), []
+    if not fuxictr:
+        left = ", ".join(case.model for case in cases if case.zoo)
+        if left:
+            announce(f"Without --fuxictr, whose model zoo has them, these are left out: {left}")
+        cases = [case for case in cases if not case.zoo]
+    zoo = str(fuxictr.resolve()) if fuxictr else ""
     load_tensorflow()
     for name in dict.fromkeys(case.peer for case in cases):
         announce(f"{name} ...")
         with Peer(name) as peer:
-            results += [compare(case, peer) for case in cases if case.peer == name]
+            results += [compare(case, peer, zoo) for case in cases if case.peer == name]
     report = {"benchmark": "parity", "machine": machine(), "limit": LIMIT, "pairs": results}
     finish(report, output, _report_table(results))
     if not all(agrees(result) for result in results):

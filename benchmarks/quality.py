@@ -26,7 +26,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import command, cores, finish, folder_option, machine, output_option, write
+from benchmarks.harness.command import command, cores, finish, folder_option, machine, output_option, write, zoo_option
 from benchmarks.harness.quality_sides import MODELS, SPLITS, OneHot, Ours, PeerSide, Rows, Settings, Side, Trees, trials
 from benchmarks.peers.client import Peer
 from common.errors import InputError
@@ -261,9 +261,7 @@ def _sides(
 )
 @click.option("--models", default=",".join(MODELS), help="Which models.")
 @click.option("--sides", default=",".join(NAMES), help="Who trains.")
-@click.option(
-    "--fuxictr", type=click.Path(path_type=pathlib.Path), help="A checkout of FuxiCTR, whose model zoo trains."
-)
+@zoo_option
 @click.option("--trials", type=click.IntRange(1), default=8, help="Settings that a side tries for a model.")
 @click.option("--finalists", type=click.IntRange(1), default=3, help="Best trials that are trained with every seed.")
 @click.option("--seeds", type=click.IntRange(1), default=5, help="Trainings of a finalist.")
@@ -293,8 +291,6 @@ def main(
     writes JSON after every model, and prints it as the last line. Goes on where it was stopped.
     """
     names, who = _chosen("--models", models, MODELS), _chosen("--sides", sides, NAMES)
-    if fuxictr and not (fuxictr / "model_zoo").is_dir():
-        raise InputError(f"--fuxictr {fuxictr}: has no model_zoo; give a checkout of FuxiCTR's repository")
     rows = make_rows(load_config(config), data, folder)
     counts = {name: len(rows.split(name)[1]) for name in SPLITS}
     report: dict[str, Any] = {"benchmark": "quality", "machine": machine(), "rows": counts}

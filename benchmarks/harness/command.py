@@ -36,6 +36,7 @@ __all__ = [
     "shape_options",
     "spread",
     "write",
+    "zoo_option",
 ]
 TABLE_WIDTH = 120
 
@@ -84,6 +85,19 @@ def shape_options(main: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(options):
         main = option(main)
     return main
+
+
+def zoo_option(main: Callable[..., None]) -> Callable[..., None]:
+    """Adds the option --fuxictr."""
+    text = "A checkout of FuxiCTR, whose model zoo is compared with."
+    kind = click.Path(path_type=pathlib.Path)
+    return click.option("--fuxictr", type=kind, callback=_with_zoo, help=text)(main)
+
+
+def _with_zoo(context: click.Context, option: click.Parameter, folder: pathlib.Path | None) -> pathlib.Path | None:
+    if folder and not (folder / "model_zoo").is_dir():
+        raise InputError(f"--fuxictr {folder}: has no model_zoo; give a checkout of FuxiCTR's repository")
+    return folder
 
 
 def device_option(main: Callable[..., None]) -> Callable[..., None]:

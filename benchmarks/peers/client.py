@@ -103,7 +103,7 @@ class Peer(LineProcess):
             model: A name of `models()`.
             weights: Every weight of the model, see `shapes` and the docstring of the peer's server. The sizes of the
                 model's parts are read from them.
-            ids: (batch_size, fields), each counted from 0 within its field.
+            ids: (batch_size, fields, then items of a history), each counted from 0 within its field.
             sizes: Ids of each field; equal shares of the embedding's rows by default.
             options: Those of `peer_server.Spec` that no weight's shape tells: heads, split_half, cin_activation, inner,
                 outer, device.
@@ -112,7 +112,8 @@ class Peer(LineProcess):
         if sizes is None:
             rows = len(weights["embedding"] if "embedding" in weights else weights["linear"])
             sizes = [rows // ids.shape[1]] * ids.shape[1]
-        if ids.min() < 0 or (ids.max(axis=0) >= np.asarray(sizes)).any():
+        limits = np.asarray([*sizes, *[sizes[0]] * (ids.shape[1] - len(sizes))])
+        if ids.min() < 0 or (ids.max(axis=0) >= limits).any():
             raise ValueError(f"ids should be in [0, size) of their field. Received: ids up to {ids.max(axis=0)}")
         given, logits = self.folder / "weights.npz", self.folder / "logits.npz"
         np.savez(given, ids=ids, sizes=np.asarray(sizes), **weights)

@@ -15,6 +15,18 @@ d the embedding's width, H_i the hidden sizes, C_k the CIN's; n = F*d):
     dcn         embedding, cross/kernel_l [n], cross/bias_l [n], dnn/kernel_i, dnn/bias_i, out/kernel [n + H, 1]: the
                 cross network, then the DNN; out/bias [1]. Without dnn/*: the cross network alone.
     dcn_v2      dcn's with cross/kernel_l [n, n]: x_(l+1) = x_0 * (x_l @ kernel + bias) + x_l
+
+and of the zoo's own classes, where a request names the `zoo` and a `history` (see peer_server.Spec):
+
+    din         mlp's, dnn/kernel_0 [n + d, H_0]: the fields, then the history; unit/kernel_i, unit/bias_i,
+                unit_out/kernel, unit_out/bias: of the network over [v, e, v - e, v * e]
+    bst         mlp's, dnn/kernel_0 [n + 2d, H_0]: the fields, then the candidate's output; positions [L + 1, d], the
+                candidate's last and the newest item's before it; query, key, value, projection and ffn/kernel_0 and _1
+                [2d, 2d], each with its bias; norm/scale_0, norm/shift_0 after the attention, _1 after the network.
+                Option: heads.
+    dien        mlp's, dnn/kernel_0 [d + n, H_0]: the history, then the fields; extraction/input, extraction/state
+                [d, 3d] of r, z and the new state, evolution/input, evolution/state [d, 3d] of u, r and the new state,
+                each with its bias; bilinear [d, d]: h @ W @ v
 """
 
 import importlib.util
@@ -38,6 +50,7 @@ from peer_server import Built, Spec, Weight, linears, output, same, serve, stack
 
 MODELS = ("lr", "fm", "mlp", "wide_deep", "deepfm", "pnn", "cin", "xdeepfm", "dcn", "dcn_v2")
 LABEL = "label"
+HISTORY = "history"
 
 
 def feature_map(spec: Spec) -> FeatureMap:
@@ -49,6 +62,10 @@ def feature_map(spec: Spec) -> FeatureMap:
         (f"f{index}", {"source": "", "type": "categorical", "vocab_size": size})
         for index, size in enumerate(spec.sizes)
     )
+    if spec.history:
+        described.features[HISTORY] = {"source": "", "type": "sequence", "vocab_size": spec.sizes[0], "padding_idx": 0}
+        described.features[HISTORY] |= {"max_len": spec.history, "share_embedding": "f0"}
+        described.features["f0"]["padding_idx"] = 0
     described.num_fields = described.get_num_fields()
     described.total_features = sum(spec.sizes)
     described.set_column_index()
@@ -273,20 +290,74 @@ ZOO = {
     "dcn_v2": ("DCNv2", "DCNv2", "parallel_dnn_hidden_units"),
     "xdeepfm": ("xDeepFM", "xDeepFM", "dnn_hidden_units"),
     "autoint": ("AutoInt", "AutoInt", "dnn_hidden_units"),
+    "din": ("DIN", "DIN", "dnn_hidden_units"),
+    "bst": ("BST", "BST", "dnn_hidden_units"),
+    "dien": ("DIEN", "DIEN", "dnn_hidden_units"),
 }
 
 
-def zoo_model(name: str, spec: Spec) -> BaseModel:
+def of_history(name: str, spec: Spec) -> dict[str, object]:
+    """Returns the settings of the zoo's models of a history: the candidate is the first field."""
+    settings: dict[str, object] = {f"{name}_target_field": ["f0"], f"{name}_sequence_field": [HISTORY]}
+    if name == "din":
+        return settings | {"attention_hidden_units": list(spec.unit), "attention_hidden_activations": "sigmoid"}
+    if name == "bst":
+        return settings | {"num_heads": spec.heads, "seq_pooling_type": "target"}
+    return settings | {"dien_neg_seq_field": [], "batch_norm": False}
+
+
+def zoo_weights(name: str, model: BaseModel, spec: Spec) -> dict[str, Weight]:
+    """Returns the weights of the zoo's models of a history."""
+    tables = model.embedding_layer.embedding_layers
+    weights = {"embedding": stacked([tables[f"f{index}"].weight for index in range(len(spec.sizes))], spec.dim)}
+    weights |= dnn_weights(model.dnn)
+    if name == "din":
+        *hidden, last = [
+            part for part in model.attention_layers[0].attention_layer.mlp if isinstance(part, torch.nn.Linear)
+        ]
+        return weights | linears(hidden, "unit") | output(last, "unit_out")
+    if name == "dien":
+        first, second = model.extraction_modules[0], model.evolving_modules[0].gru_cell
+        weights |= {"extraction/input": transposed(first.weight_ih_l0), "extraction/input_bias": same(first.bias_ih_l0)}
+        weights |= {"extraction/state": transposed(first.weight_hh_l0), "extraction/state_bias": same(first.bias_hh_l0)}
+        weights |= {"evolution/input": transposed(second.x2h.weight), "evolution/input_bias": same(second.x2h.bias)}
+        weights |= {"evolution/state": transposed(second.h2h.weight), "evolution/state_bias": same(second.h2h.bias)}
+        return weights | {"bilinear": same(model.attention_modules[0].W_kernel)}
+    encoder = model.transformer_encoders[0]
+    (block,) = encoder.transformer_blocks
+    weights |= {"positions": same(encoder.position_emb)}
+    kernels, biases = block.attention.in_proj_weight.chunk(3), block.attention.in_proj_bias.chunk(3)
+    for part, kernel, bias in zip(("query", "key", "value"), kernels, biases, strict=True):
+        weights |= {f"{part}/kernel": transposed(kernel), f"{part}/bias": same(bias)}
+    projection = block.attention.out_proj
+    weights |= {"projection/kernel": transposed(projection.weight), "projection/bias": same(projection.bias)}
+    weights |= linears([block.ffn[0], block.ffn[2]], "ffn")
+    for index, norm in enumerate((block.layer_norm1, block.layer_norm2)):
+        weights |= {f"norm/scale_{index}": same(norm.weight), f"norm/shift_{index}": same(norm.bias)}
+    return weights
+
+
+def padded_before(items: torch.Tensor) -> torch.Tensor:
+    """Returns histories (batch_size, length) with the padding moved from behind the items to before them."""
+    length = items.shape[1]
+    empty = (items == 0).sum(dim=1, keepdim=True)
+    return items.gather(1, (torch.arange(length, device=items.device) - empty) % length)
+
+
+def zoo_model(name: str, spec: Spec, logits: bool) -> BaseModel:
     """Returns a model of the zoo with the sizes and the regularisation of `spec`; all else is its default."""
     folder, class_name, hidden = ZOO[name]
     path = pathlib.Path(spec.zoo) / "model_zoo" / folder / "src" / f"{class_name}.py"
     described = importlib.util.spec_from_file_location(class_name, path)
     module = importlib.util.module_from_spec(described)
     described.loader.exec_module(module)
-    settings = {"gpu": -1, "verbose": 0, "model_root": ".", "metrics": [], "task": "binary_classification"}
+    settings = {"gpu": -1, "verbose": 0, "model_root": ".", "metrics": []}
+    settings |= {"task": "regression" if logits else "binary_classification"}
     settings |= {"optimizer": "adam", "loss": "binary_crossentropy", "embedding_dim": spec.dim}
     settings |= {"embedding_regularizer": spec.l2, "net_dropout": spec.dropout} if hidden else {"regularizer": spec.l2}
     settings |= {hidden: list(spec.hidden)} if hidden else {}
+    if spec.history:
+        settings |= of_history(name, spec)
     if name == "xdeepfm":
         settings["cin_hidden_units"] = list(spec.cin)
     if name == "dcn_v2":
@@ -297,18 +368,26 @@ def zoo_model(name: str, spec: Spec) -> BaseModel:
 
 
 def build(name: str, spec: Spec, logits: bool) -> Built:
-    model = zoo_model(name, spec) if spec.zoo else dict(zip(MODELS, CLASSES, strict=True))[name](spec, logits)
+    model = zoo_model(name, spec, logits) if spec.zoo else dict(zip(MODELS, CLASSES, strict=True))[name](spec, logits)
 
     def inputs(ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        columns = {f"f{index}": column.contiguous() for index, column in enumerate(ids.unbind(1))}
+        univalent = ids[:, : len(spec.sizes)].unbind(1)
+        columns = {f"f{index}": column.contiguous() for index, column in enumerate(univalent)}
+        if spec.history:
+            items = ids[:, len(spec.sizes) :]
+            # BST's positions count from the oldest place; ours, and the paper's, from the candidate.
+            columns[HISTORY] = padded_before(items) if name == "bst" else items.contiguous()
         return columns | {LABEL: labels}
 
+    weights = None if spec.zoo else model.weights()
+    if spec.history:
+        weights = zoo_weights(name, model, spec)
     return Built(
         module=model,
         inputs=inputs,
         loss=lambda batch: model.compute_loss(model(batch), model.get_labels(batch)),
         logits=lambda batch: model(batch)["y_pred"],
-        weights=None if spec.zoo else model.weights(),
+        weights=weights,
         probabilities=lambda batch: model(batch)["y_pred"],
     )
 

@@ -37,6 +37,8 @@ class Spec:
 
     Args:
         sizes: Number of ids of each univalent field.
+        history: Most items of a history, ids of the first field behind those of the fields, 0 for padding at its end;
+            0 for data without one.
         dim: Width of an embedding.
         hidden: Units of the DNN's hidden layers.
         cin, cin_activation, split_half: Feature maps of the CIN's layers, their activation, and whether a layer hands
@@ -44,8 +46,10 @@ class Spec:
         cross: Number of cross layers.
         layers, heads: Of AutoInt's self-attention.
         attention: Width of AFM's attention.
+        unit: Widths of the network that weights a history's items.
         conv_width, conv_filters: Of CCPM's convolutions.
         inner, outer: Whether PNN has inner and outer products.
+        concat: Whether NAIS's attention sees both vectors side by side, not their product.
         dropout: Rate after the DNN's hidden layers.
         l2: Strength of the peer's own regularisation: of its embeddings, or of all weights where it decays all.
         zoo: A folder of FuxiCTR's model zoo, whose classes are taken; "" for the peer's package alone.
@@ -53,6 +57,7 @@ class Spec:
     """
 
     sizes: tuple[int, ...] = (5000,) * 39
+    history: int = 0
     dim: int = 16
     hidden: tuple[int, ...] = (400, 400)
     cin: tuple[int, ...] = (64, 64, 64)
@@ -62,10 +67,12 @@ class Spec:
     layers: int = 3
     heads: int = 2
     attention: int = 8
+    unit: tuple[int, ...] = (80, 40)
     conv_width: tuple[int, ...] = (6, 5)
     conv_filters: tuple[int, ...] = (4, 4)
     inner: bool = True
     outer: bool = False
+    concat: bool = False
     dropout: float = 0.0
     l2: float = 0.0
     zoo: str = ""
@@ -87,12 +94,17 @@ class Spec:
             return tuple(sizes)
 
         fields: dict[str, Any] = {"hidden": widths("dnn/kernel", 1), "cin": widths("cin/filter", 0)}
+        fields["unit"] = widths("unit/kernel", 1)
         fields |= {"cross": len(widths("cross/kernel", 0)), "layers": len(widths("attention/query", 0))}
         fields |= {"conv_width": widths("conv/kernel", 0), "conv_filters": widths("conv/kernel", 2)}
         if "embedding" in weights:
             fields["dim"] = weights["embedding"].shape[-1]
         if "attention/kernel" in weights:
             fields["attention"] = weights["attention/kernel"].shape[1]
+        if "attention/kernel_0" in weights:
+            fields["attention"] = weights["attention/kernel_0"].shape[1]
+        if "candidates" in weights:
+            fields["dim"] = weights["candidates"].shape[1]
         return dataclasses.replace(self, **fields)
 
 
@@ -194,6 +206,16 @@ class Built:
 Build = Callable[[str, Spec, bool], Built]  # (model, spec, whether the output is the logit)
 
 
+def drawn_ids(spec: Spec, random: np.random.Generator, batch: int) -> np.ndarray:
+    """Returns random ids (batch, fields, then history), with histories of every length from 1 on."""
+    ids = random.integers(0, spec.sizes, (batch, len(spec.sizes)))
+    if not spec.history:
+        return ids
+    items = random.integers(1, spec.sizes[0], (batch, spec.history))
+    items[np.arange(spec.history) >= random.integers(1, spec.history + 1, (batch, 1))] = 0
+    return np.concatenate([ids, items], axis=1)
+
+
 class Training:
     """A model with its optimizer and a few batches of random rows, kept from one request to the next."""
 
@@ -203,7 +225,7 @@ class Training:
         random = np.random.default_rng(SEED)
         self.batches = []
         for _ in range(BATCHES):
-            ids = torch.from_numpy(random.integers(0, spec.sizes, (batch, len(spec.sizes)))).to(spec.device)
+            ids = torch.from_numpy(drawn_ids(spec, random, batch)).to(spec.device)
             labels = torch.from_numpy((random.random(batch) < 0.25).astype(np.float32)).to(spec.device)
             self.batches.append(built.inputs(ids, labels))
         built.module.train()
@@ -292,7 +314,7 @@ class Server:
         command = request.pop("cmd")
         if command == "models":
             return {"models": self.models}
-        if request["model"] not in self.models and not request.get("zoo"):
+        if request["model"] not in self.models and not (request.get("zoo") or request.get("history")):
             raise ValueError(f"model should be one of {sorted(self.models)}. Received: {request['model']!r}")
         torch.set_num_threads(request.pop("threads", 1))
         commands = {"train": self.train, "memory": self.memory, "shapes": self.shapes, "forward": self.forward}

@@ -7,18 +7,25 @@ Only its dataset is replaced, by an object with the fields' names and sizes. Nam
     fm          embedding [V, d], linear, bias
     ffm         embedding [V, F, d], row v's vector against each field; linear, bias
     fnn         embedding [V, d], dnn/kernel_i [in, out], dnn/bias_i [out], out/kernel [H, 1], out/bias [1]; tanh
+    fism        candidates [V_0, d] and items [V_0, d] of the first field, linear [V_0 + V_1] of the first field, which
+                is the item, and the second, the user; the history's padding is row 0 of items
+    nais        fism's with linear [V_0]; attention/kernel_0 [d, A], or [2d, A] of an item, then the candidate, with
+                concat=True, attention/bias_0 [A], attention/projection [A, 1]. Option: concat.
 
-The other models support training only, for comparisons of speed.
+The last two need a `history` (see peer_server.Spec), and every row has its own. The other models support training
+only, for comparisons of speed.
 """
 
 from typing import Any
 
 import torch
-from peer_server import Built, Spec, Weight, linears, output, same, serve
+from peer_server import Built, Spec, Weight, linears, output, same, serve, stacked
 from recbole.config import Config
 from recbole.data.interaction import Interaction
 from recbole.model import context_aware_recommender as zoo
+from recbole.model import general_recommender
 from recbole.utils import FeatureType
+from torch.nn import functional
 
 MODELS = {
     "lr": zoo.LR,
@@ -34,7 +41,8 @@ MODELS = {
     "xdeepfm": zoo.xDeepFM,
     "autoint": zoo.AutoInt,
 }
-WITH_FORWARD = ("lr", "fm", "ffm", "fnn")
+HISTORIES = {"fism": general_recommender.FISM, "nais": general_recommender.NAIS}
+WITH_FORWARD = ("lr", "fm", "ffm", "fnn", *HISTORIES)
 LABEL = "label"
 
 
@@ -95,7 +103,62 @@ def weights_of(name: str, model: torch.nn.Module) -> dict[str, Weight]:
     return weights
 
 
+class Interactions:
+    """The part of RecBole's Dataset that its models of a history read; the histories come with the rows."""
+
+    def __init__(self, spec: Spec):
+        self.sizes = {"item_id": spec.sizes[0], "user_id": spec.sizes[1]}
+
+    def num(self, field: str) -> int:
+        return self.sizes[field]
+
+    def history_item_matrix(self) -> tuple[torch.Tensor, None, torch.Tensor]:
+        users = self.sizes["user_id"]
+        return torch.zeros(users, 1, dtype=torch.int64), None, torch.ones(users, dtype=torch.int64)
+
+
+def of_history(name: str, spec: Spec) -> Built:
+    """Returns FISM or NAIS, whose history of a user is that of the user's row."""
+    values = {"LABEL_FIELD": LABEL, "USER_ID_FIELD": "user_id", "ITEM_ID_FIELD": "item_id", "NEG_PREFIX": "neg_"}
+    values |= {"embedding_size": spec.dim, "split_to": 0, "gpu_id": "", "alpha": 0.5 if name == "fism" else 0.0}
+    values |= {"reg_weights": [0.0] * (2 if name == "fism" else 3)}
+    values |= {"algorithm": "concat" if spec.concat else "prod", "weight_size": spec.attention, "beta": 0.5}
+    described = Config(model=HISTORIES[name], dataset="benchmark", config_dict=values)
+    model = HISTORIES[name](described, Interactions(spec))
+
+    def logits(ids: torch.Tensor) -> torch.Tensor:
+        users, items = ids[:, 1], ids[:, 2:]
+        for attribute, rows in (
+            ("history_item_matrix", items),
+            ("history_lens", (items > 0).sum(dim=1)),
+            ("mask_mat", (items > 0).float()),
+        ):
+            by_user = torch.zeros(spec.sizes[1], *rows.shape[1:], dtype=rows.dtype)
+            by_user[users] = rows
+            setattr(model, attribute, by_user)
+        scores = model(users, ids[:, 0])
+        return torch.logit(scores.double()) if name == "fism" else scores
+
+    weights = {"candidates": same(model.item_dst_embedding.weight), "items": same(model.item_src_embedding.weight)}
+    if name == "fism":
+        weights["linear"] = stacked([model.item_bias, model.user_bias])
+    else:
+        hidden = [layer for layer in model.mlp_layers.mlp_layers if isinstance(layer, torch.nn.Linear)]
+        weights |= {"linear": same(model.bias), "attention/projection": same(model.weight_layer)}
+        weights |= linears(hidden, "attention")
+    loss = functional.binary_cross_entropy_with_logits
+    return Built(
+        module=model,
+        inputs=lambda ids, labels: (ids, labels),
+        loss=lambda batch: loss(logits(batch[0]).float(), batch[1]),
+        logits=lambda batch: logits(batch[0]),
+        weights=weights,
+    )
+
+
 def build(name: str, spec: Spec, logits: bool) -> Built:
+    if name in HISTORIES:
+        return of_history(name, spec)
     if logits and name not in WITH_FORWARD:
         raise ValueError(f"`forward` is offered for {WITH_FORWARD}. Received: {name!r}")
     settings = config(name, spec)
