@@ -24,9 +24,10 @@ from benchmarks.harness.command import (
     shape_options,
     spread,
     write,
+    zoo_option,
 )
 from benchmarks.harness.ours import BACKENDS, OPTIMIZERS, Ours
-from benchmarks.harness.settings import MODELS, TARGETS, Shape, our_options, peer_options
+from benchmarks.harness.settings import HISTORY, MODELS, OF_ZOO, TARGETS, Shape, our_options, peer_options, zoo_options
 from benchmarks.peers.client import FOLDER, NAMES, Peer
 from benchmarks.peers.line_process import ProcessError
 from common.errors import InputError, one_line
@@ -100,6 +101,7 @@ class Benchmark:
         steps: Timed steps of each in a round; None: as many as take about `seconds`.
         seconds: Seconds of each in a round where `steps` is None.
         device: Where both sides train, one of devices.DEVICES.
+        zoo: FuxiCTR's repository, whose models of OF_ZOO train too; "" for its package alone.
     """
 
     ours: Ours
@@ -110,12 +112,13 @@ class Benchmark:
     steps: int | None
     seconds: float
     device: str
+    zoo: str = ""
 
     def compare(self, model: str) -> Comparison:
         """Tries every peer that has the model, then alternates ours and the fastest peer's."""
         trials = {}
         for name, peer in self.peers.items():
-            if model in peer.models():
+            if model in peer.models() or (self.zoo and name == "fuxictr" and model in OF_ZOO):
                 trials[name] = self.theirs(model, peer, TRIAL_STEPS[self.device])
                 announce(f"{model}: {name} {trials[name]:,.0f} samples/s in a short round")
         best = max(trials, key=trials.__getitem__, default=None)
@@ -142,7 +145,8 @@ class Benchmark:
         return reply["samples_per_s"]
 
     def theirs(self, model: str, peer: Peer, steps: int) -> float:
-        options = {**peer_options(self.shape), "device": TORCH_DEVICES[self.device], "warmup": 1}
+        sizes = zoo_options(self.shape, self.zoo) if model in OF_ZOO else peer_options(self.shape)
+        options = {**sizes, "device": TORCH_DEVICES[self.device], "warmup": 1}
         return peer.train(model, steps, self.shape.batch, self.ours.threads, **options)["samples_per_s"]
 
 
@@ -295,6 +299,8 @@ def step_flops(model: str, threads: int, shape: Shape) -> float:
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=3.0, help="Time of each in a round.")
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a step.")
 @shape_options
+@click.option("--history", type=click.IntRange(1), default=HISTORY, help="Most items of a history, one more field.")
+@zoo_option
 @click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
 @device_option
 @click.option(
@@ -317,6 +323,8 @@ def main(
     ids: int,
     dim: int,
     threads: int | None,
+    history: int,
+    fuxictr: pathlib.Path | None,
     device: str,
     peer_python: pathlib.Path | None,
     output: pathlib.Path,
@@ -330,10 +338,11 @@ def main(
     the rounds' ratios. Prints a table, writes JSON after every model, and prints it as the last line.
     """
     names = chosen_models(models)
-    shape = Shape(fields, ids, dim, batch)
+    shape = Shape(fields, ids, dim, batch, history)
     training = {"optimizer": optimizer, "precision": precision, "xla": xla}
     settings = {"shape": shape, "training": training, "rounds": rounds, "steps": steps}
     settings |= {"seconds": seconds, "device": device, "flops": flops}
+    settings["zoo"] = str(fuxictr.resolve()) if fuxictr else ""
     groups = chosen_peers(against)
     threads = threads or cores()
     report: dict[str, Any] = {"benchmark": "train", "machine": machine(), "shape": dataclasses.asdict(shape)}

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from benchmarks.harness.devices import environment, sees_no_gpu
-from benchmarks.harness.settings import HISTORIES, HISTORY, SEVERAL_TASKS, Shape
+from benchmarks.harness.settings import HISTORIES, SEVERAL_TASKS, Shape
 from benchmarks.peers.line_process import LineProcess, ProcessError, clean_environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -78,5 +78,5 @@ class Ours(LineProcess):
 
 
 def _spec(model: str, hyperparameters: dict[str, Any], shape: Shape) -> dict[str, Any]:
-    data = {"history": HISTORY if model in HISTORIES else 0, "tasks": 2 if model in SEVERAL_TASKS else 1}
+    data = {"history": shape.history if model in HISTORIES else 0, "tasks": 2 if model in SEVERAL_TASKS else 1}
     return {"model": model, "hyperparameters": hyperparameters, "sizes": shape.sizes, "batch": shape.batch} | data

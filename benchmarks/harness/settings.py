@@ -19,6 +19,9 @@ ALONE: dict[str, dict[str, Any]] = {
 ALONE_OF_TOKENS = ("transformer", "transformer_pe", "hetero_att", "hiformer")
 HISTORIES = ("fism", "nais", "din", "bst", "dien", "sim", "sequence_transformer", "two_tower")
 HISTORY = 50
+# Those that FuxiCTR's repository has, and its package lacks.
+OF_ZOO = ("din", "bst")
+UNIT = (80, 40)  # of DIN's network over the items
 SEVERAL_TASKS = ("mmoe", "ple", "esmm")
 AS_THEY_ARE = (*ALONE_OF_TOKENS, *HISTORIES, *SEVERAL_TASKS)
 
@@ -33,12 +36,16 @@ NUMBERT_TARGETS = {57: 4.0, 90: 7.0}
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """The shape of the data: univalent fields, ids in each, width of an embedding, rows in a batch."""
+    """The shape of the data.
+
+    Univalent fields, ids in each, width of an embedding, rows in a batch; most items of a history, where there is one.
+    """
 
     fields: int = 39
     ids: int = 5000
     dim: int = 16
     batch: int = 2048
+    history: int = HISTORY
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -62,6 +69,11 @@ def peer_options(shape: Shape) -> dict[str, Any]:
     }
 
 
+def zoo_options(shape: Shape, zoo: str) -> dict[str, Any]:
+    """Returns the fields of `peer_server.Spec` for the models of OF_ZOO."""
+    return peer_options(shape) | {"history": shape.history, "zoo": zoo, "unit": UNIT}
+
+
 def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:
     """Returns the hyperparameters that make our model equal to the peer's, without dropout and L2.
 
@@ -71,6 +83,11 @@ def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:
     DCN-v2 and CCPM, RecBole's FNN without the weights w. Whether parts of the logit have a linear layer each, or share
     one after a concatenation, makes no difference in cost.
     """
+    if peer == "fuxictr" and model == "din":
+        return {"hidden_units": HIDDEN, "attention_hidden_units": UNIT, "embedding_dim": shape.dim}
+    if peer == "fuxictr" and model == "bst":
+        sizes = {"heads": ATTENTION_HEADS, "ffn_dim": 2 * shape.dim, "position_dim": shape.dim, "activation": "relu"}
+        return {"hidden_units": HIDDEN, "output": "candidate", "embedding_dim": shape.dim} | sizes
     if model in AS_THEY_ARE:
         return {}
     hidden = {"hidden_units": HIDDEN}

@@ -269,3 +269,25 @@ def test_a_result_that_cannot_be_written(tmp_path):
         write({}, tmp_path / "file" / "train.json")
     write({"a": 1}, tmp_path / "new" / "train.json")
     assert json.loads((tmp_path / "new" / "train.json").read_text()) == {"a": 1}
+
+
+class OfZoo:
+    """Stands in for both sides: says which models its package has, and keeps what it is asked to train."""
+
+    def __init__(self):
+        self.backend, self.threads, self.asked = "tensorflow", 2, []
+
+    def models(self):
+        return {"fm": True}
+
+    def train(self, model, *arguments, **options):
+        self.asked.append((model, options.get("history"), options.get("zoo")))
+        return {"samples_per_s": 10.0}
+
+
+@pytest.mark.parametrize(("zoo", "peer"), [("folder", "fuxictr"), ("", None)])
+def test_models_of_the_zoo_have_a_peer_where_its_folder_is_given(zoo, peer):
+    theirs = OfZoo()
+    settings = {"training": {}, "rounds": 1, "steps": 3, "seconds": 1, "device": "cpu", "zoo": zoo}
+    found = Benchmark(OfZoo(), {"fuxictr": theirs}, Shape(history=7), **settings).compare("din")
+    assert found.peer == peer and theirs.asked == ([("din", 7, "folder")] * 2 if zoo else [])
