@@ -61,10 +61,9 @@ class FISM(HistoryModel):
     def rows(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
         """Returns both embeddings of each slot beside each other, (batch_size, slots, 2 embedding_dim)."""
         as_candidate = super().rows(inputs, training, gathered)
-        in_history = self._of_one_history(self.history_table, inputs, gathered)
-        if in_history is not None:
-            return {name: ops.concatenate([as_candidate[name], in_history[name]], axis=2) for name in in_history}
         in_history = self._embedded(self.history_table, inputs, gathered)
+        if isinstance(in_history, Mapping):
+            return {name: ops.concatenate([as_candidate[name], in_history[name]], axis=2) for name in in_history}
         if self.embedding_drop:
             in_history = self.embedding_drop(in_history, training=training)
         return ops.concatenate([as_candidate, in_history], axis=2)

@@ -73,24 +73,16 @@ class HistoryModel(CTRModel):
                 f"{type(self).__name__} needs a sequence with shared_with, the candidate's column; {found}"
             )
 
-    def rows(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
-        """Returns the embedding of each slot, (batch_size, slots, embedding_dim).
+    def _embedded(self, table: FieldEmbedding, inputs: Inputs, gathered: Inputs | None) -> Tensor:
+        """Returns a table's embedding of each slot, (batch_size, slots, width).
 
-        Of one context and many candidates they are by field where `shares_history`: (1, slots, embedding_dim) of the
-        context's fields, (candidates, slots, embedding_dim) of the others.
+        Of one context and many candidates they are by field where `shares_history`: (1, slots, width) of the context's
+        fields, (candidates, slots, width) of the others.
         """
-        assert self.table is not None
-        of_one = self._of_one_history(self.table, inputs, gathered)
-        return super().rows(inputs, training, gathered) if of_one is None else of_one
-
-    def _of_one_history(
-        self, table: FieldEmbedding, inputs: Inputs, gathered: Inputs | None
-    ) -> dict[str, Tensor] | None:
-        """Returns a table's embeddings by field, as `rows`, where candidates have one history; otherwise None."""
         found = (gathered or {}).get(table.name)
         candidates_have = any(field.kind == "sequence" for field in self.feature_map.candidate_fields)
         if not isinstance(found, Mapping) or not self.shares_history or candidates_have:
-            return None
+            return super()._embedded(table, inputs, gathered)
         return table.masked_by_field(inputs["ids"], found)[0]
 
     def _slots(self, rows: Tensor, name: str) -> Tensor:

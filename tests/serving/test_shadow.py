@@ -2,13 +2,12 @@
 
 import contextlib
 
-import grpc
 import httpx
 import numpy as np
 import pyarrow.parquet
 import pytest
 import tensorflow as tf
-from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.apis import model_pb2, predict_pb2
 
 from common.errors import InputError
 from serving.server import ServerOptions, parse_flags, running_server
@@ -16,7 +15,7 @@ from serving.server.errors import ServingError
 from serving.server.metrics import Metrics
 from serving.server.served import ServedVersion
 from serving.server.shadow import Shadow
-from tests.contract.rpc import label, model_config
+from tests.contract.rpc import Rpc, label, model_config, wait_for
 from tests.fuzz.servable import save
 
 X = [2.0, 4.0]
@@ -50,7 +49,8 @@ def test_what_the_stable_version_answers_is_compared_over_rest_and_grpc(config, 
         shadow_log=tmp_path,
         sampling_rate=1.0,
     )
-    with running_server(options) as addresses:
+    with running_server(options) as addresses, Rpc(addresses.grpc) as rpc:
+        wait_for(lambda: rpc.states(name="ctr") == {1: "AVAILABLE", 2: "AVAILABLE"})
         url = f"{addresses.rest}/v1/models/ctr/labels"
         body = {"inputs": {"x": X}}
         for name, expected in (("stable", [3.0, 4.0]), ("canary", [4.0, 5.0])):
@@ -58,8 +58,7 @@ def test_what_the_stable_version_answers_is_compared_over_rest_and_grpc(config, 
             assert answer.json()["outputs"] == expected
         spec = model_pb2.ModelSpec(name="ctr", version_label="stable")
         request = predict_pb2.PredictRequest(model_spec=spec, inputs={"x": tf.make_tensor_proto(np.float32(X))})
-        with grpc.insecure_channel(addresses.grpc) as channel:
-            prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request)
+        rpc.prediction.Predict(request)
     (file,) = (tmp_path / "ctr").iterdir()
     rows = pyarrow.parquet.read_table(file).to_pylist()
     found = [
