@@ -73,6 +73,7 @@ class Cell:
         concurrency: Clients, or calling threads; an open loop's connections.
         measure: Measures for a number of seconds.
         rate: Requests a second of an open loop, None for a closed one.
+        load: That rate over the highest one that a closed loop reached; None where the rate was given.
         samples: The samples of the rounds that are done.
     """
 
@@ -81,10 +82,12 @@ class Cell:
     concurrency: int
     measure: Callable[[float], LatencySample]
     rate: float | None = None
+    load: float | None = None
     samples: list[LatencySample] = dataclasses.field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        loop = {"loop": "closed"} if self.rate is None else {"loop": "open", "rate_per_s": self.rate}
+        opened = {"loop": "open", "rate_per_s": self.rate, "load": self.load}
+        loop = {"loop": "closed"} if self.rate is None else opened
         about = {"kind": self.kind, "rows": self.rows, "concurrency": self.concurrency, **loop}
         return about | summarise(self.samples, self.rows)
 
@@ -218,9 +221,10 @@ class LatencyBenchmark:
                 ]
                 if not reached:
                     continue
-                for rate in [*plan.rates, *(load * max(reached) for load in plan.loads)]:
+                given: list[tuple[float, float | None]] = [(rate, None) for rate in plan.rates]
+                for rate, load in [*given, *((load * max(reached), load) for load in plan.loads)]:
                     self._progress(f"{self._model.name}: {kind}, {rows} rows, {rate:,.0f} requests/s at Poisson times")
-                    cell = Cell(kind, rows, plan.connections, self._arrivals(kind, rows, rate), rate)
+                    cell = Cell(kind, rows, plan.connections, self._arrivals(kind, rows, rate), rate, load)
                     cell.samples.append(cell.measure(plan.seconds))
                     self.cells.append(cell)
 

@@ -23,6 +23,7 @@ _BODY = 1
 # The most bytes for one byte of a body: it consists of opening brackets alone.
 _WORST = _VALUE + _OBJECT + _LEVEL
 _PIECE_BYTES = 1 << 20
+_MARKS = b',[{:"'
 _SINGLE_ROW = 320  # bytes for each value where rows are read one by one, not all at once
 CHECK_EVERY = 1000  # values between looks at the clock
 
@@ -78,9 +79,9 @@ def check_cost(body: bytes, spare_bytes: int, max_depth: int) -> None:
     if size * _WORST <= spare_bytes and size <= max_depth:
         return
     most = spare_bytes + TIMES_SIZE * size
-    lists, objects = body.count(b"["), body.count(b"{")
+    commas, lists, objects, colons, quotes = (count_byte(body, mark) for mark in _MARKS)
+    counts: tuple[int, ...] = (commas, lists, objects, colons, quotes)
     depth = lists + objects
-    counts: tuple[int, ...] = (body.count(b","), lists, objects, body.count(b":"), body.count(b'"'))
     if depth <= max_depth and _cost(size, counts, depth, size) <= most:
         return  # marks within strings were counted as well
     counts, depth, text = _count_outside_strings(body)
@@ -92,6 +93,16 @@ def check_cost(body: bytes, spare_bytes: int, max_depth: int) -> None:
             f"The request's body of {size} bytes would take {cost} bytes of memory, above {most}: "
             f"--max_json_memory_bytes={spare_bytes} and {TIMES_SIZE} times its size; send fewer values at a time"
         )
+
+
+def count_byte(body: bytes, mark: int) -> int:
+    """Returns how often a byte occurs. numpy compares many bytes at a time; bytes.count stops at each that it finds."""
+    pieces = (np.frombuffer(body, np.uint8, min(_PIECE_BYTES, len(body) - start), start) for start in _starts(body))
+    return sum(int(np.count_nonzero(piece == mark)) for piece in pieces)
+
+
+def _starts(body: bytes) -> range:
+    return range(0, len(body), _PIECE_BYTES)
 
 
 def _cost(size: int, counts: tuple[int, ...], depth: int, text: int) -> int:
@@ -145,7 +156,7 @@ def _count_outside_strings(body: bytes) -> tuple[tuple[int, ...], int, int]:
     level = deepest = text = 0
     inside = False
     escapes = False  # the piece before ended within an escape
-    for start in range(0, len(body), _PIECE_BYTES):
+    for start in _starts(body):
         piece = np.frombuffer(body, np.uint8, min(_PIECE_BYTES, len(body) - start), start)
         quotes, escapes = _quotes(piece, escapes)
         within = np.bitwise_xor.accumulate(quotes) ^ inside
@@ -156,7 +167,7 @@ def _count_outside_strings(body: bytes) -> tuple[tuple[int, ...], int, int]:
         if opening.any() or closing.any():
             levels = level + np.cumsum(opening.astype(np.int8) - closing.astype(np.int8), dtype=np.int64)
             deepest, level = max(deepest, int(levels.max())), int(levels[-1])
-        marks += [np.count_nonzero((piece == ord(mark)) & outside) for mark in ",[{:"] + [np.count_nonzero(quotes)]
+        marks += [np.count_nonzero((piece == mark) & outside) for mark in _MARKS[:-1]] + [np.count_nonzero(quotes)]
         inside = bool(within[-1])
     return tuple(map(int, marks)), deepest, text
 

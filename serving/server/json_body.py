@@ -1,9 +1,9 @@
 """Request bodies, parsed as RapidJSON 1.1.0 does in TF Serving (contract J1-J6, J10-J13).
 
-Usual bodies are parsed by orjson. What it refuses, or would read otherwise, goes to the standard library's C scanner:
-numbers that are not finite or that RapidJSON rounds, repeated members, bytes after the value. What that
-refuses too goes to a parser that follows RapidJSON step by step, for its errors and their offsets, and for strings that
-are no UTF-8.
+Usual bodies are parsed by orjson, also where values are NaN, as the missing numbers of raw rows are. What it refuses,
+or would read otherwise, goes to the standard library's C scanner: infinities, numbers that RapidJSON rounds, repeated
+members, bytes after the value. What that refuses too goes to a parser that follows RapidJSON step by step, for its
+errors and their offsets, and for strings that are no UTF-8.
 """
 
 import contextlib
@@ -34,6 +34,7 @@ _ZEROS = re.compile("0*")
 _SIGN_AND_ZEROS = re.compile("[-+]?0*")
 _LONG_NUMBER = re.compile(rb"[0-9][0-9.]{15}|[0-9][eE]")
 _ZERO_TIMES_A_POWER = re.compile(rb"0[eE]\+?[0-9]{3,}[\s,\]}]")
+_NAN, _NULL = b"NaN", b"null"
 _FEW_LETTERS = 8
 _FEW_BYTES = 1 << 10
 _BEFORE_E = len(b"fals")
@@ -53,10 +54,39 @@ def parse_usual_body(body: bytes) -> dict[str, Any] | None:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
+        value = _with_nans(body)
+    if value is None:
         return None
     if _has_zero_times_a_power(body):  # RapidJSON refuses 0e309
         return None
     return value if isinstance(value, dict) and _has_each_member_once(body, value) else None
+
+
+def _with_nans(body: bytes) -> Any:
+    """Returns the value of a body that orjson refuses for the word NaN alone; None where it has another reason.
+
+    orjson reads null in place of NaN. Where a string holds the word, there are fewer nulls than words.
+    """
+    count = body.count(_NAN)
+    if not count or len(body) > _SHORT_BYTES or _NULL in body:
+        return None
+    with contextlib.suppress(orjson.JSONDecodeError, RecursionError):
+        value = orjson.loads(body.replace(_NAN, _NULL))
+        if type(value) is dict and _put_nans(value) == count:
+            return value
+    return None
+
+
+def _put_nans(place: Any) -> int:
+    """Puts NaN in place of each None in a list or an object, and returns how many there were."""
+    count = 0
+    for key, value in place.items() if type(place) is dict else enumerate(place):
+        if value is None:
+            place[key] = math.nan
+            count += 1
+        elif type(value) is dict or type(value) is list:
+            count += _put_nans(value)
+    return count
 
 
 def has_booleans(body: bytes) -> bool:

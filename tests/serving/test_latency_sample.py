@@ -94,23 +94,39 @@ def test_a_ratio_is_the_median_of_those_of_the_rounds():
         cell("rest_columnar", 1, 1, [99.0], loop="open"),
     ]
     cells.append(cell("loader_packed", 1, 1, [1.0, 1.0, 2.0]))
+    cells += [cell("call_packed", 100, 1, [4.0, 2.0]), cell("rest_row", 100, 1, [10.0, 3.0])]  # 2.5, 1.5
     found = ratios(cells)
     assert found["rest_packed_over_loader"] == {"1": 2.5}  # 1.5, 2.5, 4
     assert found["rest_packed_over_call"] == {"1": 1.5, "270": 1.2}
+    assert found["rest_row_over_call"] == {"100": 2.0}
     assert found["grpc_packed_over_rest"] == {"1": 2.0, "270": 0.75}
     assert (found["rest_fixed_ms"], found["grpc_fixed_ms"]) == (0.5, 3.0)
     assert found["rest_share_of_calls"] == pytest.approx(0.7)
     assert "grpc_share_of_calls" not in found  # not measured
     checks = {one["name"]: one["met"] for one in targets(found)}
     assert checks == {
-        "REST packed p50 / call, rows: 1": True,
+        "REST packed p50 / call, rows: 1": False,
+        "REST row JSON p50 / call, rows: 100": True,
+        "gRPC packed p50 / call, rows: 1": True,  # 3, 2.5, 2
         "gRPC packed p50 / REST, rows: 270": True,
-        "REST rows/s / calls, 8 x 100 rows": True,
+        "REST rows/s / calls, 8 x 100 rows": False,
     }
-    assert [one["met"] for one in targets({"rest_packed_over_call": {"1": 1.61}, "rest_share_of_calls": 0.69})] == [
-        False,
-        False,
+    assert [one["met"] for one in targets({"rest_packed_over_call": {"1": 1.3}, "rest_share_of_calls": 0.86})] == [
+        True,
+        True,
     ]
+
+
+def test_the_tail_is_that_of_the_open_loop_at_four_fifths_of_the_rate():
+    def opened(kind: str, load: float | None, p50: float, p99: float) -> dict:
+        return cell(kind, 1, 64, [p50], loop="open") | {"load": load, "p50_ms": p50, "p99_ms": p99}
+
+    cells = [opened("rest_columnar", 0.5, 1.0, 9.0), opened("rest_columnar", 0.8, 2.0, 9.0)]
+    cells += [opened("grpc_packed", None, 1.0, 2.0), opened("grpc_packed", 0.8, 1.0, 5.5)]
+    found = ratios(cells)
+    assert (found["rest_p99_over_p50"], found["grpc_p99_over_p50"]) == ({"1": 4.5}, {"1": 5.5})
+    met = {one["name"]: one["met"] for one in targets(found)}
+    assert met == {"REST packed p99 / p50 at 80%, rows: 1": True, "gRPC packed p99 / p50 at 80%, rows: 1": False}
 
 
 def test_ratios_of_an_interrupted_run_are_of_the_rounds_that_have_both():

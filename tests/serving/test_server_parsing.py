@@ -12,7 +12,7 @@ from tensorflow.python.eager import monitoring
 from serving.server import tensors
 from serving.server.body_cost import CHECK_EVERY, Reading
 from serving.server.errors import ServingError
-from serving.server.json_body import _JsonParser, has_booleans, parse_body, parse_unusual_body
+from serving.server.json_body import _JsonParser, has_booleans, parse_body, parse_unusual_body, parse_usual_body
 from serving.server.json_response import format_predict
 from serving.server.metrics import Metrics
 
@@ -95,6 +95,49 @@ def test_the_iterative_parser_agrees_with_json():
         document = {"k": random_document(chance)}
         text = json.dumps(document, ensure_ascii=chance.random() < 0.5, indent=chance.choice([None, 2])).encode()
         assert _JsonParser(text).value() == document == parse_body(text) == parse_unusual_body(text)
+
+
+def with_nans(chance, document):
+    """A copy of a document in which some values are NaN."""
+    if chance.random() < 0.2:
+        return math.nan
+    if isinstance(document, dict):
+        return {key: with_nans(chance, value) for key, value in document.items()}
+    return [with_nans(chance, value) for value in document] if isinstance(document, list) else document
+
+
+def test_nan_is_read_as_the_scanner_reads_it():
+    """In values, beside nulls, and as a word within strings and names."""
+    chance, usual = random.Random(0), 0
+    for _ in range(1000):
+        document = {"k": with_nans(chance, random_document(chance)), "NaN": chance.choice([1, None, "NaN", math.nan])}
+        document |= {} if chance.random() < 0.5 else {"x": ["a", ",NaN,", ':NaN,"'][chance.randrange(3)]}
+        if chance.random() < 0.7:
+            del document["NaN"]
+        text = json.dumps(document, indent=chance.choice([None, 2])).encode()
+        expected = repr(parse_unusual_body(text))
+        assert repr(document) == expected == repr(parse_body(text))
+        found = parse_usual_body(text)
+        usual += found is not None and "nan" in expected
+        assert found is None or repr(found) == expected
+    assert usual > 100
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": [NaN, null]}',
+        b'{"a": ["NaN"], "b": NaN}',
+        b'{"a": -NaN}',
+        b'{"a": NaNs}',
+        b'{"a": [NaN], "a": [NaN]}',
+        b"[NaN]",
+        b'{"a": ' + b"[" * 990 + b"NaN" + b"]" * 990 + b"}",
+        b'{"a": [NaN, 0e309]}',
+    ],
+)
+def test_what_has_more_than_nan_goes_to_the_scanner(body):
+    assert parse_usual_body(body) is None
 
 
 @pytest.mark.parametrize("cut", range(1, 40))
