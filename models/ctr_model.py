@@ -16,6 +16,9 @@ from models.layers.text_encoder import TextEncoder
 from models.layers.tree_ensemble import TreeEnsemble
 from models.tensors import Inputs, Shape, Tensor
 
+# Names in `inputs`, in training, of the rows' labels (batch_size, tasks), and of their weights (batch_size, 1) where
+# they have any: for a model that `reads_labels`.
+LABEL, WEIGHT = "label", "weight"
 # Arguments of a model's constructor that are no hyperparameters.
 NO_OPTIONS = ("name", "embeds")
 
@@ -82,6 +85,8 @@ class CTRModel(keras.Model):
     needs_history: bool = False
     # Whether the data must say which columns are the candidate's: `role: item`, or a sequence's `shared_with`.
     needs_items: bool = False
+    # Whether the model adds a loss of its own that needs the labels: in training, `inputs` has LABEL and WEIGHT then.
+    reads_labels: bool = False
     # Whether the data must have several tasks.
     needs_tasks: bool = False
     # Whether a task's positive rows must be among those of the task before it.

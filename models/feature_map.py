@@ -146,8 +146,8 @@ class FeatureMap:
 
     Raises:
         ValueError: there are gaps between the fields' ids, more ids than int32 has, repeated names, a sequence that
-            shares the ids of no categorical field, a number that is neither a numeric field nor a dense feature, or no
-            task; or `negative_sampling` is outside its limits.
+            shares the ids of no categorical field and no other sequence, a number that is neither a numeric field nor a
+            dense feature, or no task; or `negative_sampling` is outside its limits.
     """
 
     fields: tuple[Field, ...]
@@ -184,9 +184,12 @@ class FeatureMap:
             raise ValueError(f"negative_sampling should be in (0, 1]. Received: {self.negative_sampling}")
 
     def _check_shared(self, field: Field) -> None:
-        owners = [owner for owner in self.fields if owner.name == field.shared_with and owner.kind == "categorical"]
+        named = [owner for owner in self.fields if owner.name == field.shared_with and not owner.shared_with]
+        owners = [owner for owner in named if owner.kind in ("categorical", "sequence")]
         if not owners:
-            raise ValueError(f"Field '{field.name}': shared_with should name a categorical field")
+            raise ValueError(f"Field '{field.name}': shared_with should name a categorical field, or a sequence")
+        if field.pooling == "attention" and owners[0].kind == "sequence":
+            raise ValueError(f"Field '{field.name}': pooling='attention' needs shared_with, a categorical field")
         if (field.offset, field.size) != (owners[0].offset, owners[0].size):
             raise ValueError(f"Field '{field.name}': offset and size should be those of '{field.shared_with}'")
 

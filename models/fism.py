@@ -61,6 +61,7 @@ class FISM(HistoryModel):
     def rows(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
         """Returns both embeddings of each slot beside each other, (batch_size, slots, 2 embedding_dim)."""
         as_candidate = super().rows(inputs, training, gathered)
+        assert as_candidate is not None
         in_history = self._embedded(self.history_table, inputs, gathered)
         if isinstance(in_history, Mapping):
             return {name: ops.concatenate([as_candidate[name], in_history[name]], axis=2) for name in in_history}

@@ -45,6 +45,7 @@ _MODELS = {
     "sim": ("models.sim", "SIM", "Pi 2020"),
     "sequence_transformer": ("models.sequence_transformer", "SequenceTransformer", "Vaswani 2017"),
     "two_tower": ("models.two_tower", "TwoTower", "Yi 2019"),
+    "starspace": ("models.starspace", "StarSpace", "Wu 2018"),
     "mmoe": ("models.multi_task.mmoe", "MMoE", "Ma 2018 (MMoE)"),
     "ple": ("models.multi_task.ple", "PLE", "Tang 2020"),
     "esmm": ("models.multi_task.esmm", "ESMM", "Ma 2018 (ESMM)"),

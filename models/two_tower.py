@@ -7,16 +7,14 @@ import keras
 from keras import ops
 
 from models.checks import require_positive
-from models.ctr_model import CTRModel, require_one_task
 from models.feature_map import FeatureMap
 from models.layers.tower import Tower
-from models.tensors import Inputs, Shape, Tensor
-
-SIMILARITIES = ("cosine", "dot")
+from models.tensors import Inputs, Tensor
+from models.vector_model import VectorModel
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
-class TwoTower(CTRModel):
+class TwoTower(VectorModel):
     """Two towers: a user's vector and an item's, whose likeness is the logit, so that items are found by their vectors.
 
     `logit = <u, v> / temperature + b`, `u = MLP_user([fields, dense])` and `v = MLP_item([fields, dense])`, with
@@ -52,7 +50,7 @@ class TwoTower(CTRModel):
         section 4.2 ("Normalization and Temperature"); here with the log loss of the label, for every row of the log.
     """
 
-    needs_items = True
+    registered = "two_tower"
 
     def __init__(
         self,
@@ -67,36 +65,16 @@ class TwoTower(CTRModel):
         l2: float = 0.0,
         **options: Any,
     ) -> None:
-        require_one_task("two_tower", feature_map)
+        super().__init__(feature_map, similarity=similarity, **options)
         require_positive(vector_dim=vector_dim)
-        if similarity not in SIMILARITIES:
-            raise ValueError(f"`similarity` should be one of {SIMILARITIES}. Received: {similarity!r}")
         if not temperature > 0:
             raise ValueError(f"`temperature` should be positive. Received: {temperature}")
-        if options.get("use_linear"):
-            raise ValueError("two_tower has no linear part: no vector would hold it; leave `use_linear` out")
-        super().__init__(feature_map, **options)
-        of_item = feature_map.item_fields
-        self._item_places = [n for n, field in enumerate(feature_map.fields) if field in of_item]
-        self._user_places = [n for n, field in enumerate(feature_map.fields) if field not in of_item]
-        self._item_dense = [n for n, name in enumerate(feature_map.dense) if name in feature_map.item_dense]
-        self._user_dense = [n for n, name in enumerate(feature_map.dense) if name not in feature_map.item_dense]
-        if not (self._item_places or self._item_dense):
-            raise ValueError("two_tower needs the item's columns; give them `role: item`, or a sequence `shared_with`")
-        if not (self._user_places or self._user_dense):
-            raise ValueError("two_tower needs columns of the user; all of them are the item's")
         if self.table is not None:
             self.table.attends = False
-        self.similarity, self.temperature = similarity, temperature
+        self.temperature = temperature
         towers = (hidden_units, vector_dim, activation, dropout, l2)
         self.user_tower = Tower(*towers, name="user_tower")
         self.item_tower = Tower(*towers, name="item_tower")
-
-    def build(self, input_shape: Shape | None = None) -> None:
-        self.bias = self.add_weight(name="bias", shape=(1,), initializer="zeros")
-
-    def output_biases(self) -> list[keras.Variable]:
-        return [self.bias]
 
     def interact(self, rows: Tensor | None, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.logits_of(self._user(rows, inputs, training), self._item(rows, inputs, training))
@@ -111,20 +89,20 @@ class TwoTower(CTRModel):
 
     def candidate_logits(self, context: Inputs, candidates: Inputs) -> Tensor:
         """Returns the logits of many candidates for one user, whose tower is computed once."""
-        user = self._vector_of(self.user_tower, context, self._user_places)
-        return self.logits_of(user, self._vector_of(self.item_tower, candidates, self._item_places))
+        user = self._vector_of(self.user_tower, context, self.user_places)
+        return self.logits_of(user, self._vector_of(self.item_tower, candidates, self.item_places))
 
     def logits_of(self, users: Tensor, items: Tensor) -> Tensor:
         """Returns the logits of pairs of vectors, float32 (batch_size, 1)."""
         return ops.sum(users * items, axis=1, keepdims=True) / self.temperature + ops.cast(self.bias, "float32")
 
     def _user(self, rows: Tensor | None, inputs: Inputs, training: bool | None) -> Tensor:
-        read = self._read(rows, self._user_places, inputs, self._user_dense)
-        return self._vector(self.user_tower(read, training=training))
+        read = self._read(rows, self.user_places, inputs, self.user_dense)
+        return self.vector(self.user_tower(read, training=training))
 
     def _item(self, rows: Tensor | None, inputs: Inputs, training: bool | None) -> Tensor:
-        read = self._read(rows, self._item_places, inputs, self._item_dense)
-        return self._vector(self.item_tower(read, training=training))
+        read = self._read(rows, self.item_places, inputs, self.item_dense)
+        return self.vector(self.item_tower(read, training=training))
 
     def _vector_of(self, tower: Tower, inputs: Inputs, places: list[int]) -> Tensor:
         """Returns the vectors of packed tensors that hold one tower's slots alone."""
@@ -132,14 +110,10 @@ class TwoTower(CTRModel):
         if places:
             assert self.table is not None
             rows = self.table.embed(inputs["ids"], [self.feature_map.fields[place] for place in places])
-        return self._vector(tower(self.flatten(rows, inputs), training=False))
+        return self.vector(tower(self.flatten(rows, inputs), training=False))
 
     def _read(self, rows: Tensor | None, places: list[int], inputs: Inputs, dense: list[int]) -> Tensor:
         """Returns some fields' embeddings and some dense features, concatenated, (batch_size, width)."""
         some = ops.take(rows, places, axis=1) if places else None
         of_dense = {"dense": ops.take(inputs["dense"], dense, axis=1)} if dense else {}
         return self.flatten(some, of_dense)
-
-    def _vector(self, output: Tensor) -> Tensor:
-        vectors = ops.cast(output, "float32")
-        return ops.normalize(vectors, axis=1) if self.similarity == "cosine" else vectors

@@ -22,7 +22,7 @@ from models.candidates import TEXT, join_candidates
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.text.precision import in_precision
-from models.two_tower import TwoTower
+from models.vector_model import VectorModel
 from serving.assets import Arrays, GoldenRows
 from serving.attributions import Attributions
 from serving.calibration import UNCALIBRATED, Calibration
@@ -82,7 +82,7 @@ class _Servable(tf.Module):
             return tf.cast(model(packed, training=False), tf.float32)
 
         def vectors(of: str, packed: Tensors) -> Tensors:
-            assert isinstance(model, TwoTower)
+            assert isinstance(model, VectorModel)
             found = model.user_vectors(packed) if of == USER else model.item_vectors(packed)
             return {VECTORS: tf.cast(found, tf.float32)}
 
@@ -92,7 +92,7 @@ class _Servable(tf.Module):
         self.logits = logits
         self.candidate_logits = candidate_logits
         self.vectors = vectors
-        self.has_towers = isinstance(model, TwoTower)
+        self.has_towers = isinstance(model, VectorModel)
         self.calibration = calibration
         self.explains = explains
         if explains:

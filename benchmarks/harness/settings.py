@@ -17,7 +17,7 @@ ALONE: dict[str, dict[str, Any]] = {
 }
 # With the defaults of their own: models of tokens, those that read a history of so many items, and those of two tasks.
 ALONE_OF_TOKENS = ("transformer", "transformer_pe", "hetero_att", "hiformer")
-HISTORIES = ("fism", "nais", "din", "bst", "dien", "sim", "sequence_transformer", "two_tower")
+HISTORIES = ("fism", "nais", "din", "bst", "dien", "sim", "sequence_transformer", "two_tower", "starspace")
 HISTORY = 50
 # Those that FuxiCTR's repository has, and its package lacks.
 OF_ZOO = ("din", "bst")

@@ -29,6 +29,8 @@ class FieldEmbedding(keras.layers.Layer):
             the cost of a step does not grow with the table. Defaults to 0.
         attends: bool. Whether `attention` is that; otherwise it is the mean, as for weights that are no embeddings.
             Defaults to True.
+        max_norm: float. r: after a training step, a row that it changed and whose length is above r has the length r.
+            Defaults to 0, no limit.
 
     Example:
         >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("tags", "multivalent", 50, 2)])
@@ -37,7 +39,7 @@ class FieldEmbedding(keras.layers.Layer):
         (2, 2, 8)
 
     Raises:
-        ValueError: `dim` is not positive, or `l2` is negative.
+        ValueError: `dim` is not positive, or `l2` or `max_norm` is negative.
     """
 
     def __init__(
@@ -47,23 +49,29 @@ class FieldEmbedding(keras.layers.Layer):
         stddev: float = 0.001,
         l2: float = 0.0,
         attends: bool = True,
+        max_norm: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         require_positive(dim=dim)
         if l2 < 0:
             raise ValueError(f"`l2` should be non-negative. Received: l2={l2}")
+        if max_norm < 0:
+            raise ValueError(f"`max_norm` should be non-negative. Received: max_norm={max_norm}")
         self.feature_map = feature_map
         self.dim = dim
         self.stddev = stddev
         self.l2 = l2
         self.attends = attends
+        self.max_norm = max_norm
 
     def build(self, input_shape: Shape) -> None:
         self.table = self.add_weight(
             name="table",
             shape=(_sharded_rows(self.feature_map.total_ids), self.dim),
             initializer=keras.initializers.RandomNormal(stddev=self.stddev) if self.stddev else "zeros",
+            # Keras's optimizers apply it to the table, and the trainers' row optimizers to the rows of a batch.
+            constraint=keras.constraints.MaxNorm(self.max_norm, axis=1) if self.max_norm else None,
         )
 
     def call(self, ids: Tensor, gathered: Tensor | Mapping[str, Tensor] | None = None, pooled: bool = True) -> Tensor:
@@ -159,9 +167,8 @@ class FieldEmbedding(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = super().get_config()
-        config.update(
-            feature_map=self.feature_map.to_json(), dim=self.dim, stddev=self.stddev, l2=self.l2, attends=self.attends
-        )
+        names = ("dim", "stddev", "l2", "attends", "max_norm")
+        config.update(feature_map=self.feature_map.to_json(), **{name: getattr(self, name) for name in names})
         return config
 
     @classmethod

@@ -26,7 +26,7 @@ def retrieve(
     queries: tuple[str, ...],
     answers: pathlib.Path | None,
 ) -> None:
-    """Find each user's best items by a model with towers (two_tower).
+    """Find each user's best items by a model with towers (two_tower, starspace).
 
     \b
       ctrpipe retrieve --model runs/mine --items films.csv --output indexed/ctr

@@ -14,10 +14,11 @@ from models.feature_map import FeatureMap
 from models.losses import BinaryCrossEntropy
 from pipeline.config import Model, Training
 from pipeline.training.jax_devices import Devices, make_distribution, on_host, put_like
-from pipeline.training.learner import Batch, split_weight
+from pipeline.training.learner import Batch, split_weight, with_labels
 from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
 from pipeline.training.network import (
     build_network,
+    constrained,
     dense_adam,
     rate_factors,
     state_names,
@@ -210,8 +211,9 @@ class JaxLearner:
             fixed = values["fixed"]
             for part, ((inputs, row_weights), (_, labels)) in enumerate(zip(by_part, parts, strict=True)):
                 table_rows = gathered[part] if self._rows else self._gathered(weights, inputs)
+                read = with_labels(self._network, inputs, labels, row_weights)
                 logits, fixed, penalties = self._network.stateless_call(
-                    weights, fixed, inputs, training=True, gathered=table_rows, return_losses=True
+                    weights, fixed, read, training=True, gathered=table_rows, return_losses=True
                 )
                 share = len(labels) / rows
                 losses = self._loss.call(labels, logits)
@@ -245,16 +247,17 @@ class JaxLearner:
         for number, name in enumerate(by_row):
             index, own = self._tables[name], slice(number * slots_per_table, (number + 1) * slots_per_table)
             trainable[index], slots[own] = self._update_rows(
-                trainable[index], slots[own], ids, by_row[name], rate, step
+                index, trainable[index], slots[own], ids, by_row[name], rate, step
             )
         return {"trainable": trainable, "optimizer": list(state), "slots": slots}
 
     def _update_rows(
-        self, table: Any, slots: Arrays, ids: Any, gradients: Any, rate: Any, step: Any
+        self, index: int, table: Any, slots: Arrays, ids: Any, gradients: Any, rate: Any, step: Any
     ) -> tuple[Any, Arrays]:
         assert self._rows
         old = tuple(slot.at[ids].get(mode="clip") for slot in slots)
         rows, new = self._rows.update(table.at[ids].get(mode="clip"), old, gradients, rate, step)
+        rows = constrained(self._trainable[index], rows)
 
         def write(into: Any, values: Any) -> Any:  # drops the updates of NO_ROW
             return into.at[ids].set(values, mode="drop", indices_are_sorted=True)

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from transforms.features.packed_files import WEIGHT
+from models.ctr_model import LABEL, WEIGHT, CTRModel
 
 # Packed tensors by name, with `weight` float32 (batch_size, 1) where rows are weighted in a training step; labels
 # float32 (batch_size, tasks).
@@ -17,6 +17,20 @@ def split_weight(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     weight = inputs.get(WEIGHT)
     others = {name: value for name, value in inputs.items() if name != WEIGHT}
     return others, None if weight is None else weight[:, 0]
+
+
+def with_labels(network: CTRModel, inputs: dict[str, Any], labels: Any, weights: Any) -> dict[str, Any]:
+    """Returns what the network reads in a training step: with labels and weights, where it has a loss of its own.
+
+    Args:
+        network: The model.
+        inputs: Its packed tensors.
+        labels: (batch_size, tasks).
+        weights: Those of the rows, (batch_size,); None where they are not weighted.
+    """
+    if not network.reads_labels:
+        return inputs
+    return {**inputs, LABEL: labels, **({} if weights is None else {WEIGHT: weights[:, None]})}
 
 
 class Learner(Protocol):

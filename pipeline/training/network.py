@@ -78,6 +78,11 @@ def dense_adam(training: Training, clip_norm: float | None = None) -> keras.opti
     )
 
 
+def constrained(weight: keras.Variable, values: Any) -> Any:
+    """Returns values of a weight, or of some rows of a table, as the weight's constraint wants them."""
+    return values if weight.constraint is None else weight.constraint(values)
+
+
 def state_names(
     network: CTRModel, optimizer: keras.optimizers.Adam, dense: list[keras.Variable], slots: Iterable[str]
 ) -> list[str]:

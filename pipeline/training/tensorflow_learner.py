@@ -16,10 +16,11 @@ from models.layers.field_embedding import FieldEmbedding
 from models.losses import BinaryCrossEntropy
 from pipeline.config import Model, Training
 from pipeline.training.cluster import read_cluster
-from pipeline.training.learner import Batch, split_weight
+from pipeline.training.learner import Batch, split_weight, with_labels
 from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
 from pipeline.training.network import (
     build_network,
+    constrained,
     dense_adam,
     rate_factors,
     state_names,
@@ -108,6 +109,7 @@ class RowUpdate:
         """Updates the rows of `ids`, int32 (ids,) without repeats, by `gradients`, float32 (ids, width)."""
         slots = tuple(tf.gather(slot.value, ids) for slot in self.slots)
         rows, slots = self.optimizer.update(tf.gather(self.table.value, ids), slots, gradients, rate, step)
+        rows = constrained(self.table, rows)
         for variable, values in zip((self.table, *self.slots), (rows, *slots), strict=True):
             tf.raw_ops.ResourceScatterUpdate(resource=variable.value.handle, indices=ids, updates=values)
 
@@ -283,7 +285,8 @@ class TensorFlowLearner:
         gathered = self._gathered(inputs)
         with tf.GradientTape() as tape:
             tape.watch(list(gathered.values()))
-            logits = self._network(inputs, training=True, gathered=gathered)
+            read = with_labels(self._network, inputs, labels, weights)
+            logits = self._network(read, training=True, gathered=gathered)
             losses = self._loss.call(labels, logits)
             loss = tf.math.divide_no_nan(tf.reduce_sum(losses if weights is None else losses * weights), weight)
             objective = loss
@@ -330,6 +333,9 @@ class TensorFlowLearner:
         for weight, (m, v), gradient, factor in zip(self._dense, moments, dense, self._rate_factors, strict=True):
             handles = {"var": weight.value.handle, "m": m.value.handle, "v": v.value.handle}
             tf.raw_ops.ResourceApplyAdam(**handles, grad=gradient, lr=rate * factor, **settings)
+            if weight.constraint is not None:
+                within = constrained(weight, weight.value)
+                tf.raw_ops.AssignVariableOp(resource=weight.value.handle, value=within)
         one = tf.ones((), optimizer.iterations.dtype)
         tf.raw_ops.AssignAddVariableOp(resource=optimizer.iterations.value.handle, value=one)
 

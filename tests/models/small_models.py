@@ -60,6 +60,7 @@ SMALL = {
     "sim": {**MLP, "found": 3, "search_units": 3, "key_dim": 2},
     "sequence_transformer": {**MLP, "width": 8, "layers": 2, "ffn_dim": 12},
     "two_tower": {**MLP, "vector_dim": 3, "temperature": 0.5},
+    "starspace": BASE,
     "mmoe": {**MLP, "experts": 3, "expert_units": 5, "interaction": {"name": "mlp", "hidden_units": [6]}},
     "ple": {
         **MLP,
@@ -83,13 +84,13 @@ SMALL = {
 }
 # One of each kind of layer and of data; `make test-all` alone runs a matrix's cases of the other models.
 FAMILIES = ("ffm", "afm", "ccpm", "pnn", "wide_deep", "dcn_v2", "dlrm", "xdeepfm", "attention_net", "hiformer")
-FAMILIES += ("nais", "din", "bst", "sequence_transformer", "dien", "sim", "two_tower", "ple", "esmm")
+FAMILIES += ("nais", "din", "bst", "sequence_transformer", "dien", "sim", "two_tower", "starspace", "ple", "esmm")
 FAMILIES += ("numbert", "bert4ctr", "shallow_interaction_n", "cascading_nn_gbdt")
 ONE_OF_EACH_FAMILY = [name if name in FAMILIES else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
 RAW_NUMBERS = (35.0, 0.0, 7.0, 1234.0, -62.5, 0.01236, 999.6, math.nan)
 IN_ORDER = ("bst", "sequence_transformer", "dien")  # those to which the order of a history matters
 WITH_HISTORY = ("fism", "nais", "din", "sim", *IN_ORDER)
-WITH_ITEMS = (*WITH_HISTORY, "two_tower")  # those whose data has a candidate
+WITH_ITEMS = (*WITH_HISTORY, "two_tower", "starspace")  # those whose data has a candidate
 WITH_TASKS = ("mmoe", "ple", "esmm")
 WITH_TEXT = tuple(name for name, options in SMALL.items() if "encoder_layers" in options)
 

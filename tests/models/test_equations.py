@@ -441,7 +441,13 @@ def test_autoint_in_hiformers_comparison_attends_to_dense_and_task_tokens():
 
 def test_every_model_is_compared_with_a_reference():
     # The tests of models that need other data, which mark them.
-    for module in ("test_text_models", "test_history_models", "test_two_tower", "test_multi_task_models"):
+    for module in (
+        "test_text_models",
+        "test_history_models",
+        "test_two_tower",
+        "test_starspace",
+        "test_multi_task_models",
+    ):
         importlib.import_module(f"tests.models.{module}")
     assert sorted(REFERENCED) == [model.name for model in available()] == sorted(SMALL)
 

@@ -221,7 +221,9 @@ def test_jax_gives_the_same(name, jax_logits):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["nais", "din", "sim", "dien", "sequence_transformer", "two_tower", "bert4ctr"])
+@pytest.mark.parametrize(
+    "name", ["nais", "din", "sim", "dien", "sequence_transformer", "two_tower", "starspace", "bert4ctr"]
+)
 def test_jax_gives_many_candidates_the_same(name, jax_logits):
     data = with_items(name)
     model, (context, candidates) = randomised(name, data), divided(data, batch_of(name))

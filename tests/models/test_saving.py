@@ -14,7 +14,19 @@ from serving.loader import Servable
 from tests.models.small_models import ONE_OF_EACH_FAMILY, SMALL, batch_of, map_of, randomised
 
 NAMES = [model.name for model in available()]
-ONE_TASK = ("fism", "nais", "two_tower", "fm", "ffm", "afm", "fnn", "deepfm", "cascading_deepfm", "cascading_nn_gbdt")
+ONE_TASK = (
+    "fism",
+    "nais",
+    "two_tower",
+    "starspace",
+    "fm",
+    "ffm",
+    "afm",
+    "fnn",
+    "deepfm",
+    "cascading_deepfm",
+    "cascading_nn_gbdt",
+)
 
 
 def equal(found, expected) -> None:

@@ -112,7 +112,11 @@ def test_a_missing_element_of_a_list_keeps_its_place_in_a_sequence():
     ("changes", "message"),
     [
         ({"shared_with": ["item"]}, "shared_with has 1 entries for 2 columns"),
-        ({"shared_with": ["item", "seen"]}, "shared_with: seen, which is no categorical column"),
+        ({"shared_with": ["item", "items"]}, "shared_with: items, which is no categorical column"),
+        (
+            {"shared_with": ["item", "seen"], "pooling": "attention"},
+            "attention, which seen, a sequence, cannot ask for",
+        ),
         ({"shared_with": ["item", "other"]}, "shared_with: other, which is no categorical column"),
         ({"top_k": 5}, "of a shared vocabulary stand with"),
         ({"shared_with": [], "pooling": "attention"}, "pooling: attention needs shared_with"),
@@ -130,6 +134,27 @@ def test_one_name_is_enough_for_one_column():
     spec = LogSpec.model_validate({"data": DATA, "features": [*features, {"kind": "categorical", "columns": ["item"]}]})
     assert spec.vocabulary_owners == {"items": "item"} and spec.vocabulary_columns == ["item"]
     assert spec.counted_columns == {"item": "item", "items": "item"}
+
+
+def test_a_sequence_shares_the_words_of_another_one(tmp_path):
+    words = {"kind": "sequence", "separator": " "}
+    features = [
+        {**words, "columns": ["query"], "shared_with": "document", "max_length": 2},
+        {**words, "columns": ["document"], "role": "item", "max_length": 3, "top_k": 2},
+    ]
+    data = {"columns": ["click", "query", "document"], "labels": {"ctr": "click"}}
+    spec = LogSpec.model_validate({"data": data, "features": features})
+    rows = {"query": ["b a", "c"], "document": ["a b c", "b"]}
+    counter = LogCounter.of_log(spec)
+    counter.add(batch(rows))
+    learned = Learned(spec, counter.summary(), tmp_path)
+    found = layout(spec, lambda column, feature: len(learned._vocabulary(column, feature)[0]))
+    ids = preprocessing_fn({name: tf.constant(own) for name, own in rows.items()} | {"click": tf.zeros(2)}, learned)
+    # b comes three times, a and c twice; of these c is the greater.
+    b, c = RESERVED_IDS, RESERVED_IDS + 1
+    assert local(ids["ids"].numpy(), found, "query") == [[b, UNKNOWN], [c, PADDING]]
+    assert local(ids["ids"].numpy(), found, "document") == [[UNKNOWN, b, c], [b, PADDING, PADDING]]
+    assert [field.name for field in found.item_fields] == ["document"] and found.total_ids == 1 + RESERVED_IDS + 2
 
 
 def test_a_row_whose_aligned_sequences_differ_in_length_is_kept_apart(tmp_path):

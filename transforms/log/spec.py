@@ -350,8 +350,8 @@ class _Columns(Section):
     role: Literal["feature", "position", "item"] = "feature"
     """`position`: the place where an ad was shown, which is not known when a model is asked: `serving.position` may
     give it one value for every request. `item`: the column is the candidate's, as every column is that `shared_with`
-    names; `two_tower` has a tower of these columns, and another one of the rest, and a request of many candidates
-    (`serving_candidates`) has a value of these columns for each and one of the rest.
+    names; `two_tower` and `starspace` make a vector of these columns and one of the rest, and a request of many
+    candidates (`serving_candidates`) has a value of these columns for each and one of the rest.
     """
 
 
@@ -474,7 +474,9 @@ class ItemSequence(_Vocabulary):
     """Values that are kept of one row, at most: the last ones."""
     shared_with: list[str | None] = pydantic.Field([], examples=[["item", "genre", None]])
     """The categorical column, or one for each of `columns`, whose vocabulary and embeddings the values share; null or
-    empty: a vocabulary of their own. The values of both columns are counted for it.
+    empty: a vocabulary of their own. The values of both columns are counted for it. It may be a sequence with a
+    vocabulary of its own too, as the words of a document are those of a query; a model of histories then finds no
+    candidate in it, `starspace` and `two_tower` read both.
     """
     pooling: Literal["sum", "mean", "attention"] = "mean"
     """What becomes of a sequence in a model that has one embedding a field: sum or mean of the items' embeddings, or
@@ -625,9 +627,18 @@ class LogSpec(Section):
         for column, owner in self.vocabulary_owners.items():
             if owner != column:
                 shared = self.feature_by_column.get(owner)
-                if not isinstance(shared, Categorical):
-                    raise ValueError(f"features: {column} has shared_with: {owner}, which is no categorical column")
-                if shared.whole_numbers:
+                own_sequence = isinstance(shared, ItemSequence) and shared.owner_of(owner) == owner
+                if not (own_sequence or isinstance(shared, Categorical)):
+                    raise ValueError(
+                        f"features: {column} has shared_with: {owner}, which is no categorical column and no sequence "
+                        "with a vocabulary of its own"
+                    )
+                feature = self.feature_by_column[column]
+                if own_sequence and isinstance(feature, ItemSequence) and feature.pooling == "attention":
+                    raise ValueError(
+                        f"features: {column} has pooling: attention, which {owner}, a sequence, cannot ask for"
+                    )
+                if isinstance(shared, Categorical) and shared.whole_numbers:
                     raise ValueError(f"features: {owner} has whole_numbers, which {column} cannot share")
         if self.data.columns:
             needed = names + labels + [c for c in [self.data.split.column, self.data.weight] if c]
