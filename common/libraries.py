@@ -6,8 +6,10 @@ import importlib.metadata
 import logging
 import os
 import sys
+import types
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from common.address_space import TENSORFLOW_GIB, require_address_space
 
@@ -23,6 +25,15 @@ _CLOUD = (
     "google.cloud.pubsub",
     "google.cloud.storage",
     "pymongo",
+)
+_TUNER = "keras_tuner"  # TFX's Tuner, which no step is, is absent without it
+# TFX and TFMA import these for components and metrics that no step uses; they take a third of the time of TFX's import.
+# They cannot be absent, as the import of others would fail.
+_UNUSED = (
+    "scipy.stats",  # of TFMA's confidence intervals
+    "tensorflow_model_analysis.metrics.rouge",  # which imports NLTK
+    "tensorflow_model_analysis.notebook.jupyter.tfma_widget.widget",
+    "tfx.components.infra_validator.component",  # which imports Kubernetes's client
 )
 
 
@@ -85,7 +96,7 @@ def load_text_operations() -> None:
 
 def tfx_does_without(beam_args: Sequence[str]) -> tuple[str, ...]:
     """Returns the modules that `importing` hides from TFX's import; not Google Cloud's if Beam may run there."""
-    return _NOT_NEEDED if beam_args else _NOT_NEEDED + _CLOUD
+    return (*_NOT_NEEDED, _TUNER, *(() if beam_args else _CLOUD))
 
 
 @contextlib.contextmanager
@@ -111,6 +122,43 @@ def importing(*absent: str) -> Iterator[None]:
         gc.freeze()
         if enabled:
             gc.enable()
+
+
+@contextlib.contextmanager
+def importing_tfx(beam_args: Sequence[str]) -> Iterator[None]:
+    """As `importing`, for the block that imports TFX, of which it spares what no step of a run uses.
+
+    In place of each module of _UNUSED that is not loaded stands one whose every name is a class that cannot be used;
+    after the block the module itself can be imported.
+
+    Args:
+        beam_args: Beam's arguments, see `tfx_does_without`.
+    """
+    left_out = {name: _LeftOut(name) for name in _UNUSED if name not in sys.modules}
+    sys.modules.update(left_out)
+    try:
+        with importing(*tfx_does_without(beam_args)):
+            yield
+    finally:
+        for name in left_out:
+            del sys.modules[name]
+            parent, _, own = name.rpartition(".")
+            if parent in sys.modules and vars(sys.modules[parent]).get(own) is left_out[name]:
+                delattr(sys.modules[parent], own)
+
+
+class _LeftOut(types.ModuleType):
+    """A module that is not loaded: what is imported from it says so when it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        module = self.__name__
+
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise RuntimeError(f"{module}.{name}: left out of the imports of a run")
+
+        return type(name, (), {"__new__": refuse, "__init_subclass__": refuse})
 
 
 def _is_error(record: logging.LogRecord) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from common.address_space import RUN_GIB, require_address_space
 from common.errors import InputError, one_line
-from common.libraries import importing, load_tensorflow, tfx_does_without
+from common.libraries import importing_tfx, load_tensorflow
 from common.phases import begin_phases, seconds_by_phase, start_phase
 from common.processes import cores, preload
 from common.progress import announce
@@ -93,7 +93,7 @@ def _run_pipeline(
 ) -> dict[str, Any]:
     announce("Loading TFX")
     start_phase("loading TFX")
-    with importing(*tfx_does_without(config.beam_args)), described(files) as description:
+    with importing_tfx(config.beam_args), described(files) as description:
         from pipeline.local_runner import run_pipeline
         from pipeline.parent import complete_with_parent
 
@@ -139,7 +139,7 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
     with working_ahead(config, paths, output):
         load_tensorflow()
         announce("Loading TFX")
-        with importing(*tfx_does_without(config.beam_args)), described(paths) as description:
+        with importing_tfx(config.beam_args), described(paths) as description:
             from pipeline.local_runner import run_data_pipeline
 
         return run_data_pipeline(config, run_inputs(config, paths, description.result(), output.resolve()))

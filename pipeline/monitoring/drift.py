@@ -12,7 +12,8 @@ from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from common.processes import Workers
 from pipeline.config import Monitoring
 from pipeline.monitoring.anomalies import validate_statistics
-from pipeline.monitoring.statistics import RANKED_VALUES, Sampled, generate_statistics, length_column
+from pipeline.monitoring.statistics import Sampled, generate_statistics, length_column
+from pipeline.monitoring.value_counts import RANKED_VALUES
 from transforms.log.byte_sum import ByteSum
 from transforms.log.payload import payload_files, payload_rows
 from transforms.log.readers import find_files

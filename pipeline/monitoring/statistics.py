@@ -20,6 +20,7 @@ from pipeline.monitoring.validation import (
     stats_impl,
     tfdv,
 )
+from pipeline.monitoring.value_counts import RANKED_VALUES
 from transforms.log.payload import PART_ROWS, ROW_GROUP_ROWS, payload_files, payload_rows, plain, read_payload
 from transforms.log.spec import LogSpec
 
@@ -37,7 +38,6 @@ COUNTED_VALUES = 1 << 12
 HASHED_VALUES = 1 << 14
 SHOWN_VALUES = 20
 MOST_SHOWN = 100  # characters of a value that are shown: a text may be long
-RANKED_VALUES = 1000
 QUANTILES = 40
 
 

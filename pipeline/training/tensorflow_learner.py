@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from common.errors import InputError
 from models.ctr_model import CTRModel
-from models.feature_map import FeatureMap
+from models.feature_map import FeatureMap, Field
 from models.layers.field_embedding import FieldEmbedding
 from models.losses import BinaryCrossEntropy
 from pipeline.config import Model, Training
@@ -30,7 +30,8 @@ from pipeline.training.network import (
 from pipeline.training.row_optimizers import RowOptimizer, row_optimizer
 from pipeline.training.worker_group import WorkerGroup
 
-_MOST_PARTS = 64  # sums that a table's gradient is made of
+_PART_BYTES = 1 << 20  # of a table's gradient that are summed together: they fit a core's cache
+_MOST_PARTS = 64  # about as many sums make a table's gradient at most
 
 
 def make_strategy(distribution: str) -> tf.distribute.Strategy:
@@ -405,9 +406,9 @@ def _replica_rows(
 def _table_gradient(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
     """Returns the dense gradient of a table, (rows, width).
 
-    It is summed field by field, because the rows of one field fit a CPU's cache; where there are more than _MOST_PARTS,
-    several fields together, because each sum takes TensorFlow time to trace and to optimise. Padding (id 0) gets no
-    gradient.
+    It is summed in parts of whole fields, because the rows of a part fit a core's cache. A part takes as many fields as
+    fit, and more where there would be far more than _MOST_PARTS, because each sum takes TensorFlow time to trace and to
+    optimise. Padding (id 0) gets no gradient.
 
     Args:
         table: The embedding.
@@ -415,8 +416,8 @@ def _table_gradient(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor)
         gradients: Those of the gathered rows, (batch_size, slots, width).
     """
     fields = [field for field in table.feature_map.fields if not field.shared_with]
-    together = -(-len(fields) // _MOST_PARTS)
-    groups = [fields[start : start + together] for start in range(0, len(fields), together)]
+    most_rows = max(_PART_BYTES // (4 * table.dim), -(-sum(field.size for field in fields) // _MOST_PARTS))
+    groups = _grouped(fields, most_rows)
     parts = [tf.zeros((1, table.dim), gradients.dtype)]
     for group in groups:
         names = {field.name for field in group}
@@ -430,6 +431,19 @@ def _table_gradient(table: FieldEmbedding, ids: tf.Tensor, gradients: tf.Tensor)
         size = sum(field.size for field in group)
         parts.append(tf.math.unsorted_segment_sum(tf.reshape(rows, [-1, table.dim]), segments, size))
     return tf.concat(parts, axis=0)
+
+
+def _grouped(fields: Iterable[Field], most_rows: int) -> list[list[Field]]:
+    """Returns consecutive fields in groups of at most `most_rows` rows, or of one field that has more."""
+    groups: list[list[Field]] = []
+    rows = 0
+    for field in fields:
+        if not groups or rows + field.size > most_rows:
+            groups.append([])
+            rows = 0
+        groups[-1].append(field)
+        rows += field.size
+    return groups
 
 
 def _columns(values: tf.Tensor, places: list[slice]) -> tf.Tensor:

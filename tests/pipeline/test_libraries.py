@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from common.libraries import importing, installed_version, tfx_does_without
+from common.libraries import importing, importing_tfx, installed_version, tfx_does_without
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = """
@@ -63,6 +63,50 @@ def test_a_module_is_there_again_after_an_error():
 def test_beam_finds_the_cloud_where_it_is_given_arguments():
     assert "google.cloud.dataflow" in tfx_does_without(())
     assert not any(name.startswith("google") for name in tfx_does_without(["--runner=DataflowRunner"]))
+
+
+def test_a_module_that_no_step_uses_is_left_out_inside_and_there_afterwards(monkeypatch):
+    monkeypatch.setattr("common.libraries._UNUSED", ("wave", "email.mime.audio"))
+    for name in ("wave", "email.mime.audio"):
+        sys.modules.pop(name, None)
+    import email.mime
+
+    vars(email.mime).pop("audio", None)
+    with importing_tfx(()):
+        import email.mime.audio as audio
+        from wave import Wave_read
+
+        with pytest.raises(RuntimeError, match=r"wave\.Wave_read: left out of the imports of a run"):
+            Wave_read("a.wav")
+        with pytest.raises(RuntimeError, match=r"email\.mime\.audio\.MIMEAudio"):
+
+            class Mine(audio.MIMEAudio):
+                pass
+
+    import email.mime.audio
+    import wave
+
+    assert wave.Wave_read is not Wave_read and issubclass(email.mime.audio.MIMEAudio, object)
+    assert email.mime.audio is not audio
+
+
+@pytest.mark.slow
+def test_a_run_loads_tfx_without_what_no_step_uses_which_can_be_loaded_later():
+    script = """
+import json, sys
+from common.libraries import _UNUSED, importing_tfx, load_tensorflow
+load_tensorflow()
+import pipeline.run
+with importing_tfx(()):
+    import pipeline.local_runner
+spared = [name for name in (*_UNUSED, "kubernetes", "nltk", "keras_tuner") if name in sys.modules]
+import scipy.stats
+print(json.dumps([spared, scipy.stats.t.ppf(0.975, 1)]))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    spared, quantile = json.loads(done.stdout)
+    assert spared == [] and quantile == pytest.approx(12.7062, abs=1e-4)  # of Cauchy's distribution
 
 
 @pytest.mark.slow

@@ -200,9 +200,12 @@ def test_the_loss_scale_doubles_after_enough_finite_steps():
         assert tuple(map(float, found)) == expected
 
 
-@pytest.mark.parametrize("most", [1, 2, 64])
-def test_a_tables_gradient_is_the_sum_of_its_rows_however_many_fields_are_summed_together(most, monkeypatch):
+@pytest.mark.parametrize("most, of_bytes, parts", [(1, 8, 1), (2, 8, 3), (64, 8, 4), (64, 112, 2), (64, 1 << 20, 1)])
+def test_a_tables_gradient_is_the_sum_of_its_rows_however_many_fields_are_summed_together(
+    most, of_bytes, parts, monkeypatch
+):
     monkeypatch.setattr(tensorflow_learner, "_MOST_PARTS", most)
+    monkeypatch.setattr(tensorflow_learner, "_PART_BYTES", of_bytes)
     fields = [("a", "categorical", 5), ("b", "multivalent", 3, 2), ("c", "categorical", 4), ("d", "numeric", 6)]
     fields.append(("of_a", "sequence", 5, 2, "feature", "mean", "a"))
     feature_map = FeatureMap.from_sizes(fields)
@@ -216,5 +219,9 @@ def test_a_tables_gradient_is_the_sum_of_its_rows_however_many_fields_are_summed
     expected = np.zeros((feature_map.total_ids, 2))
     np.add.at(expected, ids, gradients)
     expected[0] = 0
-    found = tensorflow_learner._table_gradient(FieldEmbedding(feature_map, 2), tf.constant(ids), tf.constant(gradients))
+    table = FieldEmbedding(feature_map, 2)
+    found = tensorflow_learner._table_gradient(table, tf.constant(ids), tf.constant(gradients))
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+    traced = tf.function(lambda *arrays: tensorflow_learner._table_gradient(table, *arrays))
+    sums = [op.type for op in traced.get_concrete_function(ids, gradients).graph.get_operations()]
+    assert sums.count("UnsortedSegmentSum") == parts
