@@ -1,31 +1,87 @@
-"""Measures the peak memory of training a large CIN, beside FuxiCTR's: `python -m benchmarks.memory`."""
+"""Measures peak memory: a training, whole runs, reading packed files, scoring: `python -m benchmarks.memory`."""
 
 import dataclasses
 import pathlib
+import shutil
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+import numpy as np
 from rich.table import Table
 
+from benchmarks.harness import measured
 from benchmarks.harness.command import (
     command,
     cores,
     finish,
+    folder_option,
     machine,
     on_cores,
     output_option,
     positive_numbers,
     shape_options,
+    write,
 )
-from benchmarks.harness.ours import BACKENDS, Ours
+from benchmarks.harness.ours import BACKENDS, ROOT, Ours
+from benchmarks.harness.preprocess_logs import raw_log
 from benchmarks.harness.settings import Shape, peer_options
 from benchmarks.peers.client import Peer
 from benchmarks.train import peer_version
+from common.errors import InputError
+from common.files import atomic_path
+from common.libraries import load_tensorflow
 from common.progress import announce
+from transforms.features.packed_files import PackedWriter
 
 TARGET = 0.5  # ours over the peer's
+RUN_TARGET = 4.0  # GiB, of a whole run with a model of width 16
+GROWTH_TARGET = 0.1  # of the bytes of further rows, those that stay in memory
 PEER = "fuxictr"
-MIB = 2**20
+GIB, MIB = 2**30, 2**20
+READERS = 2  # processes that read the same packed files
+FIELDS = 39
+WRITTEN_ROWS = 1 << 16  # at a time
+SCORED_MODEL, EXPORT_ROWS = "dcn_v2", 20_000
+PARTS = ("cin", "run", "files", "score")
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One measured number beside its bar, which it should not exceed.
+
+    Args:
+        name: What it is.
+        value: The number.
+        target: The bar.
+        unit: "GiB", or "" for a ratio.
+    """
+
+    name: str
+    value: float
+    target: float
+    unit: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {"met": self.value <= self.target}
+
+
+@dataclasses.dataclass(frozen=True)
+class Peak:
+    """The peak memory of a command on a log.
+
+    Args:
+        rows: The log's.
+        log_bytes: The log's.
+        peak_bytes: The most that all of its processes held at a time, shared pages counted once.
+        seconds: Its time.
+    """
+
+    rows: int
+    log_bytes: int
+    peak_bytes: int
+    seconds: float
 
 
 def used(reply: dict[str, int]) -> int:
@@ -34,31 +90,142 @@ def used(reply: dict[str, int]) -> int:
 
 
 def result(ours: dict[str, int], theirs: dict[str, int]) -> dict[str, Any]:
-    """Returns both sides' bytes, ours over theirs, and whether that meets the target."""
-    ratio = used(ours) / used(theirs)
+    """Returns both sides' bytes, and ours over theirs."""
     sides = {"ours": ours | {"used_bytes": used(ours)}, "theirs": theirs | {"used_bytes": used(theirs)}}
-    return sides | {"ratio": ratio, "target": TARGET, "met": ratio <= TARGET}
+    return sides | {"ratio": used(ours) / used(theirs)}
 
 
-def table(report: dict[str, Any]) -> Table:
-    result_table = Table(title=f"Peak memory of training, CIN {report['maps']}, batch {report['shape']['batch']}")
-    for name in ("side", "MiB", "ratio", "target", ""):
-        result_table.add_column(name, justify="left" if name in ("side", "") else "right")
-    result_table.add_row(f"ours ({report['backend']})", f"{report['ours']['used_bytes'] / MIB:,.0f}")
-    numbers = (f"{report['ratio']:.2f}", f"{report['target']:.1f}", "met" if report["met"] else "missed")
-    result_table.add_row(f"{PEER} {report['peers'][PEER]}", f"{report['theirs']['used_bytes'] / MIB:,.0f}", *numbers)
+def growth(peaks: Sequence[Peak]) -> float:
+    """Returns the bytes of memory that a further byte of the log takes, between the smallest and the largest log."""
+    small, large = peaks[0], peaks[-1]
+    return (large.peak_bytes - small.peak_bytes) / (large.log_bytes - small.log_bytes)
+
+
+def cin(backend: str, maps: list[int], shape: Shape, threads: int, python: pathlib.Path | None) -> dict[str, Any]:
+    """Returns the memory of training a CIN alone, ours and FuxiCTR's."""
+    with on_cores(threads):
+        with Ours(backend, threads) as ours:
+            about = ours.about()
+        announce(f"cin {maps}, batch {shape.batch}: ours ({backend})")
+        # No activation between the layers on either side: FuxiCTR's CIN has none.
+        options = {"maps": maps, "embedding_dim": shape.dim}
+        mine = Ours(backend, threads).memory("cin", options, shape)
+        announce(f"cin {maps}, batch {shape.batch}: {PEER}")
+        sizes = {**peer_options(shape), "cin": maps}
+        theirs = Peer(PEER, python).memory("cin", shape.batch, threads, **sizes)
+    sides = result(mine, theirs)
+    line = Line(f"training, CIN {maps}, batch {shape.batch}, over {PEER} {peer_version(PEER)}", sides["ratio"], TARGET)
+    return {"lines": [line], **sides, **about, "maps": maps, "shape": dataclasses.asdict(shape)}
+
+
+def run(sizes: Sequence[int], models: Sequence[str], folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the peaks of `ctrpipe run` on logs of these sizes with each model of width 16, one epoch."""
+    lines, by_model = [], {}
+    for model in models:
+        peaks = [_run_peak(model, rows, folder) for rows in sizes]
+        by_model[model] = [dataclasses.asdict(peak) for peak in peaks]
+        name = f"ctrpipe run, {sizes[-1]:,} rows of Criteo's columns, {model}"
+        lines.append(Line(name, peaks[-1].peak_bytes / GIB, RUN_TARGET, "GiB"))
+    return {"lines": lines, "models": by_model}
+
+
+def _run_peak(model: str, rows: int, folder: pathlib.Path) -> Peak:
+    config, log, output = ROOT / "configs" / "criteo" / f"{model}.yaml", raw_log(folder / "logs", rows), folder / "run"
+    shutil.rmtree(output, ignore_errors=True)
+    settings = ["training.epochs=1", "training.evaluations_per_epoch=1", "training.batch_size=8192"]
+    settings += ["training.refit=false", "gates={}", *(["model.embedding_dim=16"] if model != "lr" else [])]
+    program = [sys.executable, "-c", "from pipeline.cli import main; main()", "run", config, "--data", log]
+    program += ["--output", output, *(word for setting in settings for word in ("--set", setting))]
+    _, usage = measured.run_plain(f"ctrpipe run, {rows:,} rows, {model}", program, PYTHONPATH=str(ROOT))
+    shutil.rmtree(output)
+    return _peak(f"ctrpipe run, {rows:,} rows, {model}", rows, log, usage)
+
+
+def files(sizes: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the peaks of processes that read the same packed file, shuffled, as trainings do."""
+    reader = [sys.executable, "-m", "benchmarks.harness.memory_sides", "readers", str(READERS)]
+    peaks = []
+    for rows in sizes:
+        file = _packed_file(folder, rows)
+        answer, usage = measured.run(f"{READERS} readers of {rows:,} rows", [*reader, file], PYTHONPATH=str(ROOT))
+        assert answer["rows"] == READERS * rows
+        peaks.append(_peak(f"{READERS} readers of {rows:,} packed rows", rows, file, usage))
+    name = f"{READERS} readers of packed files: bytes in memory of a further byte of the file"
+    return {"lines": [Line(name, growth(peaks), GROWTH_TARGET)], "peaks": [dataclasses.asdict(peak) for peak in peaks]}
+
+
+def _packed_file(folder: pathlib.Path, rows: int) -> pathlib.Path:
+    path, random = folder / f"packed_{rows}.parquet", np.random.default_rng(1)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as part, PackedWriter(part) as writer:
+            for first in range(0, rows, WRITTEN_ROWS):
+                count = min(WRITTEN_ROWS, rows - first)
+                ids = random.integers(0, 2**30, (count, FIELDS), dtype=np.int32)  # random bits: no compression
+                writer.write({"ids": ids, "label": np.zeros((count, 1), np.float32)})
+    return path
+
+
+def score(sizes: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the peaks of scoring logs of these sizes."""
+    from pipeline.sample_export import make_export  # it imports TensorFlow, which --help does without
+
+    load_tensorflow()
+    version, peaks = make_export(SCORED_MODEL, folder / "exports", EXPORT_ROWS), []
+    for rows in sizes:
+        log, output = raw_log(folder / "logs", rows), folder / "scores"
+        shutil.rmtree(output, ignore_errors=True)
+        side = [sys.executable, "-m", "benchmarks.harness.score_sides", "ours", version, log, output]
+        answer, usage = measured.run(f"scoring {rows:,} rows", side, PYTHONPATH=str(ROOT))
+        assert answer["rows"] == rows
+        peaks.append(_peak(f"ctrpipe score, {rows:,} rows", rows, log, usage))
+    name = "ctrpipe score: bytes in memory of a further byte of the log"
+    return {"lines": [Line(name, growth(peaks), GROWTH_TARGET)], "peaks": [dataclasses.asdict(peak) for peak in peaks]}
+
+
+def _peak(name: str, rows: int, log: pathlib.Path, usage: measured.Usage) -> Peak:
+    announce(f"{name}: {usage.peak_bytes / MIB:,.0f} MiB, {usage.seconds:.0f} s")
+    return Peak(rows, log.stat().st_size, usage.peak_bytes, usage.seconds)
+
+
+def table(lines: Sequence[dict[str, Any]]) -> Table:
+    result_table = Table(title="Peak memory")
+    for name in ("", "measured", "at most", " "):
+        result_table.add_column(name, justify="left" if not name.strip() else "right")
+    for line in lines:
+        numbers = (f"{line[key]:.2f} {line['unit']}".rstrip() for key in ("value", "target"))
+        result_table.add_row(line["name"], *numbers, "met" if line["met"] else "missed")
     return result_table
 
 
+def two_sizes(option: str, text: str) -> tuple[int, ...]:
+    """Returns the rows of an option's logs, ascending.
+
+    Raises:
+        InputError: there is one size only, or they do not ascend.
+    """
+    sizes = positive_numbers(option, text)
+    if len(sizes) < 2 or list(sizes) != sorted(set(sizes)):
+        raise InputError(f"{option}: expected two sizes or more, the smallest first. Received: {text!r}")
+    return sizes
+
+
 @command("benchmarks.memory")
-@click.option("--backend", type=click.Choice(BACKENDS), default="tensorflow", help="Ours.")
-@click.option("--maps", default="200,200,200", help="Feature maps of each layer.")
-@click.option("--batch", type=click.IntRange(1), default=4096, help="Rows in a step.")
+@click.option("--only", "parts", multiple=True, type=click.Choice(PARTS), help="Repeatable. Default: all.")
+@click.option("--backend", type=click.Choice(BACKENDS), default="tensorflow", help="Ours, of the CIN.")
+@click.option("--maps", default="200,200,200", help="Feature maps of each layer of the CIN.")
+@click.option("--batch", type=click.IntRange(1), default=4096, help="Rows in a step of the CIN.")
 @shape_options
-@click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
+@click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field of the CIN.")
 @click.option("--peer-python", type=click.Path(path_type=pathlib.Path), help="Interpreter that has FuxiCTR installed.")
+@click.option("--rows", default="10000000", help="Rows of the logs that are run.")
+@click.option("--models", metavar="A,B", default="fm", help="Of configs/criteo, that are run at width 16.")
+@click.option("--rows-files", default="4000000,8000000", help="Rows of the packed files, two sizes or more.")
+@click.option("--rows-score", default="250000,1000000", help="Rows of the logs that are scored, two sizes or more.")
+@folder_option("memory")
 @output_option("memory")
 def main(
+    parts: tuple[str, ...],
     backend: str,
     maps: str,
     batch: int,
@@ -67,29 +234,40 @@ def main(
     dim: int,
     threads: int | None,
     peer_python: pathlib.Path | None,
+    rows: str,
+    models: str,
+    rows_files: str,
+    rows_score: str,
+    folder: pathlib.Path,
     output: pathlib.Path,
 ) -> None:
-    """Measure the peak memory of training the CIN alone, ours and FuxiCTR's (`make peers`), on the CPU.
+    """Measure peak memory on the CPU, each part by itself.
 
-    Each side builds the model and takes two steps of Adam in a new process. Counted is the largest resident memory
-    less that of the process with its libraries loaded: weights, optimizer state, batches, and all that a step needs.
-    Prints a table, writes JSON, and prints it as the last line.
+    cin: training a CIN alone, ours and FuxiCTR's (`make peers`), each in a new process that takes two steps of Adam;
+    counted is the largest resident memory less that of the process with its libraries loaded. run: `ctrpipe run` of a
+    generated log, one epoch, all of its processes together. files and score: what further rows add where several
+    processes read the same packed file, and where a log is scored. Prints a table, writes JSON, and prints it as the
+    last line.
     """
-    shape, sizes = Shape(fields, ids, dim, batch), positive_numbers("--maps", maps)
-    threads = threads or cores()
-    report: dict[str, Any] = {"benchmark": "memory", "machine": machine(), "shape": dataclasses.asdict(shape)}
-    report |= {"maps": sizes, "threads": threads, "peers": {PEER: peer_version(PEER)}}
-    peer = Peer(PEER, peer_python)
-    with on_cores(threads):
-        with Ours(backend, threads) as ours:
-            report |= ours.about()
-        announce(f"cin {maps}, batch {batch}: ours ({backend})")
-        # No activation between the layers on either side: FuxiCTR's CIN has none.
-        mine = Ours(backend, threads).memory("cin", {"maps": sizes, "embedding_dim": dim}, shape)
-        announce(f"cin {maps}, batch {batch}: {PEER}")
-        theirs = peer.memory("cin", batch, threads, **{**peer_options(shape), "cin": sizes})
-    report |= result(mine, theirs)
-    finish(report, output, table(report))
+    shape, sizes, threads = Shape(fields, ids, dim, batch), positive_numbers("--maps", maps), threads or cores()
+    of_run, of_files = positive_numbers("--rows", rows), two_sizes("--rows-files", rows_files)
+    of_score, names = two_sizes("--rows-score", rows_score), [name.strip() for name in models.split(",")]
+    for name in names:
+        if not (ROOT / "configs" / "criteo" / f"{name}.yaml").exists():
+            raise InputError(f"--models: configs/criteo has no {name}.yaml")
+    measures: dict[str, Callable[[], dict[str, Any]]] = {
+        "cin": lambda: cin(backend, list(sizes), shape, threads, peer_python),
+        "run": lambda: run(of_run, names, folder),
+        "files": lambda: files(of_files, folder),
+        "score": lambda: score(of_score, folder),
+    }
+    report: dict[str, Any] = {"benchmark": "memory", "machine": machine(), "threads": threads, "lines": []}
+    for part in parts or PARTS:
+        found = measures[part]()
+        report["lines"] += [line.as_json() for line in found.pop("lines")]
+        report[part] = found
+        write(report, output)
+    finish(report, output, table(report["lines"]))
 
 
 if __name__ == "__main__":

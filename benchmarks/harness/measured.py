@@ -63,6 +63,16 @@ def run(
         ProcessError: the command failed, or printed nothing.
         TimeIsOver: it did not end in its time.
     """
+    lines, usage = run_plain(name, command, limit_seconds, **environment)
+    if not lines:
+        raise ProcessError(f"{name} failed: it printed nothing")
+    return json.loads(lines[-1]), usage
+
+
+def run_plain(
+    name: str, command: Sequence[str | pathlib.Path], limit_seconds: float | None = None, **environment: str
+) -> tuple[list[str], Usage]:
+    """Runs a command to its end, and returns its lines of stdout, which may be none, and its usage; see `run`."""
     mark = str(uuid.uuid4())
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         start = time.perf_counter()
@@ -81,11 +91,11 @@ def run(
                     os.kill(number, signal.SIGKILL)
             process.wait()
         output.seek(0)
-        lines = output.read().splitlines()
-        if code or not lines:
+        if code:
             errors.seek(0)
             raise ProcessError(f"{name} failed ({code}). Its last words:\n{errors.read()[-LAST_WORDS:]}")
-    return json.loads(lines[-1]), Usage(seconds, sum(seen.ticks.values()) / TICKS, seen.peak_bytes, seen.processes)
+        lines = output.read().splitlines()
+    return lines, Usage(seconds, sum(seen.ticks.values()) / TICKS, seen.peak_bytes, seen.processes)
 
 
 @dataclasses.dataclass

@@ -2,6 +2,7 @@
 
 import pathlib
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.harness.devices import environment, sees_no_gpu
@@ -21,17 +22,26 @@ class Ours(LineProcess):
         threads: Threads of the backend.
         devices: Number of devices: on a GPU so many GPUs, else parts into which JAX divides the CPU.
         device: One of devices.DEVICES; None: what the backend finds.
+        variables: Environment variables of the process besides.
     """
 
-    def __init__(self, backend: str, threads: int, devices: int = 1, device: str | None = None):
+    def __init__(
+        self,
+        backend: str,
+        threads: int,
+        devices: int = 1,
+        device: str | None = None,
+        variables: Mapping[str, str] | None = None,
+    ):
         self.backend, self.threads, self.device = backend, threads, device
-        variables = clean_environment(KERAS_BACKEND=backend, CTRPIPE_THREADS=str(threads), PYTHONPATH=str(ROOT))
-        variables |= environment(device)
+        own = clean_environment(KERAS_BACKEND=backend, CTRPIPE_THREADS=str(threads), PYTHONPATH=str(ROOT))
+        own |= environment(device)
         if devices > 1 and device != "gpu":
-            variables["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+            own["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
         if devices > 1 and device == "gpu":
-            variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(devices)))
-        super().__init__(f"ctrpipe on {backend}", [sys.executable, "-m", "benchmarks.harness.ours_server"], variables)
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(devices)))
+        own |= variables or {}
+        super().__init__(f"ctrpipe on {backend}", [sys.executable, "-m", "benchmarks.harness.ours_server"], own)
 
     def about(self) -> dict[str, Any]:
         """Returns the backend, its device, the versions of keras, keras-rs and the backend, and that of CUDA.
@@ -53,7 +63,7 @@ class Ours(LineProcess):
         return self.ask({"cmd": "peak", "size": size, "seconds": seconds})["flops_per_s"]
 
     def train(self, model: str, hyperparameters: dict[str, Any], shape: Shape, steps: int, **more: Any) -> dict:
-        """Returns training throughput: samples_per_s, seconds and the mean loss of `steps` steps, after `warmup` (2).
+        """Returns what ours_server says of `steps` training steps, after `warmup` (2): samples_per_s, seconds, ...
 
         Args:
             model, hyperparameters: As in a run's configuration.

@@ -3,8 +3,11 @@
 KERAS_BACKEND (tensorflow or jax) and CTRPIPE_THREADS come from the environment: they must hold before a backend is
 loaded. Requests:
 
-    {"cmd": "about"} -> {"backend": str, "device": str, "cuda": str or null, "versions": {package: version}}
-    {"cmd": "train", "steps": 10, ...options} -> {"samples_per_s": float, "seconds": float, "loss": float}
+    {"cmd": "about"} -> {"backend": str, "device": str, "cuda": str or null, "versions": {package: version},
+        "cpu_seconds": float}, the last all that this process has taken by then
+    {"cmd": "train", "steps": 10, ...options} -> {"samples_per_s": float, "seconds": float, "cpu_seconds": float,
+        "request_cpu_seconds": float, "loss": float}: of the timed steps by the clock and of all cores, and of all that
+        the request took, which built and compiled a new model
     {"cmd": "memory", ...options} -> {"baseline_bytes": int, "peak_bytes": int}
     {"cmd": "device_memory", ...options} -> {"argument_bytes": int, "temporary_bytes": int, "live_bytes": int} (JAX)
     {"cmd": "flops", ...options} -> {"flops": float}, those of a step (JAX)
@@ -146,17 +149,19 @@ class Server:
     def about(self, _request: dict[str, Any]) -> dict[str, Any]:
         backend = os.environ["KERAS_BACKEND"]
         versions = {name: importlib.metadata.version(name) for name in ("keras", "keras-rs", backend)}
-        return {"backend": backend, "device": device_name(backend), "cuda": cuda_version(backend), "versions": versions}
+        about = {"backend": backend, "device": device_name(backend), "cuda": cuda_version(backend)}
+        return about | {"versions": versions, "cpu_seconds": time.process_time()}
 
     def train(self, request: dict[str, Any]) -> dict[str, Any]:
-        steps, warmup = request.pop("steps"), request.pop("warmup", 2)
+        steps, warmup, asked = request.pop("steps"), request.pop("warmup", 2), time.process_time()
         job = self.prepared(request)
         if warmup:
             job.run(warmup)
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         loss = job.run(steps)
-        seconds = time.perf_counter() - start
-        return {"samples_per_s": steps * request["batch"] / seconds, "seconds": seconds, "loss": loss}
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+        numbers = {"samples_per_s": steps * request["batch"] / seconds, "seconds": seconds, "loss": loss}
+        return numbers | {"cpu_seconds": cpu_seconds, "request_cpu_seconds": time.process_time() - asked}
 
     def memory(self, request: dict[str, Any]) -> dict[str, Any]:
         """Measures the weights, the optimizer's state and what two steps need, their compilation included."""

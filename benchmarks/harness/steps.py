@@ -79,8 +79,9 @@ def train(report: Report) -> list[Ratio]:
 
 
 def memory(report: Report) -> list[Ratio]:
-    """Returns the memory of training a large CIN over FuxiCTR's."""
-    return [Ratio("memory of training a CIN over fuxictr", report["ratio"], True, report["target"])]
+    """Returns the memory of a training over FuxiCTR's, and what further rows add."""
+    lines = [(f"memory: {one['name']}", one["value"], one["target"]) for one in report["lines"]]
+    return [Ratio(name, value, True, target) for name, value, target in lines]
 
 
 def tables(report: Report) -> list[Ratio]:
@@ -167,7 +168,8 @@ STEPS = (
         preprocess,
     ),
     Step("train", _module("train", "--models", MODELS, "--rounds", "3", "--seconds", "2"), 8, NAMES, train),
-    Step("memory", _module("memory"), 2, ("fuxictr",), memory),
+    Step("memory", _module("memory", "--only", "cin"), 2, ("fuxictr",), memory),
+    Step("memory_growth", _module("memory", "--only", "files", "--only", "score"), 3, (), memory),
     Step("tables", _module("tables", "--large", "1000000", "--rounds", "3", "--seconds", "1"), 2, (), tables),
     Step("reader", _module("reader", "--rows", "300000"), 1, (), reader),
     Step(

@@ -127,8 +127,11 @@ class Training(Section):
         training: {batch_size: 4096, epochs: 5, learning_rate: 0.0005, monitor: auc, patience: 3, refit: true}
     """
 
-    backend: Literal["tensorflow", "jax"] = "tensorflow"
-    """Keras's backend for the training; the served model is TensorFlow's either way."""
+    backend: Literal["tensorflow", "jax", "auto"] = "tensorflow"
+    """Keras's backend for the training; the served model is TensorFlow's either way. `auto` is JAX on a CPU for a model
+    that was measured to train faster there (`lr`, `ffm`, `hetero_att`), where there are enough rows to pay for its
+    start, and TensorFlow else.
+    """
     optimizer: Literal["adam", "lazy_adam", "rowwise_adagrad"] = "adam"
     """Adam on everything; or Adam on the dense weights and, on embedding tables, an update of only the rows that a
     batch touches: `lazy_adam` keeps two numbers per weight, `rowwise_adagrad` one number per row

@@ -20,6 +20,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from common.arrays import read_arrays
 from common.errors import InputError
 from common.files import atomic_folder, restore_folder, write_json
+from common.progress import announce
 from models import metrics
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
@@ -39,6 +40,7 @@ from pipeline.training.data import (
     prediction_rows,
     weights_of,
 )
+from pipeline.training.faster_backend import with_backend
 from pipeline.training.learner import Batch, Learner, split_weight
 from pipeline.training.network import build_network
 from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
@@ -135,6 +137,9 @@ def train(
     """
     if model_class(model.name).is_funnel:
         _check_order(model.name, feature_map, train_files + validation_files)
+    if training.backend == "auto":
+        training = with_backend(model, training, count_rows(train_files))
+        announce(f"Training on {training.backend} (training.backend: auto)")
     others = other_workers(training.distribution) if training.backend == "tensorflow" else None
     if training.distillation:
         # A process that trains on JAX imports this module, and has no TensorFlow: see worker.py for what that saves.

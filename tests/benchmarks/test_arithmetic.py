@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import memory, reader, tables, train
+from benchmarks import backends, memory, reader, tables, train
 from benchmarks.harness.command import busy, busy_caption, on_cores, positive_numbers, spread, write
 from benchmarks.harness.ours_server import Spec, draw_batches, draw_ids
 from benchmarks.harness.settings import MODELS, TARGETS, Shape, our_options, peer_options
@@ -88,10 +88,69 @@ def test_every_reader_reads_the_same_rows(tmp_path):
 
 
 def test_memory_is_counted_above_the_baseline():
-    ours = {"baseline_bytes": 100, "peak_bytes": 150}
-    found = memory.result(ours, {"baseline_bytes": 20, "peak_bytes": 120})
-    assert (found["ratio"], found["met"]) == (0.5, True)
-    assert memory.result(ours, {"baseline_bytes": 20, "peak_bytes": 119})["met"] is False
+    found = memory.result({"baseline_bytes": 100, "peak_bytes": 150}, {"baseline_bytes": 20, "peak_bytes": 120})
+    assert (found["ratio"], found["ours"]["used_bytes"], found["theirs"]["used_bytes"]) == (0.5, 50, 100)
+    assert memory.Line("cin", found["ratio"], 0.5).as_json()["met"] is True
+    assert memory.Line("cin", 0.51, 0.5).as_json()["met"] is False
+
+
+def test_what_a_further_byte_of_a_log_adds_to_the_memory():
+    """Of 300 more bytes 60 stay in memory; logs between the smallest and the largest one do not count."""
+    sizes = [(10, 100, 1000), (20, 200, 5000), (40, 400, 1060)]
+    peaks = [memory.Peak(rows, size, peak, 1.0) for rows, size, peak in sizes]
+    assert memory.growth(peaks) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("text", ["1000", "2000,1000", "1000,1000"])
+def test_growth_needs_two_sizes(text):
+    with pytest.raises(InputError, match="--rows-files: expected two sizes or more"):
+        memory.two_sizes("--rows-files", text)
+    assert memory.two_sizes("--rows-files", "1000,2000") == (1000, 2000)
+
+
+class OfWay:
+    """A process whose steps take the given seconds of a core and as many by the clock."""
+
+    def __init__(self, seconds: list[float], log: list):
+        self.seconds, self.log = iter(seconds), log
+
+    def train(self, model, options, shape, steps, training, warmup):
+        seconds = next(self.seconds)
+        self.log.append((steps, training, warmup))
+        speed = {"samples_per_s": steps * shape.batch / seconds, "cpu_seconds": 2 * seconds}
+        return speed | {"request_cpu_seconds": 7.0 * seconds}
+
+
+def test_ways_to_train_alternate_and_are_compared_round_by_round(monkeypatch):
+    """First steps of 1 and 3 s; 2 steps of 0.1 s, which makes 5 steps of a round's 0.25 s; then three rounds."""
+    monkeypatch.setattr(backends, "busy", lambda: 0.25)
+    log: list = []
+    first, second = OfWay([1.0, 0.1, 1.0, 2.0, 4.0], log), OfWay([3.0, 0.1, 0.5, 2.0, 1.0], log)
+    running = {"tensorflow": first, "tensorflow_xla": second}
+    found = backends.compare("lr", Shape(batch=10), running, {"optimizer": "adam"}, rounds=3, seconds=0.25)
+    told = [{"optimizer": "adam"}, {"optimizer": "adam", "xla": True}]
+    assert (
+        log
+        == [(1, told[0], 0), (2, told[0], 1), (1, told[1], 0), (2, told[1], 1)]
+        + [
+            (5, told[0], 1),
+            (5, told[1], 1),
+        ]
+        * 3
+    )
+    assert found.samples_per_s == {"tensorflow": [50.0, 25.0, 12.5], "tensorflow_xla": [100.0, 25.0, 50.0]}
+    numbers = found.as_json()
+    assert numbers["over"] == {"tensorflow_xla": {"median": 2.0, "min": 1.0, "max": 4.0}}
+    assert numbers["cpu_over"]["tensorflow_xla"]["median"] == pytest.approx(2.0)
+    assert numbers["samples_per_cpu_s"]["tensorflow"] == [25.0, 12.5, 6.25]
+    assert found.first_step_cpu_s == {"tensorflow": 7.0, "tensorflow_xla": 21.0} and found.busy == 0.25
+
+
+@pytest.mark.parametrize("text", ["jax", "jax,jax", "jax,torch"])
+def test_two_known_ways_are_compared(text):
+    with pytest.raises(InputError, match="--ways: expected two or more of tensorflow, jax"):
+        backends.chosen_ways(text)
+    assert backends.chosen_ways("jax, tensorflow") == ("jax", "tensorflow")
 
 
 def test_steps_fill_the_time():
@@ -239,7 +298,7 @@ def test_models():
     assert chosen_models("fm, cin") == ["fm", "cin"]
 
 
-@pytest.mark.parametrize("main", [train.main, memory.main, tables.main])
+@pytest.mark.parametrize("main", [train.main, memory.main, tables.main, backends.main])
 def test_help_explains_every_option(main):
     text = CliRunner().invoke(main, ["--help"]).output
     for option in main.params:

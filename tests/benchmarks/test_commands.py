@@ -57,10 +57,42 @@ def test_train_against_peers(tmp_path):
 
 @needs_peers
 def test_memory(tmp_path):
-    report = run("memory", "--maps", "4,4", "--ids", "5", *TINY, output=tmp_path / "memory.json")
+    arguments = ["--only", "cin", "--maps", "4,4", "--ids", "5"]
+    report = run("memory", *arguments, *TINY, output=tmp_path / "memory.json")
     for side in ("ours", "theirs"):
-        assert 0 < report[side]["baseline_bytes"] < report[side]["peak_bytes"]
-    assert report["met"] == (report["ratio"] <= report["target"])
+        assert 0 < report["cin"][side]["baseline_bytes"] < report["cin"][side]["peak_bytes"]
+    (line,) = report["lines"]
+    assert line["value"] == report["cin"]["ratio"] and line["met"] == (line["value"] <= 0.5)
+
+
+def test_memory_of_a_run(tmp_path):
+    arguments = ["--only", "run", "--rows", "3000", "--models", "lr", "--folder", str(tmp_path / "logs")]
+    report = run("memory", *arguments, *TINY, output=tmp_path / "memory.json")
+    (line,), (whole,) = report["lines"], report["run"]["models"]["lr"]
+    assert whole["rows"] == 3000 and whole["peak_bytes"] / 2**30 == line["value"] > 0.5
+    assert (line["unit"], line["target"], line["met"]) == ("GiB", 4.0, line["value"] <= 4)
+
+
+def test_memory_of_packed_files(tmp_path):
+    arguments = ["--only", "files", "--rows-files", "500,2000", "--folder", str(tmp_path / "files")]
+    report = run("memory", *arguments, *TINY, output=tmp_path / "memory.json")
+    peaks = report["files"]["peaks"]
+    assert [peak["rows"] for peak in peaks] == [500, 2000] and all(peak["peak_bytes"] > 0 for peak in peaks)
+    added = (peaks[1]["peak_bytes"] - peaks[0]["peak_bytes"]) / (peaks[1]["log_bytes"] - peaks[0]["log_bytes"])
+    assert report["lines"][0]["value"] == pytest.approx(added)
+
+
+def test_backends(tmp_path):
+    arguments = ["--models", "lr,fm", "--ids", "5", "--ways", "tensorflow,jax,tensorflow_avx2", "--batches", "16,32"]
+    sizes = ["--fields", "3", "--dim", "4", "--threads", "1", "--rounds", "2", "--seconds", "0.01"]
+    report = run("backends", *arguments, *sizes, output=tmp_path / "backends.json")
+    measured = [(one["model"], one["batch"]) for one in report["results"]]
+    assert measured == [("lr", 16), ("lr", 32), ("fm", 16), ("fm", 32)]
+    for one in report["results"]:
+        assert set(one["over"]) == set(one["cpu_over"]) == {"jax", "tensorflow_avx2"}
+        assert all(len(rounds) == 2 for rounds in one["samples_per_s"].values())
+        assert min(one["first_step_cpu_s"].values()) > 0
+    assert min(report["start_cpu_s"].values()) > 0.5
 
 
 @needs_peers
