@@ -14,6 +14,7 @@ from models.layers.dense_embedding import DenseEmbedding
 from models.layers.field_embedding import FieldEmbedding
 from models.layers.text_encoder import TextEncoder
 from models.layers.tree_ensemble import TreeEnsemble
+from models.losses import without_fake_negatives
 from models.tensors import Inputs, Shape, Tensor
 
 # Names in `inputs`, in training, of the rows' labels (batch_size, tasks), and of their weights (batch_size, 1) where
@@ -187,7 +188,16 @@ class CTRModel(keras.Model):
         """
         rows = self.rows(inputs, training, gathered)
         logits = ops.cast(self.interact(rows, inputs, training=training), "float32")
-        return logits + self.linear_logits(inputs, gathered) if self.linear_dense is not None else logits
+        if self.linear_dense is not None:
+            logits += self.linear_logits(inputs, gathered)
+        return self.answered(logits, training)
+
+    def answered(self, logits: Tensor, training: bool | None) -> Tensor:
+        """Returns the logits that `call` returns: in training as they are, else those of the true labels' rate.
+
+        They differ where the training rows have fake negatives (`FeatureMap.fake_negatives`).
+        """
+        return logits if training or not self.feature_map.fake_negatives else without_fake_negatives(logits)
 
     def candidate_logits(self, context: Inputs, candidates: Inputs) -> Tensor:
         """Returns the logits of many candidates for one context, float32 (candidates, tasks).

@@ -143,6 +143,8 @@ class FeatureMap:
         numbers: Names of the columns in ``numbers``, each of them a field of kind "numeric" or a dense feature too.
         item_dense: Names of the dense features of the role item.
         negative_sampling: Share of the negatives that the training and validation rows have, in (0, 1].
+        fake_negatives: Whether every positive training row is there as a negative too, which the model's answers are
+            corrected for.
 
     Raises:
         ValueError: there are gaps between the fields' ids, more ids than int32 has, repeated names, a sequence that
@@ -157,6 +159,7 @@ class FeatureMap:
     numbers: tuple[str, ...] = ()
     negative_sampling: float = 1.0
     item_dense: tuple[str, ...] = ()
+    fake_negatives: bool = False
 
     def __post_init__(self) -> None:
         offset = 1  # id 0 is padding
@@ -292,6 +295,7 @@ class FeatureMap:
                 numbers=tuple(value.get("numbers", ())),  # a version of before has none, nor the next
                 negative_sampling=value.get("negative_sampling", 1.0),
                 item_dense=tuple(value.get("item_dense", ())),
+                fake_negatives=value.get("fake_negatives", False),
             )
         except (TypeError, KeyError) as error:
             raise ValueError(f"Not a feature map: {error}") from error

@@ -71,7 +71,8 @@ class FNN(CTRModel):
         if self.dense_weights is not None:
             weighted = self.dense_weights(inputs["dense"])[:, :, 0]
             parts.append(ops.cast(self.linear_rate * weighted, parts[0].dtype))
-        return ops.cast(self.tower(ops.concatenate(parts, axis=1), training=training), "float32")
+        logits = ops.cast(self.tower(ops.concatenate(parts, axis=1), training=training), "float32")
+        return self.answered(logits, training)
 
     def taken_weights(self, pretrained: CTRModel) -> dict[str, tuple[list[keras.Variable], list[keras.Variable]]]:
         taken = super().taken_weights(pretrained)

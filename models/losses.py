@@ -1,5 +1,6 @@
 """Losses on logits."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,6 +8,23 @@ import keras
 from keras import ops
 
 from models.tensors import Tensor
+
+_HIGHEST = 1 - 1e-6  # of a probability that is corrected for fake negatives
+
+
+def without_fake_negatives(logits: Tensor) -> Tensor:
+    """Returns the logits of the true rate, for those of rows of which every positive one is there as a negative too.
+
+    With b the probability that a model of such rows gives, the true rate is `p = b / (1 - b) = e^z` (fake negative
+    calibration; Ktena et al., "Addressing Delayed Feedback for Continuous Training with Neural Networks in CTR
+    prediction", 2019). Its logit is `z - log(1 - e^z)`. Of a b of a half and more, which no rate makes,
+    p is 1 - 1e-6.
+
+    Args:
+        logits: Those of b, of any shape.
+    """
+    z = ops.minimum(logits, math.log(_HIGHEST))
+    return z - ops.log(-ops.expm1(z))
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")

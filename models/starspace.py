@@ -135,7 +135,7 @@ class StarSpace(VectorModel):
         of_owners = {name: ids[name] for name in self._owners}
         a = self._sum(self._user_fields, rows, ids, of_owners, self._numbers(context, self.user_dense))
         b = self._sum(self._item_fields, rows, ids, {}, self._numbers(candidates, self.item_dense))
-        return self._logits(ops.sum(a * b, axis=1, keepdims=True))
+        return self.answered(self._logits(ops.sum(a * b, axis=1, keepdims=True)), training=False)
 
     def _user(self, rows: Tensor, inputs: Inputs, of_owners: Inputs) -> Tensor:
         """Returns the vectors of a, without those events of its histories whose item `of_owners` has."""

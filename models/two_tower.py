@@ -90,7 +90,8 @@ class TwoTower(VectorModel):
     def candidate_logits(self, context: Inputs, candidates: Inputs) -> Tensor:
         """Returns the logits of many candidates for one user, whose tower is computed once."""
         user = self._vector_of(self.user_tower, context, self.user_places)
-        return self.logits_of(user, self._vector_of(self.item_tower, candidates, self.item_places))
+        logits = self.logits_of(user, self._vector_of(self.item_tower, candidates, self.item_places))
+        return self.answered(logits, training=False)
 
     def logits_of(self, users: Tensor, items: Tensor) -> Tensor:
         """Returns the logits of pairs of vectors, float32 (batch_size, 1)."""

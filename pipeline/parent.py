@@ -40,7 +40,8 @@ def complete_with_parent(config: RunConfig, inputs: RunInputs, monitored: dict[s
         newest = inputs.output / "models" / config.serving.model_name / inputs.baseline_version
         inputs = dataclasses.replace(inputs, parent=find_parent(newest, inputs.output))
     assert inputs.parent is not None
-    for difference in check_alike(inputs.parent, config.log_spec, config.model.name, start):
+    fake = config.training.fake_negative_calibration
+    for difference in check_alike(inputs.parent, config.log_spec, config.model.name, start, fake):
         announce(f"Warm start: the parent has {difference}")
     return inputs
 

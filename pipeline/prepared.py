@@ -75,7 +75,7 @@ def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> lis
     if config.data.label_delay:
         place, delay = output / PREPARED, config.data.label_delay
         announce("Joining the log with its labels" if delay.labels else "Leaving out rows whose label may still come")
-        late = join_late_labels(list(paths), delay, place, config.training.fake_negative_weighting, config.seed)
+        late = join_late_labels(list(paths), delay, place, bool(config.training.fake_negatives), config.seed)
         for line in summary_of(late, delay):
             announce(line)
         return [late.log]

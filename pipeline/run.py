@@ -161,9 +161,9 @@ def check_options(config: RunConfig) -> None:
         raise InputError(
             f"serving.explain: boosted trees have no gradients; set it false for the model {config.model.name}"
         )
-    if config.training.fake_negative_weighting and model_class(config.model.name).boosts:
+    if config.training.fake_negatives and model_class(config.model.name).boosts:
         raise InputError(
-            f"training.fake_negative_weighting: boosted trees do not weigh rows by it; set it false for the model "
+            f"training.{config.training.fake_negatives}: boosted trees do not go with it; set it false for the model "
             f"{config.model.name}"
         )
 

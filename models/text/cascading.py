@@ -48,7 +48,8 @@ class Cascading(CTRModel):
         encoder_options = {key: options.pop(key) for key in list(options) if key.startswith("encoder_")}
         self.text = TextOnly(feature_map, name="text", **encoder_options)
         scores = tuple(f"text_score_{task}" for task in feature_map.tasks)
-        downstream_map = dataclasses.replace(feature_map, dense=feature_map.dense + scores, text=None)
+        with_scores = feature_map.dense + scores
+        downstream_map = dataclasses.replace(feature_map, dense=with_scores, text=None, fake_negatives=False)
         self.downstream = self.downstream_class(downstream_map, name="downstream", **options)
         self.position = position_term(feature_map, self.tasks)
 
@@ -75,7 +76,7 @@ class Cascading(CTRModel):
         return {**inputs, "dense": dense}
 
     def call(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
-        return self.network_logits(self.with_score(inputs, training), training, gathered)
+        return self.answered(self.network_logits(self.with_score(inputs, training), training, gathered), training)
 
     def network_logits(self, scored: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
         """Returns the downstream model's logits and the position's term, (batch_size, tasks).

@@ -133,17 +133,16 @@ class RunConfig(LogSpec):
         delay, split = self.data.label_delay, self.data.split
         if delay and self.events:
             raise ValueError("data.label_delay: an event log has its labels; remove events or label_delay")
-        if not self.training.fake_negative_weighting:
+        key = self.training.fake_negatives and f"training.{self.training.fake_negatives}"
+        if not key:
             return self
         if len(self.data.labels) > 1 or self.data.negative_sampling < 1:
-            raise ValueError("training.fake_negative_weighting goes with one label and with data.negative_sampling 1")
+            raise ValueError(f"{key} goes with one label and with data.negative_sampling 1")
         if delay and delay.label_time is None:
-            raise ValueError(
-                "data.label_delay: training.fake_negative_weighting needs labels, their key and label_time"
-            )
+            raise ValueError(f"data.label_delay: {key} needs labels, their key and label_time")
         if delay and (split.column, split.validation_from, split.test_from) != ("part", "1", "2"):
             raise ValueError(
-                "data.split: with data.label_delay and training.fake_negative_weighting the parts are known; write "
+                f"data.split: with data.label_delay and {key} the parts are known; write "
                 "{by: time, column: part, validation_from: '1', test_from: '2'}"
             )
         return self

@@ -171,6 +171,11 @@ class Training(Section):
     a constant: then the model learns the rate of the true labels (Ktena et al. 2019, section 3.3). Validation and test
     rows must have their final labels.
     """
+    fake_negative_calibration: bool = False
+    """As `fake_negative_weighting`, of rows as they arrive, with the plain loss: the model learns the rate b of the
+    positives among these rows, and answers b / (1 - b), which is that of the true labels, in validation and in all
+    that is served (fake negative calibration, Ktena et al. 2019).
+    """
     gradient_clip_norm: float | None = pydantic.Field(5.0, gt=0)
     """Global norm to which all gradients together are clipped; null: no clipping."""
     monitor: Literal["auc", "log_loss"] = "log_loss"
@@ -245,6 +250,12 @@ class Training(Section):
     worker_timeout_seconds: float = pydantic.Field(600, gt=0)
     """Seconds to wait for all workers of TF_CONFIG to join, after which the training fails."""
 
+    @property
+    def fake_negatives(self) -> str:
+        """Returns the key that says that the training rows are as they arrive; "" where they are not."""
+        keys = ("fake_negative_weighting", "fake_negative_calibration")
+        return next((key for key in keys if getattr(self, key)), "")
+
     @pydantic.model_validator(mode="after")
     def _possible(self) -> "Training":
         if self.backend == "jax" and self.distribution == "tpu":
@@ -257,9 +268,11 @@ class Training(Section):
             raise ValueError("shard_tables needs backend jax and distribution auto or mirrored")
         if self.table_l2 and self.optimizer != "adam":
             raise ValueError(f"table_l2 needs optimizer adam: {self.optimizer} updates the rows of a batch alone")
-        if self.fake_negative_weighting and (self.distillation or self.refit):
+        if self.fake_negative_weighting and self.fake_negative_calibration:
+            raise ValueError("fake_negative_weighting and fake_negative_calibration: remove one of the two")
+        if self.fake_negatives and (self.distillation or self.refit):
             raise ValueError(
-                "fake_negative_weighting: the labels of a teacher and of validation rows are final; remove distillation"
+                f"{self.fake_negatives}: the labels of a teacher and of validation rows are final; remove distillation"
                 " and refit"
             )
         if self.optimizer != "adam" and self.distribution == "tpu":

@@ -25,8 +25,17 @@ from transforms.features.vocabularies import read_vocabularies
 from transforms.log.spec import LogSpec
 
 
-def check_alike(parent: Parent, spec: LogSpec, model: str, settings: WarmStart) -> list[str]:
-    """Returns how a parent's columns and architecture differ, as far as names say it.
+def check_alike(
+    parent: Parent, spec: LogSpec, model: str, settings: WarmStart, fake_negatives: bool = False
+) -> list[str]:
+    """Returns how a parent's columns and architecture differ, as far as names say it, and what its weights mean.
+
+    Args:
+        parent: The parent.
+        spec: The description of today's log.
+        model: The name of today's model.
+        settings: What is done where they differ.
+        fake_negatives: Whether today's model is one of rows with fake negatives (`fake_negative_calibration`).
 
     Raises:
         InputError: they differ and `on_mismatch` is `refuse`, or the parent's files are absent or damaged.
@@ -36,6 +45,8 @@ def check_alike(parent: Parent, spec: LogSpec, model: str, settings: WarmStart) 
     name = read_description(pathlib.Path(parent.kept))["name"]
     if name != model:
         found.append(f"another model: {name}")
+    if read_feature_map(pathlib.Path(parent.kept)).fake_negatives != fake_negatives:
+        found.append(f"logits {'before' if fake_negatives else 'for'} training.fake_negative_calibration")
     if found and settings.on_mismatch == "refuse":
         raise InputError(
             f"training.warm_start: {parent.name} has {'; '.join(found)}; set training.warm_start.on_mismatch: take "

@@ -140,6 +140,7 @@ def train(
     if training.backend == "auto":
         training = with_backend(model, training, count_rows(train_files))
         announce(f"Training on {training.backend} (training.backend: auto)")
+    feature_map = dataclasses.replace(feature_map, fake_negatives=training.fake_negative_calibration)
     others = other_workers(training.distribution) if training.backend == "tensorflow" else None
     if training.distillation:
         # A process that trains on JAX imports this module, and has no TensorFlow: see worker.py for what that saves.

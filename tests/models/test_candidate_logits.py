@@ -41,6 +41,15 @@ def test_candidates_have_the_logits_of_their_rows(name):
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.parametrize("name", ["din", "two_tower", "starspace"])
+def test_candidates_of_a_model_of_fake_negatives_are_corrected_once(name):
+    data, inputs = dataclasses.replace(with_items(name), fake_negatives=True), batch_of(name)
+    context, candidates = divided(data, inputs)
+    plain = np.asarray(randomised(name, with_items(name)).candidate_logits(context, candidates), np.float64)
+    found = np.asarray(randomised(name, data).candidate_logits(context, candidates), np.float64)
+    np.testing.assert_allclose(1 / (1 + np.exp(-found)), np.minimum(np.exp(plain), 1 - 1e-6), rtol=1e-4)
+
+
 def test_joined_tensors_have_the_first_context_and_every_candidate():
     data, inputs = with_items("din"), batch_of("din")
     joined = join_candidates(data, *divided(data, inputs))

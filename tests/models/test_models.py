@@ -22,6 +22,7 @@ from tests.models.small_models import (
     FAMILIES,
     ONE_OF_EACH_FAMILY,
     SMALL,
+    WITH_TASKS,
     batch_of,
     divided,
     feature_map,
@@ -65,6 +66,16 @@ def test_a_shift_is_added_to_every_logit(name):
     before = np.asarray(model(inputs))
     model.shift_logits(-2.25)
     np.testing.assert_allclose(np.asarray(model(inputs)) - before, -2.25, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if name not in (*WITH_TASKS, "cascading_nn_gbdt")])  # refused
+def test_a_model_of_fake_negatives_answers_b_over_1_minus_b(name):
+    model, inputs = randomised(name), batch_of(name)
+    corrected = randomised(name, dataclasses.replace(map_of(name), fake_negatives=True))
+    biased = np.asarray(model(inputs), np.float64)
+    odds = np.minimum(np.exp(biased), 1 - 1e-6)  # b / (1 - b)
+    found = 1 / (1 + np.exp(-np.asarray(corrected(inputs), np.float64)))
+    np.testing.assert_allclose(found, odds, rtol=1e-4)
 
 
 def test_a_shift_is_not_multiplied_by_the_factor_on_the_linear_part():

@@ -1,6 +1,7 @@
 """Labels that arrive after their rows: `ctrpipe prepare labels --delay`, and training on rows as they arrive."""
 
 import collections
+import dataclasses
 import datetime
 import json
 
@@ -13,7 +14,9 @@ from click.testing import CliRunner
 
 from common.errors import InputError
 from models import FeatureMap
-from models.losses import BinaryCrossEntropy
+from models.losses import BinaryCrossEntropy, without_fake_negatives
+from models.registry import create
+from models.saved import load_model, save_model
 from pipeline.cli import main
 from pipeline.config import Model, RunConfig, Training
 from pipeline.late_labels import join_late_labels
@@ -174,6 +177,32 @@ def test_the_weighted_loss_has_its_least_value_at_the_true_rate():
     assert BinaryCrossEntropy.from_config(loss.get_config()).fake_negatives
 
 
+def test_the_corrected_logit_is_that_of_b_over_1_minus_b():
+    b = np.array([0.001, 0.05, 0.2, 0.45, 0.4999], np.float64)
+    found = np.array(without_fake_negatives(np.log(b / (1 - b)).astype(np.float32)))
+    p = b / (1 - b)
+    np.testing.assert_allclose(found, np.log(p / (1 - p)), rtol=1e-4)
+    np.testing.assert_allclose(1 / (1 + np.exp(-found)), p, rtol=1e-5)
+    # No rate makes half of the rows positive: the answer stays below 1, and rises no further.
+    highest = 1 / (1 + np.exp(-np.array(without_fake_negatives(np.array([0.0, 2.0, 50.0], np.float32)), np.float64)))
+    np.testing.assert_allclose(highest, 1 - 1e-6, atol=2e-7)
+
+
+def test_a_model_is_corrected_where_it_answers_and_not_where_it_learns():
+    plain, corrected = (create("lr", dataclasses.replace(MAP, fake_negatives=each)) for each in (False, True))
+    inputs = {"ids": np.arange(3, 9, dtype=np.int32)[:, None]}
+    for model in (plain, corrected):
+        model(inputs)
+        model.set_weights([np.linspace(-3, -0.5, weight.size).reshape(weight.shape) for weight in model.get_weights()])
+    biased = np.array(plain(inputs, training=False), np.float64)
+    assert (biased < -0.1).all()
+    np.testing.assert_array_equal(np.array(corrected(inputs, training=True)), biased.astype(np.float32))
+    found = 1 / (1 + np.exp(-np.array(corrected(inputs, training=False), np.float64)))
+    np.testing.assert_allclose(found, np.exp(biased), rtol=1e-5)
+    b = 1 / (1 + np.exp(-biased))
+    np.testing.assert_allclose(found, b / (1 - b), rtol=1e-5)
+
+
 MAP = FeatureMap.from_sizes([("ad", "categorical", 8)])
 
 
@@ -185,7 +214,7 @@ def packed(path, ad: np.ndarray, label: np.ndarray) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.large)])
-def test_generated_delays_are_calibrated_with_the_weighting_alone(tmp_path, backend):
+def test_generated_delays_are_calibrated_with_a_correction_alone(tmp_path, backend):
     """One day as it arrives, of a log that has been going on: today's rows, and today's clicks on rows of any day."""
     made, since = Clicks(60_000, 5), START + 8 * DAY
     today = np.flatnonzero(made.shown > since)
@@ -194,21 +223,28 @@ def test_generated_delays_are_calibrated_with_the_weighting_alone(tmp_path, back
     fresh = Clicks(4000, 6)
     files = packed(tmp_path / "train.parquet", ad, label), packed(tmp_path / "last.parquet", fresh.ad, fresh.is_clicked)
     calibration = {}
-    for weighted in (True, False):
+    for key in ("fake_negative_weighting", "fake_negative_calibration", ""):
         settings = {"epochs": 6, "batch_size": 256, "learning_rate": 0.03, "patience": 6, "backend": backend}
-        training = Training(**settings, start_at_base_rate=True, fake_negative_weighting=weighted)
-        result = train(Model(name="lr"), training, MAP, *files, 1, tmp_path / str(weighted))
+        training = Training(**settings, start_at_base_rate=True, **({key: True} if key else {}))
+        result = train(Model(name="lr"), training, MAP, *files, 1, tmp_path / (key or "plain"))
         _, predicted = result.learner.predict(packed_reader(files[1], MAP, 4096))
-        calibration[weighted] = predicted.mean() / fresh.rate.mean()
-        if weighted:
+        calibration[key] = predicted.mean() / fresh.rate.mean()
+        if key:
             by_ad = [predicted[fresh.ad == each].mean() for each in range(8)]
             np.testing.assert_allclose(by_ad, np.linspace(0.1, 0.6, 8), rtol=0.12)
-    assert calibration[True] == pytest.approx(1, abs=0.04)
-    assert calibration[False] < 0.8  # p / (1 + p) is learned
+            # What `load_model` gives answers the same, as the run's kept model does.
+            save_model(tmp_path / f"kept_{key}", "lr", result.model)
+            inputs = {"ids": np.arange(3, 11, dtype=np.int32)[:, None]}
+            again = load_model(tmp_path / f"kept_{key}")(inputs, training=False)
+            np.testing.assert_array_equal(again, result.model(inputs, training=False))
+    assert calibration["fake_negative_weighting"] == pytest.approx(1, abs=0.04)
+    assert calibration["fake_negative_calibration"] == pytest.approx(1, abs=0.04)
+    assert calibration[""] < 0.8  # p / (1 + p) is learned
 
 
 @pytest.mark.slow
-def test_a_run_joins_its_labels_and_answers_the_true_rate(tmp_path):
+@pytest.mark.parametrize("key", ["fake_negative_weighting", "fake_negative_calibration"])
+def test_a_run_joins_its_labels_and_answers_the_true_rate(tmp_path, key):
     made, until = Clicks(8000, 8), START + 12 * DAY  # nearly all labels have come
     log, clicks = made.write(tmp_path, until)
     delay = {**SETTINGS, "delay": "7d", "labels": [clicks], "until": stamp(until), "test": 0.3}
@@ -217,7 +253,7 @@ def test_a_run_joins_its_labels_and_answers_the_true_rate(tmp_path):
         "data": {"format": "parquet", "labels": {"ctr": "label"}, "split": PARTS, "label_delay": delay},
         "features": [{"kind": "categorical", "columns": ["ad"]}, {"kind": "time", "columns": ["shown"]}],
         "model": {"name": "lr"},
-        "training": {"fake_negative_weighting": True, "epochs": 6, "batch_size": 128, "learning_rate": 0.02},
+        "training": {key: True, "epochs": 6, "batch_size": 128, "learning_rate": 0.02},
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     code, output = call("run", tmp_path / "config.yaml", "--data", log, "--output", tmp_path / "run")
@@ -291,6 +327,15 @@ WEIGHTED = {"training": {"fake_negative_weighting": True}}
         ),
         ({"data": {"negative_sampling": 0.5}, **WEIGHTED}, "goes with one label and with data.negative_sampling 1"),
         ({"training": {"fake_negative_weighting": True, "refit": True}}, "remove distillation and refit"),
+        ({"training": {"fake_negative_calibration": True, "refit": True}}, "fake_negative_calibration: the labels of"),
+        (
+            {"data": {"negative_sampling": 0.5}, "training": {"fake_negative_calibration": True}},
+            "training.fake_negative_calibration goes with one label",
+        ),
+        (
+            {"training": {"fake_negative_weighting": True, "fake_negative_calibration": True}},
+            "fake_negative_weighting and fake_negative_calibration: remove one of the two",
+        ),
         ({"data": {"format": "parquet", "label_delay": DELAY}, "events": {"negatives": 1}}, "remove events or"),
     ],
 )
@@ -307,7 +352,8 @@ def test_a_log_that_has_its_labels_is_cut(tmp_path):
     assert kept["click"].to_pylist() == [b"0", b"1"] and (counts.rows, counts.pending) == (2, 1)
 
 
-def test_trees_do_not_weigh():
-    model = {"name": "cascading_nn_gbdt"}
-    with pytest.raises(InputError, match="fake_negative_weighting: boosted trees do not weigh rows by it"):
-        check_options(RunConfig.model_validate(with_changes(SMALL, {"model": model, **WEIGHTED})))
+@pytest.mark.parametrize("key", ["fake_negative_weighting", "fake_negative_calibration"])
+def test_trees_have_no_correction(key):
+    changes = {"model": {"name": "cascading_nn_gbdt"}, "training": {key: True}}
+    with pytest.raises(InputError, match=f"training.{key}: boosted trees do not go with it"):
+        check_options(RunConfig.model_validate(with_changes(SMALL, changes)))

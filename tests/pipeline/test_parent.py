@@ -84,6 +84,8 @@ def test_another_model_and_other_columns_are_refused_or_listed(run, tmp_path):
     with pytest.raises(InputError, match="run has new columns: b; another model: lr; set training.warm_start.on_mism"):
         check_alike(parent, two, "fm", WarmStart())
     assert len(check_alike(parent, two, "fm", WarmStart(on_mismatch="take"))) == 2
+    with pytest.raises(InputError, match="run has logits before training.fake_negative_calibration; set"):
+        check_alike(parent, SPEC, "lr", WarmStart(), fake_negatives=True)
 
 
 def test_the_command_lines_parent_goes_with_the_configurations_settings():

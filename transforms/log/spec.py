@@ -142,8 +142,8 @@ class LabelDelay(Section):
     A row is positive where its label came within `delay` of the row's own time, and a negative once that time is over.
     A row whose time was not over when the log was cut is left out, whatever is known of it: to keep the positives among
     such rows would raise their share, for the negatives beside them are not known yet. With
-    `training.fake_negative_weighting` no row waits: it is a negative at once, and a positive beside that when its label
-    comes.
+    `training.fake_negative_weighting` or `fake_negative_calibration` no row waits: it is a negative at once, and a
+    positive beside that when its label comes.
 
     Example:
         data:
