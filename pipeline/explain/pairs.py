@@ -23,10 +23,11 @@ CURVE_POINTS = 20
 SCREENED = 10  # columns whose pairs are permuted though the sample does not show that the model uses them
 CHANCE_DRAWS = 40
 LEVEL = 0.95
-# What pairs are ranked by, in the order of the table.
+# What pairs are ranked by, in the order of the table. Nearly all pairs of a log do not act together; ranked by their
+# noise they would hide how those that act are ranked, so that all that are not shown to act are equal.
 MEASURES: dict[str, Callable[["ColumnPair"], float | None]] = {
-    "interplay": lambda pair: pair.interplay.bits,
-    "complementarity": lambda pair: pair.complementarity,
+    "interplay": lambda pair: pair.interplay.bits if pair.acts_together else 0.0,
+    "complementarity": lambda pair: pair.complementarity if pair.acts_together else 0.0,
     "picked": lambda pair: pair.picked,
     "strength": lambda pair: pair.strength,
     "permutation": lambda pair: pair.interaction.log_loss.value if pair.interaction else None,
