@@ -94,6 +94,8 @@ class CTRModel(keras.Model):
     is_funnel: bool = False
     # Registry names of the models that are trained first, and whose weights this one then takes (see `take_weights`).
     pretraining: tuple[str, ...] = ()
+    # Those of models that are trained first only where `training.stages` names them.
+    optional_pretraining: tuple[str, ...] = ()
 
     # The last layer, whose bias is added to every row's logits. A subclass assigns one of the three: `logit` is a Dense
     # layer, `tower` and `head` are Towers.

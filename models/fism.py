@@ -58,6 +58,10 @@ class FISM(HistoryModel):
     def tables(self) -> list[FieldEmbedding]:
         return [*super().tables(), self.history_table]
 
+    def shared_layers(self) -> dict[str, keras.layers.Layer | None]:
+        both = {"history_embedding": self.history_table, "linear_dense": self.linear_dense}
+        return {**super().shared_layers(), **both}
+
     def rows(self, inputs: Inputs, training: bool | None = None, gathered: Inputs | None = None) -> Tensor:
         """Returns both embeddings of each slot beside each other, (batch_size, slots, 2 embedding_dim)."""
         as_candidate = super().rows(inputs, training, gathered)

@@ -16,14 +16,15 @@ class NAIS(FISM):
     """Neural attentive item similarity: FISM whose items are weighted by attention to the candidate.
 
     `logit = linear part + Σ_{j in history, j ≠ i} a_ij <p_i, q_j>`, `a_ij = exp(f_ij) / (Σ_j exp(f_ij))^β`, where f is
-    `hᵀ relu(W (p_i ∘ q_j) + b)` ("prod") or `hᵀ relu(W [p_i, q_j] + b)` ("concat").
+    `hᵀ relu(W (p_i ∘ q_j) + b)` ("prod") or `hᵀ relu(W [p_i, q_j] + b)` ("concat"). With `training.stages.fism` a FISM
+    is trained first, and its embeddings and linear part are what this model starts from.
 
     Args:
         feature_map: FeatureMap. At least one sequence with `shared_with`; one task.
         attention: str. "prod" or "concat". Defaults to "prod".
         attention_units: int. Width of the attention network. Defaults to 16.
         beta: float. β of the smoothed softmax; 1 is the softmax. Defaults to 0.5.
-        **options: Options of FISM but `alpha`, and of CTRModel.
+        **options: Options of FISM, of which `alpha` is that of the FISM that trains first, and of CTRModel.
 
     Example:
         >>> item = ("item", "categorical", 50)
@@ -39,6 +40,8 @@ class NAIS(FISM):
     References:
         He et al., "NAIS: Neural Attentive Item Similarity Model for Recommendation", 2018, equations 8 and 9.
     """
+
+    optional_pretraining = ("fism",)
 
     def __init__(
         self,

@@ -218,11 +218,12 @@ class Training(Section):
     """Puts texts of about the same length into a batch and cuts the padding that all of them have, which saves time.
     TensorFlow only; without effect on `numbert`, where the places of the numbers depend on the padding.
     """
-    stages: dict[Literal["masked_language_model", "text_only", "features_only", "fm"], FirstStage] = pydantic.Field(
-        {}, examples=[{"text_only": {"skip": True}}]
+    stages: dict[Literal["masked_language_model", "text_only", "features_only", "fm", "fism"], FirstStage] = (
+        pydantic.Field({}, examples=[{"text_only": {"skip": True}}])
     )
     """Settings of the stages that train first: the models whose weights the model starts from (`text_only`,
-    `features_only`, `fm`), and `masked_language_model`, on the log's own texts, which runs only where it is named here.
+    `features_only`, `fm`), and two that run only where they are named here: `masked_language_model`, on the log's own
+    texts, and `fism`, before a `nais`.
     """
     distribution: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = "auto"
     """The devices among which a batch is divided.

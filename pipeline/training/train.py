@@ -355,7 +355,8 @@ def _pretrain(task: Task, learner: Learner, work: pathlib.Path, report: Report |
     """Trains the first stages of `training.stages` and copies their weights into the learner's network.
 
     A text model's encoder is trained as a masked language model, where that stage is configured. Then each model in
-    `network.pretraining` is trained, after first stages of its own, and the network takes its weights.
+    `network.pretraining`, and of `optional_pretraining` those that are configured, is trained, after first stages of
+    its own, and the network takes its weights.
 
     Raises:
         InputError: the weights of a stage would not fit; nothing has been trained then.
@@ -388,7 +389,7 @@ def first_stages(task: Task, network: CTRModel) -> list[Task]:
     stages = _settings(task)
     later = {**type(network).options(), **task.model.hyperparameters}
     tasks = []
-    for name in network.pretraining:
+    for name in (*network.pretraining, *(name for name in network.optional_pretraining if name in stages)):
         stage = stages.get(name, FirstStage())
         if stage.skip:
             continue
@@ -407,7 +408,8 @@ def first_stages(task: Task, network: CTRModel) -> list[Task]:
 def _stages_of(name: str) -> set[str]:
     """Returns the names of all stages that a model's training may have, those of its first stages included."""
     names = {masked_language_model.NAME}
-    for first in model_class(name).pretraining:
+    later = model_class(name)
+    for first in (*later.pretraining, *later.optional_pretraining):
         names |= {first} | _stages_of(first)
     return names
 

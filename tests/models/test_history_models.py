@@ -366,6 +366,16 @@ def test_a_candidate_in_its_own_history_adds_nothing():
         np.testing.assert_allclose(np.asarray(model(row)), np.asarray(model(alone)), atol=1e-6)
 
 
+def test_nais_begins_as_the_fism_whose_weights_it_takes():
+    """Without attention the weights are n^-β: FISM's, whose α is β."""
+    first, model = randomised("fism", alpha=0.3), randomised("nais", beta=0.3)
+    model.take_weights(first)
+    inputs = history_batch()
+    assert np.abs(np.asarray(model(inputs)) - np.asarray(first(inputs))).max() > 1e-2
+    model.attentions[0].score.set_weights([np.zeros(model.attentions[0].score.kernel.shape)])
+    np.testing.assert_allclose(np.asarray(model(inputs)), np.asarray(first(inputs)), atol=1e-5)
+
+
 @pytest.mark.parametrize("name", WITH_HISTORY)
 def test_a_log_without_a_shared_sequence_is_refused(name):
     alone = [("item", "categorical", 5), ("items", "sequence", 5, 3)]

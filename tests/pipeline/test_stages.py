@@ -9,6 +9,7 @@ import pytest
 
 from common.arrays import read_arrays, write_arrays
 from common.errors import InputError
+from models.feature_map import FeatureMap
 from models.metrics import auc
 from models.text.bert4ctr import BERT4CTR
 from models.text.masked_language_model import mask_tokens
@@ -103,6 +104,49 @@ def test_with_the_defaults_a_model_starts_from_what_its_stage_learned(few, tmp_p
     layers = ("table", "reduce") if stage == "features_only" else ("encoder", "pooler")
     for layer in layers:
         for a, b in zip(getattr(alone, layer).weights, getattr(model.text_model(), layer).weights, strict=True):
+            np.testing.assert_allclose(b, a, atol=1e-8)
+
+
+HISTORIES = FeatureMap.from_sizes(
+    [("user", "categorical", 20), ("item", "categorical", 30), ("items", "sequence", 30, 4, "feature", "mean", "item")]
+)
+
+
+def write_histories(folder, seed: int) -> list[str]:
+    """Clicks depend on whether the item and the first one of the history are both even, or both odd."""
+    random, rows = np.random.default_rng(seed), 256
+    user, item, _ = HISTORIES.fields
+    ids = np.zeros((rows, 6), np.int32)
+    ids[:, 0] = user.offset + random.integers(2, user.size, rows)
+    ids[:, 1:] = item.offset + random.integers(2, item.size, (rows, 5))
+    alike = ids[:, 1] % 2 == ids[:, 2] % 2
+    folder.mkdir()
+    with PackedWriter(folder / "part-0.parquet") as writer:
+        writer.write({"ids": ids, "label": alike[:, None].astype(np.float32)})
+    return [f"{folder}/*"]
+
+
+def test_a_nais_begins_with_a_fism_only_where_the_stage_is_named(tmp_path):
+    files = write_histories(tmp_path / "train", 1), write_histories(tmp_path / "validation", 2)
+    options = {"embedding_dim": 4, "embedding_stddev": 0.1}
+    seen: list[str] = []
+
+    def trained(name, work, **settings):
+        training = TRAINING.model_copy(update={"start_at_base_rate": True, **settings})
+        report = lambda row: seen.append(row["model"])  # noqa: E731
+        return train(Model(name=name, **options), training, HISTORIES, *files, 1, tmp_path / work, report).model
+
+    still = {"learning_rate": 1e-12, "epochs": 1}
+    alone = trained("fism", "fism")
+    seen.clear()
+    trained("nais", "alone", **still)
+    trained("nais", "skipped", **still, stages={"fism": FirstStage(skip=True)})
+    assert set(seen) == {"nais"}
+    stage = FirstStage(learning_rate=TRAINING.learning_rate, epochs=TRAINING.epochs)
+    model = trained("nais", "after", **still, stages={"fism": stage})
+    assert "fism" in seen
+    for layer in ("table", "history_table", "linear", "linear_dense"):
+        for a, b in zip(getattr(alone, layer).weights, getattr(model, layer).weights, strict=True):
             np.testing.assert_allclose(b, a, atol=1e-8)
 
 
