@@ -27,6 +27,7 @@ class Asset(enum.StrEnum):
     CALIBRATION = "calibration.json"  # how probabilities are corrected, where they are
     NUMBERS = "numbers.json"  # what the transforms of numbers have learned of the training rows
     AGES = "ages.json"  # by column, for how many trainings the values of its vocabulary have not been seen
+    ITEM_INDEX = "item_index.json"  # how many items a version can find, and the recall of its approximate index
     PARENT = "parent.json"  # the model that the training began with, where it did, and what it took of it
     CODE_VERSION = "code_version"
     TRAINING_FINGERPRINT = "training_fingerprint"  # equal for two runs that would export the same model

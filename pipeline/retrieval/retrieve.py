@@ -1,4 +1,4 @@
-"""Writes the items' vectors into a version with towers, as an exact index, and answers the rows of a log by it."""
+"""Writes the items' vectors into a version with towers, as an index, and answers the rows of a log by it."""
 
 import dataclasses
 import pathlib
@@ -11,16 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from common.errors import InputError, one_line
-from common.files import atomic_folder, atomic_path
+from common.files import atomic_folder, atomic_path, write_json
 from models.feature_map import FeatureMap
+from pipeline.explain.sample import Sample
 from pipeline.explain.source import good_rows, split_files
+from pipeline.retrieval.cells import Recall, default_cells, divided
 from pipeline.trained_model import TrainedModel
-from serving.assets import read_feature_map, read_log_spec
+from serving.assets import GoldenRows, read_feature_map, read_log_spec
 from serving.check import check_servable
-from serving.export import ITEM_VECTORS, VECTORS
-from serving.layout import newest_version
+from serving.export import ITEM_VECTORS, USER_VECTORS, VECTORS
+from serving.layout import Asset, asset_path, newest_version
 from serving.loader import Servable
-from serving.retrieval import ITEMS, RETRIEVE, SCORES, Names, Vectors, add_index
+from serving.retrieval import APPROXIMATE, ITEMS, RETRIEVE, SCORES, Cells, Names, Vectors, add_index
 from serving.scoring.rows import TRANSFORM, raw_batches
 from transforms.log.payload import read_payload
 from transforms.log.readers import LogBatch, LogReader, find_files
@@ -28,6 +30,8 @@ from transforms.log.spec import Categorical, LogSpec
 
 ITEM_ROWS = 1 << 12  # of one call of the item's tower
 QUERY_ROWS = 64  # of one call of the index, which has a product for each of its items
+USERS = 1000  # by which the recall of an approximate index is measured, at most
+SIGNATURES = {"exact": RETRIEVE, "approximate": APPROXIMATE}
 ANSWERS = pa.schema(
     {"file": pa.string(), "line": pa.int64(), ITEMS: pa.list_(pa.binary()), SCORES: pa.list_(pa.float32())}
 )
@@ -53,6 +57,19 @@ class Catalogue:
 
 
 @dataclasses.dataclass(frozen=True)
+class Approximate:
+    """What an approximate index is asked for.
+
+    Attributes:
+        recall: The share of the exact answers that it is to find.
+        cells: Into how many cells the items are divided; None for 4 √items.
+    """
+
+    recall: float = 0.95
+    cells: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Answered:
     """How many rows of a log were answered, how many were malformed, and how long the index took for those answered."""
 
@@ -61,10 +78,43 @@ class Answered:
     seconds: float
 
 
+@dataclasses.dataclass(frozen=True)
+class Indexed:
+    """A version with an index.
+
+    Attributes:
+        version: Its folder.
+        found: The items.
+        cells: How they are divided; None where the index is exact alone.
+        recall: What the approximate index finds; None where there is none.
+    """
+
+    version: pathlib.Path
+    found: Catalogue
+    cells: Cells | None = None
+    recall: Recall | None = None
+
+    def described(self, top: int) -> dict[str, object]:
+        """Returns what the version's file says of its index."""
+        described: dict[str, object] = {"items": len(self.found.names), "top": top, "approximate": None}
+        if self.cells is not None and self.recall is not None:
+            sizes = {"cells": len(self.cells.centers), "probes": self.cells.probes}
+            described["approximate"] = {**sizes, "recall": self.recall.share, "users": self.recall.users}
+        return described
+
+
 def index_items(
-    source: TrainedModel, items: Sequence[str], item: str | None, top: int, output: pathlib.Path
-) -> tuple[pathlib.Path, Catalogue]:
+    source: TrainedModel,
+    items: Sequence[str],
+    item: str | None,
+    top: int,
+    output: pathlib.Path,
+    approximate: Approximate | None = None,
+) -> Indexed:
     """Writes the model as a new version of `output` that also has an index; returns the version and what it holds.
+
+    The recall of an approximate index is measured by users of the run's validation rows, or by the golden rows of a
+    version alone.
 
     Args:
         source: The model.
@@ -73,9 +123,11 @@ def index_items(
         item: The column of the items' names; None for the spec's `item_column`.
         top: How many items an answer has.
         output: The folder of versions.
+        approximate: What a second, approximate index is asked for; None for the exact one alone.
 
     Raises:
-        InputError: the model has no towers, a column is missing, no item is known, or the version cannot be written.
+        InputError: the model has no towers, a column is missing, no item is known, there are more cells than items, or
+            the version cannot be written.
     """
     spec = read_log_spec(source.version)
     servable = _loaded(source.version)
@@ -84,37 +136,75 @@ def index_items(
             raise InputError(f"{source.version}: the model has no towers; train model.name: two_tower or starspace")
         column = _item_column(spec, item)
         found = _catalogue(servable, spec, column, _item_rows(source, items, spec))
+        top = min(top, len(found.names))
+        divided_by = _divided(servable, source, spec, found.vectors, top, approximate) if approximate else ()
     finally:
         servable.close()
-    version = _next_version(output, source.version)
+    indexed = Indexed(_next_version(output, source.version), found, *divided_by)
     try:
         output.mkdir(parents=True, exist_ok=True)
-        with atomic_folder(version) as unfinished:
-            add_index(source.version, found.names, found.vectors, min(top, len(found.names)), unfinished)
+        with atomic_folder(indexed.version) as unfinished:
+            add_index(source.version, found.names, found.vectors, top, unfinished, indexed.cells)
+            write_json(asset_path(unfinished, Asset.ITEM_INDEX), indexed.described(top))
             check_servable(unfinished)
     except OSError as error:
         raise InputError(f"{output}: cannot be written ({error.strerror}); choose another --output") from error
-    return version, found
+    return indexed
 
 
-def answer(version: pathlib.Path, queries: Sequence[str], output: pathlib.Path) -> Answered:
+def _divided(
+    servable: Servable, source: TrainedModel, spec: LogSpec, vectors: Vectors, top: int, asked: Approximate
+) -> tuple[Cells, Recall]:
+    """Returns the cells of an approximate index that finds what is asked for, and its recall."""
+    count = default_cells(len(vectors)) if asked.cells is None else asked.cells
+    if count > len(vectors):
+        raise InputError(f"--cells {count}: there are {len(vectors):,} items; give fewer cells than items")
+    return divided(vectors, _users(servable, source, spec), count, top, asked.recall)
+
+
+def _users(servable: Servable, source: TrainedModel, spec: LogSpec) -> Vectors:
+    """Returns the vectors of some users, float32 [N, vector_dim]."""
+    if source.run is None:
+        raw = GoldenRows.load(asset_path(source.version, Asset.GOLDEN)).raw
+        users = {name: raw[name] for name in servable.signatures[USER_VECTORS].inputs}
+        vectors: Vectors = servable.run(USER_VECTORS, users)[VECTORS]
+        return vectors
+    sample = Sample(USERS, np.random.default_rng(0))
+    for batch in read_payload(split_files(source.run, "validation"), _of_user(spec)):
+        sample.add(batch)
+    rows = sample.table()
+    assert rows is not None  # a run has validation rows
+    [batch] = rows.to_batches()
+    inputs = raw_batches(servable, batch, USERS, USER_VECTORS)
+    return np.concatenate([servable.run(USER_VECTORS, each)[VECTORS] for each in inputs])
+
+
+def _of_user(spec: LogSpec) -> list[str]:
+    return [name for name in spec.feature_columns if name not in spec.item_columns]
+
+
+def answer(version: pathlib.Path, queries: Sequence[str], output: pathlib.Path, index: str = "exact") -> Answered:
     """Writes a Parquet file with a row for each good line: file, line (from 1), items and scores, the best first.
 
     Args:
         version: A version with an index.
         queries: A log with the user's columns; the item's may be absent.
         output: The file to write.
+        index: A key of SIGNATURES.
 
     Raises:
-        InputError: the version has no index, a column is missing, or too many rows are malformed.
+        InputError: the version has no such index, a column is missing, or too many rows are malformed.
     """
     spec = read_log_spec(version)
     servable = _loaded(version)
-    if RETRIEVE not in servable.signatures:
+    if SIGNATURES[index] not in servable.signatures:
+        has_exact = RETRIEVE in servable.signatures
         servable.close()
+        if has_exact:
+            way = "--index approximate and --output"
+            raise InputError(f"{version}: the version has no approximate index; make one with {way}")
         raise InputError(f"{version}: the version has no index; make one with --items and --output")
-    of_user = [name for name in spec.feature_columns if name not in spec.item_columns]
-    reader = LogReader(_only(spec, of_user), labels=False)
+    reader = LogReader(_only(spec, _of_user(spec)), labels=False)
     good, malformed, seconds = 0, 0, 0.0
     try:
         with atomic_path(output) as unfinished, pa.parquet.ParquetWriter(unfinished, ANSWERS) as writer:
@@ -122,7 +212,7 @@ def answer(version: pathlib.Path, queries: Sequence[str], output: pathlib.Path) 
                 for batch in reader.read(path):
                     good, malformed = good + batch.rows.num_rows, malformed + len(batch.rejects)
                     began = time.perf_counter()
-                    found = _answers(servable, batch)
+                    found = _answers(servable, batch, SIGNATURES[index])
                     seconds += time.perf_counter() - began
                     writer.write_table(found)
     except OSError as error:
@@ -132,8 +222,8 @@ def answer(version: pathlib.Path, queries: Sequence[str], output: pathlib.Path) 
     return Answered(good, malformed, seconds)
 
 
-def _answers(servable: Servable, batch: LogBatch) -> pa.Table:
-    found = [servable.run(RETRIEVE, inputs) for inputs in raw_batches(servable, batch.rows, QUERY_ROWS, RETRIEVE)]
+def _answers(servable: Servable, batch: LogBatch, signature: str) -> pa.Table:
+    found = [servable.run(signature, inputs) for inputs in raw_batches(servable, batch.rows, QUERY_ROWS, signature)]
     columns = {
         "file": [batch.path] * len(batch.lines),
         "line": batch.lines,

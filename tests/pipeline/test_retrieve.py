@@ -10,8 +10,10 @@ import keras
 import numpy as np
 import pyarrow.parquet
 import pytest
+import tensorflow as tf
 import tensorflow_transform as tft
 from click.testing import CliRunner
+from tensorflow_serving.apis import prediction_log_pb2
 
 from benchmarks.retrieval import main as benchmark
 from common.errors import InputError
@@ -19,13 +21,14 @@ from common.processes import Workers
 from models import create
 from models.ctr_model import empty_row
 from pipeline.cli import main
-from pipeline.retrieval.retrieve import answer, index_items
+from pipeline.retrieval.retrieve import Approximate, answer, index_items
 from pipeline.trained_model import TrainedModel
 from serving.assets import GoldenRows
 from serving.check import check_servable
 from serving.export import export
 from serving.layout import Asset, asset_path
 from serving.loader import Servable
+from serving.retrieval import APPROXIMATE, RETRIEVE
 from serving.server import parse_flags, running_server
 from tests.serving import small_servable
 from transforms.features.preprocessing import feature_map
@@ -91,12 +94,23 @@ def folder(tmp_path_factory) -> pathlib.Path:
 def indexed(folder) -> pathlib.Path:
     """The version with the films, answering eight of them."""
     source = TrainedModel(folder / "models" / "7", None)
-    version, found = index_items(source, [str(folder / "films.csv")], None, 8, folder / "indexed")
+    indexed = index_items(source, [str(folder / "films.csv")], None, 8, folder / "indexed")
+    found = indexed.found
     assert (found.rows, found.unnamed, found.unknown, len(found.names)) == (44, 1, 3, 20)
-    return version
+    described = json.loads(asset_path(indexed.version, Asset.ITEM_INDEX).read_text())
+    assert described == {"items": 20, "top": 8, "approximate": None}
+    return indexed.version
 
 
-def expected(folder, users: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+@pytest.fixture(scope="module")
+def approximate(folder) -> pathlib.Path:
+    """The version with an approximate index too, which is to find all of the golden rows' answers."""
+    source = TrainedModel(folder / "models" / "7", None)
+    asked = Approximate(recall=1.0, cells=5)
+    return index_items(source, [str(folder / "films.csv")], None, 8, folder / "approximate", asked).version
+
+
+def expected(folder, users: dict[str, np.ndarray], top: int = 8) -> tuple[np.ndarray, np.ndarray]:
     """The films by the products of the vectors that the version without an index answers, and these products."""
     servable = Servable(folder / "models" / "7")
     try:
@@ -105,7 +119,7 @@ def expected(folder, users: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarr
         products = servable.run("serving_user", users)["vectors"] @ servable.run("serving_item", films)["vectors"].T
     finally:
         servable.close()
-    order = np.argsort(-products, axis=1)[:, :8]
+    order = np.argsort(-products, axis=1)[:, :top]
     return names[order], np.take_along_axis(products, order, axis=1)
 
 
@@ -140,30 +154,81 @@ def test_the_product_is_the_probability_s(folder):
     np.testing.assert_allclose(1 / (1 + np.exp(-(users * films).sum(axis=1) / 0.1)), probability, atol=1e-6)
 
 
-def test_all_else_is_answered_as_before_and_a_second_index_takes_the_place_of_the_first(folder, indexed, tmp_path):
+def probed(version: pathlib.Path, users: np.ndarray, probes: int) -> list[set[bytes]]:
+    """The films of the cells whose centers are nearest to each user, by the version's own numbers."""
+    kept = tf.saved_model.load(str(version))
+    names, starts = kept._names.numpy(), kept._approximate._starts.numpy()
+    nearest = np.argsort(-(users @ kept._approximate._centers.numpy().T), axis=1)[:, :probes]
+    return [{name for cell in row for name in names[starts[cell] : starts[cell + 1]]} for row in nearest]
+
+
+def test_an_approximate_index_is_beside_the_exact_one_and_its_recall_is_in_the_version(folder, approximate):
+    described = json.loads(asset_path(approximate, Asset.ITEM_INDEX).read_text())
+    stated = described.pop("approximate")
+    assert described == {"items": 20, "top": 8} and (stated["cells"], stated["recall"], stated["users"]) == (5, 1.0, 5)
+    assert check_servable(approximate) <= 1e-6
+    servable = Servable(approximate)
+    try:
+        exact, found = (servable.run(name, USERS) for name in ("serving_retrieve", "serving_retrieve_approximate"))
+        users = servable.run("serving_user", USERS)["vectors"]
+    finally:
+        servable.close()
+    assert exact["items"].tolist() == expected(folder, USERS)[0].tolist()
+    order, scores = expected(folder, USERS, len(FILMS))
+    for row, names in enumerate(probed(approximate, users, stated["probes"])):
+        best = [(film, score) for film, score in zip(order[row], scores[row], strict=True) if film in names][:8]
+        assert found["items"][row].tolist() == [film for film, _ in best]
+        np.testing.assert_allclose(found["scores"][row], [score for _, score in best], atol=1e-6)
+
+
+def warmed(version: pathlib.Path) -> set[str]:
+    """The signatures that a server asks before it takes a version."""
+    records = tf.data.TFRecordDataset(str(asset_path(version, Asset.WARMUP))).as_numpy_iterator()
+    logs = [prediction_log_pb2.PredictionLog.FromString(record) for record in records]
+    return {log.predict_log.request.model_spec.signature_name for log in logs}
+
+
+def test_all_else_is_answered_as_before_and_a_second_index_takes_the_place_of_the_first(
+    folder, indexed, approximate, tmp_path
+):
     assert check_servable(indexed) <= 1e-6 and indexed.name == "7"
     (tmp_path / "11").mkdir()  # a version that is there already
-    again, found = index_items(TrainedModel(indexed, None), [str(folder / "log.csv")], FILM, 3, tmp_path)
-    assert again.name == "12" and len(found.names) == 20
+    indexed = index_items(TrainedModel(approximate, None), [str(folder / "log.csv")], FILM, 3, tmp_path)
+    again = indexed.version
+    assert again.name == "12" and len(indexed.found.names) == 20
     before, after = Servable(folder / "models" / "7"), Servable(again)
     try:
         assert set(after.signatures) - set(before.signatures) == {"serving_retrieve"}
+        assert warmed(approximate) - warmed(folder / "models" / "7") == {RETRIEVE, APPROXIMATE}
+        assert warmed(again) - warmed(folder / "models" / "7") == {RETRIEVE}
         assert after.run("serving_retrieve", USERS)["items"].tolist() == expected(folder, USERS)[0][:, :3].tolist()
     finally:
         before.close()
         after.close()
 
 
-def test_a_server_answers_the_films_over_rest(folder, indexed):
-    flags = [f"--model_base_path={indexed.parent}", "--model_name=films"]
+def test_a_server_answers_the_films_over_rest(folder, approximate):
+    flags = [f"--model_base_path={approximate.parent}", "--model_name=films"]
     inputs = {name: [value.decode() for value in values.tolist()] for name, values in USERS.items()}
+    answers = {}
     with running_server(parse_flags(flags)) as server:
-        body = {"signature_name": "serving_retrieve", "inputs": inputs}
-        answer = httpx.post(f"{server.rest}/v1/models/films/versions/7:predict", json=body, trust_env=False)
+        for signature in ("serving_retrieve", "serving_retrieve_approximate"):
+            body = {"signature_name": signature, "inputs": inputs}
+            answer = httpx.post(f"{server.rest}/v1/models/films/versions/7:predict", json=body, trust_env=False)
+            assert answer.status_code == 200, answer.text
+            answers[signature] = answer.json()["outputs"]
+    servable = Servable(approximate)
+    try:
+        probed = servable.run("serving_retrieve_approximate", USERS)
+    finally:
+        servable.close()
     films, products = expected(folder, USERS)
-    assert answer.status_code == 200, answer.text
-    assert [[name.encode() for name in row] for row in answer.json()["outputs"]["items"]] == films.tolist()
-    np.testing.assert_allclose(answer.json()["outputs"]["scores"], products, atol=1e-6)
+    for signature, names, scores in (
+        ("serving_retrieve", films, products),
+        ("serving_retrieve_approximate", probed["items"], probed["scores"]),
+    ):
+        assert [[name.encode() for name in row] for row in answers[signature]["items"]] == names.tolist()
+        np.testing.assert_allclose(answers[signature]["scores"], scores, atol=1e-6)
 
 
 def test_the_command_answers_each_line_of_a_log_of_users(folder, indexed, tmp_path):
@@ -177,6 +242,23 @@ def test_the_command_answers_each_line_of_a_log_of_users(folder, indexed, tmp_pa
     table = pyarrow.parquet.read_table(tmp_path / "best.parquet")
     assert table["line"].to_pylist() == [2, 3, 4] and set(table["file"].to_pylist()) == {str(tmp_path / "users.csv")}
     assert table["items"].to_pylist() == expected(folder, USERS)[0].tolist()
+
+
+def test_the_command_says_what_an_approximate_index_finds_and_answers_by_it(folder, tmp_path):
+    made = ["--items", str(folder / "films.csv"), "--output", str(tmp_path / "out"), "--top", "3"]
+    asked = ["--index", "approximate", "--recall", "0.5", "--cells", "4"]
+    queries = ["--queries", str(folder / "users.csv"), "--answers", str(tmp_path / "best.parquet")]
+    command = ["retrieve", "--model", str(folder / "models" / "7"), *made, *asked, *queries]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    stated = json.loads(asset_path(tmp_path / "out" / "7", Asset.ITEM_INDEX).read_text())["approximate"]
+    assert f"{stated['probes']} of 4 cells are read; recall@3 {stated['recall']:.4f}, by 5 users\n" in result.output
+    servable = Servable(tmp_path / "out" / "7")
+    try:
+        found = servable.run("serving_retrieve_approximate", USERS)["items"].tolist()
+    finally:
+        servable.close()
+    assert pyarrow.parquet.read_table(tmp_path / "best.parquet")["items"].to_pylist() == found
 
 
 def test_the_benchmark_checks_the_answers_of_each_size_and_refuses_a_model_without_towers(folder, tmp_path):
@@ -206,13 +288,18 @@ def test_a_log_that_has_no_items_is_refused_in_one_line(folder, tmp_path, items,
     assert "\n" not in str(refused.value) and not (tmp_path / "out").exists()
 
 
-def test_what_cannot_be_retrieved_is_refused_in_one_line(folder, tmp_path):
+def test_what_cannot_be_retrieved_is_refused_in_one_line(folder, indexed, tmp_path):
     other = small_servable.save(tmp_path / "1", small_servable.spec())
     with pytest.raises(InputError, match="the model has no towers; train model.name: two_tower"):
         index_items(TrainedModel(other, None), ["any"], None, 8, tmp_path / "out")
     towers = folder / "models" / "7"
     with pytest.raises(InputError, match="the version has no index; make one with --items and --output"):
         answer(towers, [str(folder / "users.csv")], tmp_path / "best.parquet")
+    films = [str(folder / "films.csv")]
+    with pytest.raises(InputError, match="--cells 21: there are 20 items; give fewer cells than items"):
+        index_items(TrainedModel(towers, None), films, None, 8, tmp_path / "out", Approximate(cells=21))
+    with pytest.raises(InputError, match="no approximate index; make one with --index approximate and --output"):
+        answer(indexed, [str(folder / "users.csv")], tmp_path / "best.parquet", "approximate")
     with pytest.raises(InputError, match="--item user: no column of the item's of kind categorical; they are film id"):
         index_items(TrainedModel(towers, None), ["any"], "user", 8, tmp_path / "out")
     with pytest.raises(InputError, match="a version has no rows; give --items, a log with film id, year"):

@@ -1,0 +1,79 @@
+"""Divides the items' vectors into cells, of which an approximate index reads those that are nearest to the user."""
+
+import dataclasses
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from serving.retrieval import Cells, Vectors
+
+SEED = 1
+SAMPLE = 64  # vectors a cell, of which the centers are learned
+PASSES = 10  # over these, at most
+QUERIES = 16  # users whose products with all items are in memory at once
+
+
+@dataclasses.dataclass(frozen=True)
+class Recall:
+    """How many of the exact index's answers an approximate one finds.
+
+    Attributes:
+        top: How many items an answer has.
+        share: The share of the exact answers that is found: recall@top.
+        users: By how many users this was measured.
+    """
+
+    top: int
+    share: float
+    users: int
+
+
+def default_cells(items: int) -> int:
+    """Returns 4 √items, as FAISS advises: then a user reads about as many centers as items."""
+    return max(1, min(items, round(4 * math.sqrt(items))))
+
+
+def divided(vectors: Vectors, users: Vectors, count: int, top: int, recall: float) -> tuple[Cells, Recall]:
+    """Returns the cells of items, with as few probes as find a share of the users' exact answers.
+
+    Args:
+        vectors: The items' vectors, float32 [M, vector_dim].
+        users: Vectors of users, float32 [N, vector_dim].
+        count: How many cells; at most M.
+        top: How many items an answer has; at most M.
+        recall: The share of the exact answers that is to be found, at most 1.
+    """
+    centers, of_vector = _clustered(vectors, count)
+    shares = recall_by_probes(centers, of_vector, vectors, users, top)
+    probes = min(int(np.searchsorted(shares, recall)) + 1, count)
+    return Cells(centers, of_vector, probes), Recall(top, float(shares[probes - 1]), len(users))
+
+
+def _clustered(vectors: Vectors, count: int) -> tuple[Vectors, npt.NDArray[np.int32]]:
+    """Returns the centers of k-means, float32 [count, vector_dim], and each vector's cell, int32 [M]."""
+    from sklearn.cluster import KMeans  # takes a second to import
+
+    random = np.random.default_rng(SEED)
+    rows = min(len(vectors), SAMPLE * count)
+    sample = vectors[np.sort(random.choice(len(vectors), rows, replace=False))]
+    means = KMeans(count, init="random", n_init=1, max_iter=PASSES, random_state=SEED).fit(sample)
+    return means.cluster_centers_.astype(np.float32), means.predict(vectors).astype(np.int32)
+
+
+def recall_by_probes(
+    centers: Vectors, of_vector: npt.NDArray[np.int32], vectors: Vectors, users: Vectors, top: int
+) -> npt.NDArray[np.float64]:
+    """Returns the share of the users' exact answers that 1, 2, ... all cells hold, float64 [cells].
+
+    An answer is found with n probes where fewer than n centers have a larger product with the user than its own.
+    """
+    found = np.zeros(len(centers), np.int64)
+    for start in range(0, len(users), QUERIES):
+        some = users[start : start + QUERIES]
+        best = np.argpartition(-(some @ vectors.T), top - 1, axis=1)[:, :top]
+        ranks = np.argsort(np.argsort(-(some @ centers.T), axis=1), axis=1)
+        needed = np.take_along_axis(ranks, of_vector[best], axis=1)
+        found += np.bincount(needed.ravel(), minlength=len(centers))
+    shares: npt.NDArray[np.float64] = np.cumsum(found) / found.sum()
+    return shares
