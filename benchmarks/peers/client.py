@@ -70,7 +70,7 @@ class Peer(LineProcess):
             return peer.ask({"cmd": "memory", "model": model, "batch": batch, "threads": threads, **options})
 
     def fit(self, model: str, data: pathlib.Path, out: pathlib.Path, threads: int, **options: Any) -> dict[str, float]:
-        """Trains on the rows of a file, writes the test rows' `probabilities`, and returns seconds and `log_loss`.
+        """Trains on the rows of a file, writes the test rows' `probabilities`, and returns seconds and the best metric.
 
         Args:
             model: A name of `models()`.
@@ -79,7 +79,8 @@ class Peer(LineProcess):
             out: The .npz file to write.
             threads: Threads of the peer.
             options: seed, learning_rate, batch_size, epochs, evaluations_per_epoch, patience (evaluations without an
-                improvement of the log loss on the validation rows), and fields of `peer_server.Spec`.
+                improvement of the metric on the validation rows), monitor ("log_loss", or "auc"), keep (a file for the
+                weights), and fields of `peer_server.Spec`.
         """
         request = {"cmd": "fit", "model": model, "data": str(data), "out": str(out), "threads": threads}
         return self.ask(request | options)

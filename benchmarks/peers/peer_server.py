@@ -9,8 +9,9 @@ One request per line on stdin, one JSON object per line on stdout:
     {"cmd": "shapes", "model": "xdeepfm", ...options} -> {"shapes": {weight name: shape}}
     {"cmd": "forward", "model": "xdeepfm", "in": "weights.npz", "out": "logits.npz", ...options} -> {}
     {"cmd": "fit", "model": "xdeepfm", "data": "rows.npz", "out": "predictions.npz", "seed": 1, "learning_rate": 1e-3,
-     "batch_size": 1024, "epochs": 10, "evaluations_per_epoch": 4, "patience": 4, ...options}
-        -> {"seconds": float, "log_loss": float, "evaluations": int}, the best on the validation rows
+     "batch_size": 1024, "epochs": 10, "evaluations_per_epoch": 4, "patience": 4, "monitor": "log_loss", ...options}
+        -> {"seconds": float, "log_loss": float, "evaluations": int}, the best on the validation rows; monitor: "auc" in
+        place of the log loss; with "keep": "model.pth" the weights are written in the form of RecBole's checkpoints
     {"cmd": "models"} -> {"models": {name: whether `forward` supports it}}
 
 and {"error": text} for a request that failed. The options are the fields of `Spec`.
@@ -50,6 +51,7 @@ class Spec:
         conv_width, conv_filters: Of CCPM's convolutions.
         inner, outer: Whether PNN has inner and outer products.
         concat: Whether NAIS's attention sees both vectors side by side, not their product.
+        pretrained: What `fit` has kept of a FISM, which a NAIS starts from; "" for random embeddings.
         dropout: Rate after the DNN's hidden layers.
         l2: Strength of the peer's own regularisation: of its embeddings, or of all weights where it decays all.
         zoo: A folder of FuxiCTR's model zoo, whose classes are taken; "" for the peer's package alone.
@@ -73,6 +75,7 @@ class Spec:
     inner: bool = True
     outer: bool = False
     concat: bool = False
+    pretrained: str = ""
     dropout: float = 0.0
     l2: float = 0.0
     zoo: str = ""
@@ -246,7 +249,7 @@ class Training:
 
 
 class Fitting:
-    """A training on given rows that keeps the weights with the best log loss on the validation rows."""
+    """A training on given rows that keeps the weights with the best metric of METRICS on the validation rows."""
 
     def __init__(self, built: Built, learning_rate: float, batch: int):
         self.built, self.batch = built, batch
@@ -275,14 +278,17 @@ class Fitting:
         ]
         return torch.cat(parts).double().numpy()
 
-    def best(self, train: tuple, validation: tuple, epochs: int, evaluations: int, patience: int) -> tuple[float, int]:
-        """Trains to the best weights, loads them, and returns their log loss and the number of evaluations."""
+    def best(
+        self, train: tuple, validation: tuple, epochs: int, evaluations: int, patience: int, monitor: str
+    ) -> tuple[float, int]:
+        """Trains to the best weights, loads them, and returns their metric and the number of evaluations."""
+        sign, metric = METRICS[monitor]
         best, weights, count, waited = float("inf"), None, 0, 0
         for _ in range(epochs):
             for rows in torch.randperm(len(train[0])).chunk(evaluations):
                 self.run(train[0][rows], train[1][rows])
                 count, waited = count + 1, waited + 1
-                loss = log_loss(validation[1].numpy(), self.predict(validation[0]))
+                loss = sign * metric(validation[1].numpy(), self.predict(validation[0]))
                 if loss < best:
                     best, waited = loss, 0
                     weights = {name: value.clone() for name, value in self.built.module.state_dict().items()}
@@ -291,13 +297,26 @@ class Fitting:
             if waited >= patience:
                 break
         self.built.module.load_state_dict(weights)
-        return best, count
+        return sign * best, count
 
 
 def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float:
     """Returns the mean log loss in nats, of probabilities clipped to [1e-7, 1 - 1e-7]."""
     clipped = np.clip(probabilities, 1e-7, 1 - 1e-7)
     return float(-np.mean(np.where(labels > 0.5, np.log(clipped), np.log(1 - clipped))))
+
+
+def auc(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Returns the area under the ROC curve; equal probabilities count as half."""
+    _, places, counts = np.unique(probabilities, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    clicked = labels > 0.5
+    clicks = np.sum(clicked)
+    return float((ranks[clicked].sum() - clicks * (clicks + 1) / 2) / (clicks * (len(labels) - clicks)))
+
+
+# By name: 1 where less is better, -1 where more is, and the metric.
+METRICS = {"log_loss": (1, log_loss), "auc": (-1, auc)}
 
 
 class Server:
@@ -347,7 +366,7 @@ class Server:
         return {"baseline_bytes": baseline, "peak_bytes": peak()}
 
     def fit(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Trains on the rows of a file by the best validation log loss, and writes the test rows' probabilities."""
+        """Trains on the rows of a file to the best validation metric, and writes the test rows' probabilities."""
         with np.load(request["data"]) as file:
             arrays = dict(file)
         parts = {
@@ -362,10 +381,13 @@ class Server:
         torch.manual_seed(request["seed"])  # peers set a seed of their own while they build
         start = time.perf_counter()
         often = (request["epochs"], request["evaluations_per_epoch"], request["patience"])
-        loss, evaluations = fitting.best(parts["train"], parts["validation"], *often)
+        monitor = request.get("monitor", "log_loss")
+        value, evaluations = fitting.best(parts["train"], parts["validation"], *often, monitor)
         seconds = time.perf_counter() - start
         np.savez(request["out"], probabilities=fitting.predict(parts["test"][0]))
-        return {"seconds": seconds, "log_loss": loss, "evaluations": evaluations}
+        if "keep" in request:
+            torch.save({"state_dict": built.module.state_dict()}, request["keep"])
+        return {"seconds": seconds, monitor: value, "evaluations": evaluations}
 
     def shapes(self, request: dict[str, Any]) -> dict[str, Any]:
         built = self.build(request["model"], Spec.from_request(request), True)

@@ -12,8 +12,8 @@ Only its dataset is replaced, by an object with the fields' names and sizes. Nam
     nais        fism's with linear [V_0]; attention/kernel_0 [d, A], or [2d, A] of an item, then the candidate, with
                 concat=True, attention/bias_0 [A], attention/projection [A, 1]. Option: concat.
 
-The last two need a `history` (see peer_server.Spec), and every row has its own. The other models support training
-only, for comparisons of speed.
+The last two need a `history` (see peer_server.Spec), and every row has its own; `fit` trains them too. The other models
+support training only, for comparisons of speed.
 """
 
 from typing import Any
@@ -103,6 +103,16 @@ def weights_of(name: str, model: torch.nn.Module) -> dict[str, Weight]:
     return weights
 
 
+class ByRow:
+    """Stands for a tensor that a model of a history indexes by a batch's users: each row has a value of its own."""
+
+    def __init__(self, values: torch.Tensor):
+        self.values = values
+
+    def __getitem__(self, users: torch.Tensor) -> torch.Tensor:
+        return self.values
+
+
 class Interactions:
     """The part of RecBole's Dataset that its models of a history read; the histories come with the rows."""
 
@@ -121,22 +131,18 @@ def of_history(name: str, spec: Spec) -> Built:
     """Returns FISM or NAIS, whose history of a user is that of the user's row."""
     values = {"LABEL_FIELD": LABEL, "USER_ID_FIELD": "user_id", "ITEM_ID_FIELD": "item_id", "NEG_PREFIX": "neg_"}
     values |= {"embedding_size": spec.dim, "split_to": 0, "gpu_id": "", "alpha": 0.5 if name == "fism" else 0.0}
-    values |= {"reg_weights": [0.0] * (2 if name == "fism" else 3)}
+    values |= {"reg_weights": [0.0] * (2 if name == "fism" else 3), "pretrain_path": spec.pretrained or None}
     values |= {"algorithm": "concat" if spec.concat else "prod", "weight_size": spec.attention, "beta": 0.5}
     described = Config(model=HISTORIES[name], dataset="benchmark", config_dict=values)
     model = HISTORIES[name](described, Interactions(spec))
 
-    def logits(ids: torch.Tensor) -> torch.Tensor:
-        users, items = ids[:, 1], ids[:, 2:]
-        for attribute, rows in (
-            ("history_item_matrix", items),
-            ("history_lens", (items > 0).sum(dim=1)),
-            ("mask_mat", (items > 0).float()),
-        ):
-            by_user = torch.zeros(spec.sizes[1], *rows.shape[1:], dtype=rows.dtype)
-            by_user[users] = rows
-            setattr(model, attribute, by_user)
-        scores = model(users, ids[:, 0])
+    def logits(batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        ids, _ = batch
+        # Of an empty history one place of padding counts, whose embedding is zero: the peer would divide by none.
+        lengths = (ids[:, 2:] > 0).sum(dim=1).clamp(min=1)
+        model.history_item_matrix, model.history_lens = ByRow(ids[:, 2:]), ByRow(lengths)
+        model.mask_mat = ByRow((torch.arange(ids.shape[1] - 2) < lengths[:, None]).float())
+        scores = model(ids[:, 1], ids[:, 0])
         return torch.logit(scores.double()) if name == "fism" else scores
 
     weights = {"candidates": same(model.item_dst_embedding.weight), "items": same(model.item_src_embedding.weight)}
@@ -150,9 +156,10 @@ def of_history(name: str, spec: Spec) -> Built:
     return Built(
         module=model,
         inputs=lambda ids, labels: (ids, labels),
-        loss=lambda batch: loss(logits(batch[0]).float(), batch[1]),
-        logits=lambda batch: logits(batch[0]),
+        loss=lambda batch: loss(logits(batch).float(), batch[1]),
+        logits=logits,
         weights=weights,
+        probabilities=lambda batch: torch.sigmoid(logits(batch)),
     )
 
 

@@ -1,5 +1,7 @@
 """The sides of `python -m benchmarks.ranking` that are no models, and the logs that it reads."""
 
+import types
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,6 +9,8 @@ import pytest
 from benchmarks import ranking
 from benchmarks.ranking import Log, by_user, compared, events_file, summary
 from common.errors import InputError
+from models.feature_map import FeatureMap
+from transforms.features.packed_files import PackedWriter
 
 
 @pytest.fixture
@@ -64,3 +68,31 @@ def test_the_files_of_movielens(tmp_path):
     assert events_file(tmp_path, tmp_path).read_text() == "1\t1193\t5\t978300760\n1\t661\t3\t978302109\n"
     (tmp_path / "u.data").write_text("1\t2\t3\t4\n")
     assert events_file(tmp_path, tmp_path) == tmp_path / "u.data"
+
+
+def test_a_peer_gets_each_row_s_item_user_and_history_and_zero_is_no_item(tmp_path):
+    fields = FeatureMap.from_sizes(
+        [
+            ("user", "categorical", 20),
+            ("item", "categorical", 30),
+            ("items", "sequence", 30, 3, "feature", "mean", "item"),
+        ]
+    )
+    user, item, _ = fields.fields
+    random = np.random.default_rng(1)
+    rows, files = {}, {}
+    for split in ("train", "validation", "test"):
+        users, items, seen = random.integers(0, 20, 5), random.integers(0, 30, 5), random.integers(-1, 30, (5, 3))
+        labels = random.integers(0, 2, (5, 1)).astype(np.float32)
+        events = np.where(seen < 0, 0, item.offset + seen)
+        ids = np.column_stack([user.offset + users, item.offset + items, events]).astype(np.int32)
+        with PackedWriter(tmp_path / f"{split}.parquet") as writer:
+            writer.write({"ids": ids, "label": labels})
+        files[split] = [str(tmp_path / f"{split}.parquet")]
+        rows[split] = np.column_stack([items + 1, users, seen + 1]), labels[:, 0]
+    ranking.write_peer_rows(types.SimpleNamespace(feature_map=fields, **files), tmp_path / "rows.npz")
+    with np.load(tmp_path / "rows.npz") as found:
+        assert found["sizes"].tolist() == [item.size + 1, user.size]
+        for split, (ids, labels) in rows.items():
+            assert found[f"{split}_ids"].tolist() == ids.tolist()
+            assert found[f"{split}_labels"].tolist() == labels.tolist()
