@@ -6,9 +6,10 @@
 
 A run's pipeline reads, splits and transforms the log; every side gets the same ids of the same rows. Each side trains
 each of its models with as many settings: its own defaults first, then random ones from the same space for all, that in
-harness/quality_sides.py. All trainings have the same batch, the same number of evaluations, and stop by the log loss on
-the validation rows. The settings whose log loss there is lowest are trained with every seed, and their mean chooses one
-of them, which is tested on the test rows. Nothing is trained again on training and validation rows together.
+harness/quality_sides.py. All trainings have the same batch and the same number of evaluations; the log loss on the
+validation rows lowers their rate, stops them, and says which evaluation's weights are kept. The settings whose log loss
+there is lowest are trained with every seed, and their mean chooses one of them, which is tested on the test rows.
+Nothing is trained again on training and validation rows together.
 
 Each training is a file in --folder: the same command goes on where it was stopped.
 """
@@ -27,7 +28,19 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.harness.command import command, cores, finish, folder_option, machine, output_option, write, zoo_option
-from benchmarks.harness.quality_sides import MODELS, SPLITS, OneHot, Ours, PeerSide, Rows, Settings, Side, Trees, trials
+from benchmarks.harness.quality_sides import (
+    MODELS,
+    SPLITS,
+    STOP,
+    OneHot,
+    Ours,
+    PeerSide,
+    Rows,
+    Settings,
+    Side,
+    Trees,
+    trials,
+)
 from benchmarks.peers.client import Peer
 from common.errors import InputError
 from common.files import atomic_path, write_json
@@ -296,7 +309,7 @@ def main(
     report: dict[str, Any] = {"benchmark": "quality", "machine": machine(), "rows": counts}
     report |= {"trials": trials, "finalists": finalists, "seeds": seeds, "batch": batch, "evaluations": evaluations}
     results: list[Result] = []
-    schedule = {"batch_size": batch, "evaluations_per_epoch": evaluations}
+    schedule = {"batch_size": batch, "evaluations_per_epoch": evaluations, **STOP}
     with contextlib.ExitStack() as stack:
         chosen = _sides(who, threads or cores(), schedule, fuxictr, stack)
         kept = Trainings(rows, folder / "trainings")

@@ -17,11 +17,15 @@ from models.feature_map import FeatureMap
 
 MODELS = ("lr", "fm", "deepfm", "dcn_v2", "xdeepfm", "autoint")
 SPLITS = ("train", "validation", "test")
-# When a training ends, the same for all sides.
-STOP = {"epochs": 30, "patience": 4}
-# The space, the same for all: every library has an L2 penalty on whole tables, and dropout behind hidden layers.
+# When a training's rate falls and when it ends, counted in evaluations: that of configs/criteo, the same for all sides.
+STOP = {"epochs": 30, "patience": 6, "plateau": {"factor": 0.3, "patience": 2, "minimum": 1e-6}}
+# The space, the same for all: every library has an L2 penalty on whole tables and on the network's weights, and dropout
+# behind hidden layers.
 HIDDEN: tuple[tuple[int, ...], ...] = ((32,), (64, 32), (200, 100))
-DIMS, DROPOUTS, RATES, L2 = (4, 8, 16), (0.0, 0.2, 0.5), (3e-4, 3e-2), (1e-7, 1e-3)
+DIMS, DROPOUTS, RATES = (4, 8, 16), (0.0, 0.2, 0.5), (3e-4, 3e-2)
+# Of λ in λ/2·Σw² beside the mean log loss. N rows and weights of deviation σ before they are known ask for 1 / (N σ²):
+# σ from 0.1 to 1 gives .0024 to .000024 for 42,000 rows, seven times as much for 6,300.
+L2 = (1e-6, 1e-2)
 CROSS, CIN, ATTENTION, HEADS = 2, (32, 32), 2, 2
 # Their papers add a linear part, as all libraries do; DCN-v2's and AutoInt's add none, as FuxiCTR.
 WITH_LINEAR = ("deepfm", "xdeepfm")
@@ -77,7 +81,7 @@ class Side(Protocol):
     is_random: bool
     """Whether another seed gives another model."""
     schedule: Settings
-    """What all sides' networks share: batch_size and evaluations_per_epoch; empty for a side without networks."""
+    """What all sides' networks share: batch_size, evaluations_per_epoch and STOP; empty for a side without networks."""
 
     def draw(self, model: str, draw: random.Random) -> Settings:
         """Returns settings drawn from the side's space."""
@@ -103,6 +107,7 @@ class Drawn:
     Attributes:
         rate: The learning rate.
         l2: The strength of the penalty on the tables.
+        network_l2: That of the penalty on the network's weights.
         dim: The width of an embedding.
         hidden: Units of the hidden layers.
         dropout: Its rate behind each of them.
@@ -110,6 +115,7 @@ class Drawn:
 
     rate: float
     l2: float
+    network_l2: float
     dim: int
     hidden: tuple[int, ...]
     dropout: float
@@ -117,8 +123,8 @@ class Drawn:
     @classmethod
     def of(cls, draw: random.Random) -> "Drawn":
         """Returns settings drawn at random."""
-        rate, l2 = _log_uniform(draw, RATES), _log_uniform(draw, L2)
-        return cls(rate, l2, draw.choice(DIMS), draw.choice(HIDDEN), draw.choice(DROPOUTS))
+        rate, l2, network_l2 = (_log_uniform(draw, ends) for ends in (RATES, L2, L2))
+        return cls(rate, l2, network_l2, draw.choice(DIMS), draw.choice(HIDDEN), draw.choice(DROPOUTS))
 
 
 def _log_uniform(draw: random.Random, ends: tuple[float, float]) -> float:
@@ -145,7 +151,7 @@ class Ours:
             chosen |= {units: drawn.hidden, "dropout": drawn.dropout, "use_linear": model in WITH_LINEAR}
         sizes = {"dcn_v2": {"layers": CROSS}, "xdeepfm": {"maps": CIN}}
         sizes["autoint"] = {"layers": ATTENTION, "heads": HEADS, "attention_dim": drawn.dim}
-        training = {"learning_rate": drawn.rate, "table_l2": drawn.l2}
+        training = {"learning_rate": drawn.rate, "table_l2": drawn.l2, "network_l2": drawn.network_l2}
         return {"model": chosen | sizes.get(model, {}), "training": training}
 
     def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
@@ -158,9 +164,7 @@ class Ours:
 
         training = Training(
             monitor="log_loss",
-            plateau=None,
             distribution="one_device",
-            **STOP,
             **self.schedule,
             **settings["training"],
         )
@@ -199,11 +203,16 @@ class PeerSide:
 
     def draw(self, model: str, draw: random.Random) -> Settings:
         drawn = Drawn.of(draw)
-        sizes = {"dim": drawn.dim, "hidden": drawn.hidden}
-        return {**sizes, "dropout": drawn.dropout, "l2": drawn.l2, "learning_rate": drawn.rate}
+        # DeepCTR-Torch adds l2·Σw² to the sum over a batch, the others λ/2·Σw² to its mean.
+        unit = self.schedule["batch_size"] / 2 if self.name == "deepctr_torch" else 1.0
+        penalties = {"l2": drawn.l2 * unit}
+        if self.name != "recbole":  # whose optimizer decays all weights alike
+            penalties["network_l2"] = drawn.network_l2 * unit
+        sizes = {"dim": drawn.dim, "hidden": drawn.hidden, "dropout": drawn.dropout}
+        return {**sizes, **penalties, "learning_rate": drawn.rate}
 
     def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
-        sizes = {"cross": CROSS, "cin": CIN, "layers": ATTENTION, "heads": HEADS, **STOP, **self.schedule}
+        sizes = {"cross": CROSS, "cin": CIN, "layers": ATTENTION, "heads": HEADS, **self.schedule}
         sizes |= {"zoo": str(self.zoo.resolve())} if self.zoo else {}
         out = work.with_suffix(".npz")
         reply = self.peer.fit(model, rows.path, out, self.threads, seed=seed, **sizes, **settings)
@@ -223,7 +232,7 @@ class OneHot:
         return {"C": 1.0}
 
     def draw(self, model: str, draw: random.Random) -> Settings:
-        return {"C": _log_uniform(draw, (1e-3, 10.0))}
+        return {"l2": _log_uniform(draw, L2)}
 
     def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
         from sklearn.linear_model import LogisticRegression
@@ -231,8 +240,10 @@ class OneHot:
 
         start = time.perf_counter()
         ids, labels = rows.split("train")
+        # It adds 1/2·Σw² to C times the sum over all rows, without the bias.
+        strength = settings["C"] if "C" in settings else 1 / (settings["l2"] * len(labels))
         encoder = OneHotEncoder(handle_unknown="ignore").fit(ids)
-        linear = LogisticRegression(C=settings["C"], max_iter=300).fit(encoder.transform(ids), labels)
+        linear = LogisticRegression(C=strength, max_iter=300).fit(encoder.transform(ids), labels)
         seconds = time.perf_counter() - start
         valid, test = (linear.predict_proba(encoder.transform(rows.split(name)[0]))[:, 1] for name in SPLITS[1:])
         return Trained(_log_loss(rows, valid), seconds, test)

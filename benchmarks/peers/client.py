@@ -79,7 +79,8 @@ class Peer(LineProcess):
             out: The .npz file to write.
             threads: Threads of the peer.
             options: seed, learning_rate, batch_size, epochs, evaluations_per_epoch, patience (evaluations without an
-                improvement of the metric on the validation rows), monitor ("log_loss", or "auc"), keep (a file for the
+                improvement of the metric on the validation rows), plateau (when the rate falls, as `training.plateau`;
+                never by default), monitor ("log_loss", or "auc"), keep (a file for the
                 weights), and fields of `peer_server.Spec`.
         """
         request = {"cmd": "fit", "model": model, "data": str(data), "out": str(out), "threads": threads}

@@ -41,8 +41,8 @@ def columns(spec: Spec) -> list[SparseFeat]:
 def model_of(name: str, spec: Spec, common: dict[str, Any]) -> torch.nn.Module:
     """Returns the peer's class with the sizes and the regularisation of `spec`; all else is its default."""
     both = {"linear_feature_columns": columns(spec), "dnn_feature_columns": columns(spec), "l2_reg_linear": spec.l2}
-    deep = common | {"dnn_hidden_units": spec.hidden, "dnn_dropout": spec.dropout}
-    cross = {"cross_num": spec.cross, "l2_reg_cross": 0}
+    deep = common | {"dnn_hidden_units": spec.hidden, "dnn_dropout": spec.dropout, "l2_reg_dnn": spec.network_l2}
+    cross = {"cross_num": spec.cross, "l2_reg_cross": spec.network_l2}
     if name == "wide_deep":
         return WDL(**both, **deep)
     if name == "deepfm":
@@ -53,6 +53,7 @@ def model_of(name: str, spec: Spec, common: dict[str, Any]) -> torch.nn.Module:
         return DCN(**both, **cross, cross_parameterization="vector" if name == "dcn" else "matrix", **deep)
     if name == "xdeepfm":
         cin = {"cin_layer_size": spec.cin, "cin_split_half": spec.split_half, "cin_activation": spec.cin_activation}
+        cin["l2_reg_cin"] = spec.network_l2
         return xDeepFM(**both, **cin, **deep)
     if name == "autoint":
         heads = {"att_layer_num": spec.layers, "att_head_num": spec.heads}

@@ -354,8 +354,11 @@ def zoo_model(name: str, spec: Spec, logits: bool) -> BaseModel:
     settings = {"gpu": -1, "verbose": 0, "model_root": ".", "metrics": []}
     settings |= {"task": "regression" if logits else "binary_classification"}
     settings |= {"optimizer": "adam", "loss": "binary_crossentropy", "embedding_dim": spec.dim}
-    settings |= {"embedding_regularizer": spec.l2, "net_dropout": spec.dropout} if hidden else {"regularizer": spec.l2}
-    settings |= {hidden: list(spec.hidden)} if hidden else {}
+    if hidden:
+        settings |= {"embedding_regularizer": spec.l2, "net_regularizer": spec.network_l2}
+        settings |= {"net_dropout": spec.dropout, hidden: list(spec.hidden)}
+    else:
+        settings["regularizer"] = spec.l2
     if spec.history:
         settings |= of_history(name, spec)
     if name == "xdeepfm":

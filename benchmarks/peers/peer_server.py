@@ -9,9 +9,11 @@ One request per line on stdin, one JSON object per line on stdout:
     {"cmd": "shapes", "model": "xdeepfm", ...options} -> {"shapes": {weight name: shape}}
     {"cmd": "forward", "model": "xdeepfm", "in": "weights.npz", "out": "logits.npz", ...options} -> {}
     {"cmd": "fit", "model": "xdeepfm", "data": "rows.npz", "out": "predictions.npz", "seed": 1, "learning_rate": 1e-3,
-     "batch_size": 1024, "epochs": 10, "evaluations_per_epoch": 4, "patience": 4, "monitor": "log_loss", ...options}
+     "batch_size": 1024, "epochs": 10, "evaluations_per_epoch": 4, "patience": 4, "monitor": "log_loss",
+     "plateau": {"factor": 0.3, "patience": 2, "minimum": 1e-6}, ...options}
         -> {"seconds": float, "log_loss": float, "evaluations": int}, the best on the validation rows; monitor: "auc" in
-        place of the log loss; with "keep": "model.pth" the weights are written in the form of RecBole's checkpoints
+        place of the log loss; without "plateau" the rate stays; with "keep": "model.pth" the weights are written in the
+        form of RecBole's checkpoints
     {"cmd": "models"} -> {"models": {name: whether `forward` supports it}}
 
 and {"error": text} for a request that failed. The options are the fields of `Spec`.
@@ -54,6 +56,7 @@ class Spec:
         pretrained: What `fit` has kept of a FISM, which a NAIS starts from; "" for random embeddings.
         dropout: Rate after the DNN's hidden layers.
         l2: Strength of the peer's own regularisation: of its embeddings, or of all weights where it decays all.
+        network_l2: That of its regularisation of the other weights, where it has one beside `l2`.
         zoo: A folder of FuxiCTR's model zoo, whose classes are taken; "" for the peer's package alone.
         device: As PyTorch names it.
     """
@@ -78,6 +81,7 @@ class Spec:
     pretrained: str = ""
     dropout: float = 0.0
     l2: float = 0.0
+    network_l2: float = 0.0
     zoo: str = ""
     device: str = "cpu"
 
@@ -279,21 +283,36 @@ class Fitting:
         return torch.cat(parts).double().numpy()
 
     def best(
-        self, train: tuple, validation: tuple, epochs: int, evaluations: int, patience: int, monitor: str
+        self,
+        train: tuple,
+        validation: tuple,
+        epochs: int,
+        evaluations: int,
+        patience: int,
+        monitor: str,
+        plateau: dict[str, float] | None,
     ) -> tuple[float, int]:
-        """Trains to the best weights, loads them, and returns their metric and the number of evaluations."""
+        """Trains to the best weights, loads them, and returns their metric and the number of evaluations.
+
+        The rate is multiplied by the plateau's `factor`, down to its `minimum`, after its `patience` evaluations
+        without an improvement since the best or since the rate was lowered, as `training.plateau` has it.
+        """
         sign, metric = METRICS[monitor]
-        best, weights, count, waited = float("inf"), None, 0, 0
+        best, weights, count, waited, lowered_at = float("inf"), None, 0, 0, 0
         for _ in range(epochs):
             for rows in torch.randperm(len(train[0])).chunk(evaluations):
                 self.run(train[0][rows], train[1][rows])
                 count, waited = count + 1, waited + 1
                 loss = sign * metric(validation[1].numpy(), self.predict(validation[0]))
                 if loss < best:
-                    best, waited = loss, 0
+                    best, waited, lowered_at = loss, 0, 0
                     weights = {name: value.clone() for name, value in self.built.module.state_dict().items()}
                 if waited >= patience:
                     break
+                if plateau and waited - lowered_at >= plateau["patience"]:
+                    lowered_at = waited
+                    for group in self.optimizer.param_groups:
+                        group["lr"] = max(group["lr"] * plateau["factor"], plateau["minimum"])
             if waited >= patience:
                 break
         self.built.module.load_state_dict(weights)
@@ -382,7 +401,8 @@ class Server:
         start = time.perf_counter()
         often = (request["epochs"], request["evaluations_per_epoch"], request["patience"])
         monitor = request.get("monitor", "log_loss")
-        value, evaluations = fitting.best(parts["train"], parts["validation"], *often, monitor)
+        plateau = request.get("plateau")
+        value, evaluations = fitting.best(parts["train"], parts["validation"], *often, monitor, plateau)
         seconds = time.perf_counter() - start
         np.savez(request["out"], probabilities=fitting.predict(parts["test"][0]))
         if "keep" in request:

@@ -196,12 +196,19 @@ class Training(Section):
     FuxiCTR, RecBole and DeepCTR have it so. The model's own `embedding_l2` and `linear_l2` count the rows of a batch
     alone, and so hardly hold back rare values. Needs `optimizer` `adam`: the others update the rows of a batch alone.
     """
+    network_l2: float = pydantic.Field(0.0, ge=0, examples=[1e-5])
+    """λ of the penalty λ/2·Σw² on the network's weights of two axes or more, at every step: all kernels, and vectors of
+    dense features, tasks and positions; no biases, no embedding tables and no text encoder.
+
+    It is a part of the gradient, as FuxiCTR's `net_regularizer` and the weight decay of RecBole's Adam are. A model's
+    own `l2` is on its MLPs alone, and adds to this one.
+    """
     regularisation_rows: int | None = pydantic.Field(None, ge=1, examples=[42_000])
     """Training rows for which the model's regularisation is stated; null: it is the same for any number of rows.
 
-    With N training rows, `table_l2` and the model's `l2`, `embedding_l2` and `linear_l2` are multiplied by
-    `regularisation_rows` / N, and so are the odds p / (1 - p) of the rates p `dropout` and `embedding_dropout`: a prior
-    weighs less the more rows there are.
+    With N training rows, `table_l2`, `network_l2` and the model's `l2`, `embedding_l2` and `linear_l2` are multiplied
+    by `regularisation_rows` / N, and so are the odds p / (1 - p) of the rates p `dropout` and `embedding_dropout`: a
+    prior weighs less the more rows there are.
     """
     distillation: Distillation | None = None
     """Mixes the labels with a trained model's predictions; null: the labels alone."""

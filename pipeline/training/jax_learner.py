@@ -20,6 +20,7 @@ from pipeline.training.network import (
     build_network,
     constrained,
     dense_adam,
+    l2_strengths,
     rate_factors,
     state_names,
     task_weights,
@@ -65,6 +66,7 @@ class JaxLearner:
         dense = [self._trainable[index] for index in self._dense_indices]
         self._optimizer.build(dense)
         self._rate_factors = rate_factors(network, dense, training.encoder_rate)
+        self._l2_strengths = l2_strengths(network, dense, training)
         slots = [
             jnp.zeros((table.table.shape[0], width), device=table.table.value.sharding)
             for table in tables
@@ -222,9 +224,9 @@ class JaxLearner:
                 else:
                     loss += jnp.sum(losses * row_weights) / jnp.where(total > 0, total, 1)
                 penalty += share * sum(penalties)
-            if self._training.table_l2:
-                squares = sum(jnp.sum(jnp.square(weights[index])) for index in self._tables.values())
-                penalty += 0.5 * self._training.table_l2 * squares
+            for value, strength in zip(dense, self._l2_strengths, strict=True):
+                if strength:
+                    penalty += 0.5 * strength * jnp.sum(jnp.square(value))
             return (loss + penalty) * (values["scale"][0] if values["scale"] else 1), (loss, fixed)
 
         dense = [trainable[index] for index in self._dense_indices]

@@ -114,6 +114,21 @@ def rate_factors(network: CTRModel, weights: list[keras.Variable], encoder_rate:
     return [encoder_rate if id(weight) in slow else 1.0 for weight in weights]
 
 
+def l2_strengths(network: CTRModel, weights: list[keras.Variable], training: Training) -> list[float]:
+    """Returns λ of the penalty λ/2·Σw² on each of the weights: `table_l2`, `network_l2`, or 0 for biases and what else
+    has one axis, and for the text's encoder."""
+    tables = {id(table.table) for table in network.tables()}
+    encoder = {id(weight) for weight in network.encoder_weights()}
+
+    def strength(weight: keras.Variable) -> float:
+        if id(weight) in tables:
+            return training.table_l2
+        is_kernel = len(weight.shape) > 1 and not weight.name.endswith("bias") and id(weight) not in encoder
+        return training.network_l2 if is_kernel else 0.0
+
+    return [strength(weight) for weight in weights]
+
+
 def count_parameters(network: Any) -> tuple[int, int]:
     """Returns the number of trainable parameters of a built model, and how many of them are in embedding tables."""
     parameters = sum(math.prod(weight.shape) for weight in network.trainable_variables)

@@ -2,6 +2,7 @@
 
 from pipeline.config import Model, Training
 
+PENALTIES = ("table_l2", "network_l2")  # of `training`
 STRENGTHS = ("l2", "embedding_l2", "linear_l2")
 DROPOUTS = ("dropout", "embedding_dropout")
 
@@ -15,7 +16,7 @@ def regularised(model: Model, training: Training, rows: int) -> tuple[Model, Tra
 
     Args:
         model: Hyperparameters as configured, stated for `training.regularisation_rows` rows.
-        training: The training's settings; of these `table_l2` is scaled.
+        training: The training's settings; of these PENALTIES are scaled.
         rows: Training rows, at least 1.
 
     References:
@@ -31,7 +32,8 @@ def regularised(model: Model, training: Training, rows: int) -> tuple[Model, Tra
     for name in DROPOUTS:
         if name in scaled:
             scaled[name] = _with_odds(scaled[name], factor)
-    return model.of_stage(model.name, scaled), training.model_copy(update={"table_l2": training.table_l2 * factor})
+    penalties = {name: getattr(training, name) * factor for name in PENALTIES}
+    return model.of_stage(model.name, scaled), training.model_copy(update=penalties)
 
 
 def _with_odds(rate: float, factor: float) -> float:

@@ -22,6 +22,7 @@ from pipeline.training.network import (
     build_network,
     constrained,
     dense_adam,
+    l2_strengths,
     rate_factors,
     state_names,
     task_weights,
@@ -160,6 +161,7 @@ class TensorFlowLearner:
         self._optimizer = dense_adam(training)
         self._optimizer.build(self._dense)
         self._rate_factors = rate_factors(network, self._dense, training.encoder_rate)
+        self._l2_strengths = l2_strengths(network, self._dense, training)
         self._loss_scale = LossScale() if training.precision == "mixed_float16" else None
         compiled = {"autograph": False, "reduce_retracing": True, "jit_compile": training.xla or None}
         self._step = tf.function(self.step, **compiled)
@@ -343,20 +345,16 @@ class TensorFlowLearner:
     def _clip(
         self, dense: list[tf.Tensor], by_row: dict[str, tf.Tensor]
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-        dense = self._with_table_l2(dense)
+        dense = self._with_l2(dense)
         if not self._training.gradient_clip_norm:
             return dense, by_row
         clipped, _ = tf.clip_by_global_norm([*dense, *by_row.values()], self._training.gradient_clip_norm)
         return clipped[: len(dense)], dict(zip(by_row, clipped[len(dense) :], strict=True))
 
-    def _with_table_l2(self, dense: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the gradients with those of the penalty on whole tables, which only Adam on everything has."""
-        if not self._training.table_l2:
-            return dense
-        count = len(self._others)
-        tables = zip(self._tables.values(), dense[count:], strict=True)
-        penalised = [part + self._training.table_l2 * table.table.value for table, part in tables]
-        return [*dense[:count], *penalised]
+    def _with_l2(self, dense: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the gradients with those of the penalties on whole tables and on the network's kernels."""
+        each = zip(dense, self._dense, self._l2_strengths, strict=True)
+        return [part + strength * weight.value if strength else part for part, weight, strength in each]
 
 
 def fill_batches(batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -10,7 +10,8 @@ Values = list[Any] | Range
 # A pretrained encoder is spoilt by the steps that random weights need (BERT, appendix A.3).
 LEARNING_RATE = Range(log=[1e-4, 3e-2])
 TEXT_LEARNING_RATE = Range(log=[1e-5, 1e-3])
-# On all rows of the tables; and on the rows of a batch, for optimizers that update no others.
+# On the network's kernels; on all rows of the tables; and on a batch's rows, for optimizers that update no others.
+NETWORK_PENALTY = Range(log=[1e-7, 1e-2])
 TABLE_PENALTY, BATCH_PENALTY = Range(log=[1e-7, 1e-2]), Range(log=[1e-7, 1e-1])
 _DROPOUT = Range(linear=[0.0, 0.5])
 _UNITS = [[64, 32], [128, 64], [200, 100], [400, 400]]
@@ -67,12 +68,15 @@ def default_space(config: RunConfig) -> dict[str, Values]:
         "training.learning_rate": TEXT_LEARNING_RATE if model.needs_text else LEARNING_RATE,
     }
     if not model.needs_text:
-        space |= _penalty(config)
+        space |= _penalties(config)
     space |= {f"model.{key}": values for key, values in chosen.items() if key in options and values != [[]]}
     return space
 
 
-def _penalty(config: RunConfig) -> dict[str, Values]:
+def _penalties(config: RunConfig) -> dict[str, Values]:
+    name = config.model.name
+    has_network = name != "lr" and "l2" in model_class(name).options()  # a logistic regression's is on its table
+    network: dict[str, Values] = {"training.network_l2": NETWORK_PENALTY} if has_network else {}
     if config.training.optimizer == "adam":
-        return {"training.table_l2": TABLE_PENALTY}
-    return {"model.l2" if config.model.name == "lr" else "model.embedding_l2": BATCH_PENALTY}
+        return {"training.table_l2": TABLE_PENALTY, **network}
+    return {"model.l2" if name == "lr" else "model.embedding_l2": BATCH_PENALTY, **network}

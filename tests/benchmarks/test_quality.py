@@ -13,7 +13,19 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from benchmarks.harness.quality_sides import L2, MODELS, Ours, PeerSide, Rows, Settings, Trained, Trees, trials
+from benchmarks.harness.quality_sides import (
+    L2,
+    MODELS,
+    STOP,
+    OneHot,
+    Ours,
+    PeerSide,
+    Rows,
+    Settings,
+    Trained,
+    Trees,
+    trials,
+)
 from benchmarks.peers.client import ENVIRONMENTS, Peer
 from benchmarks.quality import MARGIN, Result, Trainings, bars, compared
 from common.errors import InputError
@@ -23,7 +35,7 @@ from pipeline.config import Training
 from transforms.generate import generate
 
 ROOT = pathlib.Path(__file__).parents[2]
-SCHEDULE = {"batch_size": 1024, "evaluations_per_epoch": 4}
+SCHEDULE = {"batch_size": 1024, "evaluations_per_epoch": 4, **STOP}
 SHARED = ("deepctr_torch", "recbole")
 
 
@@ -74,14 +86,36 @@ def test_a_search_is_the_same_every_time_and_begins_with_the_sides_own_settings(
     assert searched[:3] == list(trials(ours, "deepfm", 3))
 
 
+def undriven(name: str) -> PeerSide:
+    """Returns a side whose peer is not started."""
+    side = PeerSide.__new__(PeerSide)
+    side.name, side.schedule = name, SCHEDULE
+    return side
+
+
 def test_all_sides_draw_from_one_space() -> None:
-    peer = PeerSide.__new__(PeerSide)
     for index in range(20):
-        ours, theirs = (side.draw("deepfm", random.Random(index)) for side in (Ours(SCHEDULE), peer))
+        ours, theirs, decayed, summed = (
+            side.draw("deepfm", random.Random(index))
+            for side in (Ours(SCHEDULE), *map(undriven, ("fuxictr", "recbole", "deepctr_torch")))
+        )
         model, training = ours["model"], ours["training"]
         found = {"dim": model["embedding_dim"], "hidden": model["hidden_units"], "dropout": model["dropout"]}
-        assert {**found, "l2": training["table_l2"], "learning_rate": training["learning_rate"]} == theirs
-        assert L2[0] <= theirs["l2"] <= L2[1]
+        found |= {"l2": training["table_l2"], "network_l2": training["network_l2"]}
+        assert {**found, "learning_rate": training["learning_rate"]} == theirs
+        assert L2[0] <= theirs["l2"] <= L2[1] and theirs["l2"] != theirs["network_l2"]
+        assert decayed == {key: value for key, value in theirs.items() if key != "network_l2"}
+        assert summed == {**theirs, "l2": 512 * theirs["l2"], "network_l2": 512 * theirs["network_l2"]}
+        certain = OneHot().draw("lr", random.Random(index))
+        assert L2[0] <= certain["l2"] <= L2[1]
+
+
+def test_a_logistic_regressions_penalty_is_that_of_the_others(tmp_path: pathlib.Path) -> None:
+    rows = parity_rows(tmp_path, 400)
+    by_mean, by_sum = (
+        OneHot().train("lr", settings, 1, rows, tmp_path) for settings in ({"l2": 0.05}, {"C": 1 / (0.05 * 400)})
+    )
+    np.testing.assert_array_equal(by_mean.probabilities, by_sum.probabilities)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -186,6 +220,18 @@ def test_a_peer_is_trained_to_its_best_validation_result(name: str, tmp_path: pa
         assert sklearn.metrics.roc_auc_score(labels, again[0].probabilities) > 0.9
         decayed = side.train("deepfm", {**settings, "l2": 10.0}, 1, rows, tmp_path / "work")
         assert decayed.log_loss > again[0].log_loss + 0.2
+        if name == "deepctr_torch":
+            shrunk = side.train("deepfm", {**settings, "network_l2": 512.0}, 1, rows, tmp_path / "work")
+            assert np.abs(shrunk.probabilities - again[0].probabilities).max() > 0.01
+        if name == "recbole":  # whose evaluations at this rate and batch go up and down
+            noisy = {**settings, "learning_rate": 0.1}
+            constant, falling = (
+                PeerSide(peer, 1, {**SCHEDULE, "batch_size": 32, "plateau": plateau}).train(
+                    "deepfm", noisy, 1, rows, tmp_path / "work"
+                )
+                for plateau in (None, SCHEDULE["plateau"])
+            )
+            assert falling.log_loss < constant.log_loss - 0.001
         other = side.train("deepfm", {**settings, "dropout": 0.5}, 1, rows, tmp_path / "work")
         assert np.abs(other.probabilities - again[0].probabilities).max() > 0.01
 

@@ -13,7 +13,7 @@ import pytest
 
 from models import FeatureMap, metrics
 from pipeline.config import Model, Training
-from tests.pipeline.gradient_steps import table_l2_error
+from tests.pipeline.gradient_steps import l2_error
 
 pytestmark = pytest.mark.slow
 
@@ -70,13 +70,13 @@ def largest_differences(optimizer: str, dropout: float, rows: int) -> dict:
     """Between one device and several, of losses, weights and predictions; and between a training of which the second
     half ran on one device and the one that ran on several throughout."""
     model, data, half = MODEL | {"embedding_dropout": dropout}, batches([rows] * 4), 2
-    penalty = 0.01 if optimizer == "adam" else 0.0
-    one = learner(model, optimizer=optimizer, distribution="one_device", table_l2=penalty)
+    penalties = {"table_l2": 0.01 * (optimizer == "adam"), "network_l2": 0.02}
+    one = learner(model, optimizer=optimizer, distribution="one_device", **penalties)
     expected = [one.fit([batch]) for batch in data], one.weights(), one.predict(data)[1]
     found = {"moved": float(np.abs(np.subtract(expected[0], expected[0][0])).max())}
     for name, shard_tables in (("mirrored", False), ("sharded", True)):
         devices = {"distribution": "mirrored", "shard_tables": shard_tables}
-        several = learner(model, optimizer=optimizer, table_l2=penalty, **devices)
+        several = learner(model, optimizer=optimizer, **penalties, **devices)
         losses = [several.fit([batch]) for batch in data[:half]]
         state = several.state()
         losses += [several.fit([batch]) for batch in data[half:]]
@@ -88,8 +88,8 @@ def largest_differences(optimizer: str, dropout: float, rows: int) -> dict:
     several.load_state(state)
     several.fit(data[half:])
     found["returned"] = max(map(_distance, several.state(), one.state()))
-    if penalty:
-        found["penalty"] = table_l2_error(functools.partial(learner, MODEL, distribution="one_device"), data[0], 0.5)
+    if penalties["table_l2"]:
+        found["penalty"] = l2_error(functools.partial(learner, MODEL, distribution="one_device"), data[0], 0.5, 0.25)
     return found
 
 

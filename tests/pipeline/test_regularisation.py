@@ -11,10 +11,10 @@ MODEL = Model(
 
 
 def test_strengths_and_the_odds_of_dropout_fall_with_the_rows() -> None:
-    scaled, training = regularised(MODEL, Training(regularisation_rows=10_000, table_l2=0.8), 40_000)
+    scaled, training = regularised(MODEL, Training(regularisation_rows=10_000, table_l2=0.8, network_l2=0.4), 40_000)
     hyperparameters = scaled.hyperparameters
     assert (hyperparameters["embedding_l2"], hyperparameters["l2"]) == pytest.approx((0.025, 0.005))
-    assert (hyperparameters["linear_l2"], training.table_l2) == pytest.approx((0.075, 0.2))
+    assert (hyperparameters["linear_l2"], training.table_l2, training.network_l2) == pytest.approx((0.075, 0.2, 0.1))
     for name in ("dropout", "embedding_dropout"):
         rate, before = hyperparameters[name], MODEL.hyperparameters[name]
         assert rate / (1 - rate) == pytest.approx(before / (1 - before) / 4)

@@ -15,13 +15,14 @@ import tensorflow as tf
 from common.errors import InputError
 from models.feature_map import FeatureMap
 from models.layers.field_embedding import FieldEmbedding
+from models.weight_names import weight_names
 from pipeline.config import Model, Training
 from pipeline.training import loss_scale, tensorflow_learner
-from pipeline.training.network import build_network
+from pipeline.training.network import build_network, l2_strengths
 from pipeline.training.tensorflow_learner import fill_batches, make_learner
 from pipeline.training.train import train
 from tests.models.small_models import ONE_OF_EACH_FAMILY, SMALL, batch_of, map_of
-from tests.pipeline.gradient_steps import table_l2_error
+from tests.pipeline.gradient_steps import l2_error
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
 
 ROWS = 8
@@ -158,9 +159,30 @@ def test_the_first_model_of_a_process_has_the_seeds_weights_too():
     assert run.returncode == 0, run.stderr[-2000:]
 
 
-def test_table_l2_shrinks_every_row_of_the_tables_and_not_those_of_the_batch_alone():
-    [batch] = batches_of("deepfm", 1)
-    assert table_l2_error(functools.partial(learner_of, "deepfm"), batch, 0.5) < 1e-5
+@pytest.mark.parametrize("model", ["mlp", "xdeepfm"])
+def test_l2_shrinks_every_row_of_the_tables_and_the_networks_kernels_and_no_bias(model):
+    [batch] = batches_of(model, 1)
+    assert l2_error(functools.partial(learner_of, model), batch, 0.5, 0.25) < 1e-5
+
+
+def test_network_l2_goes_with_an_optimizer_of_single_rows():
+    [batch] = batches_of("mlp", 1)
+    learner = functools.partial(learner_of, "mlp", optimizer="lazy_adam")
+    assert l2_error(learner, batch, 0.0, 0.25) < 1e-5
+
+
+def penalised(model: str) -> set[str]:
+    network = build_network(Model(name=model, **SMALL[model]), map_of(model), 1)
+    strengths = l2_strengths(network, network.variables, Training(network_l2=0.1))
+    return {name for name, strength in zip(weight_names(network), strengths, strict=True) if strength}
+
+
+def test_network_l2_is_on_matrices_and_neither_on_a_text_encoder_nor_on_biases_of_each_row():
+    assert penalised("fm") == {"dense_table.vectors", "linear_dense.kernel"}
+    assert penalised("cin") >= {"cin.kernel_0", "cin.kernel_1", "logit.kernel"}
+    assert penalised("text_only") == {"head.logits.kernel", "position.kernel"}
+    assert not any(name.endswith("bias") for name in penalised("hiformer"))
+    assert penalised("hiformer") >= {"encoder.0.query_left", "encoder.0.query_right", "task_tokens"}
 
 
 def test_table_l2_is_refused_where_other_rows_are_not_updated():

@@ -156,6 +156,10 @@ def test_every_model_has_a_space_of_its_own(tmp_path, model):
     rates = plan.space.values["training.learning_rate"]
     assert rates.log == ([1e-5, 1e-3] if model_needs_text(model) else [1e-4, 3e-2])
     assert ("training.table_l2" in plan.space.values) == (not model_needs_text(model))
+    if model in ("lr", "fm", "ffm") or model_needs_text(model):  # no network, or a text's
+        assert "training.network_l2" not in plan.space.values
+    elif model in ("mlp", "deepfm", "dcn_v2", "cin", "xdeepfm", "autoint", "hiformer", "din"):
+        assert plan.space.values["training.network_l2"].log == [1e-7, 1e-2]
     assert len(plan.space.values) >= 2 or model in ("numbert", "text_only")
 
 
