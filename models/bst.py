@@ -73,9 +73,10 @@ class BST(HistoryModel):
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
-        histories = self.histories(rows, inputs["ids"])
+        of_fields = self.of_fields(rows)
+        histories = self.histories(of_fields, inputs["ids"])
         read = [
             layer(history.candidate, history.items, history.is_item, training=training)
             for layer, history in zip(self.transformers, histories, strict=True)
         ]
-        return self.tower(self.beside(read, rows, inputs), training=training)
+        return self.tower(self.beside(read, of_fields, inputs), training=training)

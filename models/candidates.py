@@ -69,10 +69,12 @@ def rows_by_field(feature_map: FeatureMap, table: Tensor, context: Inputs, candi
 
 
 def by_field(rows: Tensor, fields: Iterable[Field]) -> dict[str, Tensor]:
-    """Returns what is known of slots, (batch_size, slots, ...), by the fields that have these slots in their order."""
-    found: dict[str, Tensor] = {}
-    start = 0
-    for field in fields:
-        found[field.name] = rows[:, start : start + field.slots]
-        start += field.slots
-    return found
+    """Returns what is known of slots, (batch_size, slots, ...), by the fields that have these slots in their order.
+
+    All of them are cut at once: the gradient of a slice is as large as what it was cut from, and there are many fields.
+    """
+    fields = tuple(fields)
+    if len(fields) < 2:
+        return {field.name: rows for field in fields}
+    ends = np.cumsum([field.slots for field in fields]).tolist()
+    return {field.name: part for field, part in zip(fields, ops.split(rows, ends[:-1], axis=1), strict=True)}

@@ -75,13 +75,13 @@ class DIEN(HistoryModel):
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
-        evolved = []
-        for layer, history in zip(self.evolutions, self.histories(rows, inputs["ids"]), strict=True):
+        evolved, of_fields = [], self.of_fields(rows)
+        for layer, history in zip(self.evolutions, self.histories(of_fields, inputs["ids"]), strict=True):
             output, interests = layer(history.candidate, history.items, history.is_item, return_interests=True)
             evolved.append(output)
             if training and self.auxiliary_weight and history.items.shape[1] > 1:
                 self.add_loss(self.auxiliary_weight * auxiliary_loss(interests, history))
-        return self.tower(self.beside(evolved, rows, inputs), training=training)
+        return self.tower(self.beside(evolved, of_fields, inputs), training=training)
 
 
 def auxiliary_loss(interests: Tensor, history: History) -> Tensor:

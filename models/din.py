@@ -66,9 +66,10 @@ class DIN(HistoryModel):
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
-        histories = self.histories(rows, inputs["ids"])
+        of_fields = self.of_fields(rows)
+        histories = self.histories(of_fields, inputs["ids"])
         pooled = [
             unit(history.candidate, history.items, history.is_item)
             for unit, history in zip(self.units, histories, strict=True)
         ]
-        return self.tower(self.beside(pooled, rows, inputs), training=training)
+        return self.tower(self.beside(pooled, of_fields, inputs), training=training)

@@ -6,7 +6,7 @@ from typing import Any
 
 from keras import ops
 
-from models.candidates import join_rows
+from models.candidates import by_field, join_rows
 from models.ctr_model import CTRModel
 from models.feature_map import FeatureMap
 from models.layers.field_embedding import FieldEmbedding
@@ -85,23 +85,27 @@ class HistoryModel(CTRModel):
             return super()._embedded(table, inputs, gathered)
         return table.masked_by_field(inputs["ids"], found)[0]
 
-    def _slots(self, rows: Tensor, name: str) -> Tensor:
-        """Returns the embeddings of a field's slots, (batch_size, slots, embedding_dim), of what `rows` returns."""
-        return rows[name] if isinstance(rows, Mapping) else rows[:, self.feature_map.slots_of(name)]
+    def of_fields(self, rows: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Returns the embeddings of each field's slots, (batch_size, slots, embedding_dim), of what `rows` returns.
+
+        A model that reads histories and other fields takes them apart once: each time costs a gradient of all slots.
+        """
+        return rows if isinstance(rows, Mapping) else by_field(rows, self.feature_map.fields)
 
     def histories(self, rows: Tensor, ids: Tensor) -> list[History]:
         """Returns the histories of packed rows.
 
         Args:
-            rows: What `rows` returns.
+            rows: What `rows` or `of_fields` returns.
             ids: int32 (batch_size, slots).
         """
         slots_of = self.feature_map.slots_of
+        of_fields = self.of_fields(rows)
         found = []
         for group in self.feature_map.histories:
-            items = [self._slots(rows, field.name) for field in group]
+            items = [of_fields[field.name] for field in group]
             candidates = [
-                self._slots(rows, field.shared_with)[:, 0] if field.shared_with else ops.zeros_like(some[:, 0])
+                of_fields[field.shared_with][:, 0] if field.shared_with else ops.zeros_like(some[:, 0])
                 for field, some in zip(group, items, strict=True)
             ]
             shared = next(field for field in group if field.shared_with)
@@ -118,8 +122,10 @@ class HistoryModel(CTRModel):
 
         The values of a multivalent field are summed.
         """
+        of_fields = self.of_fields(rows)
         fields = [field for field in self.feature_map.fields if field.kind != "sequence"]
-        return join_rows([ops.sum(self._slots(rows, field.name), axis=1, keepdims=True) for field in fields])
+        slots = [of_fields[field.name] for field in fields]
+        return join_rows([some if some.shape[1] == 1 else ops.sum(some, axis=1, keepdims=True) for some in slots])
 
     def beside(self, pooled: list[Tensor], rows: Tensor, inputs: Inputs) -> Tensor:
         """Returns other fields' embeddings, dense features and pooled histories concatenated, (batch_size, width)."""

@@ -100,8 +100,8 @@ class SIM(HistoryModel):
         self.tower = Tower(hidden_units, self.tasks, activation, dropout, l2, name="tower")
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
-        read = []
-        for number, history in enumerate(self.histories(rows, inputs["ids"])):
+        read, of_fields = [], self.of_fields(rows)
+        for number, history in enumerate(self.histories(of_fields, inputs["ids"])):
             searched = history.is_item
             if self.searches:
                 scores = self.searches[number](history.candidate, history.items)
@@ -116,4 +116,4 @@ class SIM(HistoryModel):
                 scores = ops.broadcast_to(ops.arange(field.slots, dtype="float32")[None], ops.shape(searched))
             places, is_found = best_places(scores, searched, self.found)
             read.append(self.attentions[number](history.candidate, take_places(history.items, places), is_found))
-        return self.tower(self.beside(read, rows, inputs), training=training)
+        return self.tower(self.beside(read, of_fields, inputs), training=training)

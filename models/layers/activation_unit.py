@@ -51,9 +51,37 @@ class ActivationUnit(keras.layers.Layer):
         """
         if is_shared(candidate, items):
             return self._of_one_history(candidate, items, is_item)
-        beside = ops.broadcast_to(candidate[:, None], ops.shape(items))
-        weights = self.score(ops.concatenate([beside, items, beside - items, beside * items], axis=2))
+        if keras.backend.backend() == "tensorflow":
+            return self._without_padding(candidate, items, is_item)
+        weights = self._weights(ops.broadcast_to(candidate[:, None], ops.shape(items)), items)
         return ops.sum(ops.where(is_item[:, :, None], weights * items, 0), axis=1)
+
+    def _without_padding(self, candidate: Tensor, items: Tensor, is_item: Tensor) -> Tensor:
+        """Returns the sums; the network sees no padding, of which histories of many lengths have as much as of items.
+
+        How many items there are changes from batch to batch, which TensorFlow allows and JAX does not.
+        """
+        length, width = items.shape[1:]
+        places = ops.cast(ops.nonzero(ops.reshape(is_item, (-1,)))[0], "int32")
+        rows = places // length
+        there = ops.take(ops.reshape(items, (-1, width)), places, axis=0)
+        weights = self._weights(ops.take(candidate, rows, axis=0), there)
+        return ops.segment_sum(weights * there, rows, num_segments=ops.shape(items)[0])
+
+    def _weights(self, beside: Tensor, items: Tensor) -> Tensor:
+        """Returns the weights of items, (..., 1), each beside its candidate, both (..., width).
+
+        What the first kernel [A; B; C; D] makes of [v, e, v - e, v ∘ e] is [v, e, v ∘ e] [A + C; B - C; D].
+        """
+        assert self.score.logits is not None
+        first, *others = [*self.score.hidden, self.score.logits]
+        of_candidate, of_item, of_difference, of_product = ops.split(ops.cast(first.kernel, items.dtype), 4, axis=0)
+        kernel = ops.concatenate([of_candidate + of_difference, of_item - of_difference, of_product], axis=0)
+        both = ops.concatenate([beside, items, beside * items], axis=-1)
+        weights = first.activation(ops.matmul(both, kernel) + ops.cast(first.bias, items.dtype))
+        for layer in others:
+            weights = layer(weights)
+        return weights
 
     def _of_one_history(self, candidate: Tensor, items: Tensor, is_item: Tensor) -> Tensor:
         """Returns the sums for many candidates, (batch_size, width).

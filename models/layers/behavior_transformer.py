@@ -95,10 +95,12 @@ class BehaviorTransformer(keras.layers.Layer):
         positions = ops.broadcast_to(ops.cast(self.position_table, states.dtype), shape)
         states = ops.concatenate([states, positions], axis=2)
         mask = ops.pad(is_item, ((0, 0), (1, 0)), constant_values=True)
-        for attention, ffn in self.stack:
-            states = ffn(attention(states, mask, training=training), training=training)
+        *inner, (attention, ffn) = self.stack
+        for layer, network in inner:
+            states = network(layer(states, mask, training=training), training=training)
         if self.output_places == "candidate":
-            return states[:, 0]
+            return ffn(attention.of_first(states, mask, training=training), training=training)
+        states = ffn(attention(states, mask, training=training), training=training)
         return ops.reshape(ops.where(mask[:, :, None], states, 0), (-1, states.shape[1] * states.shape[2]))
 
     def compute_output_shape(self, candidate_shape: Shape, items_shape: Shape, is_item_shape: Shape) -> Shape:

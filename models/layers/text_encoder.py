@@ -144,6 +144,30 @@ class SelfAttention(keras.layers.Layer):
         mixed = self.out(ops.reshape(mixed, (-1, length, width)))
         return self.norm(inputs + self.drop(mixed, training=training))
 
+    def of_first(self, inputs: Tensor, mask: Tensor, training: bool | None = None) -> Tensor:
+        """Returns the output of the first token alone, (batch_size, width): what `call` has there.
+
+        One query leaves the other tokens as they are: `q · (K x + b) = (Kᵀ q) · x + q · b`, whose last part is that of
+        all tokens and leaves the softmax alone, and `Σ a (V x + b) = V Σ a x + b Σ a`.
+
+        Args:
+            inputs, mask, training: See `call`.
+        """
+        kernels = ops.split(ops.cast(self.qkv.kernel, inputs.dtype), 3, axis=1)
+        biases = ops.split(ops.cast(self.qkv.bias, inputs.dtype), 3)
+        by_head = (-1, self.heads, self.head_dim)
+        of_query, of_key, of_value = (ops.reshape(kernel, by_head) for kernel in kernels)
+        first = inputs[:, 0]
+        query = ops.einsum("bw,whd->bhd", first, of_query) + ops.reshape(biases[0], by_head)
+        asked = ops.einsum("bhd,whd->bhw", query, of_key)
+        scores = ops.cast(ops.matmul(asked, ops.transpose(inputs, (0, 2, 1))), "float32") / self.head_dim**0.5
+        scores = ops.where(mask[:, None], scores, -1e9)
+        attention = self.drop(ops.cast(ops.softmax(scores, axis=-1), inputs.dtype), training=training)
+        found = ops.einsum("bhw,whd->bhd", ops.matmul(attention, inputs), of_value)
+        found += ops.sum(attention, axis=-1, keepdims=True) * ops.reshape(biases[2], by_head)
+        mixed = self.out(ops.reshape(found, (-1, inputs.shape[2])))
+        return self.norm(first + self.drop(mixed, training=training))
+
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = super().get_config()
         config.update(heads=self.heads, epsilon=self.epsilon, dropout=self.dropout)

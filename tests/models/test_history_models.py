@@ -142,9 +142,10 @@ def feed_forward(layer, x: np.ndarray, slope: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("output", ["all", "candidate"])
+@pytest.mark.parametrize("layers", [1, 2])
 @compares("bst")
-def test_bst(output):
-    model, inputs = randomised("bst", output=output), history_batch()
+def test_bst(layers, output):
+    model, inputs = randomised("bst", layers=layers, output=output), history_batch()
     table, transformer, read = value(model.table.table), model.transformers[0], []
     positions = value(transformer.position_table)
     for row in inputs["ids"]:

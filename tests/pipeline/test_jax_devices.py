@@ -108,6 +108,42 @@ def test_several_devices_learn_the_model_of_one(optimizer, dropout, rows):
     assert max(found.values()) < 1e-5, found
 
 
+def warm_starts(folder: str, optimizer: str) -> dict:
+    """Differences of warm starts, by what trained the parent and what goes on from it: of the rows and moments that it
+    takes, and of the losses and weights after two more steps, from those of one device throughout."""
+    from pipeline.config import WarmStart
+    from pipeline.training.warm_start import Start, take
+    from tests.pipeline.test_warm_start import keep, named
+    from transforms.features.source_rows import SourceRows
+
+    places = np.random.default_rng(6).permutation(MAP.total_ids)
+    rows = {"ids": SourceRows(places, np.ones_like(places))}
+    layouts = {"one": {"distribution": "one_device"}, "sharded": {"distribution": "mirrored", "shard_tables": True}}
+    data, found, expected = batches([24] * 4), {}, None
+    for before, of_parent in layouts.items():
+        parent = learner(MODEL, optimizer=optimizer, **of_parent)
+        parent.fit(data[:2])
+        kept = pathlib.Path(folder) / before
+        keep(kept, "fm", parent)
+        table = named(parent)["table.table"]
+        for after, of_child in layouts.items():
+            child = learner(MODEL, optimizer=optimizer, **of_child)
+            taken = take(child, Start("yesterday", kept, rows, same_columns=True), WarmStart())
+            assert taken.optimizer and not taken.left, taken
+            began = named(child)["table.table"]
+            losses = [child.fit([batch]) for batch in data[2:]]
+            values = [losses, *child.weights()]
+            expected = values if expected is None else expected
+            found[f"{before}, {after}"] = max(map(_distance, [began, *values], [table[places], *expected]))
+    return found
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lazy_adam"])
+def test_a_warm_start_passes_between_one_device_and_tables_in_parts(tmp_path, optimizer):
+    found = on_devices("warm_starts", str(tmp_path), optimizer)
+    assert len(found) == 4 and max(found.values()) < 1e-5, found
+
+
 def layouts() -> list:
     """By optimizer: the width of each array with a row per id, its bytes on each device, and what XLA says of the step,
     whose rows the devices do not divide."""
