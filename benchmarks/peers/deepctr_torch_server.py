@@ -21,13 +21,24 @@ logit, and every model but pnn `linear` [V]:
                 the order (filter, rank, d)
     afm         embedding, linear, attention/kernel [d, A], attention/bias [A], attention/projection [A, 1],
                 out/kernel [d, 1]
+
+and of several `tasks` (see peer_server.Spec), without `bias` and `linear`; the logits are those of one row after
+another:
+
+    mmoe        embedding; expert_0_i/kernel_j, expert_0_i/bias_j: the layers of each expert; gate_0/kernel_k
+                [n, experts]; tower_k/kernel_j, tower_k/bias_j, tower_k/kernel [H, 1], tower_k/bias [1], of the
+                task k. Options: experts, expert.
+    ple         mmoe's, with expert_l_i and gate_l of the level l: the experts of each task in turn, then the shared
+                ones, as many as of one task; the shared experts' gate is the last, over all experts. Option: levels.
+    esmm        embedding; tower_0 of the click and tower_1 of what follows it, as mmoe's without tower_k/bias; bias [1]
+                of both
 """
 
 from typing import Any
 
 import torch
 from deepctr_torch.inputs import SparseFeat
-from deepctr_torch.models import AFM, CCPM, DCN, PNN, WDL, AutoInt, DeepFM, xDeepFM
+from deepctr_torch.models import AFM, CCPM, DCN, ESMM, MMOE, PLE, PNN, WDL, AutoInt, DeepFM, xDeepFM
 from peer_server import Built, Spec, Weight, linears, output, same, serve, stacked, transposed
 from torch.nn import functional
 
@@ -40,6 +51,8 @@ def columns(spec: Spec) -> list[SparseFeat]:
 
 def model_of(name: str, spec: Spec, common: dict[str, Any]) -> torch.nn.Module:
     """Returns the peer's class with the sizes and the regularisation of `spec`; all else is its default."""
+    if spec.tasks > 1:
+        return of_tasks(name, spec, common)
     both = {"linear_feature_columns": columns(spec), "dnn_feature_columns": columns(spec), "l2_reg_linear": spec.l2}
     deep = common | {"dnn_hidden_units": spec.hidden, "dnn_dropout": spec.dropout, "l2_reg_dnn": spec.network_l2}
     cross = {"cross_num": spec.cross, "l2_reg_cross": spec.network_l2}
@@ -61,6 +74,55 @@ def model_of(name: str, spec: Spec, common: dict[str, Any]) -> torch.nn.Module:
     if name == "ccpm":
         return CCPM(**both, conv_kernel_width=spec.conv_width, conv_filters=spec.conv_filters, **deep)
     return AFM(**both, attention_factor=spec.attention, l2_reg_att=0, **common)
+
+
+def of_tasks(name: str, spec: Spec, common: dict[str, Any]) -> torch.nn.Module:
+    """Returns the peer's class for several tasks; its gates have no hidden layers."""
+    task = common["task"]
+    names = [f"task_{index}" for index in range(spec.tasks)]
+    settings = {"l2_reg_embedding": spec.l2, "device": spec.device, "tower_dnn_hidden_units": spec.hidden}
+    settings |= {"dnn_dropout": spec.dropout, "task_names": names}
+    if name == "esmm":
+        return ESMM(columns(spec), **settings)
+    settings |= {"task_types": [task] * spec.tasks, "expert_dnn_hidden_units": spec.expert, "gate_dnn_hidden_units": ()}
+    if name == "mmoe":
+        return MMOE(columns(spec), num_experts=spec.experts, **settings)
+    settings |= {"shared_expert_num": spec.experts, "specific_expert_num": spec.experts, "num_levels": spec.levels}
+    return PLE(columns(spec), **settings)
+
+
+def task_weights(name: str, model: torch.nn.Module, spec: Spec) -> dict[str, Weight]:
+    """Returns the weights of a model of several tasks."""
+    weights = {"embedding": stacked([table.weight for table in model.embedding_dict.values()], spec.dim)}
+    if name == "esmm":
+        parts = ((model.ctr_dnn, model.ctr_dnn_final_layer), (model.cvr_dnn, model.cvr_dnn_final_layer))
+        for task, (network, last) in enumerate(parts):
+            weights |= linears(list(network.linears), f"tower_{task}") | output(last, f"tower_{task}")
+        return weights | {"bias": same(model.out.bias)}
+    for task in range(spec.tasks):
+        last = model.tower_dnn_final_layer[task]
+        weights |= linears(list(model.tower_dnn[task].linears), f"tower_{task}") | output(last, f"tower_{task}")
+        weights[f"tower_{task}/bias"] = same(model.out[task].bias)
+    if name == "mmoe":
+        levels = [(list(model.expert_dnn), list(model.gate_dnn_final_layer))]
+    else:
+        levels = []
+        for level in range(spec.levels):
+            own = [expert for experts in model.specific_experts[level] for expert in experts]
+            gates = list(model.specific_gate_dnn_final_layer[level])
+            if level < spec.levels - 1:
+                gates.append(model.shared_gate_dnn_final_layer[level])
+            levels.append((own + list(model.shared_experts[level][0]), gates))
+    for level, (experts, gates) in enumerate(levels):
+        weights |= linears(gates, f"gate_{level}")
+        for number, expert in enumerate(experts):
+            weights |= linears(list(expert.linears), f"expert_{level}_{number}")
+    return weights
+
+
+def logits_of(name: str, outputs: torch.Tensor) -> torch.Tensor:
+    """Returns the logits of outputs: ESMM's are probabilities, as they are products."""
+    return torch.logit(outputs.double()) if name == "esmm" else outputs
 
 
 def cin_weights(model: torch.nn.Module, fields: int) -> dict[str, Weight]:
@@ -136,9 +198,11 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
     return Built(
         module=model,
         inputs=lambda ids, labels: (ids.float(), labels),
-        loss=lambda batch: functional.binary_cross_entropy(model(batch[0]).squeeze(-1), batch[1]),
-        logits=lambda batch: model(batch[0]),
-        weights=weights_of(name, model, spec),
+        loss=lambda batch: functional.binary_cross_entropy(model(batch[0]), batch[1][:, None].expand(-1, spec.tasks)),
+        logits=lambda batch: logits_of(name, model(batch[0])),
+        weights=task_weights(name, model, spec) if spec.tasks > 1 else weights_of(name, model, spec),
+        # The last level's gate of the shared experts feeds nothing.
+        unused=(f"shared_gate_dnn_final_layer.{spec.levels - 1}.",) if name == "ple" else (),
         # As BaseModel.fit adds them up: the sum over the batch, the regularisation, and what layers add.
         fit_loss=lambda batch: (
             functional.binary_cross_entropy(model(batch[0]).squeeze(-1), batch[1], reduction="sum")

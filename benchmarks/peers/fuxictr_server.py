@@ -27,11 +27,29 @@ and of the zoo's own classes, where a request names the `zoo` and a `history` (s
     dien        mlp's, dnn/kernel_0 [d + n, H_0]: the history, then the fields; extraction/input, extraction/state
                 [d, 3d] of r, z and the new state, evolution/input, evolution/state [d, 3d] of u, r and the new state,
                 each with its bias; bilinear [d, d]: h @ W @ v
+    sim         mlp's, dnn/kernel_0 [n + 2d, H_0]: the other fields, the candidate, the newest items (zero here), what
+                was found; search/candidate, search/item, attention/query, attention/key, attention/value [d, A],
+                attention/output [A, d]. Options: heads, attention (A), found. Without the model of the newest items,
+                and the loss of the search.
+
+with `tasks` (the logits are those of one row after another):
+
+    mmoe        embedding; expert_0_i/kernel_j, expert_0_i/bias_j: the layers of each expert; gate_0/kernel_k
+                [n, experts], gate_0/bias_k; tower_k/kernel_j, tower_k/bias_j, tower_k/kernel [H, 1], tower_k/bias [1],
+                of the task k. Options: experts, expert.
+    ple         mmoe's, of one level: the experts of each task in turn, then the shared ones, as many as of one task
+
+and with a number of fields that are the `item`'s:
+
+    two_tower   its DSSM: embedding; tower_0 of the user, with the mean of the history last, and tower_1 of the item,
+                as mmoe's with kernel [H, H] and bias [H] of the vectors
 """
 
+import dataclasses
 import importlib.util
 import pathlib
 from collections import OrderedDict
+from typing import Any
 
 import torch
 from fuxictr.features import FeatureMap
@@ -57,19 +75,28 @@ def feature_map(spec: Spec) -> FeatureMap:
     """Returns the feature map that FuxiCTR's preprocessing would write for categorical fields."""
     described = FeatureMap("benchmark", ".")
     described.default_emb_dim = spec.dim
-    described.labels = [LABEL]
+    described.labels = [LABEL] if spec.tasks == 1 else [f"{LABEL}_{task}" for task in range(spec.tasks)]
     described.features = OrderedDict(
-        (f"f{index}", {"source": "", "type": "categorical", "vocab_size": size})
+        (f"f{index}", {"source": _source(index, spec), "type": "categorical", "vocab_size": size})
         for index, size in enumerate(spec.sizes)
     )
     if spec.history:
         described.features[HISTORY] = {"source": "", "type": "sequence", "vocab_size": spec.sizes[0], "padding_idx": 0}
         described.features[HISTORY] |= {"max_len": spec.history, "share_embedding": "f0"}
         described.features["f0"]["padding_idx"] = 0
+        if spec.item:
+            described.features[HISTORY] |= {"source": "user", "feature_encoder": "layers.MaskedAveragePooling()"}
     described.num_fields = described.get_num_fields()
     described.total_features = sum(spec.sizes)
     described.set_column_index()
     return described
+
+
+def _source(index: int, spec: Spec) -> str:
+    """Returns whose column a field is, where a model asks."""
+    if not spec.item:
+        return ""
+    return "item" if index < spec.item else "user"
 
 
 class Model(BaseModel):
@@ -293,6 +320,10 @@ ZOO = {
     "din": ("DIN", "DIN", "dnn_hidden_units"),
     "bst": ("BST", "BST", "dnn_hidden_units"),
     "dien": ("DIEN", "DIEN", "dnn_hidden_units"),
+    "sim": ("LongCTR/SIM", "SIM", "dnn_hidden_units"),
+    "mmoe": ("multitask/MMoE", "MMoE", "tower_hidden_units"),
+    "ple": ("multitask/PLE", "PLE", "tower_hidden_units"),
+    "two_tower": ("DSSM", "DSSM", ""),
 }
 
 
@@ -303,14 +334,28 @@ def of_history(name: str, spec: Spec) -> dict[str, object]:
         return settings | {"attention_hidden_units": list(spec.unit), "attention_hidden_activations": "sigmoid"}
     if name == "bst":
         return settings | {"num_heads": spec.heads, "seq_pooling_type": "target"}
+    if name == "sim":  # a short sequence of 1 is the candidate's place alone, and no item
+        return {"num_heads": spec.heads, "attention_dim": spec.attention, "topk": spec.found, "short_seq_len": 1}
+    if name == "two_tower":
+        return {}
     return settings | {"dien_neg_seq_field": [], "batch_norm": False}
 
 
 def zoo_weights(name: str, model: BaseModel, spec: Spec) -> dict[str, Weight]:
-    """Returns the weights of the zoo's models of a history."""
-    tables = model.embedding_layer.embedding_layers
+    """Returns the weights of the zoo's models of a history, of several tasks or of two networks."""
+    embedded = model.embedding_layer
+    tables = getattr(embedded, "embedding_layer", embedded).embedding_layers
     weights = {"embedding": stacked([tables[f"f{index}"].weight for index in range(len(spec.sizes))], spec.dim)}
+    if spec.tasks > 1:
+        return weights | expert_weights(name, model)
+    if name == "two_tower":
+        return weights | task_network(model.user_tower, "tower_0") | task_network(model.item_tower, "tower_1")
     weights |= dnn_weights(model.dnn)
+    if name == "sim":
+        attention = model.long_attention
+        layers = {"search/candidate": model.W_a, "search/item": model.W_b, "attention/query": attention.W_q}
+        layers |= {"attention/key": attention.W_k, "attention/value": attention.W_v, "attention/output": attention.W_o}
+        return weights | {name: transposed(layer.weight) for name, layer in layers.items()}
     if name == "din":
         *hidden, last = [
             part for part in model.attention_layers[0].attention_layer.mlp if isinstance(part, torch.nn.Linear)
@@ -337,6 +382,39 @@ def zoo_weights(name: str, model: BaseModel, spec: Spec) -> dict[str, Weight]:
     return weights
 
 
+def task_network(network: MLP_Block, name: str) -> dict[str, Weight]:
+    """Returns the weights of a network whose last layer is no hidden one."""
+    *hidden, last = [part for part in network.mlp if isinstance(part, torch.nn.Linear)]
+    return linears(hidden, name) | output(last, name)
+
+
+def expert_weights(name: str, model: BaseModel) -> dict[str, Weight]:
+    """Returns the weights of MMoE, or of PLE with one level."""
+    weights: dict[str, Weight] = {}
+    for task, tower in enumerate(model.tower):
+        weights |= task_network(tower, f"tower_{task}")
+    if name == "mmoe":
+        experts, gates = list(model.mmoe_layer.experts), model.mmoe_layer.gate
+    else:
+        (level,) = model.cgc_layers
+        experts = [expert for own in level.specific_experts for expert in own] + list(level.shared_experts)
+        gates = level.gate[: len(model.tower)]
+    weights |= linears([gate.mlp[0] for gate in gates], "gate_0")
+    for number, expert in enumerate(experts):
+        layers = [part for part in expert.mlp if isinstance(part, torch.nn.Linear)]
+        weights |= linears(layers, f"expert_0_{number}")
+    return weights
+
+
+def of_tasks(name: str, spec: Spec) -> dict[str, object]:
+    """Returns the settings of the zoo's models of several tasks, whose gates have no hidden layers."""
+    settings: dict[str, object] = {"num_tasks": spec.tasks, "expert_hidden_units": list(spec.expert)}
+    settings |= {"gate_hidden_units": []}
+    if name == "mmoe":
+        return settings | {"num_experts": spec.experts}
+    return settings | {"num_shared_experts": spec.experts, "num_specific_experts": spec.experts, "num_layers": 1}
+
+
 def padded_before(items: torch.Tensor) -> torch.Tensor:
     """Returns histories (batch_size, length) with the padding moved from behind the items to before them."""
     length = items.shape[1]
@@ -347,10 +425,11 @@ def padded_before(items: torch.Tensor) -> torch.Tensor:
 def zoo_model(name: str, spec: Spec, logits: bool) -> BaseModel:
     """Returns a model of the zoo with the sizes and the regularisation of `spec`; all else is its default."""
     folder, class_name, hidden = ZOO[name]
-    path = pathlib.Path(spec.zoo) / "model_zoo" / folder / "src" / f"{class_name}.py"
-    described = importlib.util.spec_from_file_location(class_name, path)
-    module = importlib.util.module_from_spec(described)
-    described.loader.exec_module(module)
+    place = pathlib.Path(spec.zoo) / "model_zoo" / folder
+    path = (place / "src" if (place / "src").is_dir() else place) / f"{class_name}.py"
+    loaded = importlib.util.spec_from_file_location(class_name, path)
+    module = importlib.util.module_from_spec(loaded)
+    loaded.loader.exec_module(module)
     settings = {"gpu": -1, "verbose": 0, "model_root": ".", "metrics": []}
     settings |= {"task": "regression" if logits else "binary_classification"}
     settings |= {"optimizer": "adam", "loss": "binary_crossentropy", "embedding_dim": spec.dim}
@@ -361,37 +440,58 @@ def zoo_model(name: str, spec: Spec, logits: bool) -> BaseModel:
         settings["regularizer"] = spec.l2
     if spec.history:
         settings |= of_history(name, spec)
+    if spec.tasks > 1:
+        settings |= of_tasks(name, spec) | {"task": [settings["task"]] * spec.tasks}
+    if name == "two_tower":
+        units = [*spec.hidden, spec.hidden[-1]]
+        settings |= {"user_tower_units": units, "item_tower_units": units}
     if name == "xdeepfm":
         settings["cin_hidden_units"] = list(spec.cin)
     if name == "dcn_v2":
         settings["num_cross_layers"] = spec.cross
     if name == "autoint":
         settings |= {"attention_layers": spec.layers, "num_heads": spec.heads, "attention_dim": spec.dim}
-    return getattr(module, class_name)(feature_map(spec), **settings)
+    # SIM knows a history as more rows of the candidate's columns, not as a column.
+    described = dataclasses.replace(spec, history=0, item=1) if name == "sim" else spec
+    return getattr(module, class_name)(feature_map(described), **settings)
 
 
 def build(name: str, spec: Spec, logits: bool) -> Built:
     model = zoo_model(name, spec, logits) if spec.zoo else dict(zip(MODELS, CLASSES, strict=True))[name](spec, logits)
 
-    def inputs(ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    def inputs(ids: torch.Tensor, labels: torch.Tensor) -> Any:
         univalent = ids[:, : len(spec.sizes)].unbind(1)
         columns = {f"f{index}": column.contiguous() for index, column in enumerate(univalent)}
         if spec.history:
             items = ids[:, len(spec.sizes) :]
+            if name == "sim":
+                candidate = columns.pop("f0")
+                searched = {"f0": torch.cat([items, candidate[:, None]], dim=1).reshape(-1)}
+                return columns | {LABEL: labels}, searched, items > 0
             # BST's positions count from the oldest place; ours, and the paper's, from the candidate.
             columns[HISTORY] = padded_before(items) if name == "bst" else items.contiguous()
-        return columns | {LABEL: labels}
+        return columns | dict.fromkeys(model.feature_map.labels, labels)
 
     weights = None if spec.zoo else model.weights()
-    if spec.history:
+    if spec.history or spec.tasks > 1:
         weights = zoo_weights(name, model, spec)
+    unused = {"sim": ("dnn_aux.", "short_attention."), "ple": (f"cgc_layers.0.gate.{spec.tasks}.",)}
+
+    def outputs(batch: Any) -> torch.Tensor:
+        found = model(batch)
+        return torch.cat([found[f"{label}_pred"] for label in model.feature_map.labels], dim=1)
+
+    def single(batch: Any) -> torch.Tensor:
+        return model(batch)["y_pred"]
+
     return Built(
         module=model,
         inputs=inputs,
         loss=lambda batch: model.compute_loss(model(batch), model.get_labels(batch)),
-        logits=lambda batch: model(batch)["y_pred"],
+        logits=outputs if spec.tasks > 1 else single,
         weights=weights,
-        probabilities=lambda batch: model(batch)["y_pred"],
+        unused=unused.get(name, ()) if spec.zoo else (),
+        probabilities=None if spec.tasks > 1 else single,
     )
 
 

@@ -42,6 +42,8 @@ class Spec:
         sizes: Number of ids of each univalent field.
         history: Most items of a history, ids of the first field behind those of the fields, 0 for padding at its end;
             0 for data without one.
+        item: How many of the first fields are the item's, where a model has a network of its own for them.
+        tasks: Number of labels.
         dim: Width of an embedding.
         hidden: Units of the DNN's hidden layers.
         cin, cin_activation, split_half: Feature maps of the CIN's layers, their activation, and whether a layer hands
@@ -50,6 +52,9 @@ class Spec:
         layers, heads: Of AutoInt's self-attention.
         attention: Width of AFM's attention.
         unit: Widths of the network that weights a history's items.
+        found: Items of a history that SIM's search finds.
+        experts, expert, levels: How many experts a task has, and all tasks share, the widths of their layers, and how
+            many levels of them PLE has.
         conv_width, conv_filters: Of CCPM's convolutions.
         inner, outer: Whether PNN has inner and outer products.
         concat: Whether NAIS's attention sees both vectors side by side, not their product.
@@ -63,6 +68,8 @@ class Spec:
 
     sizes: tuple[int, ...] = (5000,) * 39
     history: int = 0
+    item: int = 0
+    tasks: int = 1
     dim: int = 16
     hidden: tuple[int, ...] = (400, 400)
     cin: tuple[int, ...] = (64, 64, 64)
@@ -73,6 +80,10 @@ class Spec:
     heads: int = 2
     attention: int = 8
     unit: tuple[int, ...] = (80, 40)
+    found: int = 50
+    experts: int = 2
+    expert: tuple[int, ...] = (64,)
+    levels: int = 1
     conv_width: tuple[int, ...] = (6, 5)
     conv_filters: tuple[int, ...] = (4, 4)
     inner: bool = True
@@ -100,7 +111,8 @@ class Spec:
                 sizes.append(weights[f"{name}_{len(sizes)}"].shape[axis])
             return tuple(sizes)
 
-        fields: dict[str, Any] = {"hidden": widths("dnn/kernel", 1), "cin": widths("cin/filter", 0)}
+        hidden = widths("dnn/kernel", 1) or widths("tower_0/kernel", 1)
+        fields: dict[str, Any] = {"hidden": hidden, "cin": widths("cin/filter", 0)}
         fields["unit"] = widths("unit/kernel", 1)
         fields |= {"cross": len(widths("cross/kernel", 0)), "layers": len(widths("attention/query", 0))}
         fields |= {"conv_width": widths("conv/kernel", 0), "conv_filters": widths("conv/kernel", 2)}
@@ -352,7 +364,8 @@ class Server:
         command = request.pop("cmd")
         if command == "models":
             return {"models": self.models}
-        if request["model"] not in self.models and not (request.get("zoo") or request.get("history")):
+        more = request.get("zoo") or request.get("history") or request.get("tasks", 1) > 1
+        if request["model"] not in self.models and not more:
             raise ValueError(f"model should be one of {sorted(self.models)}. Received: {request['model']!r}")
         torch.set_num_threads(request.pop("threads", 1))
         commands = {"train": self.train, "memory": self.memory, "shapes": self.shapes, "forward": self.forward}
