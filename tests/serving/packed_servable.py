@@ -65,11 +65,11 @@ def rows(count: int, seed: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def write_log(batch: pa.RecordBatch, path: pathlib.Path) -> None:
+def write_log(batch: pa.RecordBatch, path: pathlib.Path, spec: LogSpec = SPEC) -> None:
     """As a TSV file without a header."""
     columns = []
-    for name in SPEC.data.columns:
-        values = batch[name].cast(pa.string() if name in SPEC.text_columns else pa.float64()).to_pylist()
+    for name in spec.data.columns:
+        values = batch[name].cast(pa.string() if name in spec.text_columns else pa.float64()).to_pylist()
         columns.append(["" if v is None else v if isinstance(v, str) else repr(v).removesuffix(".0") for v in values])
     path.write_text("".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)))
 

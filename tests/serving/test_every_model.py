@@ -1,4 +1,4 @@
-"""Every signature of every model, exported and served: the C++ loader, REST and gRPC answer what Keras answers."""
+"""Every signature of every model, exported and served: loader, REST, gRPC and a scoring answer what Keras answers."""
 
 import base64
 import json
@@ -7,6 +7,7 @@ import httpx
 import keras
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
@@ -28,6 +29,7 @@ from serving.explained import BASELINE_LOGIT, LOGIT, SIGNATURE, attributions
 from serving.export import ITEM_VECTORS, USER_VECTORS, candidates_of, export
 from serving.layout import Asset, asset_path
 from serving.loader import Servable
+from serving.scoring.score import score
 from serving.server import parse_flags, running_server
 from serving.xla import xla_node
 from tests.contract.rpc import Rpc, model_config, refusal
@@ -41,7 +43,7 @@ from transforms.log.spec import LogSpec
 
 pytestmark = pytest.mark.slow
 
-IN_EVERY_RUN = ("ffm", "dcn_v2", "esmm", "bert4ctr")
+IN_EVERY_RUN = ("ffm", "dcn_v2", "din", "esmm", "bert4ctr")
 NAMES = [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.large) for name in SMALL]
 DATA = packed_servable.SPEC.data.model_dump()
 SEEN = {"kind": "sequence", "columns": ["seen"], "max_length": 4, "shared_with": "c1", "pooling": "attention"}
@@ -212,6 +214,15 @@ def assert_is_no_classifier(rest, rpc, name, examples):
     assert "Expected classification signature outputs to contain at least one of" in message
 
 
+def scored(version, spec, folder):
+    """What `ctrpipe score` makes of the log of the golden rows, by task."""
+    packed_servable.write_log(rows(5), folder / "log.tsv", spec)
+    assert score(version.parent, [str(folder / "log.tsv")], folder / "scored").scored == 5
+    parts = [pyarrow.parquet.read_table(part) for part in sorted((folder / "scored").glob("part-*"))]
+    table = pa.concat_tables(parts).sort_by("line")
+    return {task: table[task].to_numpy() for task in TASKS if task in table.column_names}
+
+
 def equal(found, expected):
     assert set(found) == set(expected)
     for key, values in expected.items():
@@ -225,7 +236,9 @@ def equal(found, expected):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_signature_answers_the_same_in_the_loader_over_rest_and_over_grpc(name, folder, server):
+def test_every_signature_answers_the_same_in_the_loader_over_rest_over_grpc_and_in_a_scoring(
+    name, folder, server, tmp_path
+):
     version = exported(name, folder)
     assert xla_node(version) is None
     golden = GoldenRows.load(asset_path(version, Asset.GOLDEN))
@@ -251,5 +264,7 @@ def test_every_signature_answers_the_same_in_the_loader_over_rest_and_over_grpc(
         equal(regressed_over_rest(rest, name, examples), expected)
         equal(regressed_over_grpc(rpc, name, examples), expected)
         assert_is_no_classifier(rest, rpc, name, examples)
+        if name not in WITH_TEXT:
+            equal(scored(version, read_log_spec(version), tmp_path), expected_of("serving_default", golden))
     finally:
         servable.close()
