@@ -37,6 +37,9 @@ def bench() -> None:
 @click.option("--kind", "kinds", multiple=True, help="rest_row, rest_columnar, rest_b64, grpc_packed, grpc_examples.")
 @click.option("--rows", multiple=True, type=click.IntRange(1), help="Rows in a request; repeatable.")
 @click.option("--concurrency", multiple=True, type=click.IntRange(1), help="Clients; repeatable.")
+@click.option(
+    "--history", type=click.IntRange(1), help="Items of every history, to the model's max_length.", default=None
+)
 @click.option("--rate", "rates", multiple=True, type=float, help="Open loop: requests a second; repeatable.")
 @click.option("--rounds", type=click.IntRange(1), help="How often all cells are measured in turn.", default=None)
 @click.option("--seconds", type=float, help="Of one cell in one round.", default=None)
@@ -54,6 +57,7 @@ def latency(
     kinds: tuple[str, ...],
     rows: tuple[int, ...],
     concurrency: tuple[int, ...],
+    history: int | None,
     rates: tuple[float, ...],
     rounds: int | None,
     seconds: float | None,
@@ -71,7 +75,7 @@ def latency(
     from serving.latency.settings import read_settings  # pydantic: 0.1 s that `ctrpipe --help` does without
 
     options = {"kinds": kinds, "rows": rows, "concurrency": concurrency, "rounds": rounds, "seconds": seconds}
-    settings = read_settings(config, quick, rates=rates, papers=papers, **options)
+    settings = read_settings(config, quick, rates=rates, papers=papers, history=history, **options)
     if target != "local" and not models:
         raise InputError(f"--target {target}: give --model, the folder of the model that is served there")
     set_environment(parse_flags(flags))  # calls in this process run as those in the server

@@ -40,6 +40,7 @@ class MeasuredModel:
         log: A raw log in the model's format; None: the golden rows that travel with the version.
         most_rows: The largest number of rows of a request.
         config: The session's settings, equal to the server's.
+        history: Items of every history; None: as the rows have them.
 
     Raises:
         InputError: the folder holds no model that ctrpipe exported, or the log has no good row.
@@ -51,13 +52,14 @@ class MeasuredModel:
         log: pathlib.Path | None,
         most_rows: int,
         config: config_pb2.ConfigProto | None = None,
+        history: int | None = None,
     ):
         self.version = find_version(path).resolve()
         self.name = self.version.parent.name
         self.task = next(iter(read_log_spec(self.version).data.labels))
         self.config = config
         self.servable = Servable(self.version, config=config)
-        self.rows: RequestRows = read_rows(self.version, self.servable, log, most_rows * BODIES)
+        self.rows: RequestRows = read_rows(self.version, self.servable, log, most_rows * BODIES, history)
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, "version": self.version.name, "path": str(self.version), "rows": self.rows.count}

@@ -14,6 +14,7 @@ from tensorflow_serving.apis import predict_pb2
 
 from common.errors import InputError
 from serving.assets import GoldenRows, read_log_spec
+from serving.latency.histories import with_history
 from serving.layout import Asset, asset_path
 from serving.loader import Servable
 from transforms.log.ingest import to_examples
@@ -111,8 +112,12 @@ def _values(values: np.ndarray) -> list[Any]:
     return [value.decode() for value in values.tolist()]
 
 
-def read_rows(version: pathlib.Path, servable: Servable, log: pathlib.Path | None, most: int) -> RequestRows:
+def read_rows(
+    version: pathlib.Path, servable: Servable, log: pathlib.Path | None, most: int, history: int | None = None
+) -> RequestRows:
     """Returns the first good rows of a log, at most `most`; without a log, those that travel with the model.
+
+    With `history` every row has so many items in its history (see `with_history`).
 
     Raises:
         InputError: the log cannot be read or has no good row, or ctrpipe did not export the model.
@@ -121,8 +126,11 @@ def read_rows(version: pathlib.Path, servable: Servable, log: pathlib.Path | Non
     missing = [name for name in (*SIGNATURES, "transform_features") if name not in servable.signatures]
     if missing:
         raise InputError(f"{version}: has no signature {missing[0]}; the benchmark takes models that ctrpipe exports")
-    if log is None:
-        return RequestRows(servable, spec, _golden_rows(asset_path(version, Asset.GOLDEN), spec))
+    found = _log_rows(log, spec, most) if log else _golden_rows(asset_path(version, Asset.GOLDEN), spec)
+    return RequestRows(servable, spec, with_history(found, spec, history) if history else found)
+
+
+def _log_rows(log: pathlib.Path, spec: LogSpec, most: int) -> pa.RecordBatch:
     batches: list[pa.RecordBatch] = []
     for batch in LogReader(spec, labels=False).read(find_files([str(log)])[0]):
         batches.append(batch.rows.slice(0, most - sum(rows.num_rows for rows in batches)))
@@ -131,7 +139,7 @@ def read_rows(version: pathlib.Path, servable: Servable, log: pathlib.Path | Non
     table = pa.Table.from_batches(batches).combine_chunks()
     if not table.num_rows:
         raise InputError(f"{log}: no good row in it; check --data and the log's format")
-    return RequestRows(servable, spec, table.to_batches()[0])
+    return table.to_batches()[0]
 
 
 def _golden_rows(path: pathlib.Path, spec: LogSpec) -> pa.RecordBatch:

@@ -73,7 +73,8 @@ def measure_latency(
     }
     progress("loading the models")
     loaded = [
-        MeasuredModel(path, log, max(settings.rows), config) for path in [*models, *([baseline] if baseline else [])]
+        MeasuredModel(path, log, max(settings.rows), config, settings.history)
+        for path in [*models, *([baseline] if baseline else [])]
     ]
     _tell_apart(loaded)
     running: list[LatencyBenchmark] = []

@@ -48,6 +48,7 @@ class Settings(_Section):
         seconds: Seconds of one cell in one round, after `warm_up` seconds that are not counted.
         warm_up: Seconds before each measurement that are not counted.
         open_loop: The open loop; None: none.
+        history: Items of every row's history; None: as the rows have them.
         generators: Processes that send the load; None: half as many as there are cores.
         papers: Whether Hiformer's and BERT4CTR's methods are measured too.
         seed: Seed of the arrival times.
@@ -60,6 +61,7 @@ class Settings(_Section):
     seconds: Seconds = 0.3
     warm_up: Annotated[float, pydantic.Field(ge=0)] = 0.1
     open_loop: OpenLoop | None = OpenLoop()
+    history: Count | None = None
     generators: Count | None = None
     papers: bool = True
     seed: Annotated[int, pydantic.Field(ge=0)] = 1
