@@ -222,9 +222,8 @@ def search(model: CTRModel, given: Given) -> None:
     others, candidate, _, history = np.split(rows, [len(rows) - places * DIM for places in (3, 2, 1)])
     parts = [slice(head * attention.key_dim, (head + 1) * attention.key_dim) for head in range(attention.heads)]
     heads = [values[:, part] @ outputs[part] @ history for part in parts]
-    mean = np.zeros(
-        (DIM, rows.shape[1]), np.float32
-    )  # beside the attention in ours, in a loss of its own in the peer's
+    # The mean of the found items stands beside the attention in ours, and in a loss of its own in the peer's.
+    mean = np.zeros((DIM, rows.shape[1]), np.float32)
     first, *more = model.tower.hidden
     first.set_weights([np.concatenate([candidate, others, mean, *heads]), given["dnn/bias_0"]])
     for index, dense in enumerate(more, 1):

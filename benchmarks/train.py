@@ -27,7 +27,17 @@ from benchmarks.harness.command import (
     zoo_option,
 )
 from benchmarks.harness.ours import BACKENDS, OPTIMIZERS, Ours
-from benchmarks.harness.settings import HISTORY, MODELS, OF_ZOO, TARGETS, Shape, our_options, peer_options, zoo_options
+from benchmarks.harness.settings import (
+    HISTORY,
+    MODELS,
+    OF_ZOO,
+    TARGETS,
+    TARGETS_OF_ZOO,
+    Shape,
+    our_options,
+    peer_options,
+    zoo_options,
+)
 from benchmarks.peers.client import FOLDER, NAMES, Peer
 from benchmarks.peers.line_process import ProcessError
 from common.errors import InputError, one_line
@@ -77,7 +87,7 @@ class Comparison:
             return values
         values |= {"ours_samples_per_s": spread(self.ours)}
         if self.theirs:
-            ratio, target = spread(self.ratios), TARGETS.get(self.model)
+            ratio, target = spread(self.ratios), (TARGETS | TARGETS_OF_ZOO).get(self.model)
             met = None if target is None else ratio["median"] >= target
             values |= {"theirs_samples_per_s": spread(self.theirs), "ratio": ratio, "target": target, "met": met}
         return values

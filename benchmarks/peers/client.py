@@ -80,8 +80,8 @@ class Peer(LineProcess):
             threads: Threads of the peer.
             options: seed, learning_rate, batch_size, epochs, evaluations_per_epoch, patience (evaluations without an
                 improvement of the metric on the validation rows), plateau (when the rate falls, as `training.plateau`;
-                never by default), monitor ("log_loss", or "auc"), keep (a file for the
-                weights), and fields of `peer_server.Spec`.
+                never by default), monitor ("log_loss", or "auc"), keep (a file for the weights), and fields of
+                `peer_server.Spec`.
         """
         request = {"cmd": "fit", "model": model, "data": str(data), "out": str(out), "threads": threads}
         return self.ask(request | options)

@@ -69,36 +69,44 @@ class ActivationUnit(keras.layers.Layer):
         return ops.segment_sum(weights * there, rows, num_segments=ops.shape(items)[0])
 
     def _weights(self, beside: Tensor, items: Tensor) -> Tensor:
-        """Returns the weights of items, (..., 1), each beside its candidate, both (..., width).
-
-        What the first kernel [A; B; C; D] makes of [v, e, v - e, v ∘ e] is [v, e, v ∘ e] [A + C; B - C; D].
-        """
-        assert self.score.logits is not None
-        first, *others = [*self.score.hidden, self.score.logits]
-        of_candidate, of_item, of_difference, of_product = ops.split(ops.cast(first.kernel, items.dtype), 4, axis=0)
-        kernel = ops.concatenate([of_candidate + of_difference, of_item - of_difference, of_product], axis=0)
+        """Returns the weights of items, (..., 1), each beside its candidate, both (..., width)."""
+        *kernels, bias = self._first_layer(items.dtype)
         both = ops.concatenate([beside, items, beside * items], axis=-1)
-        weights = first.activation(ops.matmul(both, kernel) + ops.cast(first.bias, items.dtype))
-        for layer in others:
-            weights = layer(weights)
-        return weights
+        return self._after_first(ops.matmul(both, ops.concatenate(kernels, axis=0)) + bias)
 
     def _of_one_history(self, candidate: Tensor, items: Tensor, is_item: Tensor) -> Tensor:
         """Returns the sums for many candidates, (batch_size, width).
 
-        What the first kernel [A; B; C; D] makes of [v, e, v - e, v ∘ e] is `[e, 1] [B - C + v ∘ D; v (A + C) + b]`, a
-        matrix a candidate: a quarter of the multiplications, and no item is written down beside a candidate.
+        The first layer is `[e, 1] [B - C + v ∘ D; v (A + C) + b]`, a matrix a candidate: a quarter of the
+        multiplications, and no item is written down beside a candidate.
         """
-        assert self.score.logits is not None
-        first, *others = [*self.score.hidden, self.score.logits]
-        of_candidate, of_item, of_difference, of_product = ops.split(ops.cast(first.kernel, items.dtype), 4, axis=0)
-        of_one = ops.matmul(candidate, of_candidate + of_difference) + ops.cast(first.bias, items.dtype)
-        of_items = of_item - of_difference + candidate[:, :, None] * of_product
+        of_candidate, of_item, of_product, bias = self._first_layer(items.dtype)
+        of_one = ops.matmul(candidate, of_candidate) + bias
+        of_items = of_item + candidate[:, :, None] * of_product
         with_one = ops.concatenate([items, ops.ones_like(items[:, :, :1])], axis=2)
-        weights = first.activation(ops.matmul(with_one, ops.concatenate([of_items, of_one[:, None]], axis=1)))
+        weights = self._after_first(ops.matmul(with_one, ops.concatenate([of_items, of_one[:, None]], axis=1)))
+        return weighted_sum(ops.where(is_item, weights[:, :, 0], 0), items)
+
+    def _dense(self) -> list[keras.layers.Dense]:
+        assert self.score.logits is not None
+        return [*self.score.hidden, self.score.logits]
+
+    def _first_layer(self, dtype: str) -> list[Tensor]:
+        """Returns the kernels of v, of e and of v ∘ e, (width, units), and the bias of the first layer.
+
+        What its kernel [A; B; C; D] makes of [v, e, v - e, v ∘ e] is what [A + C; B - C; D] makes of [v, e, v ∘ e].
+        """
+        first = self._dense()[0]
+        of_candidate, of_item, of_difference, of_product = ops.split(ops.cast(first.kernel, dtype), 4, axis=0)
+        return [of_candidate + of_difference, of_item - of_difference, of_product, ops.cast(first.bias, dtype)]
+
+    def _after_first(self, values: Tensor) -> Tensor:
+        """Returns the network's output, (..., 1), of its first layer's values before the activation, (..., units)."""
+        first, *others = self._dense()
+        weights = first.activation(values)
         for layer in others:
             weights = layer(weights)
-        return weighted_sum(ops.where(is_item, weights[:, :, 0], 0), items)
+        return weights
 
     def compute_output_shape(self, candidate_shape: Shape, items_shape: Shape, is_item_shape: Shape) -> Shape:
         return candidate_shape

@@ -109,8 +109,8 @@ def test_several_devices_learn_the_model_of_one(optimizer, dropout, rows):
 
 
 def warm_starts(folder: str, optimizer: str) -> dict:
-    """Differences of warm starts, by what trained the parent and what goes on from it: of the rows and moments that it
-    takes, and of the losses and weights after two more steps, from those of one device throughout."""
+    """Differences of warm starts, by what trained the parent and what goes on from it: of the rows that it takes, and
+    of the losses and weights after two more steps, which its moments decide, from those of one device throughout."""
     from pipeline.config import WarmStart
     from pipeline.training.warm_start import Start, take
     from tests.pipeline.test_warm_start import keep, named

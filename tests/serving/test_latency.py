@@ -249,6 +249,14 @@ def test_bodies_hold_the_logs_own_rows(folder):
 
 
 @pytest.mark.slow
+def test_the_commands_history_is_that_of_the_rows(folder, tmp_path):
+    """Only what makes the rows can know that this model reads none."""
+    arguments = ["--model", str(folder / "lr"), "--data", str(folder / LOG), "--output", str(tmp_path)]
+    result = CliRunner().invoke(main, ["bench", "latency", "--history", "3", *arguments])
+    assert result.exit_code == 2 and "--history: the model reads no history" in result.output
+
+
+@pytest.mark.slow
 def test_a_model_without_a_log_brings_its_own_rows(folder):
     model = MeasuredModel(folder / "lr", None, most_rows=3)
     with_log = MeasuredModel(folder / "lr", folder / LOG, most_rows=3)
