@@ -1,17 +1,25 @@
-"""Ranks each user's last event among others, as the papers do: popularity, item-KNN, FISM and NAIS on one log.
+"""Ranks each user's last event among others, as the papers do: popularity, item-KNN, FISM, NAIS, StarSpace on one log.
 
     python -m benchmarks.ranking u.data [--seeds 3] [--set training.learning_rate=0.001] [--against none]
     python -m benchmarks.ranking ml-1m
+    python -m benchmarks.ranking Data/pinterest-20.train.rating
 
 The log is MovieLens' `u.data` (100K), a folder with it, or one with `ratings.dat` (1M). A user's last rating is the
-test, among 99 films that the user has not rated; the one before is for validation. All sides rank the same lists.
-HR@10 and NDCG@10 are means over users, of the models over seeds too, with 95% intervals by the users.
+test, among 99 films that the user has not rated; the one before is for validation. It may also be what He et al. (2017)
+published of MovieLens 1M and of Pinterest, three files `NAME.train.rating`, `NAME.test.rating` and
+`NAME.test.negative`: the tests and their 99 others are then those of the files, and a user's last event for training is
+for validation. All sides rank the same lists. HR@10 and NDCG@10 are means over users, of the models over seeds too,
+with 95% intervals by the users. On the data of He et al. (2018) their figures stand beside ours.
 
 RecBole's FISM and NAIS train on the same packed rows with the same histories, widths, batches and learning rate, at
 most as many passes, and to the best of the same metric on the same validation rows. The NAIS "after FISM" of either
 library begins with the embeddings of its own FISM of the same seed, whose passes come on top of its own. The learning
 rate stays as it is in all trainings: RecBole lowers none. Both libraries train at the same time, so no seconds are
-compared.
+compared. StarSpace, which RecBole lacks, keeps the optimizer and the rate of its own configuration.
+
+References:
+    He et al., "Neural Collaborative Filtering", 2017, section 4.1.
+    He et al., "NAIS: Neural Attentive Item Similarity Model for Recommendation", 2018.
 """
 
 import concurrent.futures
@@ -26,13 +34,14 @@ import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet
 import scipy.sparse
 from rich.table import Table
 
 from benchmarks.harness.command import command, finish, folder_option, output_option
 from benchmarks.peers.client import Peer
-from common.errors import InputError
+from common.errors import InputError, one_line
 from common.files import atomic_path
 from common.libraries import load_tensorflow
 from common.processes import cores
@@ -43,6 +52,7 @@ from pipeline.packaged_configs import configs_folder
 from pipeline.prepared import joined
 from pipeline.run import transform
 from pipeline.run_folder import check_output, one_run_at_a_time
+from pipeline.transformed_log import TransformedLog
 from transforms.log.payload import payload_files
 
 K = 10
@@ -53,7 +63,10 @@ MODELS: dict[str, tuple[str, tuple[str, ...]]] = {
     "fism": ("fism", ()),
     "nais": ("nais", ()),
     AFTER_FISM: ("nais", ("training.stages.fism.skip=false",)),
+    "starspace": ("starspace", ()),
 }
+OF_PEER = ("fism", "nais", AFTER_FISM)  # the sides of MODELS that RecBole has too
+OWN_RATE = ("starspace",)  # whose optimizer is not the others', so that --set leaves the rate as it is
 SAME_RATE = "training.plateau=null"
 PAIRS = (
     (AFTER_FISM, "fism"),
@@ -61,29 +74,178 @@ PAIRS = (
     (AFTER_FISM, "nais"),
     ("fism", "item_knn"),
     (AFTER_FISM, "item_knn"),
+    ("starspace", "fism"),
+    ("starspace", "item_knn"),
     ("item_knn", "popularity"),
 )
 COLUMNS = ["user", "item"]
+RATINGS = ["user", "item", "rating", "time"]  # the columns of an event log
+# What He et al. published of a data set: the events to train on, the test's, and for each of these 99 other items.
+TRAIN, TEST, OTHERS = PUBLISHED = (".train.rating", ".test.rating", ".test.negative")
+# HR@10 and NDCG@10 in He et al. 2018, tables 4 (NAIS-prod without and with FISM's embeddings) and 5, by data set. The
+# embeddings are of 16 as here; histories are whole, item-KNN has all neighbours, FISM has alpha 0, and the models are
+# trained to convergence by Adagrad.
+PAPER = {
+    "ml-1m": {
+        "popularity": (0.4536, 0.2543),
+        "item_knn": (0.6227, 0.3587),
+        "fism": (0.6647, 0.3949),
+        "nais": (0.6804, 0.4055),
+        AFTER_FISM: (0.6969, 0.4194),
+    },
+    "pinterest-20": {
+        "popularity": (0.2739, 0.1409),
+        "item_knn": (0.7857, 0.4832),
+        "fism": (0.8740, 0.5522),
+        "nais": (0.8790, 0.5604),
+        AFTER_FISM: (0.8844, 0.5722),
+    },
+}
+PAPER_NOTE = (
+    "paper: He et al. 2018, tables 4 and 5, embeddings of 16, whole histories, all neighbours, trained to convergence "
+    "by Adagrad; theirs are means without intervals"
+)
+_LIST_ROWS = 512  # tests whose lists are in memory at once
+_KNN_ROWS = 1 << 16
 
 
-def events_file(source: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """Returns the event log of a file or a folder of MovieLens; that of ML-1M is written with tabs for its `::`.
+@dataclasses.dataclass(frozen=True)
+class Others:
+    """The items beside each test, as published.
+
+    Attributes:
+        users: Binary [tests].
+        items: int64 [tests, items of a list without the test's own].
+    """
+
+    users: pa.Array
+    items: np.ndarray
+
+    def added(self, patterns: Sequence[str], folder: pathlib.Path) -> str:
+        """Writes the lists' rows beside the tests of prepared impressions, and returns the file.
+
+        Each row is its user's test, history included, with another item and label 0.
+        """
+        files = [path for pattern in patterns for path in payload_files(pathlib.Path(pattern).parent)]
+        tests = pa.concat_tables([pa.parquet.read_table(path, filters=[("part", "=", 2)]) for path in files])
+        rows = pc.index_in(tests["user"], value_set=self.users).to_numpy()
+        folder.mkdir(parents=True, exist_ok=True)
+        written = folder / "others.parquet"
+        with atomic_path(written) as unfinished, pa.parquet.ParquetWriter(unfinished, tests.schema) as writer:
+            for start in range(0, tests.num_rows, _LIST_ROWS):
+                items = self.items[rows[start : start + _LIST_ROWS]]
+                repeated = tests.slice(start).take(np.repeat(np.arange(len(items)), items.shape[1]))
+                own = {"label": pa.array(np.zeros(items.size, np.int8)), "item": _texts(items.ravel())}
+                columns = [own.get(name, repeated[name]) for name in tests.column_names]
+                writer.write_table(pa.Table.from_arrays(columns, schema=tests.schema))
+        return str(written)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A data set.
+
+    Attributes:
+        events: The event log.
+        name: That of PAPER, where it is one of the paper's.
+        others: The test's lists; None where they are drawn.
+    """
+
+    events: pathlib.Path
+    name: str = ""
+    others: Others | None = None
+
+
+def found(source: pathlib.Path, folder: pathlib.Path) -> Source:
+    """Returns the data set of a file or a folder; `folder` gets the event log, where it is written anew.
 
     Raises:
-        InputError: the folder has neither u.data nor ratings.dat.
+        InputError: the folder has none of the files, one of He et al. is missing, or they do not fit each other.
     """
-    if source.is_file():
-        return source
+    if source.is_file() and not source.name.endswith(PUBLISHED):
+        return Source(source)
     for name in ("u.data", "u.data.gz"):
         if (source / name).is_file():
-            return source / name
-    if not (source / "ratings.dat").is_file():
-        raise InputError(f"{source}: neither u.data nor ratings.dat is in it; give a folder of MovieLens 100K or 1M")
-    written = folder / "ratings.tsv"
-    with open(source / "ratings.dat", encoding="latin-1") as lines, atomic_path(written) as unfinished:
+            return Source(source / name)
+    if (source / "ratings.dat").is_file():
+        return Source(_of_movielens_1m(source / "ratings.dat", folder / "ratings.tsv"), "ml-1m")
+    files = [source] if source.is_file() else [path for end in PUBLISHED for path in source.glob(f"*{end}")]
+    names = sorted({path.name.removesuffix(end) for end in PUBLISHED for path in files if path.name.endswith(end)})
+    if not names:
+        raise InputError(
+            f"{source}: none of u.data, ratings.dat and NAME{TRAIN} is in it; give a folder of MovieLens 100K or 1M, "
+            "or one with the three files of He et al."
+        )
+    if len(names) > 1:
+        raise InputError(f"{source}: has the files of {' and of '.join(names)}; give {source / names[0]}{TRAIN}")
+    place = source.parent if source.is_file() else source
+    return _published(place, names[0], folder / "ratings.tsv")
+
+
+def _of_movielens_1m(ratings: pathlib.Path, written: pathlib.Path) -> pathlib.Path:
+    """Writes the ratings with tabs for their `::`."""
+    with open(ratings, encoding="latin-1") as lines, atomic_path(written) as unfinished:
         with open(unfinished, "w") as output:
             output.writelines(line.replace("::", "\t") for line in lines)
     return written
+
+
+def _published(place: pathlib.Path, name: str, written: pathlib.Path) -> Source:
+    """Returns He et al.'s data set, whose event log has a place in the order of all events for its times.
+
+    Where times are equal, as all of Pinterest's are, the order is the file's. The tests come last.
+    """
+    train, test, others = (place / f"{name}{end}" for end in PUBLISHED)
+    for path in (train, test, others):
+        if not path.is_file():
+            raise InputError(f"{path}: is missing; {', '.join(f'NAME{end}' for end in PUBLISHED)} go together")
+    types = dict.fromkeys(RATINGS[:2], pa.int64()) | {"rating": pa.string(), "time": pa.float64()}
+    events, tests = (_read(path, RATINGS, types) for path in (train, test))
+    ordered = events.take(np.argsort(events["time"].to_numpy(), kind="stable"))
+    rows = pa.concat_tables([ordered, tests])
+    rows = rows.set_column(RATINGS.index("time"), "time", pa.array(np.arange(rows.num_rows)))
+    options = pa.csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
+    with atomic_path(written) as unfinished:
+        pa.csv.write_csv(rows, unfinished, options)
+    return Source(written, name, _others(others, tests, test))
+
+
+def _others(path: pathlib.Path, tests: pa.Table, test: pathlib.Path) -> Others:
+    """Returns the lists of `(user,item)` and other items, a line a test."""
+    lists = _read(path)
+    if lists.num_rows != tests.num_rows:
+        raise InputError(f"{path}: has {lists.num_rows:,} lines, {test.name} {tests.num_rows:,}; take both anew")
+    user, item = (tests[name].cast(pa.string()) for name in COLUMNS)
+    same = pc.equal(lists[0].cast(pa.string()), pc.binary_join_element_wise("(", user, ",", item, ")", ""))
+    wrong = np.flatnonzero(~same.to_numpy())
+    if len(wrong):
+        line = int(wrong[0])
+        raise InputError(
+            f"{path}: line {line + 1}: is of {lists[0][line]}, that of {test.name} of ({user[line]},{item[line]}); "
+            "take both anew"
+        )
+    return Others(
+        _texts(tests["user"].to_numpy()), np.column_stack([column.to_numpy() for column in lists.columns[1:]])
+    )
+
+
+def _read(path: pathlib.Path, names: list[str] | None = None, types: dict[str, pa.DataType] | None = None) -> pa.Table:
+    """Returns a file of tab separated columns, by default f0, f1 and so on.
+
+    Raises:
+        InputError: a line has too few or too many, or a value has not its type.
+    """
+    columns = pa.csv.ReadOptions(column_names=names, autogenerate_column_names=names is None, use_threads=False)
+    parsed = pa.csv.ParseOptions(delimiter="\t", quote_char=False)
+    try:
+        return pa.csv.read_csv(path, columns, parsed, pa.csv.ConvertOptions(column_types=types))
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{path}: {one_line(error, 200)}; is it He et al.'s file?") from error
+
+
+def _texts(numbers: np.ndarray) -> pa.Array:
+    """Returns numbers as an event log has them, binary."""
+    return pa.array(numbers).cast(pa.string()).cast(pa.binary())
 
 
 class Log:
@@ -124,9 +286,11 @@ class Log:
         if NEIGHBOURS < len(cosines):
             least = np.partition(cosines, -NEIGHBOURS, axis=1)[:, -NEIGHBOURS]
             cosines[cosines < least[:, None]] = 0
-        sums = self.events @ cosines.T
-        scores: np.ndarray = sums[self.lists.lists, self.lists.items]
-        return scores
+        kept = scipy.sparse.csr_matrix(cosines)
+        users, items = self.lists.lists, self.lists.items
+        chunks = [slice(start, start + _KNN_ROWS) for start in range(0, len(users), _KNN_ROWS)]
+        sums = [self.events[users[rows]].multiply(kept[items[rows]]).sum(axis=1) for rows in chunks]
+        return np.asarray(np.concatenate(sums)).ravel()
 
 
 def by_user(lists: Lists, scores: np.ndarray) -> dict[str, np.ndarray]:
@@ -233,48 +397,70 @@ def main(
     folder: pathlib.Path,
     output: pathlib.Path,
 ) -> None:
-    """Ranks with popularity, item-KNN, FISM and NAIS, ours and RecBole's, and compares them in pairs."""
+    """Ranks with popularity, item-KNN, FISM, NAIS and StarSpace, ours and RecBole's, and compares them in pairs."""
     folder.mkdir(parents=True, exist_ok=True)
     load_tensorflow()
-    configs = {
-        name: load_config(configs_folder() / "ml_100k" / f"{file}.yaml", (SAME_RATE, *settings, *own))
-        for name, (file, own) in MODELS.items()
-    }
+    dataset = found(source, folder)
+    given = (*settings, "events.test_negatives=0") if dataset.others else settings
+    configs = {name: _config(name, given) for name in MODELS}
     first = configs["fism"]
     if against != "none" and first.training.monitor != "auc":
         raise InputError("training.monitor: RecBole is judged by the AUC; set it to auc, or give --against none")
-    place = folder / "log"
-    check_output(place)
-    data = joined([str(events_file(source, folder))], first, folder)
-    with one_run_at_a_time(place):
-        transformed = transform(first, data, place)
-    log = Log(past_events(data), candidates(transformed.payload))
+    data = joined([str(dataset.events)], first, folder)
+    past = past_events(data)
+    if dataset.others:
+        data = [*data, dataset.others.added(data, folder / "lists")]
+    logs = _transformed(configs, data, folder)
+    log = Log(past, candidates(logs["fism"].payload, ["label", *COLUMNS]))
     scores: dict[str, list[np.ndarray]] = {"popularity": [log.popularity()], "item_knn": [log.item_knn()]}
     trainings: dict[str, list[dict[str, float]]] = {}
-    for name, found in _trainings(configs, transformed, folder / "work", seeds, against):
-        scores.setdefault(name, []).append(found.scores)
-        kept = {key: value for key, value in dataclasses.asdict(found).items() if key != "scores"}
+    for name, one_trained in _trainings(configs, logs, folder / "work", seeds, against):
+        scores.setdefault(name, []).append(one_trained.scores)
+        kept = {key: value for key, value in dataclasses.asdict(one_trained).items() if key != "scores"}
         trainings.setdefault(name, []).append(kept)
     sides = {}
     for name, found_scores in scores.items():
         each = [by_user(log.lists, one) for one in found_scores]
         sides[name] = {metric: np.mean([one[metric] for one in each], axis=0) for metric in each[0]}
-    pairs = [*PAIRS, *((name, f"recbole {name}") for name in MODELS if against != "none")]
+    pairs = [*PAIRS, *((name, f"{against} {name}") for name in OF_PEER if against != "none")]
     differences = compared(sides, pairs)
     users = len(sides["nais"]["HR"])
-    table = Table("", f"HR@{K}", f"NDCG@{K}", "validation AUC", "evaluations", title=f"{users:,} users, {seeds} seeds")
-    for name, side in sides.items():
-        table.add_row(name, *(_shown(summary(side[metric])) for metric in ("HR", "NDCG")), *_means(trainings.get(name)))
-    for number in range(0, len(differences), 2):
-        pair = differences[number : number + 2]
-        table.add_row(f"{pair[0]['better']} - {pair[0]['worse']}", *(_shown(one) for one in pair))
+    paper = PAPER.get(dataset.name, {})
     results = {name: {metric: summary(values) for metric, values in side.items()} for name, side in sides.items()}
     report = {"users": users, "seeds": seeds, "cores": cores(), "sides": results, "trainings": trainings}
-    finish(report | {"differences": differences}, output, table)
+    table = _table(results, trainings, differences, paper)
+    table.title = f"{users:,} users, {seeds} seeds"
+    finish(report | {"differences": differences, "paper": paper}, output, table)
+
+
+def _config(name: str, settings: Sequence[str]) -> RunConfig:
+    """Returns the configuration of a side of MODELS."""
+    file, own = MODELS[name]
+    if name in OWN_RATE:
+        settings = [setting for setting in settings if not setting.startswith("training.learning_rate=")]
+    return load_config(configs_folder() / "ml_100k" / f"{file}.yaml", (SAME_RATE, *settings, *own))
+
+
+def _transformed(configs: dict[str, RunConfig], data: list[str], folder: pathlib.Path) -> dict[str, TransformedLog]:
+    """Returns by side the log with the features of its configuration; sides with the same features share one."""
+    logs: dict[str, TransformedLog] = {}
+    for name, config in configs.items():
+        same = next((other for other in logs if configs[other].features == config.features), None)
+        if same:
+            logs[name] = logs[same]
+            continue
+        place = folder / (f"log-{name}" if logs else "log")
+        check_output(place)
+        with one_run_at_a_time(place):
+            logs[name] = transform(config, data, place)
+        tests = [candidates(log.payload, ["label", "item"]) for log in (logs[name], *logs.values())]
+        if not tests[0].equals(tests[1]):
+            raise RuntimeError(f"The test rows of {name} stand in another order than those of the first side")
+    return logs
 
 
 def _trainings(
-    configs: dict[str, RunConfig], log: Any, work: pathlib.Path, seeds: int, against: str
+    configs: dict[str, RunConfig], logs: dict[str, TransformedLog], work: pathlib.Path, seeds: int, against: str
 ) -> Iterator[tuple[str, Trained]]:
     """Yields the trainings of all sides, seed by seed."""
     shutil.rmtree(work, ignore_errors=True)
@@ -282,17 +468,18 @@ def _trainings(
     with contextlib.ExitStack() as stack:
         peer, beside = None, stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
         if against != "none":
-            write_peer_rows(log, work / "rows.npz")
+            write_peer_rows(logs[OF_PEER[0]], work / "rows.npz")
             peer = stack.enter_context(Peer(against))
         for seed in range(seeds):
             place = work / f"ours-{seed}"
             # Where the training of AFTER_FISM finds its first stage, so that no FISM is trained twice.
-            folders = {"fism": place / "pretrained-fism", "nais": place / "nais", AFTER_FISM: place}
+            folders = {"fism": place / "pretrained-fism", AFTER_FISM: place}
             for name, config in configs.items():
                 announce(f"Training {name}, seed {seed}")
                 rows, folder = work / "rows.npz", work / against
-                theirs = beside.submit(peer_trained, peer, name, config, rows, folder, seed) if peer else None
-                yield name, trained(config, log, folders[name], seed)
+                both = peer is not None and name in OF_PEER
+                theirs = beside.submit(peer_trained, peer, name, config, rows, folder, seed) if both else None
+                yield name, trained(config, logs[name], folders.get(name, place / name), seed)
                 if theirs:
                     yield f"{against} {name}", theirs.result()
 
@@ -304,18 +491,42 @@ def past_events(patterns: Sequence[str]) -> pa.Table:
     return rows.filter(pc.and_(pc.equal(rows["label"], 1), pc.less(rows["part"], 2))).select(COLUMNS)
 
 
-def candidates(payload: pathlib.Path) -> pa.Table:
-    """Returns users, items and labels of a transformed log's test rows, in its order."""
+def candidates(payload: pathlib.Path, columns: list[str]) -> pa.Table:
+    """Returns columns of a transformed log's test rows, in its order."""
     files = payload_files(payload / "Split-test")
-    return pa.concat_tables([pa.parquet.read_table(path, columns=["label", *COLUMNS]) for path in files])
+    return pa.concat_tables([pa.parquet.read_table(path, columns=columns) for path in files])
 
 
-def _means(trainings: list[dict[str, float]] | None) -> tuple[str, ...]:
+def _table(
+    sides: dict[str, dict[str, dict[str, float]]],
+    trainings: dict[str, list[dict[str, float]]],
+    differences: Sequence[dict[str, Any]],
+    paper: dict[str, tuple[float, float]],
+) -> Table:
+    """Returns the table of the sides and of the pairs, with the paper's figures where it has any."""
+    table = Table("", f"HR@{K}", f"NDCG@{K}", "validation AUC", "evaluations")
+    if paper:
+        table.add_column(f"paper: HR@{K}, NDCG@{K}")
+        table.caption = PAPER_NOTE
+    for name, side in sides.items():
+        cells = [_shown(side[metric]) for metric in ("HR", "NDCG")]
+        table.add_row(name, *cells, *_means(trainings.get(name)), *([_figures(paper.get(name))] if paper else []))
+    for number in range(0, len(differences), 2):
+        pair = differences[number : number + 2]
+        table.add_row(f"{pair[0]['better']} - {pair[0]['worse']}", *(_shown(one) for one in pair))
+    return table
+
+
+def _means(trainings: list[dict[str, float]] | None) -> tuple[str, str]:
     """Returns the cells of the trainings' means."""
     if trainings is None:
-        return ()
+        return "", ""
     auc, evaluations = (np.mean([one[key] for one in trainings]) for key in ("validation_auc", "evaluations"))
     return f"{auc:.4f}", f"{evaluations:.1f}"
+
+
+def _figures(figures: tuple[float, float] | None) -> str:
+    return f"{figures[0]:.4f}, {figures[1]:.4f}" if figures else ""
 
 
 def _shown(value: dict[str, float]) -> str:
