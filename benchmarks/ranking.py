@@ -373,13 +373,26 @@ def peer_trained(
     return Trained(scores, reply["auc"], int(reply["evaluations"]))
 
 
-def compared(sides: dict[str, dict[str, np.ndarray]], pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Returns the differences of pairs of sides, by the users that both were asked for."""
-    return [
-        {"better": better, "worse": worse, "metric": name, **summary(sides[better][name] - sides[worse][name])}
-        for better, worse in pairs
-        for name in ("HR", "NDCG")
-    ]
+def mean_of_seeds(values: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Returns the means over seeds of each user's metrics."""
+    return {name: np.mean([one[name] for one in values], axis=0) for name in ("HR", "NDCG")}
+
+
+def compared(sides: dict[str, list[dict[str, np.ndarray]]], pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Returns the differences of pairs of sides, by the users that both were asked for.
+
+    Args:
+        sides: By side its metrics by user, a seed each. Where one of a pair has more seeds, the first ones count.
+        pairs: Names of sides.
+    """
+    differences = []
+    for pair in pairs:
+        seeds = min(len(sides[name]) for name in pair)
+        better, worse = (mean_of_seeds(sides[name][:seeds]) for name in pair)
+        for name in better:
+            difference = {"better": pair[0], "worse": pair[1], "metric": name, "seeds": seeds}
+            differences.append(difference | summary(better[name] - worse[name]))
+    return differences
 
 
 @command("benchmarks.ranking")
@@ -387,6 +400,7 @@ def compared(sides: dict[str, dict[str, np.ndarray]], pairs: Sequence[tuple[str,
 @click.option("--seeds", type=click.IntRange(1), default=3, help="Trainings of each model.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of configs/ml_100k.")
 @click.option("--against", type=click.Choice(["recbole", "none"]), default="recbole", help="Whose models train too.")
+@click.option("--against-seeds", type=click.IntRange(1), help="How many of the seeds these train with. Default: all.")
 @folder_option("ranking")
 @output_option("ranking")
 def main(
@@ -394,6 +408,7 @@ def main(
     seeds: int,
     settings: tuple[str, ...],
     against: str,
+    against_seeds: int | None,
     folder: pathlib.Path,
     output: pathlib.Path,
 ) -> None:
@@ -412,24 +427,30 @@ def main(
         data = [*data, dataset.others.added(data, folder / "lists")]
     logs = _transformed(configs, data, folder)
     log = Log(past, candidates(logs["fism"].payload, ["label", *COLUMNS]))
-    scores: dict[str, list[np.ndarray]] = {"popularity": [log.popularity()], "item_knn": [log.item_knn()]}
+    rules = {"popularity": log.popularity(), "item_knn": log.item_knn()}
+    values = {name: [by_user(log.lists, scores)] * seeds for name, scores in rules.items()}
     trainings: dict[str, list[dict[str, float]]] = {}
-    for name, one_trained in _trainings(configs, logs, folder / "work", seeds, against):
-        scores.setdefault(name, []).append(one_trained.scores)
+    peer_seeds = min(against_seeds or seeds, seeds) if against != "none" else 0
+    for name, one_trained in _trainings(configs, logs, folder / "work", seeds, against, peer_seeds):
+        values.setdefault(name, []).append(by_user(log.lists, one_trained.scores))
         kept = {key: value for key, value in dataclasses.asdict(one_trained).items() if key != "scores"}
         trainings.setdefault(name, []).append(kept)
-    sides = {}
-    for name, found_scores in scores.items():
-        each = [by_user(log.lists, one) for one in found_scores]
-        sides[name] = {metric: np.mean([one[metric] for one in each], axis=0) for metric in each[0]}
+    sides = {name: mean_of_seeds(each) for name, each in values.items()}
     pairs = [*PAIRS, *((name, f"{against} {name}") for name in OF_PEER if against != "none")]
-    differences = compared(sides, pairs)
+    differences = compared(values, pairs)
     users = len(sides["nais"]["HR"])
     paper = PAPER.get(dataset.name, {})
     results = {name: {metric: summary(values) for metric, values in side.items()} for name, side in sides.items()}
-    report = {"users": users, "seeds": seeds, "cores": cores(), "sides": results, "trainings": trainings}
+    report = {
+        "users": users,
+        "seeds": seeds,
+        "against_seeds": peer_seeds,
+        "cores": cores(),
+        "sides": results,
+        "trainings": trainings,
+    }
     table = _table(results, trainings, differences, paper)
-    table.title = f"{users:,} users, {seeds} seeds"
+    table.title = f"{users:,} users, {seeds} seeds" + (f", {peer_seeds} of {against}" if peer_seeds else "")
     finish(report | {"differences": differences, "paper": paper}, output, table)
 
 
@@ -460,14 +481,19 @@ def _transformed(configs: dict[str, RunConfig], data: list[str], folder: pathlib
 
 
 def _trainings(
-    configs: dict[str, RunConfig], logs: dict[str, TransformedLog], work: pathlib.Path, seeds: int, against: str
+    configs: dict[str, RunConfig],
+    logs: dict[str, TransformedLog],
+    work: pathlib.Path,
+    seeds: int,
+    against: str,
+    peer_seeds: int,
 ) -> Iterator[tuple[str, Trained]]:
     """Yields the trainings of all sides, seed by seed."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
         peer, beside = None, stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
-        if against != "none":
+        if peer_seeds:
             write_peer_rows(logs[OF_PEER[0]], work / "rows.npz")
             peer = stack.enter_context(Peer(against))
         for seed in range(seeds):
@@ -477,7 +503,7 @@ def _trainings(
             for name, config in configs.items():
                 announce(f"Training {name}, seed {seed}")
                 rows, folder = work / "rows.npz", work / against
-                both = peer is not None and name in OF_PEER
+                both = peer is not None and name in OF_PEER and seed < peer_seeds
                 theirs = beside.submit(peer_trained, peer, name, config, rows, folder, seed) if both else None
                 yield name, trained(config, logs[name], folders.get(name, place / name), seed)
                 if theirs:

@@ -58,8 +58,11 @@ def test_sides_are_compared_by_the_same_users(log):
     perfect = by_user(found.lists, found.lists.labels.astype(float))
     worst = by_user(found.lists, -found.lists.labels.astype(float))
     assert perfect["HR"].tolist() == perfect["NDCG"].tolist() == [1.0] * 8 and worst["HR"].tolist() == [0.0] * 8
-    difference, _ = compared({"a": perfect, "b": worst}, [("a", "b")])
+    difference, _ = compared({"a": [perfect], "b": [worst]}, [("a", "b")])
     assert (difference["metric"], difference["mean"], difference["half"]) == ("HR", 1.0, 0.0)
+    seeds = {"a": [perfect, worst], "b": [worst], "c": [worst, worst]}
+    of_one, _, of_both, _ = compared(seeds, [("a", "b"), ("a", "c")])
+    assert [(each["seeds"], each["mean"]) for each in (of_one, of_both)] == [(1, 1.0), (2, 0.5)]
     values = np.array([0.0, 1, 1, 0])
     assert summary(values) == {"mean": 0.5, "half": pytest.approx(1.96 * np.sqrt(1 / 3) / 2)}
 
