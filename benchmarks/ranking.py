@@ -15,7 +15,8 @@ RecBole's FISM and NAIS train on the same packed rows with the same histories, w
 most as many passes, and to the best of the same metric on the same validation rows. The NAIS "after FISM" of either
 library begins with the embeddings of its own FISM of the same seed, whose passes come on top of its own. The learning
 rate stays as it is in all trainings: RecBole lowers none. Both libraries train at the same time, so no seconds are
-compared. StarSpace, which RecBole lacks, keeps the optimizer and the rate of its own configuration.
+compared. StarSpace, which RecBole lacks, keeps the optimizer and the rate of its own configuration. After an interrupt
+the same command resumes.
 
 References:
     He et al., "Neural Collaborative Filtering", 2017, section 4.1.
@@ -25,6 +26,7 @@ References:
 import concurrent.futures
 import contextlib
 import dataclasses
+import json
 import pathlib
 import shutil
 from collections.abc import Iterator, Sequence
@@ -42,7 +44,7 @@ from rich.table import Table
 from benchmarks.harness.command import command, finish, folder_option, output_option
 from benchmarks.peers.client import Peer
 from common.errors import InputError, one_line
-from common.files import atomic_path
+from common.files import atomic_path, write_json
 from common.libraries import load_tensorflow
 from common.processes import cores
 from common.progress import announce
@@ -354,23 +356,32 @@ def write_peer_rows(log: Any, path: pathlib.Path) -> None:
 def peer_trained(
     peer: Peer, name: str, config: RunConfig, rows: pathlib.Path, folder: pathlib.Path, seed: int
 ) -> Trained:
-    """Trains RecBole's model of a side of MODELS as ours is configured."""
+    """Trains RecBole's model of a side of MODELS as ours is configured; one that has ended is taken as it is."""
+    out = folder / f"{name}-{seed}.npz"
+    ended = out.with_suffix(".json")
+    if not ended.is_file():
+        write_json(ended, _peer_fit(peer, name, config, rows, out, seed))
+    reply = json.loads(ended.read_text())
+    with np.load(out) as file:
+        scores: np.ndarray = file["probabilities"]
+    return Trained(scores, reply["auc"], int(reply["evaluations"]))
+
+
+def _peer_fit(
+    peer: Peer, name: str, config: RunConfig, rows: pathlib.Path, out: pathlib.Path, seed: int
+) -> dict[str, float]:
     training, options = config.training, config.model.hyperparameters
     asked: dict[str, Any] = {name: getattr(training, name) for name in ("learning_rate", "batch_size", "epochs")}
     asked |= {name: getattr(training, name) for name in ("evaluations_per_epoch", "patience", "monitor")}
     asked |= {"dim": options["embedding_dim"], "attention": options.get("attention_units", 0)}
-    folder.mkdir(parents=True, exist_ok=True)
-    of_fism = folder / f"fism-{seed}.pth"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    of_fism = out.parent / f"fism-{seed}.pth"
     if name == "fism":
         asked["keep"] = str(of_fism)
     if name == AFTER_FISM:
         asked["pretrained"] = str(of_fism)
-    out = folder / "probabilities.npz"
     history = max(feature.max_length for feature in config.log_spec.features if feature.kind == "sequence")
-    reply = peer.fit(MODELS[name][0], rows, out, cores(), seed=seed, history=history, **asked)
-    with np.load(out) as file:
-        scores: np.ndarray = file["probabilities"]
-    return Trained(scores, reply["auc"], int(reply["evaluations"]))
+    return peer.fit(MODELS[name][0], rows, out, cores(), seed=seed, history=history, **asked)
 
 
 def mean_of_seeds(values: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -431,7 +442,9 @@ def main(
     values = {name: [by_user(log.lists, scores)] * seeds for name, scores in rules.items()}
     trainings: dict[str, list[dict[str, float]]] = {}
     peer_seeds = min(against_seeds or seeds, seeds) if against != "none" else 0
-    for name, one_trained in _trainings(configs, logs, folder / "work", seeds, against, peer_seeds):
+    work = folder / "work"
+    keep_trainings(work, configs, logs)
+    for name, one_trained in _trainings(configs, logs, work, seeds, against, peer_seeds):
         values.setdefault(name, []).append(by_user(log.lists, one_trained.scores))
         kept = {key: value for key, value in dataclasses.asdict(one_trained).items() if key != "scores"}
         trainings.setdefault(name, []).append(kept)
@@ -452,6 +465,7 @@ def main(
     table = _table(results, trainings, differences, paper)
     table.title = f"{users:,} users, {seeds} seeds" + (f", {peer_seeds} of {against}" if peer_seeds else "")
     finish(report | {"differences": differences, "paper": paper}, output, table)
+    shutil.rmtree(work)  # the next time another version of the models may train
 
 
 def _config(name: str, settings: Sequence[str]) -> RunConfig:
@@ -480,6 +494,17 @@ def _transformed(configs: dict[str, RunConfig], data: list[str], folder: pathlib
     return logs
 
 
+def keep_trainings(work: pathlib.Path, configs: dict[str, RunConfig], logs: dict[str, TransformedLog]) -> None:
+    """Empties the folder of trainings, unless they are those of the same configurations and packed files."""
+    path = work / "given.json"
+    given = {name: [config.model_dump(mode="json"), logs[name].train] for name, config in configs.items()}
+    if path.is_file() and json.loads(path.read_text()) == given:
+        return
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    write_json(path, given)
+
+
 def _trainings(
     configs: dict[str, RunConfig],
     logs: dict[str, TransformedLog],
@@ -489,8 +514,6 @@ def _trainings(
     peer_seeds: int,
 ) -> Iterator[tuple[str, Trained]]:
     """Yields the trainings of all sides, seed by seed."""
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
         peer, beside = None, stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
         if peer_seeds:

@@ -176,6 +176,50 @@ def test_the_rate_that_is_set_is_that_of_the_models_that_share_an_optimizer():
     assert rates["starspace"] == own != 0.007 and ranking._config("starspace", set_rate).training.epochs == 3
 
 
+def test_trainings_are_kept_for_the_same_configurations_and_rows_alone(tmp_path):
+    work, config = tmp_path / "work", ranking._config("fism", [])
+    other = ranking._config("fism", ["training.epochs=3"])
+    rows, other_rows = (types.SimpleNamespace(train=[pattern]) for pattern in ("a/*", "b/*"))
+    for given, kept in (
+        ((config, rows), False),
+        ((config, rows), True),
+        ((other, rows), False),
+        ((other, other_rows), False),
+    ):
+        ranking.keep_trainings(work, {"fism": given[0]}, {"fism": given[1]})
+        assert (work / "weights").is_file() == kept
+        (work / "weights").touch()
+
+
+class _Peer:
+    """A peer whose probabilities say which training they are of."""
+
+    def __init__(self):
+        self.asked: list[dict] = []
+
+    def fit(self, model: str, data: pathlib.Path, out: pathlib.Path, threads: int, **options) -> dict[str, float]:
+        self.asked.append({"model": model, **options})
+        np.savez(out, probabilities=np.array([len(self.asked)]))
+        return {"seconds": 1.0, "auc": len(self.asked) / 10, "evaluations": 4}
+
+
+def test_a_peer_s_training_is_asked_for_once_and_its_own_fism_pretrains_nais(tmp_path):
+    peer, configs = _Peer(), {name: ranking._config(name, ["training.epochs=7"]) for name in ranking.OF_PEER}
+    for _ in range(2):
+        found_ones = [
+            ranking.peer_trained(peer, name, configs[name], tmp_path / "rows.npz", tmp_path / "recbole", seed)
+            for seed in (0, 1)
+            for name in ranking.OF_PEER
+        ]
+        assert [one.scores.tolist() for one in found_ones] == [[k] for k in range(1, 7)]
+        assert [(one.validation_auc, one.evaluations) for one in found_ones] == [(k / 10, 4) for k in range(1, 7)]
+    assert [(each["model"], each["seed"], each["epochs"]) for each in peer.asked] == [
+        (model, seed, 7) for seed in (0, 1) for model in ("fism", "nais", "nais")
+    ]
+    assert peer.asked[0]["keep"] == peer.asked[2]["pretrained"] != peer.asked[5]["pretrained"] == peer.asked[3]["keep"]
+    assert "pretrained" not in peer.asked[1] and {each["history"] for each in peer.asked} == {50}
+
+
 def test_a_peer_gets_each_row_s_item_user_and_history_and_zero_is_no_item(tmp_path):
     fields = FeatureMap.from_sizes(
         [
