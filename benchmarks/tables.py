@@ -25,12 +25,14 @@ from benchmarks.harness.command import (
 from benchmarks.harness.ours import BACKENDS, OPTIMIZERS, Ours
 from benchmarks.harness.settings import HIDDEN, Shape
 from benchmarks.train import steps_for
+from common.errors import InputError
 from common.progress import announce
 
 TARGET = 1.3  # of the step on the large table over the step on the small one, ids by Zipf's law
 DENSE = "adam"
 BATCHES = 64  # enough that the rows they touch in a large table exceed a cache
 WARM_UP = 5
+MODELS = ("mlp", "deepfm", "wide_deep", "pnn", "din")
 # As in a run's configuration: what a step does to the whole table is part of its cost.
 CLIP_NORM, L2 = 5.0, 1e-6
 
@@ -104,13 +106,13 @@ class Benchmark:
     def step_ms(self, ours: Ours, shape: Shape, optimizer: str, zipf: float | None, steps: int, warmup: int) -> float:
         hyperparameters = {"hidden_units": HIDDEN, "embedding_dim": shape.dim, "embedding_l2": L2}
         training = {"optimizer": optimizer, "gradient_clip_norm": CLIP_NORM}
-        options = {"training": training, "zipf": zipf, "batches": BATCHES, "warmup": warmup}
+        options = {"training": training, "zipf": zipf, "batches": BATCHES, "warmup": warmup, "history": shape.history}
         return 1000 * ours.train(self.model, hyperparameters, shape, steps, **options)["seconds"] / steps
 
 
-def shape_of(rows: int, fields: int, dim: int, batch: int) -> Shape:
-    """Returns a shape of fields of equal size that have about `rows` ids in all."""
-    return Shape(fields, max(rows // fields, 2), dim, batch)
+def shape_of(rows: int, fields: int, dim: int, batch: int, history: int = 0) -> Shape:
+    """Returns a shape of fields of equal size that have about `rows` ids in all; a history has those of the first."""
+    return Shape(fields, max(rows // fields, 2), dim, batch, history)
 
 
 def table(growths: list[Growth], rows: tuple[int, int], title: str, share: float) -> Table:
@@ -145,7 +147,7 @@ def measure(
 @click.option("--backend", type=click.Choice(BACKENDS), default="tensorflow", help="What trains.")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="lazy_adam", help="Beside dense Adam.")
 @click.option("--dense/--no-dense", default=True, help="Whether dense Adam is measured too.")
-@click.option("--model", type=click.Choice(["mlp", "deepfm", "wide_deep", "pnn"]), default="deepfm", help="What model.")
+@click.option("--model", type=click.Choice(MODELS), default="deepfm", help="What model; din reads a history.")
 @click.option("--small", type=click.IntRange(2), default=100_000, help="Rows of the small table.")
 @click.option("--large", type=click.IntRange(2), default=10_000_000, help="Rows of the large table.")
 @click.option("--zipf", type=click.FloatRange(0, min_open=True), default=1.2, help="Exponent of the ids' law.")
@@ -154,6 +156,7 @@ def measure(
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=3.0, help="Time of a table in a round.")
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a step.")
 @shape_options
+@click.option("--history", type=click.IntRange(0), default=0, help="Most items of a history that shares a table.")
 @device_option
 @output_option("tables")
 def main(
@@ -171,6 +174,7 @@ def main(
     fields: int,
     dim: int,
     threads: int | None,
+    history: int,
     device: str,
     output: pathlib.Path,
 ) -> None:
@@ -178,21 +182,30 @@ def main(
 
     Both tables alternate, each in a process of its own, with gradients clipped by their norm and L2 on the embeddings.
     The ids of a field follow Zipf's law, the most frequent first as a vocabulary numbers them, and then are uniform:
-    there every row of a large table comes from memory, which is the limit. Needs about 6 GB of memory for 10 million
-    rows with dense Adam. Prints a table, writes JSON after every optimizer, and prints it as the last line.
+    there every row of a large table comes from memory, which is the limit. With --history a row also has up to so many
+    ids of the first field, by the same law: one table for the candidate and the history; models but din take their
+    mean. Needs about 6 GB of memory for 10 million rows with dense Adam. Prints a table, writes JSON after every
+    optimizer, and prints it as the last line.
+
+    Raises:
+        InputError: --model din without --history.
     """
+    if model == "din" and not history:
+        raise InputError("--model din reads a history; give --history 50")
     threads = threads or cores()
-    shapes = (shape_of(small, fields, dim, batch), shape_of(large, fields, dim, batch))
+    shapes = (shape_of(small, fields, dim, batch, history), shape_of(large, fields, dim, batch, history))
     rows = (shapes[0].ids * fields, shapes[1].ids * fields)
     settings = {"model": model, "shapes": shapes, "rounds": rounds, "steps": steps, "seconds": seconds}
     optimizers = list(dict.fromkeys([optimizer, DENSE] if dense else [optimizer]))
     report: dict[str, Any] = {"benchmark": "tables", "machine": machine(), "model": model, "rows": rows}
-    report |= {"batch": batch, "fields": fields, "dim": dim, "threads": threads, "rounds": rounds, "busy": busy()}
+    report |= {"batch": batch, "fields": fields, "dim": dim, "history": history, "threads": threads}
+    report |= {"rounds": rounds, "busy": busy()}
     growths: list[Growth] = []
     for about, growths in measure(optimizers, (zipf, None), backend, threads, device, **settings):
         report |= about | {"results": [growth.as_json() for growth in growths]}
         write(report, output)
-    title = f"A training step of {model} ({backend}), batch {batch}, {threads} threads, {report['machine']['cpu']}"
+    kind = f"{model}, history of {history}" if history else model
+    title = f"A training step of {kind} ({backend}), batch {batch}, {threads} threads, {report['machine']['cpu']}"
     finish(report, output, table(growths, rows, title, report["busy"]))
 
 

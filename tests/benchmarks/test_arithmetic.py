@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from benchmarks import backends, memory, reader, tables, train
 from benchmarks.harness.command import busy, busy_caption, on_cores, positive_numbers, spread, write
+from benchmarks.harness.ours import Ours
 from benchmarks.harness.ours_server import Spec, draw_batches, draw_ids
 from benchmarks.harness.settings import MODELS, TARGETS, Shape, our_options, peer_options
 from benchmarks.peers.client import NAMES
@@ -239,6 +240,30 @@ def test_a_history_is_of_the_first_field_and_has_its_padding_behind():
 def test_rows_are_shared_by_the_fields():
     shape = shape_of(rows=100_000, fields=39, dim=16, batch=2048)
     assert (shape.ids, shape.fields) == (2564, 39)
+
+
+@pytest.mark.parametrize("model", ["deepfm", "din"])
+def test_the_step_of_a_table_reads_a_history_of_any_model(model):
+    """Two steps in 0.03 s are 15 ms each; what the training is asked for has the history, whatever the model."""
+    asked = []
+
+    class Training(Ours):
+        def ask(self, request):
+            asked.append(request)
+            return {"seconds": 0.03}
+
+    small, large = (shape_of(rows, fields=2, dim=4, batch=8, history=7) for rows in (60, 600))
+    ours = Training("tensorflow", 1)
+    benchmark = tables.Benchmark(ours, ours, model, (small, large), rounds=1, steps=2, seconds=1.0)
+    assert benchmark.grow("lazy_adam", 1.2).ratios == [1.0]
+    assert benchmark.step_ms(ours, large, "lazy_adam", 1.2, 2, 1) == pytest.approx(15)
+    assert {request["history"] for request in asked} == {7}
+    assert [request["sizes"] for request in asked] == [(30, 30), (300, 300)] * 2 + [(300, 300)]
+
+
+def test_a_model_of_histories_wants_one(tmp_path):
+    found = CliRunner().invoke(tables.main, ["--model", "din", "--output", str(tmp_path / "tables.json")])
+    assert found.exit_code == 2 and "--model din reads a history; give --history 50" in found.stderr
 
 
 def test_busy_is_the_share_of_others(monkeypatch, tmp_path):

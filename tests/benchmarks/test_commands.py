@@ -104,10 +104,11 @@ def test_every_peer_trains_every_model(name):
             assert peer.train(model, steps=1, batch=8, threads=1, warmup=0, **sizes)["samples_per_s"] > 0
 
 
-def test_tables(tmp_path):
-    arguments = ["--small", "60", "--large", "600", "--model", "mlp"]
+@pytest.mark.parametrize(("model", "history"), [("mlp", 0), ("mlp", 4), ("din", 4)])
+def test_tables(tmp_path, model, history):
+    arguments = ["--small", "60", "--large", "600", "--model", model, "--history", str(history)]
     report = run("tables", *arguments, *TINY, *QUICK, output=tmp_path / "tables.json")
-    assert report["rows"] == [60, 600]
+    assert (report["rows"], report["history"]) == ([60, 600], history)
     measured = [(result["optimizer"], result["zipf"]) for result in report["results"]]
     assert measured == [("lazy_adam", 1.2), ("lazy_adam", None), ("adam", 1.2), ("adam", None)]
     for result in report["results"]:
