@@ -1,115 +1,391 @@
-"""Measures the exact index of items inside a version: `python -m benchmarks.retrieval DIR/1`."""
+"""Measures the indexes of items inside a version, beside FAISS's: `python -m benchmarks.retrieval DIR/1`.
 
+The vectors are drawn around random directions, as a trained tower's lie in clusters: of vectors without any, an index
+has to read most cells.
+"""
+
+import contextlib
+import dataclasses
 import pathlib
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 import numpy as np
+import numpy.typing as npt
+from rich.console import Group
 from rich.table import Table
 
 from benchmarks.harness.command import (
     busy,
     busy_caption,
     command,
+    cores,
     finish,
     machine,
     output_option,
     positive_numbers,
     spread,
 )
+from benchmarks.harness.turns import in_turn
+from benchmarks.peers.faiss_client import INDEXES, Faiss
 from common.errors import InputError
 from common.libraries import load_tensorflow
 from common.progress import announce
 
 TOP, SEED = 100, 1
+TUNING = 1000  # users by whom the indexes are set, beside those who are timed
+QUERIES = 16  # users whose products with all items are in memory at once
+CALL = "call"  # the signature that answers what it is given: what a call takes without a search
+Vectors = npt.NDArray[np.float32]
+Places = npt.NDArray[np.int64]
+Search = Callable[[Vectors], tuple[list[float], Places]]
 
 
-def measure(version: pathlib.Path, items: int, calls: int) -> dict[str, Any]:
-    """Returns the size of a version with that many random items, the seconds to write it, and ms of a call in it.
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Vectors, float32 [..., width].
 
-    A call is of one user: the golden row. `user` is that of the user's vector alone, made in turn with `retrieve`.
+    Attributes:
+        items: Those of the index.
+        tuning: Users by whom the indexes are set.
+        users: Users who are timed, and by whom recall is stated.
+    """
+
+    items: Vectors
+    tuning: Vectors
+    users: Vectors
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """Where vectors are drawn.
+
+    Attributes:
+        clusters: Directions around which they lie; 0 draws them uniformly.
+        spread: The expected length of what is added to a direction, of length 1.
+    """
+
+    clusters: int
+    spread: float
+
+    def draw(self, items: int, users: int, width: int) -> Data:
+        """Returns unit vectors of items and users of the same clusters."""
+        random = np.random.default_rng(SEED)
+        centers = _unit(random.normal(size=(self.clusters, width)).astype(np.float32))
+
+        def vectors(count: int) -> Vectors:
+            noise = random.normal(size=(count, width)).astype(np.float32)
+            if not self.clusters:
+                return _unit(noise)
+            chosen = centers[random.integers(0, self.clusters, count)]
+            return _unit(chosen + np.float32(self.spread / np.sqrt(width)) * noise)
+
+        return Data(vectors(items), vectors(TUNING), vectors(users))
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    lengths: Vectors = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / lengths
+
+
+def read_vectors(file: pathlib.Path, users: int, width: int) -> Data:
+    """Returns the vectors of an .npz file with `items` and `users`; at most half of its users are timed.
+
+    Raises:
+        InputError: the file lacks one of them, or they have another width than the version's.
+    """
+    try:
+        with np.load(file) as arrays:
+            items, given = (arrays[name].astype(np.float32) for name in ("items", "users"))
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"--vectors {file}: expected an .npz file with items and users ({error})") from error
+    if items.shape[1:] != (width,) or given.shape[1:] != (width,) or len(given) < 2:
+        raise InputError(f"--vectors {file}: expected items and two users or more of {width} numbers, as the version's")
+    timed = min(users, len(given) // 2)
+    return Data(items, given[timed : timed + TUNING], given[:timed])
+
+
+def best_places(users: Vectors, items: Vectors, top: int) -> Places:
+    """Returns the places of each user's items of the largest products, int64 [N, top], in any order."""
+    parts = [users[start : start + QUERIES] @ items.T for start in range(0, len(users), QUERIES)]
+    return np.concatenate([np.argpartition(-products, top - 1, axis=1)[:, :top] for products in parts])
+
+
+def recall(found: Places, best: Places) -> float:
+    """Returns the share of the best places, [N, top], that are among those found, [N, top]."""
+    both = [len(np.intersect1d(*pair)) for pair in zip(found, best, strict=True)]
+    return float(np.sum(both) / best.size)
+
+
+@dataclasses.dataclass(frozen=True)
+class Index:
+    """What is searched.
+
+    Attributes:
+        search: Answers users one by one: milliseconds and places.
+        setting: How much of it is read: cells, or candidates of a graph; None where all is.
+        seconds: It took to build; None where that is not measured alone.
+    """
+
+    search: Search
+    setting: int | None = None
+    seconds: float | None = None
+
+
+def in_rounds(indexes: Mapping[str, Index], data: Data, best: Places, rounds: int) -> list[dict[str, Any]]:
+    """Returns of each index the spread of its milliseconds and its recall; they take turns, `rounds` of all users."""
+    times: dict[str, list[float]] = {name: [] for name in indexes}
+    shares: dict[str, float] = {}
+    for round_number in range(rounds + 1):
+        for name, index in indexes.items():
+            taken, places = index.search(data.users)
+            times[name] += taken if round_number else []  # the first round warms up
+            shares[name] = recall(places, best)
+    return [
+        {"index": name, "setting": index.setting, "build_s": index.seconds, "recall": shares[name]}
+        | {"ms": spread(times[name])}
+        for name, index in indexes.items()
+    ]
+
+
+def save_searches(index: Any, width: int, path: pathlib.Path) -> None:
+    """Writes a SavedModel whose signatures are those of an ItemIndex, given the users' vectors, and CALL."""
+    import tensorflow as tf
+
+    given = tf.TensorSpec([None, width], tf.float32, "vectors")
+
+    def signature(name: str) -> Any:
+        return tf.function(lambda vectors: index.best(name, vectors), autograph=False).get_concrete_function(given)
+
+    nothing = tf.function(lambda vectors: {"vectors": tf.identity(vectors)}).get_concrete_function(given)
+    tf.saved_model.save(index, str(path), {name: signature(name) for name in index.signatures} | {CALL: nothing})
+
+
+def our_search(servable: Any, signature: str) -> Search:
+    """Returns the search of a signature of `save_searches`, whose items are named by their places."""
+
+    def search(users: Vectors) -> tuple[list[float], Places]:
+        taken, places = [], []
+        for row in range(len(users)):
+            user = {"vectors": users[row : row + 1]}
+            began = time.perf_counter()
+            found = servable.run(signature, user)
+            taken.append(1000 * (time.perf_counter() - began))
+            places.append(found["items"][0].astype(np.int64))
+        return taken, np.array(places)
+
+    return search
+
+
+class Benchmark:
+    """A version with towers, and the indexes of vectors of its width.
+
+    Args:
+        version: Its folder.
+        threads: Of a session, and of FAISS.
+        calls: Users who are timed.
+        rounds: How often the indexes take turns.
+        share: Of the exact answers, that the approximate indexes are to find.
+        cells: Into which the items are divided; None: 4 times the root of their number.
+        faiss: Beside ours; None without.
 
     Raises:
         InputError: the version has no towers.
     """
-    from serving.assets import GoldenRows
-    from serving.export import USER_VECTORS, VECTORS
-    from serving.layout import Asset, asset_path
-    from serving.loader import Servable
-    from serving.retrieval import RETRIEVE, add_index
 
-    plain = Servable(version)
-    if USER_VECTORS not in plain.signatures:
-        raise InputError(f"{version}: the model has no towers; give a version of two_tower")
-    golden = GoldenRows.load(asset_path(version, Asset.GOLDEN))
-    user = {name: golden.raw[name][:1] for name in plain.signatures[USER_VECTORS].inputs}
-    width = plain.run(USER_VECTORS, user)[VECTORS].shape[1]
-    plain.close()
-    vectors = np.random.default_rng(SEED).normal(size=(items, width)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    names = np.array([b"%d" % number for number in range(items)], object)
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "1"
-        began = time.perf_counter()
-        add_index(version, names, vectors, min(TOP, items), path)
-        written = time.perf_counter() - began
-        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        servable = Servable(path)
+    def __init__(
+        self,
+        version: pathlib.Path,
+        threads: int,
+        calls: int,
+        rounds: int,
+        share: float,
+        cells: int | None,
+        faiss: Faiss | None,
+    ):
+        from serving.assets import GoldenRows
+        from serving.export import USER_VECTORS, VECTORS
+        from serving.layout import Asset, asset_path
+        from serving.loader import Servable
+        from serving.server.options import parse_flags
+        from serving.server.session_options import session_config
+
+        self.version, self.threads, self.calls, self.rounds = version, threads, calls, rounds
+        self.share, self.cells, self.faiss = share, cells, faiss
+        self.config = session_config(parse_flags([f"--model_base_path={version.parent}"]))  # as the server's
+        self.config.intra_op_parallelism_threads = threads
+        servable = Servable(version, config=self.config)
         try:
-            found = servable.run(RETRIEVE, user)
-            products = servable.run(USER_VECTORS, user)[VECTORS] @ vectors.T
-            best = -np.sort(-products, axis=1)[:, : min(TOP, items)]
-            if not np.allclose(found["scores"], best, atol=1e-5):
-                raise RuntimeError(f"{items:,} items: the index does not answer the largest products")
-            times = _in_turn(servable.run, user, (RETRIEVE, USER_VECTORS), calls)
+            if USER_VECTORS not in servable.signatures:
+                raise InputError(f"{version}: the model has no towers; give a version of two_tower")
+            golden = GoldenRows.load(asset_path(version, Asset.GOLDEN))
+            self.user = {name: golden.raw[name][:1] for name in servable.signatures[USER_VECTORS].inputs}
+            self.width: int = servable.run(USER_VECTORS, self.user)[VECTORS].shape[1]
         finally:
             servable.close()
-    return {"items": items, "write_s": written, "bytes": size, "retrieve_ms": times[0], "user_ms": times[1]}
+
+    def measure(self, data: Data) -> dict[str, Any]:
+        """Returns the size of a version with the items, ms of a call in it, and of the searches alone."""
+        from pipeline.retrieval.cells import default_cells, divided
+        from serving.retrieval import ItemIndex
+
+        items, top = len(data.items), min(TOP, len(data.items))
+        count = min(self.cells or default_cells(items), items)
+        began = time.perf_counter()
+        cells, _ = divided(data.items, data.tuning, count, top, self.share)
+        seconds = time.perf_counter() - began
+        announce(f"{items:,} items: {count:,} cells, of which {cells.probes:,} are read")
+        names = np.array([b"%d" % number for number in range(items)], object)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder)
+            whole = self._whole(names, data.items, top, cells, path / "1")
+            save_searches(ItemIndex(names, data.items, top, cells), self.width, path / "searches")
+            searches = self._searches(data, top, count, cells.probes, seconds, path / "searches")
+        return {"items": items, "cells": count, "probes": cells.probes, **whole, **searches}
+
+    def _whole(self, names: Any, vectors: Vectors, top: int, cells: Any, path: pathlib.Path) -> dict[str, Any]:
+        """Returns the size of a version with the items and ms of its calls of the golden row, in turn."""
+        from serving.export import USER_VECTORS, VECTORS
+        from serving.loader import Servable
+        from serving.retrieval import APPROXIMATE, RETRIEVE, add_index
+
+        began = time.perf_counter()
+        add_index(self.version, names, vectors, top, path, cells)
+        written = time.perf_counter() - began
+        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        servable = Servable(path, config=self.config)
+        try:
+            found = servable.run(RETRIEVE, self.user)
+            products = servable.run(USER_VECTORS, self.user)[VECTORS] @ vectors.T
+            if not np.allclose(found["scores"], -np.sort(-products, axis=1)[:, :top], atol=1e-5):
+                raise RuntimeError(f"{len(vectors):,} items: the index does not answer the largest products")
+            signatures = {"retrieve_ms": RETRIEVE, "approximate_ms": APPROXIMATE, "user_ms": USER_VECTORS}
+            calls = {key: lambda name=name: servable.run(name, self.user) for key, name in signatures.items()}
+            times = in_turn(calls, self.calls)
+        finally:
+            servable.close()
+        taken = {key: spread([1000 * seconds for seconds in times[key]["seconds"]]) for key in signatures}
+        return {"write_s": written, "bytes": size, **taken}
+
+    def _searches(
+        self, data: Data, top: int, cells: int, probes: int, seconds: float, path: pathlib.Path
+    ) -> dict[str, Any]:
+        """Returns the ms of a call without a search, and of each index its ms and its recall."""
+        from serving.loader import Servable
+        from serving.retrieval import APPROXIMATE, RETRIEVE
+
+        servable = Servable(path, config=self.config)
+        try:
+            user = {"vectors": data.users[:1]}
+            call = in_turn({CALL: lambda: servable.run(CALL, user)}, self.calls)[CALL]["seconds"]
+            indexes = {
+                "exact": Index(our_search(servable, RETRIEVE)),
+                "approximate": Index(our_search(servable, APPROXIMATE), probes, seconds),
+                **self._of_faiss(data, top, cells),
+            }
+            found = in_rounds(indexes, data, best_places(data.users, data.items, top), self.rounds)
+        finally:
+            servable.close()
+        return {"call_ms": spread([1000 * each for each in call]), "searches": found}
+
+    def _of_faiss(self, data: Data, top: int, cells: int) -> dict[str, Index]:
+        """Returns FAISS's indexes of the items, set by the same users to the same recall."""
+        if self.faiss is None:
+            return {}
+        faiss, found = self.faiss, {}
+        faiss.load(data.items, data.tuning, best_places(data.tuning, data.items, top), self.threads)
+        for kind in INDEXES:
+            built = faiss.build(kind, cells, self.share)
+            announce(f"FAISS's {kind}: built in {built['seconds']:.1f} s")
+            setting = None if kind == "flat" else int(built["setting"])
+            found[f"faiss {kind}"] = Index(
+                lambda users, kind=kind: faiss.search(kind, users), setting, built["seconds"]
+            )
+        return found
 
 
-def _in_turn(
-    run: Callable[..., Any], inputs: Mapping[str, np.ndarray], signatures: tuple[str, ...], calls: int
-) -> list[dict[str, float]]:
-    """Returns the spread of the milliseconds of each signature's calls."""
-    taken: list[list[float]] = [[] for _ in signatures]
-    for _ in range(calls):
-        for times, signature in zip(taken, signatures, strict=True):
-            began = time.perf_counter()
-            run(signature, inputs)
-            times.append(1000 * (time.perf_counter() - began))
-    return [spread(times) for times in taken]
+def calls_table(results: Sequence[Mapping[str, Any]], share: float) -> Table:
+    table = Table(title=f"One user's {TOP} best items, the whole call", caption=busy_caption(share))
+    names = ("items", "version, MiB", "written in s", "exact, ms", "least", "approximate, ms", "least")
+    for name in (*names, "user's vector alone, ms"):
+        table.add_column(name, justify="right")
+    for one in results:
+        cells = [f"{one['items']:,}", f"{one['bytes'] / 2**20:,.0f}", f"{one['write_s']:.1f}"]
+        times = (one[name][key] for name in ("retrieve_ms", "approximate_ms") for key in ("median", "min"))
+        table.add_row(*cells, *(f"{each:.2f}" for each in times), f"{one['user_ms']['median']:.2f}")
+    return table
+
+
+def searches_table(results: Sequence[Mapping[str, Any]], threads: int) -> Table:
+    table = Table(title=f"The search alone, by a user's vector, {threads} threads; a call without a search is `{CALL}`")
+    for name in ("items", "index", "it reads", "recall@100", "ms, median", "ms, least", "built in s"):
+        table.add_column(name, justify="left" if name == "index" else "right")
+    for one in results:
+        calls = (f"{one['call_ms'][key]:.3f}" for key in ("median", "min"))
+        table.add_row(f"{one['items']:,}", CALL, "", "", *calls, "")
+        for each in one["searches"]:
+            setting = "all" if each["setting"] is None else f"{each['setting']:,}"
+            built = "" if each["build_s"] is None else f"{each['build_s']:.1f}"
+            times = (f"{each['ms'][key]:.3f}" for key in ("median", "min"))
+            table.add_row("", each["index"], setting, f"{each['recall']:.4f}", *times, built)
+    return table
 
 
 @command("benchmarks.retrieval")
 @click.argument("version", type=click.Path(path_type=pathlib.Path, exists=True, file_okay=False))
 @click.option("--items", default="10000,100000,1000000", help="Numbers of items.")
-@click.option("--calls", type=click.IntRange(1), default=100, help="Calls of each number of items.")
+@click.option("--clusters", type=click.IntRange(0), default=1000, help="Around which vectors are drawn; 0: uniformly.")
+@click.option(
+    "--spread", type=click.FloatRange(0), default=1.0, help="The length of what is added to their centers, of 1."
+)
+@click.option("--vectors", type=click.Path(path_type=pathlib.Path), help="An .npz file of items and users, not drawn.")
+@click.option("--recall", type=click.FloatRange(0, 1, min_open=True), default=0.95, help="Of the approximate indexes.")
+@click.option("--cells", type=click.IntRange(1), help="Of the inverted files. Default: 4 times the items' root.")
+@click.option("--calls", type=click.IntRange(1), default=200, help="Users who are timed, each alone.")
+@click.option("--rounds", type=click.IntRange(1), default=3, help="How often the indexes answer all of them, in turn.")
+@click.option("--threads", type=click.IntRange(1), help="Of the version's session, and of FAISS. Default: all cores.")
+@click.option("--against", type=click.Choice(["none", "faiss"]), default="none", help="Beside ours; `make peers`.")
 @output_option("retrieval")
-def main(version: pathlib.Path, items: str, calls: int, output: pathlib.Path) -> None:
-    """Time `serving_retrieve` of one user in the loader of TF Serving, for the 100 best of so many random items.
+def main(
+    version: pathlib.Path,
+    items: str,
+    clusters: int,
+    spread: float,
+    vectors: pathlib.Path | None,
+    recall: float,
+    cells: int | None,
+    calls: int,
+    rounds: int,
+    threads: int | None,
+    against: str,
+    output: pathlib.Path,
+) -> None:
+    """Time the 100 best items of one user by the exact and the approximate index of a version, and by FAISS.
 
-    VERSION is a version's folder of a two_tower. The index is exact, which every size checks: recall@100 is 1. Prints a
-    table, writes JSON, and prints it as the last line.
+    VERSION is a version's folder of a two_tower. `serving_retrieve` and its approximate sister answer the golden row in
+    the loader of TF Serving, in turn; every size checks that the first finds the largest products. The searches alone,
+    in the same loader, and FAISS's (IndexFlatIP, IndexIVFFlat of as many cells, IndexHNSWFlat) answer other users one a
+    call. Every approximate one reads as little as finds --recall of the exact answers of 1,000 users; the recall of
+    those timed is in the table. Prints two tables, writes JSON, and prints it as the last line.
     """
     sizes = positive_numbers("--items", items)
-    share = busy()
+    share, threads = busy(), threads or cores()
     load_tensorflow()
-    results = []
-    for size in sizes:
-        results.append(measure(version, size, calls))
-        announce(f"{size:,} items")
-    report = {"benchmark": "retrieval", "machine": machine(), "busy": share, "calls": calls, "results": results}
-    table = Table(title=f"One user's {TOP} best items, exact", caption=busy_caption(share))
-    for name in ("items", "version, MiB", "written in s", "ms, median", "ms, least", "user's vector alone, ms"):
-        table.add_column(name, justify="right")
-    for one in results:
-        cells = [f"{one['items']:,}", f"{one['bytes'] / 2**20:,.0f}", f"{one['write_s']:.1f}"]
-        cells += [f"{one['retrieve_ms'][key]:.2f}" for key in ("median", "min")]
-        table.add_row(*cells, f"{one['user_ms']['median']:.2f}")
-    finish(report, output, table)
+    with contextlib.ExitStack() as stack:
+        faiss = stack.enter_context(Faiss()) if against == "faiss" else None
+        benchmark = Benchmark(version, threads, calls, rounds, recall, cells, faiss)
+        if vectors is None:
+            mixture = Mixture(clusters, spread)
+            results = [benchmark.measure(mixture.draw(size, calls, benchmark.width)) for size in sizes]
+        else:
+            results = [benchmark.measure(read_vectors(vectors, calls, benchmark.width))]
+    report = {"benchmark": "retrieval", "machine": machine(), "busy": share, "calls": calls, "rounds": rounds}
+    report |= {"threads": threads, "clusters": clusters, "spread": spread, "vectors": vectors and str(vectors)}
+    report |= {"recall": recall, "results": results}
+    finish(report, output, Group(calls_table(results, share), searches_table(results, threads)))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-import keras_rs
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -26,6 +25,7 @@ ITEMS, SCORES = "items", "scores"
 Names = npt.NDArray[np.object_]
 Vectors = npt.NDArray[np.float32]
 Search = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+BLOCK = 32  # products whose largest alone is compared with that of other blocks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +44,39 @@ class Cells:
     centers: Vectors
     of_vector: npt.NDArray[np.int32]
     probes: int
+
+
+class ExactSearch:
+    """Finds the largest products with all vectors.
+
+    The `top` largest products lie in the `top` blocks of the largest maxima. Maxima of blocks and the products of those
+    few take a fraction of the time of TensorFlow's top_k of all products, which is half of that of the search.
+
+    Args:
+        vectors: float32 [M, vector_dim].
+        top: How many items are answered; at most M.
+    """
+
+    def __init__(self, vectors: tf.Variable, top: int):
+        self.top = top
+        self._vectors = vectors
+        self._blocks = vectors.shape[0] // BLOCK
+
+    def __call__(self, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns scores, float32 [N, top], and places among the vectors, int32 [N, top], of users [N, vector_dim]."""
+        vectors = tf.convert_to_tensor(self._vectors)
+        if self._blocks <= self.top:
+            scores, places = tf.math.top_k(tf.matmul(users, vectors, transpose_b=True), self.top)
+            return scores, places
+        end = self._blocks * BLOCK
+        products = tf.reshape(tf.matmul(users, vectors[:end], transpose_b=True), [-1, self._blocks, BLOCK])
+        _, blocks = tf.math.top_k(tf.reduce_max(products, axis=2), self.top)
+        within = tf.reshape(tf.gather(products, blocks, batch_dims=1), [-1, self.top * BLOCK])
+        places = tf.reshape(blocks[:, :, None] * BLOCK + tf.range(BLOCK), [-1, self.top * BLOCK])
+        behind = tf.matmul(users, vectors[end:], transpose_b=True)  # the last vectors, which fill no block
+        behind_places = tf.zeros_like(behind, tf.int32) + tf.range(end, vectors.shape[0])
+        scores, best = tf.math.top_k(tf.concat([within, behind], axis=1), self.top)
+        return scores, tf.gather(tf.concat([places, behind_places], axis=1), best, batch_dims=1)
 
 
 class CellSearch(tf.Module):
@@ -77,44 +110,69 @@ class CellSearch(tf.Module):
         ranges = tf.ragged.range(tf.reshape(starts, [-1]), tf.reshape(ends, [-1]))
         of_user = tf.gather(ranges.row_splits, self._most * tf.range(tf.shape(users)[0] + 1))
         places = tf.RaggedTensor.from_row_splits(ranges.values, of_user, validate=False).to_tensor(-1)
-        products = tf.linalg.matvec(tf.gather(self._vectors, tf.maximum(places, 0)), users)
+        # Of a tensor: after a gather of a variable, each read of it copies all of it, the exact search's reads too.
+        vectors = tf.gather(tf.convert_to_tensor(self._vectors), tf.maximum(places, 0))
+        products = tf.linalg.matvec(vectors, users)
         scores, best = tf.math.top_k(tf.where(places < 0, -np.inf, products), self.top)
         return scores, tf.gather(places, best, batch_dims=1)
 
 
-class _Indexed(tf.Module):
-    """A loaded version and its items: their names and vectors are variables, as a graph holds at most 2 GB."""
+class ItemIndex(tf.Module):
+    """Items, and the searches among them: their names and vectors are variables, as a graph holds at most 2 GB.
 
-    def __init__(self, version: pathlib.Path, names: Names, vectors: Vectors, top: int, cells: Cells | None):
+    Args:
+        names: The items' names, bytes [M].
+        vectors: Their vectors, float32 [M, vector_dim].
+        top: How many items are answered; at most M.
+        cells: How the vectors are divided; None for the exact search alone.
+    """
+
+    def __init__(self, names: Names, vectors: Vectors, top: int, cells: Cells | None = None):
         super().__init__()
-        load_text_operations()
         if cells is not None:
             order = np.argsort(cells.of_vector, kind="stable")
             names, vectors = names[order], vectors[order]
-        self._loaded = tf.saved_model.load(str(version))
         self._names = tf.Variable(tf.constant(names, tf.string), trainable=False)
-        search = keras_rs.layers.BruteForceRetrieval(vectors, k=top)
-        self._vectors = search.candidate_embeddings.value
-        self._searches = {RETRIEVE: search.call}
+        self._vectors = tf.Variable(vectors, trainable=False)
+        self._searches: dict[str, Search] = {RETRIEVE: ExactSearch(self._vectors, top)}
         if cells is not None:
-            self._approximate = CellSearch(self._vectors, cells, top)
-            self._searches[APPROXIMATE] = self._approximate
+            self._cells = CellSearch(self._vectors, cells, top)
+            self._searches[APPROXIMATE] = self._cells
 
-    def _signature(self, search: Search) -> Any:
-        """Returns the signature that answers the names and the products of the best items of each user."""
+    @property
+    def signatures(self) -> tuple[str, ...]:
+        """The signatures that the index answers."""
+        return tuple(self._searches)
+
+    def best(self, signature: str, users: tf.Tensor) -> Tensors:
+        """Returns the names and the products of the best items of each user, whose vectors are [N, vector_dim]."""
+        scores, places = self._searches[signature](users)
+        return {ITEMS: tf.gather(self._names, places), SCORES: scores}
+
+
+class _Indexed(tf.Module):
+    """A loaded version and the index of its items."""
+
+    def __init__(self, version: pathlib.Path, index: ItemIndex):
+        super().__init__()
+        load_text_operations()
+        self._loaded = tf.saved_model.load(str(version))
+        self._index = index
+
+    def _signature(self, name: str) -> Any:
+        """Returns the signature that answers the best items of each user."""
         user = self._loaded.signatures[USER_VECTORS]
 
         @tf.function(autograph=False)
         def serving_retrieve(**tensors: tf.Tensor) -> Tensors:
-            scores, places = search(user(**tensors)[VECTORS])
-            return {ITEMS: tf.gather(self._names, places), SCORES: scores}
+            return self._index.best(name, user(**tensors)[VECTORS])
 
         return serving_retrieve.get_concrete_function(**user.structured_input_signature[1])
 
     def all_signatures(self) -> dict[str, Any]:
         """Returns the version's signatures, without those of an index that it had, and the index's."""
         former = {name: one for name, one in self._loaded.signatures.items() if name not in (RETRIEVE, APPROXIMATE)}
-        return former | {name: self._signature(search) for name, search in self._searches.items()}
+        return former | {name: self._signature(name) for name in self._index.signatures}
 
 
 def add_index(
@@ -134,7 +192,7 @@ def add_index(
         path: The folder to write.
         cells: How the vectors are divided; None for the exact index alone.
     """
-    indexed = _Indexed(version, names, vectors, top, cells)
+    indexed = _Indexed(version, ItemIndex(names, vectors, top, cells))
     signatures = indexed.all_signatures()
     tf.saved_model.save(indexed, str(path), signatures=signatures)
     spec = read_log_spec(version)

@@ -22,11 +22,11 @@ class PeerError(ProcessError):
     """Raised when a peer cannot be started, has ended or refuses a request."""
 
 
-class Peer(LineProcess):
-    """A peer library in a process of its own, which keeps the last model between two calls of `train`.
+class PeerProcess(LineProcess):
+    """A library in a process of its own, by the interpreter of its environment, which answers by <name>_server.py.
 
     Args:
-        name: One of NAMES.
+        name: Of its environment.
         python: The interpreter of the peer's environment; that of `make peers` by default.
         packages: A folder to put on the peer's PYTHONPATH, where its packages are not in the environment.
 
@@ -37,8 +37,6 @@ class Peer(LineProcess):
     error = PeerError
 
     def __init__(self, name: str, python: pathlib.Path | None = None, packages: pathlib.Path | None = None):
-        if name not in NAMES:
-            raise ValueError(f"name should be one of {NAMES}. Received: name={name!r}")
         self.packages = packages
         self.python = python or ENVIRONMENTS / name / "bin" / "python"
         if not self.python.exists():
@@ -47,6 +45,20 @@ class Peer(LineProcess):
         proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
         more = {"PYTHONPATH": str(packages)} if packages else {}
         super().__init__(name, [self.python, FOLDER / f"{name}_server.py"], clean_environment(**proxies, **more))
+
+
+class Peer(PeerProcess):
+    """A peer library that trains, which keeps the last model between two calls of `train`.
+
+    Args:
+        name: One of NAMES.
+        python, packages: As of PeerProcess.
+    """
+
+    def __init__(self, name: str, python: pathlib.Path | None = None, packages: pathlib.Path | None = None):
+        if name not in NAMES:
+            raise ValueError(f"name should be one of {NAMES}. Received: name={name!r}")
+        super().__init__(name, python, packages)
 
     def models(self) -> dict[str, bool]:
         """Returns by model whether `forward` and `shapes` support it; `train` and `memory` support all."""

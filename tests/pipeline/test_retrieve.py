@@ -28,7 +28,7 @@ from serving.check import check_servable
 from serving.export import export
 from serving.layout import Asset, asset_path
 from serving.loader import Servable
-from serving.retrieval import APPROXIMATE, RETRIEVE
+from serving.retrieval import APPROXIMATE, RETRIEVE, Cells, ExactSearch, ItemIndex
 from serving.server import parse_flags, running_server
 from tests.serving import small_servable
 from transforms.features.preprocessing import feature_map
@@ -156,9 +156,9 @@ def test_the_product_is_the_probability_s(folder):
 
 def probed(version: pathlib.Path, users: np.ndarray, probes: int) -> list[set[bytes]]:
     """The films of the cells whose centers are nearest to each user, by the version's own numbers."""
-    kept = tf.saved_model.load(str(version))
-    names, starts = kept._names.numpy(), kept._approximate._starts.numpy()
-    nearest = np.argsort(-(users @ kept._approximate._centers.numpy().T), axis=1)[:, :probes]
+    kept = tf.saved_model.load(str(version))._index
+    names, starts = kept._names.numpy(), kept._cells._starts.numpy()
+    nearest = np.argsort(-(users @ kept._cells._centers.numpy().T), axis=1)[:, :probes]
     return [{name for cell in row for name in names[starts[cell] : starts[cell + 1]]} for row in nearest]
 
 
@@ -179,6 +179,45 @@ def test_an_approximate_index_is_beside_the_exact_one_and_its_recall_is_in_the_v
         best = [(film, score) for film, score in zip(order[row], scores[row], strict=True) if film in names][:8]
         assert found["items"][row].tolist() == [film for film, _ in best]
         np.testing.assert_allclose(found["scores"][row], [score for _, score in best], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "items", [1, 319, 320, 321, 352, 1007]
+)  # of 10 blocks of 32 and fewer, all products are ordered
+def test_the_exact_search_answers_the_largest_products_of_any_number_of_items(items):
+    random, top = np.random.default_rng(items), min(10, items)
+    vectors = np.round(random.normal(size=(items, 4)), 1).astype(np.float32)
+    users = np.round(random.normal(size=(7, 4)), 1).astype(np.float32)
+    scores, places = (values.numpy() for values in ExactSearch(tf.Variable(vectors), top)(tf.constant(users)))
+    products = users.astype(np.float64) @ vectors.T.astype(np.float64)
+    np.testing.assert_allclose(scores, -np.sort(-products, axis=1)[:, :top], atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(products, places, axis=1), scores, atol=1e-5)
+    assert all(len(set(row)) == top for row in places.tolist())
+
+
+def test_the_best_items_may_all_lie_in_one_block_or_behind_the_last():
+    vectors = np.zeros((1000, 2), np.float32)
+    vectors[640:652, 0] = np.arange(12, 0, -1)  # in block 20
+    vectors[994:1000, 1] = np.arange(6, 0, -1)  # behind the 31 blocks
+    _, places = ExactSearch(tf.Variable(vectors), 5)(tf.constant([[1.0, 0.0], [0.0, 1.0]]))
+    assert places.numpy().tolist() == [[640, 641, 642, 643, 644], [994, 995, 996, 997, 998]]
+
+
+def test_the_approximate_search_gathers_no_variable_that_the_exact_one_reads():
+    """TensorFlow copies a variable at every read, once a ResourceGather has read it: 128 MB for a million items."""
+    cells = Cells(np.eye(2, 3, dtype=np.float32), np.array([0, 1, 0, 1, 1], np.int32), probes=1)
+    index = ItemIndex(np.array([b"%d" % n for n in range(5)], object), np.ones((5, 3), np.float32), 2, cells)
+    users = tf.TensorSpec([None, 3], tf.float32)
+    read = {}
+    for name in index.signatures:
+        graph = tf.function(lambda users, name=name: index.best(name, users)).get_concrete_function(users).graph
+        kinds = {"ReadVariableOp", "ResourceGather"}
+        read[name] = {(op.type, op.outputs[0].dtype) for op in graph.get_operations() if op.type in kinds}
+    assert ("ReadVariableOp", tf.float32) in read[RETRIEVE] & read[APPROXIMATE]
+    assert ("ResourceGather", tf.float32) not in read[RETRIEVE] | read[APPROXIMATE]
+    assert ("ResourceGather", tf.string) in read[RETRIEVE] & read[
+        APPROXIMATE
+    ]  # that of the names, which nothing else reads
 
 
 def warmed(version: pathlib.Path) -> set[str]:
@@ -262,12 +301,18 @@ def test_the_command_says_what_an_approximate_index_finds_and_answers_by_it(fold
 
 
 def test_the_benchmark_checks_the_answers_of_each_size_and_refuses_a_model_without_towers(folder, tmp_path):
-    arguments = ["--items", "50,300", "--calls", "2", "--output", str(tmp_path / "retrieval.json")]
+    arguments = ["--items", "50,300", "--calls", "2", "--rounds", "1", "--recall", "0.9", "--clusters", "10"]
+    arguments += ["--output", str(tmp_path / "retrieval.json")]
     result = CliRunner().invoke(benchmark, [str(folder / "models" / "7"), *arguments])
     assert result.exit_code == 0, result.output
     report = json.loads((tmp_path / "retrieval.json").read_text())
     assert [one["items"] for one in report["results"]] == [50, 300]
-    assert all(one["retrieve_ms"]["min"] > 0 for one in report["results"])
+    for one, cells in zip(report["results"], (28, 69), strict=True):
+        assert min(one[name]["min"] for name in ("retrieve_ms", "approximate_ms", "user_ms", "call_ms")) > 0
+        exact, approximate = one["searches"]
+        assert (exact["index"], exact["recall"], exact["setting"]) == ("exact", 1.0, None)
+        assert (approximate["index"], one["cells"], approximate["setting"]) == ("approximate", cells, one["probes"])
+        assert 0.5 < approximate["recall"] <= 1 and approximate["ms"]["min"] > 0
     other = small_servable.save(tmp_path / "1", small_servable.spec())
     refused = CliRunner().invoke(benchmark, [str(other), *arguments])
     assert refused.exit_code == 2 and "the model has no towers; give a version of two_tower" in refused.output
