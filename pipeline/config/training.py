@@ -235,8 +235,8 @@ class Training(Section):
     distribution: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = "auto"
     """The devices among which a batch is divided.
 
-    `auto` uses all workers where the environment's TF_CONFIG names several (TensorFlow only), a TPU where TPU_NAME
-    names one, all accelerators where the host has several, else one device. `mirrored` uses all devices of the host,
+    `auto` uses all workers where the environment's TF_CONFIG names several, a TPU where TPU_NAME names one, all
+    accelerators where the host has several, else one device. `mirrored` uses all devices of the host,
     including the devices into which JAX divides a CPU; `multi_worker` fails where TF_CONFIG does not name several
     workers.
     """
@@ -268,11 +268,11 @@ class Training(Section):
     def _possible(self) -> "Training":
         if self.backend == "jax" and self.distribution == "tpu":
             raise ValueError(f"distribution {self.distribution} needs backend tensorflow; JAX takes a TPU by itself")
-        if self.backend == "jax" and (self.distribution == "multi_worker" or self.steps_per_execution > 1):
-            raise ValueError("distribution multi_worker and steps_per_execution need backend tensorflow")
+        if self.backend == "jax" and self.steps_per_execution > 1:
+            raise ValueError("steps_per_execution needs backend tensorflow")
         if self.xla and self.backend == "jax":
             raise ValueError("xla is for backend tensorflow: JAX compiles every step; remove it")
-        if self.shard_tables and (self.backend != "jax" or self.distribution == "one_device"):
+        if self.shard_tables and (self.backend != "jax" or self.distribution not in ("auto", "mirrored")):
             raise ValueError("shard_tables needs backend jax and distribution auto or mirrored")
         if self.table_l2 and self.optimizer != "adam":
             raise ValueError(f"table_l2 needs optimizer adam: {self.optimizer} updates the rows of a batch alone")

@@ -20,8 +20,15 @@ RETRY_SECONDS = 1.0
 
 @click.command()
 @click.option("--wait", default=3600.0, show_default=True, help="End when no training has begun for so many seconds.")
+@click.option(
+    "--backend",
+    type=click.Choice(["tensorflow", "jax"]),
+    default="tensorflow",
+    show_default=True,
+    help="The training.backend of the chief's configuration.",
+)
 @click.option("--trainings", type=click.IntRange(1), help="End after so many trainings.")
-def main(wait: float, trainings: int | None) -> None:
+def main(wait: float, backend: str, trainings: int | None) -> None:
     """Trains together with the chief of TF_CONFIG.
 
     Exit codes: 0 done; 1 a training failed or lost a worker; 2 wrong usage, or no training began.
@@ -31,7 +38,7 @@ def main(wait: float, trainings: int | None) -> None:
         followed = 0
         while trainings is None or followed < trainings:
             try:
-                began = _follow(cluster, wait)
+                began = _follow(cluster, backend, wait)
             except InputError as error:
                 click.echo(f"ctrpipe: {error}", err=True)
                 sys.exit(1)
@@ -55,7 +62,7 @@ def _read_own_cluster() -> Cluster:
     return cluster
 
 
-def _follow(cluster: Cluster, wait: float) -> bool:
+def _follow(cluster: Cluster, backend: str, wait: float) -> bool:
     """Takes part in one training until it ends. Returns False where none has begun within `wait` seconds.
 
     Raises:
@@ -63,7 +70,7 @@ def _follow(cluster: Cluster, wait: float) -> bool:
     """
     end = time.monotonic() + wait
     while True:
-        process = TrainingProcess(["pipeline.training.member"], "tensorflow")
+        process = TrainingProcess(["pipeline.training.member"], backend)
         process.follow(None, max(end - time.monotonic(), 0.0))
         if process.timed_out:
             return False

@@ -18,7 +18,7 @@ def make_distribution(distribution: str, shard_tables: bool) -> Any:
 
     Args:
         distribution: `auto` for all accelerators of the host where it has several, else one device; `mirrored` for all
-            devices, CPUs included; `one_device`.
+            devices, CPUs included; `multi_worker` for those of all connected hosts; `one_device`.
         shard_tables: Whether each device has a share of the embedding tables' rows. All else is replicated.
     """
     devices = keras.distribution.list_devices()
@@ -45,10 +45,12 @@ class Devices:
         self.count = mesh.devices.size if mesh else 1
         self.replicated = NamedSharding(mesh, PartitionSpec()) if mesh else None
         self.sharded = NamedSharding(mesh, PartitionSpec(AXIS)) if mesh else None
+        self.several_hosts = jax.process_count() > 1 and mesh is not None
 
     def split(self, batch: Batch) -> list[Batch]:
         """Returns a batch as one part whose rows are sharded evenly over the devices, and one of the remaining rows,
-        fewer than there are devices, which is replicated."""
+        fewer than there are devices, which is replicated. Every host has the whole batch, and keeps its devices' rows.
+        """
         if not self.sharded:
             return [_put(batch, slice(None), None)]
         rows = len(batch[1])
@@ -86,7 +88,12 @@ def _put(batch: Batch, rows: slice, sharding: NamedSharding | None) -> Batch:
 
     def put(value: Any) -> jax.Array:
         array = value if isinstance(value, jax.Array) else np.asarray(value)
-        placed: jax.Array = jax.device_put(array[rows] if sharding else array, sharding)
+        part = array[rows] if sharding else array
+        placed: jax.Array
+        if sharding is None or sharding.is_fully_addressable:
+            placed = jax.device_put(part, sharding)
+        else:  # of several hosts, each has the whole batch, and gives its devices' rows
+            placed = jax.make_array_from_callback(part.shape, sharding, lambda index: part[index])
         return placed
 
     return {name: put(value) for name, value in inputs.items()}, put(labels)

@@ -14,6 +14,7 @@ from models.feature_map import FeatureMap
 from models.losses import BinaryCrossEntropy
 from pipeline.config import Model, Training
 from pipeline.training.jax_devices import Devices, make_distribution, on_host, put_like
+from pipeline.training.jax_hosts import from_chief
 from pipeline.training.learner import Batch, split_weight, with_labels
 from pipeline.training.loss_scale import INITIAL_SCALE, next_scale
 from pipeline.training.network import (
@@ -82,7 +83,10 @@ class JaxLearner:
         self._read_network()
         shardings = jax.tree.map(lambda value: value.sharding, self._values)
         self._step = jax.jit(self._pure_step, donate_argnums=0, out_shardings=(shardings, devices.replicated))
-        self._forward = jax.jit(self._probabilities)
+        # A host can read only what its own devices have.
+        self._forward = jax.jit(
+            self._probabilities, out_shardings=devices.replicated if devices.several_hosts else None
+        )
 
     @property
     def network(self) -> CTRModel:
@@ -91,7 +95,7 @@ class JaxLearner:
 
     @property
     def is_chief(self) -> bool:
-        return True
+        return jax.process_index() == 0
 
     def fit(self, batches: Iterable[Batch]) -> float:
         self._read_network()
@@ -114,7 +118,7 @@ class JaxLearner:
         return np.concatenate(labels), np.concatenate(probabilities)
 
     def from_chief(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        return arrays
+        return from_chief(arrays)
 
     def lowered_step(self, batch: Batch) -> jax.stages.Lowered:
         """Returns the step for batches of this shape before it is compiled, to count its operations."""

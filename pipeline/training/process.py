@@ -62,34 +62,42 @@ def other_workers(distribution: str) -> Cluster | None:
     return cluster
 
 
-def train_with_others(cluster: Cluster, work: pathlib.Path, timeout: float, report: Report | None) -> None:
+def train_with_others(
+    cluster: Cluster, work: pathlib.Path, backend: str, timeout: float, report: Report | None
+) -> None:
     """Runs the training of `work`/task.json as the chief of all workers.
 
     Args:
         cluster: The workers.
         work: The training's folder, at the same path for all workers.
+        backend: The Keras backend, that of all workers.
         timeout: Seconds within which all workers have to join.
         report: Called with each evaluation's numbers.
 
     Raises:
         InputError: a worker did not join or was lost, or the training failed with a user's mistake.
     """
-    process = TrainingProcess(["pipeline.training.member", str(work)], "tensorflow")
+    process = TrainingProcess(["pipeline.training.member", str(work)], backend)
     unreachable: list[str] = []
     process.follow(report, timeout, lambda: unreachable.extend(cluster.unreachable()))
     if process.timed_out:
         raise InputError(
             f"TF_CONFIG: {', '.join(unreachable) or 'a worker'} did not join the training within {timeout:g} seconds; "
-            f"run {FOLLOW} there, or raise training.worker_timeout_seconds"
+            f"run {follow_command(backend)} there, or raise training.worker_timeout_seconds"
         )
     if process.code:
         raise InputError(explain_exit(cluster, process.code))
 
 
+def follow_command(backend: str) -> str:
+    """Returns the command that the other workers run."""
+    return FOLLOW if backend == "tensorflow" else f"{FOLLOW} --backend {backend}"
+
+
 def explain_exit(cluster: Cluster, code: int) -> str:
     """Returns the message for a training of several workers that ended with this exit code.
 
-    TensorFlow aborts the process (-6, SIGABRT) where its coordination service loses a worker.
+    The coordination service of TensorFlow and of JAX aborts the process (-6, SIGABRT) where it loses a worker.
     """
     why = "a worker was lost" if code in (LOST, -6) else f"it ended with exit code {code}"
     return (

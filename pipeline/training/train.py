@@ -141,7 +141,9 @@ def train(
         training = with_backend(model, training, count_rows(train_files))
         announce(f"Training on {training.backend} (training.backend: auto)")
     feature_map = dataclasses.replace(feature_map, fake_negatives=training.fake_negative_calibration)
-    others = other_workers(training.distribution) if training.backend == "tensorflow" else None
+    others = other_workers(training.distribution)
+    if others and training.backend == "jax":
+        _check_hosts(model, training)
     if training.distillation:
         # A process that trains on JAX imports this module, and has no TensorFlow: see worker.py for what that saves.
         from pipeline.training.distillation import soften_labels
@@ -167,6 +169,18 @@ def train(
     if start is not None:
         result.taken = json.loads((work / TAKEN).read_text())
     return result
+
+
+def _check_hosts(model: Model, training: Training) -> None:
+    """Raises InputError for what only one host can do on JAX, where an array of all hosts takes all of them to read."""
+    stage = training.stages.get("masked_language_model")
+    alone = {
+        "training.shard_tables": training.shard_tables,
+        "training.stages.masked_language_model": stage is not None and not stage.skip,
+        f"model.name {model.name}": model_class(model.name).boosts,
+    }
+    for key in (key for key, asked in alone.items() if asked):
+        raise InputError(f"{key}: JAX has it on one host alone; set training.distribution: mirrored, or use TensorFlow")
 
 
 def _check_order(name: str, feature_map: FeatureMap, patterns: list[str]) -> None:
@@ -604,7 +618,7 @@ def _train_in_subprocess(
     work.mkdir(parents=True, exist_ok=True)
     (work / "task.json").write_text(task.to_json())
     if others:
-        train_with_others(others, work, task.training.worker_timeout_seconds, report)
+        train_with_others(others, work, task.training.backend, task.training.worker_timeout_seconds, report)
     else:
         train_with_worker(work, task.training.backend, report)
     learner, weights = task.served_learner(), work / "weights.npz"

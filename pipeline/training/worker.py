@@ -16,10 +16,7 @@ from pipeline.training.process import MISTAKE
 
 def main(folder: str) -> None:
     threading.Thread(target=exit_with_parent, daemon=True).start()
-    warnings.filterwarnings("ignore")
-    # Keras on JAX imports TensorFlow, where it is installed, only to seed it: two seconds and 470 MB. So TensorFlow is
-    # hidden before the next line imports Keras.
-    sys.modules["tensorflow"] = None  # type: ignore[assignment]
+    hide_tensorflow()
     from pipeline.training.train import run_task
 
     try:
@@ -27,6 +24,15 @@ def main(folder: str) -> None:
     except InputError as error:
         print(json.dumps({MISTAKE: str(error)}), flush=True)
         sys.exit(MISTAKE)
+
+
+def hide_tensorflow() -> None:
+    """Makes Keras do without TensorFlow, before it is imported.
+
+    On JAX it imports TensorFlow, where that is installed, only to seed it: two seconds and 470 MB.
+    """
+    warnings.filterwarnings("ignore")
+    sys.modules["tensorflow"] = None  # type: ignore[assignment]
 
 
 def exit_with_parent() -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +19,8 @@ NAMES = ("ctrpipe-host-0", "ctrpipe-host-1")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 WORKERS = [f"{address}:2222" for address in ADDRESSES]
 EVALUATION = " examples, loss "
-NOTICED_SECONDS = 60  # TensorFlow's own heartbeat takes 10 s
+NOTICED_SECONDS = 60  # the heartbeat takes 10 s
+HOSTS = pathlib.Path("/etc/netns")  # `ip netns exec` puts what is in a namespace's folder here in place of /etc's
 
 
 def ip(*words: str) -> None:
@@ -51,9 +53,12 @@ def hosts():
         for name in NAMES:
             ip("netns", "add", name)
             stack.callback(ip, "netns", "del", name)
+            stack.callback(shutil.rmtree, HOSTS / name, ignore_errors=True)
         ip("link", "add", "link0", "netns", NAMES[0], "type", "veth", "peer", "name", "link1", "netns", NAMES[1])
         for index, (name, address) in enumerate(zip(NAMES, ADDRESSES, strict=True)):
             ip("-n", name, "addr", "add", f"{address}/24", "dev", f"link{index}")
+            (HOSTS / name).mkdir(parents=True)
+            (HOSTS / name / "hosts").write_text(f"127.0.0.1 localhost\n{address} {socket.gethostname()}\n")
             for device in ("lo", f"link{index}"):
                 ip("-n", name, "link", "set", device, "up")
         yield
@@ -74,11 +79,11 @@ def on_host(index: int, log: pathlib.Path, *command: str):
 
 
 @contextlib.contextmanager
-def training(folder: pathlib.Path, attempt: int):
+def training(folder: pathlib.Path, backend: str, attempt: int):
     """The chief's run and the other host that follows it, with the files of what they say."""
     logs = [folder / f"{attempt}-{index}.txt" for index in (0, 1)]
     run = ("ctrpipe", "run", folder / "config.yaml", "--data", folder / "log.tsv", "--output", folder / "run")
-    follow = ("python", "-m", "pipeline.training.follow", "--trainings", "1", "--wait", "120")
+    follow = ("python", "-m", "pipeline.training.follow", "--trainings", "1", "--wait", "120", "--backend", backend)
     with on_host(0, logs[0], *map(str, run)) as chief, on_host(1, logs[1], *follow) as other:
         yield (chief, other), logs
 
@@ -89,14 +94,15 @@ def examples(log: pathlib.Path) -> list[int]:
     return [int(line.split(EVALUATION)[0].rsplit(" ", 1)[1].replace(",", "")) for line in told]
 
 
-def test_a_link_that_is_cut_is_one_line_on_both_and_the_training_goes_on_from_its_checkpoint(hosts, tmp_path):
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_link_that_is_cut_is_one_line_on_both_and_the_training_goes_on_from_its_checkpoint(backend, hosts, tmp_path):
     assert call("generate", "--rows", 8000, "--seed", 5, "--output", tmp_path / "log.tsv")[0] == 0
     changed = {
         "model": {**SHORT_CONFIG["model"], "dropout": 0.0},
-        "training": {**SHORT_CONFIG["training"], "epochs": 16, "patience": 1000},
+        "training": {**SHORT_CONFIG["training"], "epochs": 16, "patience": 1000, "backend": backend},
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({**SHORT_CONFIG, **changed}))
-    with training(tmp_path, 1) as (processes, logs):
+    with training(tmp_path, backend, 1) as (processes, logs):
         while len(examples(logs[0])) < 4:
             assert [process.poll() for process in processes] == [None, None], logs[0].read_text()
             time.sleep(0.1)
@@ -108,7 +114,7 @@ def test_a_link_that_is_cut_is_one_line_on_both_and_the_training_goes_on_from_it
         assert "Traceback" not in log.read_text()
     trained = examples(logs[0])
     ip("-n", NAMES[0], "link", "set", "link0", "up")
-    with training(tmp_path, 2) as (processes, logs):
+    with training(tmp_path, backend, 2) as (processes, logs):
         assert [process.wait(300) for process in processes] == [0, 0], logs[0].read_text()
     again = examples(logs[0])
     assert again[0] in (trained[-1], trained[-1] + trained[0])  # cut before or after the last one's checkpoint

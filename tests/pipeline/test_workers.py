@@ -46,9 +46,10 @@ def config_of(addresses: list[str], index: int) -> str:
 
 
 @contextlib.contextmanager
-def follower(addresses: list[str], trainings: int) -> Iterator[subprocess.Popen]:
+def follower(addresses: list[str], backend: str = "tensorflow") -> Iterator[subprocess.Popen]:
     """Worker 1; it does not outlive the test."""
-    command = [sys.executable, "-m", "pipeline.training.follow", "--trainings", str(trainings), "--wait", "120"]
+    command = [sys.executable, "-m", "pipeline.training.follow", "--trainings", "1", "--wait", "120"]
+    command += ["--backend", backend]
     root = str(pathlib.Path(__file__).parents[2])
     environment = {**os.environ, "TF_CONFIG": config_of(addresses, 1), "PYTHONPATH": root}
     with subprocess.Popen(command, env=environment, cwd=root, stderr=subprocess.PIPE, text=True) as process:
@@ -64,15 +65,23 @@ def one_process(files, work, **changes):
 
 
 @pytest.mark.slow
-def test_two_workers_train_the_model_of_one_process(files, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"backend": "tensorflow"},
+        {"backend": "jax", "optimizer": "lazy_adam", "distribution": "multi_worker", "refit": True},
+    ],
+    ids=["tensorflow", "jax, rows, refit"],
+)
+def test_two_workers_train_the_model_of_one_process(changes, files, tmp_path, monkeypatch):
     addresses = free_addresses(2)
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
     said: list[dict] = []
-    with follower(addresses, 1) as other:
-        together = train(SMALL, Training(**CLIPPED), MAP, *files, 1, tmp_path / "two", said.append)
+    with follower(addresses, changes["backend"]) as other:
+        together = train(SMALL, Training(**{**CLIPPED, **changes}), MAP, *files, 1, tmp_path / "two", said.append)
         assert other.wait(60) == 0
         assert "trained mlp with" in other.stderr.read()
-    alone = one_process(files, tmp_path / "one")
+    alone = one_process(files, tmp_path / "one", **changes)
     assert len(said) == 4
     for key in ("train_loss", "validation_log_loss"):
         np.testing.assert_allclose(
@@ -85,10 +94,12 @@ def test_two_workers_train_the_model_of_one_process(files, tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one(files, tmp_path, monkeypatch):
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.large)])
+def test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one(backend, files, tmp_path, monkeypatch):
     addresses = free_addresses(2)
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
-    training = Training(**CLIPPED, optimizer="lazy_adam")
+    changes = {"backend": backend, "optimizer": "lazy_adam"}
+    training = Training(**CLIPPED, **changes)
     steps: list[int] = []
 
     def kill_after_the_second(numbers):
@@ -96,19 +107,19 @@ def test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one(files
         if len(steps) == 2:
             other.send_signal(signal.SIGKILL)
 
-    with follower(addresses, 1) as other:
+    with follower(addresses, backend) as other:
         with pytest.raises(InputError, match="2 workers: a worker was lost; start all of them again") as lost:
             train(SMALL, training, MAP, *files, 1, tmp_path / "two", kill_after_the_second)
     assert "\n" not in str(lost.value)
     again: list[int] = []
     addresses = free_addresses(2)  # what the killed worker left may still be at the others
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
-    with follower(addresses, 1):
+    with follower(addresses, backend):
         resumed = train(
             SMALL, training, MAP, *files, 1, tmp_path / "two", lambda numbers: again.append(numbers["step"])
         )
     assert again and again[0] > steps[1]  # nothing was trained twice
-    alone = one_process(files, tmp_path / "one", optimizer="lazy_adam")
+    alone = one_process(files, tmp_path / "one", **changes)
     for found, expected in zip(resumed.learner.weights(), alone.learner.weights(), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -142,6 +153,21 @@ def test_only_the_chief_runs_a_training_and_only_the_others_follow(files, tmp_pa
     assert result.exit_code == 2 and "names no other worker" in result.output
     with pytest.raises(InputError, match="multi_worker needs a TF_CONFIG"):
         train(MODEL, Training(**SETTINGS, distribution="multi_worker"), MAP, *files, 1, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("training.shard_tables", {"shard_tables": True}),
+        ("training.stages.masked_language_model", {"stages": {"masked_language_model": {}}}),
+    ],
+)
+def test_what_jax_has_on_one_host_alone_is_one_line(key, changes, files, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", config_of(["a:1", "b:2"], 0))
+    training = Training(**{**SETTINGS, "backend": "jax", **changes})
+    with pytest.raises(InputError, match=f"^{re.escape(key)}: JAX has it on one host alone; set training.distribution"):
+        train(MODEL, training, MAP, *files, 1, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_chief_of_its_own_role_comes_before_the_workers(monkeypatch):
