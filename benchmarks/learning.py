@@ -12,7 +12,7 @@ import dataclasses
 import pathlib
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import click
@@ -183,13 +183,16 @@ def _table(logs: dict[str, dict[str, Any]], names: Sequence[str]) -> Table:
     return table
 
 
-def chosen_models(text: str | None) -> tuple[str, ...]:
-    """Returns the models of the option --models, lr first. Raises InputError where one does not exist."""
-    names = [name.strip() for name in text.split(",")] if text else list(SETTINGS)
-    unknown = sorted(set(names) - set(SETTINGS))
-    if unknown:
-        raise InputError(f"--models: no such model: {', '.join(unknown)}. There are {', '.join(SETTINGS)}")
-    return tuple(dict.fromkeys(("lr", *names)))
+def chosen_models(text: str | None, known: Collection[str], first: str) -> tuple[str, ...]:
+    """Returns the models of the option --models, or all, behind the one that shares are counted from.
+
+    Raises:
+        InputError: one does not exist.
+    """
+    names = [name.strip() for name in text.split(",")] if text else known
+    if unknown := sorted(set(names) - set(known)):
+        raise InputError(f"--models: no such model: {', '.join(unknown)}. There are {', '.join(known)}")
+    return tuple(dict.fromkeys((first, *names)))
 
 
 @command("benchmarks.learning")
@@ -204,7 +207,7 @@ def main(context: click.Context, models: str | None, seeds: int, rows: int, epoc
 
     Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a share misses its bound.
     """
-    names, training = chosen_models(models), TRAINING.model_copy(update={"epochs": epochs})
+    names, training = chosen_models(models, SETTINGS, "lr"), TRAINING.model_copy(update={"epochs": epochs})
     load_tensorflow()
     logs = {kind: measure(kind, names, rows, seeds, announce, training) for kind in CLICK_MODELS}
     failures = missed(logs)

@@ -9,6 +9,7 @@ import numpy as np
 
 from common.errors import InputError
 from models import FeatureMap, metrics
+from models.feature_map import RESERVED_IDS
 from pipeline.config import Model, Training
 from transforms.features.packed_files import PackedWriter
 from transforms.generate.sample import Sample
@@ -34,6 +35,40 @@ class PackedLog:
     best_auc: float
 
 
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Rows of a part of a log, as a model reads them.
+
+    Attributes:
+        ids: int32 `[N, slots]`, packed.
+        labels: `[N]`.
+        probabilities: float64 `[N]`, the labels' true probabilities.
+    """
+
+    ids: np.ndarray
+    labels: np.ndarray
+    probabilities: np.ndarray
+
+
+def write_rows(name: str, feature_map: FeatureMap, parts: Mapping[str, Rows], folder: pathlib.Path) -> PackedLog:
+    """Writes a log of which each of PARTS has rows.
+
+    Raises:
+        InputError: the test rows have one class only.
+    """
+    files = {}
+    for part, rows in parts.items():
+        path = folder / f"{name}-{part}.parquet"
+        with PackedWriter(path) as writer:
+            writer.write({"ids": rows.ids.astype(np.int32), "label": rows.labels[:, None].astype(np.float32)})
+        files[part] = str(path)
+    test = parts["test"]
+    best = metrics.auc(test.labels, test.probabilities)
+    if best is None:
+        raise InputError(f"--rows too few: the test rows of the {name} log have one class only; give more rows")
+    return PackedLog(feature_map, files, test.labels, best)
+
+
 def write_packed_log(name: str, columns: Sequence[str], parts: Mapping[str, Sample], folder: pathlib.Path) -> PackedLog:
     """Writes a log of categorical columns, of which each of PARTS has rows.
 
@@ -43,18 +78,9 @@ def write_packed_log(name: str, columns: Sequence[str], parts: Mapping[str, Samp
     sizes = parts["test"].code_counts
     fields = [(column, "categorical", size, 1, "feature") for column, size in zip(columns, sizes, strict=True)]
     feature_map = FeatureMap.from_sizes(fields)
-    files = {}
-    for part, rows in parts.items():
-        path = folder / f"{name}-{part}.parquet"
-        ids = rows.codes + [field.offset + 2 for field in feature_map.fields]  # after unknown and missing
-        with PackedWriter(path) as writer:
-            writer.write({"ids": ids.astype(np.int32), "label": rows.labels[:, None].astype(np.float32)})
-        files[part] = str(path)
-    test = parts["test"]
-    best = metrics.auc(test.labels, test.probabilities)
-    if best is None:
-        raise InputError(f"--rows too few: the test rows of the {name} log have one class only; give more rows")
-    return PackedLog(feature_map, files, test.labels, best)
+    first = [field.offset + RESERVED_IDS for field in feature_map.fields]
+    packed = {part: Rows(rows.codes + first, rows.labels, rows.probabilities) for part, rows in parts.items()}
+    return write_rows(name, feature_map, packed, folder)
 
 
 def trained(settings: Model, training: Training, log: PackedLog, seed: int, work: pathlib.Path) -> Any:

@@ -1,6 +1,7 @@
 """`ctrpipe generate`."""
 
 import pathlib
+from typing import Any
 
 import click
 
@@ -44,6 +45,12 @@ KDDCUP2012, HISTORY, FUNNEL = "kddcup2012", "history", "funnel"
     type=click.FloatRange(0, 20),
     help="Of history: how much the earlier items of the candidate's category say, in logits. Default: 4.",
 )
+@click.option(
+    "--history-length",
+    type=click.IntRange(4, 500),
+    help="Of history: items of the longest history. The longer they are, the less a sum of them says. Default: 24.",
+)
+@click.option("--categories", type=click.IntRange(2), help="Of history: how many, of 4 items each. Default: 200.")
 @click.option("--days", type=int, default=10, show_default=True, help="Of --drift: their number.")
 @click.option(
     "--drift",
@@ -60,6 +67,8 @@ def generate(
     click_rate: float | None,
     conversion_rate: float | None,
     attention: float | None,
+    history_length: int | None,
+    categories: int | None,
     days: int,
     drift: str | None,
 ) -> None:
@@ -91,8 +100,10 @@ def generate(
         raise InputError(f"--click-rate is of --format {KDDCUP2012}, {HISTORY} and {FUNNEL}, not of {log_format}")
     if conversion_rate is not None and log_format != FUNNEL:
         raise InputError(f"--conversion-rate is of --format {FUNNEL}, not of {log_format}")
-    if attention is not None and log_format != HISTORY:
-        raise InputError(f"--attention is of --format {HISTORY}, not of {log_format}")
+    of_history = {"attention": attention, "history-length": history_length, "categories": categories}
+    for name, value in of_history.items():
+        if value is not None and log_format != HISTORY:
+            raise InputError(f"--{name} is of --format {HISTORY}, not of {log_format}")
     if drift is not None:
         if log_format in (KDDCUP2012, HISTORY, FUNNEL):
             raise InputError(f"--drift is of --format criteo and text, not of {log_format}")
@@ -100,8 +111,9 @@ def generate(
         return
     rate = {} if click_rate is None else {"base_rate": click_rate}
     if log_format == HISTORY:
-        strength = {} if attention is None else {"attention": attention}
-        result = generate_history(rows, seed, output, HistoryClickModel(**strength, **rate))
+        names = {"attention": attention, "length": history_length, "categories": categories, "base_rate": click_rate}
+        history: dict[str, Any] = {name: value for name, value in names.items() if value is not None}
+        result = generate_history(rows, seed, output, HistoryClickModel(**history))
     elif log_format == FUNNEL:
         rates = {"click_rate": click_rate, "conversion_rate": conversion_rate}
         given = {name: value for name, value in rates.items() if value is not None}

@@ -13,7 +13,7 @@ from common.errors import InputError
 from pipeline.cli import main
 from transforms.generate import HistoryClickModel, generate_history
 from transforms.generate.blocks import BLOCK_ROWS
-from transforms.generate.history import CATEGORIES, ITEMS, LENGTH, draw_histories
+from transforms.generate.history import ITEMS, draw_histories
 
 ROWS = 6000
 
@@ -41,10 +41,10 @@ def test_the_logit_is_the_mean_liking_of_the_candidates_category(log):
     means = []
     for row in rows:
         own = [liking for category, liking in likings(row) if category == row["category"]]
-        means.append(np.mean(own) if own else 0.0)
+        means.append(np.mean(own))
     bias = logits[np.flatnonzero(np.array(means) == 0)[0]]
     np.testing.assert_allclose(logits, bias + 4.0 * np.array(means), atol=1e-9)
-    assert {round(mean, 3) for mean in means} >= {-1, -0.333, 0, 0.333, 1}
+    assert set(means) == {-1, 0, 1}
 
 
 def test_counts_of_liked_items_say_nothing(log):
@@ -58,14 +58,14 @@ def test_counts_of_liked_items_say_nothing(log):
     assert np.mean(clicks) == pytest.approx(0.3, abs=0.02) and result.positives == sum(clicks)
 
 
-def test_histories_have_all_lengths_and_items_of_their_categories(log):
+def test_histories_have_all_lengths_from_half_and_items_of_their_categories(log):
     rows, _, _ = log
-    lengths = np.bincount([len(likings(row)) for row in rows], minlength=LENGTH + 1)
-    assert len(lengths) == LENGTH + 1 and lengths.min() > 100
+    lengths = np.bincount([len(likings(row)) for row in rows], minlength=25)
+    assert len(lengths) == 25 and lengths[:12].sum() == 0 and lengths[12:].min() > 300
     for row in rows[:200]:
         names = [row["item"], *filter(None, row["item_history"].split("|"))]
         categories = [row["category"], *filter(None, row["category_history"].split("|"))]
-        assert [f"c{int(name[1:]) // (ITEMS // CATEGORIES)}" for name in names] == categories
+        assert [f"c{int(name[1:]) // ITEMS}" for name in names] == categories
 
 
 def test_a_longer_log_begins_with_the_shorter_one(tmp_path):
@@ -73,8 +73,20 @@ def test_a_longer_log_begins_with_the_shorter_one(tmp_path):
         generate_history(rows, 1, tmp_path / f"{rows}.csv")
     short, long = ((tmp_path / f"{rows}.csv").read_text() for rows in (50, 80))
     assert long.startswith(short) and len(short.splitlines()) == 51
-    other = draw_histories(2, 0)
-    assert len(other.item) == BLOCK_ROWS and not np.array_equal(other.item, draw_histories(1, 0).item)
+    first, second = (list(draw_histories(seed, BLOCK_ROWS + 5, HistoryClickModel())) for seed in (1, 2))
+    assert [len(rows.item) for rows in first] == [BLOCK_ROWS, 5]
+    assert not np.array_equal(first[0].item, second[0].item) and not np.array_equal(first[0].item[:5], first[1].item)
+
+
+def test_length_and_categories_are_those_asked_for(tmp_path):
+    output = tmp_path / "log.csv"
+    options = ["--history-length", "60", "--categories", "5", "--rows", "3000", "--output", str(output)]
+    done = CliRunner().invoke(main, ["generate", "--format", "history", *options])
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader(output.open()))
+    assert {len(likings(row)) for row in rows} == set(range(30, 61))
+    assert {row["category"] for row in rows} == {f"c{number}" for number in range(5)}
+    assert {row["item"] for row in rows} == {f"i{number}" for number in range(5 * ITEMS)}
 
 
 def test_the_command_writes_it_and_refuses_what_is_of_other_formats(tmp_path):
@@ -87,6 +99,8 @@ def test_the_command_writes_it_and_refuses_what_is_of_other_formats(tmp_path):
     np.testing.assert_allclose(truth, 0.3, atol=1e-9)  # nothing to be known
     for options, message in (
         (["--format", "criteo", "--attention", "1"], "--attention is of --format history"),
+        (["--format", "criteo", "--history-length", "9"], "--history-length is of --format history"),
+        (["--format", "avazu", "--categories", "9"], "--categories is of --format history"),
         (["--format", "history", "--drift", "ids=0.1"], "--drift is of --format criteo and text"),
         (["--format", "history", "--interplay", "1"], "--interplay"),
     ):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +17,9 @@ from transforms.generate.click_model import sigmoid, solve_bias
 from transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, Score, check_output, check_whole
 from transforms.generate.writer import open_log
 
-CATEGORIES = 200
-ITEMS = 800  # as many in each category, half of them liked
-LENGTH = 24  # of the longest history
-MATCHED = 3  # items of the candidate's category in a history, at most
+ITEMS = 4  # of each category, half of them liked
+MATCHED = 2  # items of the candidate's category in a history, at most
 COLUMNS = ("click", "item", "category", "item_history", "category_history")
-_OF_CATEGORY = ITEMS // CATEGORIES
 _CALIBRATION = 1 << 32  # the spawn key of the rows by which the bias is found
 
 
@@ -30,14 +28,18 @@ class HistoryClickModel:
     """The parameters of the model that draws the clicks.
 
     `logit = bias + attention · mean of s_j over the items j of the history that have the candidate's category`, where s
-    is 1 for a liked item and -1 for another one; a mean of none is 0. For every item of the candidate's category the
+    is 1 for a liked item and -1 for another one. For every item of the candidate's category the
     history has one of another category with the opposite s, and the rest is drawn by chance: how often an item, a
     category or a liked item is in a history says nothing of the click. A model that compares each item with the
-    candidate finds it; one that sums the history first has to tell all categories apart in the sum.
+    candidate finds it; one that sums the history first has to tell all categories apart in the sum. An embedding of
+    fewer numbers than there are categories cannot hold such a sum, the less so the longer the histories are: the other
+    items' part of it grows with the root of their number.
 
     Args:
         attention: Weight of the mean, in logits; 0 for clicks by chance.
         base_rate: Expected click-through rate.
+        length: Items of the longest history, at least 4. Lengths are equally frequent from half of it.
+        categories: Number of categories, of ITEMS items each, at least 2.
 
     Raises:
         InputError: a value is out of range.
@@ -45,34 +47,42 @@ class HistoryClickModel:
 
     attention: float = 4.0
     base_rate: float = 0.3
+    length: int = 24
+    categories: int = 200
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.attention < np.inf:
             raise InputError(f"attention should be a non-negative number. Received: {self.attention!r}")
         if not 0.0 < self.base_rate < 1.0:
             raise InputError(f"base_rate should lie between 0 and 1. Received: {self.base_rate!r}")
+        check_whole(length=(self.length, 4), categories=(self.categories, 2))
+
+    def bias(self) -> float:
+        """Returns the bias that gives the base rate, found on rows of no log."""
+        *_, preference, _ = _draw_block(0, _CALIBRATION - 1, self)
+        return solve_bias(self.attention * preference, self.base_rate)
 
 
 @dataclasses.dataclass(frozen=True)
-class HistoryBlock:
+class HistoryRows:
     """Consecutive rows.
 
     Attributes:
         item: int64 [N], the candidates.
-        history: int64 [N, LENGTH], items in order with -1 behind them.
-        preference: float64 [N], the mean of s over the items of the candidate's category.
-        uniform: float64 [N] in [0, 1), from which the labels are drawn.
+        history: int64 [N, length], items in order with -1 behind them.
+        labels: int8 [N].
+        probabilities: float64 [N], the labels' true probabilities.
     """
 
     item: np.ndarray
     history: np.ndarray
-    preference: np.ndarray
-    uniform: np.ndarray
+    labels: np.ndarray
+    probabilities: np.ndarray
 
 
 def category_of(items: np.ndarray) -> np.ndarray:
     """Returns the categories of items, int64."""
-    return items // _OF_CATEGORY
+    return items // ITEMS
 
 
 def liking_of(items: np.ndarray) -> np.ndarray:
@@ -80,8 +90,20 @@ def liking_of(items: np.ndarray) -> np.ndarray:
     return 1 - 2 * (items % 2)
 
 
-def draw_histories(seed: int, block: int) -> HistoryBlock:
-    """Returns the BLOCK_ROWS rows of a block of a log."""
+def draw_histories(seed: int, rows: int, model: HistoryClickModel) -> Iterator[HistoryRows]:
+    """Yields the rows of a log, at most BLOCK_ROWS at a time; the first N of a longer log are those of N rows."""
+    bias = model.bias()
+    for start in range(0, rows, BLOCK_ROWS):
+        item, history, preference, uniform = (
+            drawn[: rows - start] for drawn in _draw_block(seed, start // BLOCK_ROWS, model)
+        )
+        probabilities = sigmoid(bias + model.attention * preference)
+        yield HistoryRows(item, history, (uniform < probabilities).astype(np.int8), probabilities)
+
+
+def _draw_block(seed: int, block: int, model: HistoryClickModel) -> tuple[np.ndarray, ...]:
+    """Returns a block's candidates, histories, means of s, and numbers in [0, 1) that its labels are drawn from."""
+    length, categories = model.length, model.categories
     bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(block,)))
 
     def uniform(*shape: int) -> np.ndarray:
@@ -91,25 +113,25 @@ def draw_histories(seed: int, block: int) -> HistoryBlock:
     def whole(count: int, *shape: int) -> np.ndarray:
         return (uniform(*shape) * count).astype(np.int64)
 
-    item = whole(ITEMS, BLOCK_ROWS)
-    length = whole(LENGTH + 1, BLOCK_ROWS)
-    matched = np.minimum(1 + whole(MATCHED, BLOCK_ROWS), length // 2)
-    place = np.arange(LENGTH)[None, :]
+    item = whole(categories * ITEMS, BLOCK_ROWS)
+    lengths = length - whole(length // 2 + 1, BLOCK_ROWS)
+    matched = np.minimum(1 + whole(MATCHED, BLOCK_ROWS), lengths // 2)
+    place = np.arange(length)[None, :]
     is_matched = place < matched[:, None]
     is_opposite = ~is_matched & (place < 2 * matched[:, None])
-    liked = whole(2, BLOCK_ROWS, LENGTH)
+    liked = whole(2, BLOCK_ROWS, length)
     # The one at place n + matched is the opposite of the one at place n.
     opposite = 1 - np.take_along_axis(liked, np.maximum(place - matched[:, None], 0), axis=1)
     liked = np.where(is_opposite, opposite, liked)
     own = category_of(item)[:, None]
-    category = np.where(is_matched, own, (own + 1 + whole(CATEGORIES - 1, BLOCK_ROWS, LENGTH)) % CATEGORIES)
-    history = category * _OF_CATEGORY + 2 * whole(_OF_CATEGORY // 2, BLOCK_ROWS, LENGTH) + (1 - liked)
+    category = np.where(is_matched, own, (own + 1 + whole(categories - 1, BLOCK_ROWS, length)) % categories)
+    history = category * ITEMS + 2 * whole(ITEMS // 2, BLOCK_ROWS, length) + (1 - liked)
     sums = np.where(is_matched, liking_of(history), 0).sum(axis=1)
-    preference = sums / np.maximum(matched, 1)
-    present = place < length[:, None]
-    shuffled = np.argsort(np.where(present, uniform(BLOCK_ROWS, LENGTH), 2.0), axis=1, kind="stable")
+    preference = sums / matched
+    present = place < lengths[:, None]
+    shuffled = np.argsort(np.where(present, uniform(BLOCK_ROWS, length), 2.0), axis=1, kind="stable")
     history = np.take_along_axis(np.where(present, history, -1), shuffled, axis=1)
-    return HistoryBlock(item, history, preference, uniform(BLOCK_ROWS))
+    return item, history, preference, uniform(BLOCK_ROWS)
 
 
 def generate_history(
@@ -131,7 +153,6 @@ def generate_history(
     check_whole(rows=(rows, 1), seed=(seed, 0))
     check_output(output)
     model = click_model or HistoryClickModel()
-    bias = solve_bias(model.attention * draw_histories(0, _CALIBRATION - 1).preference, model.base_rate)
     truth_path = output.with_name(output.name + ".truth.parquet")
     score = Score()
     try:
@@ -143,22 +164,20 @@ def generate_history(
         ):
             log.write(",".join(COLUMNS).encode() + b"\n")
             options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none")
-            for start in range(0, rows, BLOCK_ROWS):
-                block = draw_histories(seed, start // BLOCK_ROWS)
-                size = min(BLOCK_ROWS, rows - start)
-                probabilities = sigmoid(bias + model.attention * block.preference)[:size]
-                labels = (block.uniform[:size] < probabilities).astype(np.int8)
-                pyarrow.csv.write_csv(_table(block, labels), log, write_options=options)
-                lines = np.arange(start, start + size) + 2
-                truth.write_table(pa.table([lines, probabilities], schema=TRUTH_SCHEMA))
-                score.add(labels, probabilities)
+            line = 2
+            for drawn in draw_histories(seed, rows, model):
+                pyarrow.csv.write_csv(_table(drawn), log, write_options=options)
+                lines = np.arange(line, line + len(drawn.item))
+                truth.write_table(pa.table([lines, drawn.probabilities], schema=TRUTH_SCHEMA))
+                score.add(drawn.labels, drawn.probabilities)
+                line += len(drawn.item)
     except OSError as error:
         raise InputError(f"cannot write {output}: {error.strerror or error}") from error
     return GenerateResult(rows, score.positives, score.auc(), score.loss / rows, output, truth_path)
 
 
-def _table(block: HistoryBlock, labels: np.ndarray) -> pa.Table:
-    item, history = block.item[: len(labels)], block.history[: len(labels)]
+def _table(rows: HistoryRows) -> pa.Table:
+    item, history = rows.item, rows.history
     names = {"item": item, "category": category_of(item)}
     lists = {"item_history": history, "category_history": category_of(history)}
     columns = {name: _texts(name, values) for name, values in names.items()}
@@ -167,7 +186,7 @@ def _table(block: HistoryBlock, labels: np.ndarray) -> pa.Table:
     for name, values in lists.items():
         texts = _texts(name.removesuffix("_history"), values[present])
         columns[name] = pc.binary_join(pa.ListArray.from_arrays(offsets, texts), "|")
-    return pa.table({"click": pa.array(labels), **columns}).select(list(COLUMNS))
+    return pa.table({"click": pa.array(rows.labels), **columns}).select(list(COLUMNS))
 
 
 def _texts(name: str, values: np.ndarray) -> pa.Array:
