@@ -1,8 +1,8 @@
 """Measures what models that attend to a history find in it, and a sum of it does not, where the truth is known.
 
-    python -m benchmarks.attention [--models sum,din,nais] [--seeds 3] [--rows 80000] [--length 150] [--categories 20]
+    python -m benchmarks.attention [--models sum,din,nais] [--seeds 3] [--rows 100000] [--length 120] [--categories 20]
 
-The log is that of `ctrpipe generate --format history`: a click depends on those earlier items alone that have the
+The log is that of `ctrpipe generate --format history`: a click depends on the one earlier item that has the
 candidate's category, and no count says anything. All models have the same rows, embeddings of the same width, and the
 same training, to the best validation AUC. `sum` is an MLP on the sums of the histories' embeddings (`pooling: sum`).
 
@@ -41,7 +41,7 @@ TRAINING = Training(
 )
 # The log holds interactions only, so embeddings start large, as in benchmarks.learning. They are narrower than there
 # are categories: a wide enough sum would hold every category's own.
-FACTORS = {"embedding_dim": 8, "embedding_stddev": 0.3}
+FACTORS = {"embedding_dim": 4, "embedding_stddev": 0.3}
 SUM = "sum"
 MODELS = {
     SUM: Model(name="mlp", hidden_units=(200, 80), **FACTORS),
@@ -118,8 +118,8 @@ def _table(aucs: dict[str, list[float]], of_models: dict[str, list[float]], best
 @command("benchmarks.attention")
 @click.option("--models", help="Names, separated by commas. Default: all.")
 @click.option("--seeds", type=click.IntRange(1), default=3, help="Trainings of each model.")
-@click.option("--rows", type=click.IntRange(1000), default=80_000, help="Training rows.")
-@click.option("--length", type=click.IntRange(4), default=150, help="Items of the longest history.")
+@click.option("--rows", type=click.IntRange(1000), default=100_000, help="Training rows.")
+@click.option("--length", type=click.IntRange(4), default=120, help="Items of the longest history.")
 @click.option("--categories", type=click.IntRange(2), default=20, help="Categories, of 4 items each.")
 @click.option("--epochs", type=click.IntRange(1), default=TRAINING.epochs, help="At most, of each training.")
 @output_option("attention")

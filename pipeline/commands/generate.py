@@ -43,7 +43,7 @@ KDDCUP2012, HISTORY, FUNNEL = "kddcup2012", "history", "funnel"
 @click.option(
     "--attention",
     type=click.FloatRange(0, 20),
-    help="Of history: how much the earlier items of the candidate's category say, in logits. Default: 4.",
+    help="Of history: how much the earlier item of the candidate's category says, in logits. Default: 4.",
 )
 @click.option(
     "--history-length",

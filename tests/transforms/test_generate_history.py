@@ -35,16 +35,14 @@ def likings(row) -> list[tuple[str, int]]:
     return [(category, 1 if int(item[1:]) % 2 == 0 else -1) for item, category in zip(items, categories, strict=True)]
 
 
-def test_the_logit_is_the_mean_liking_of_the_candidates_category(log):
+def test_the_logit_is_the_liking_of_the_one_item_of_the_candidates_category(log):
     rows, probabilities, _ = log
     logits = np.log(probabilities / (1 - probabilities))
-    means = []
-    for row in rows:
-        own = [liking for category, liking in likings(row) if category == row["category"]]
-        means.append(np.mean(own))
-    bias = logits[np.flatnonzero(np.array(means) == 0)[0]]
-    np.testing.assert_allclose(logits, bias + 4.0 * np.array(means), atol=1e-9)
-    assert set(means) == {-1, 0, 1}
+    own = [[liking for category, liking in likings(row) if category == row["category"]] for row in rows]
+    assert {len(found) for found in own} == {1}
+    liked = np.array(own)[:, 0]
+    assert liked.mean() == pytest.approx(0, abs=0.05)
+    np.testing.assert_allclose(logits - 4.0 * liked, (logits - 4.0 * liked)[0], atol=1e-9)
 
 
 def test_counts_of_liked_items_say_nothing(log):
@@ -54,7 +52,7 @@ def test_counts_of_liked_items_say_nothing(log):
     others = [sum(liking for category, liking in likings(row) if category != row["category"]) for row in rows]
     assert roc_auc_score(clicks, totals) == pytest.approx(0.5, abs=0.025)
     assert roc_auc_score(clicks, others) < 0.45  # it is the opposite that makes the total say nothing
-    assert result.best_auc == pytest.approx(roc_auc_score(clicks, probabilities)) and result.best_auc > 0.9
+    assert result.best_auc == pytest.approx(roc_auc_score(clicks, probabilities)) and result.best_auc > 0.8
     assert np.mean(clicks) == pytest.approx(0.3, abs=0.02) and result.positives == sum(clicks)
 
 

@@ -1,4 +1,4 @@
-"""A log of impressions with histories, whose clicks depend on the earlier items of the candidate's category alone."""
+"""A log of impressions with histories, whose clicks depend on the earlier item of the candidate's category alone."""
 
 import dataclasses
 import pathlib
@@ -18,7 +18,6 @@ from transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, Score, c
 from transforms.generate.writer import open_log
 
 ITEMS = 4  # of each category, half of them liked
-MATCHED = 2  # items of the candidate's category in a history, at most
 COLUMNS = ("click", "item", "category", "item_history", "category_history")
 _CALIBRATION = 1 << 32  # the spawn key of the rows by which the bias is found
 
@@ -27,16 +26,15 @@ _CALIBRATION = 1 << 32  # the spawn key of the rows by which the bias is found
 class HistoryClickModel:
     """The parameters of the model that draws the clicks.
 
-    `logit = bias + attention · mean of s_j over the items j of the history that have the candidate's category`, where s
-    is 1 for a liked item and -1 for another one. For every item of the candidate's category the
-    history has one of another category with the opposite s, and the rest is drawn by chance: how often an item, a
-    category or a liked item is in a history says nothing of the click. A model that compares each item with the
-    candidate finds it; one that sums the history first has to tell all categories apart in the sum. An embedding of
-    fewer numbers than there are categories cannot hold such a sum, the less so the longer the histories are: the other
-    items' part of it grows with the root of their number.
+    `logit = bias + attention · s`, where s is 1 where the one item of the history that has the candidate's category is
+    liked, and -1 where it is not. Another item of the history, of another category, has the opposite s, and the rest is
+    drawn by chance: how often an item, a category or a liked item is in a history says nothing of the click. A model
+    that compares each item with the candidate finds it; one that sums the history first has to tell all categories
+    apart in the sum. An embedding of fewer numbers than there are categories cannot hold such a sum, the less so the
+    longer the histories are: the other items' part of it grows with the root of their number.
 
     Args:
-        attention: Weight of the mean, in logits; 0 for clicks by chance.
+        attention: Weight of s, in logits; 0 for clicks by chance.
         base_rate: Expected click-through rate.
         length: Items of the longest history, at least 4. Lengths are equally frequent from half of it.
         categories: Number of categories, of ITEMS items each, at least 2.
@@ -102,7 +100,7 @@ def draw_histories(seed: int, rows: int, model: HistoryClickModel) -> Iterator[H
 
 
 def _draw_block(seed: int, block: int, model: HistoryClickModel) -> tuple[np.ndarray, ...]:
-    """Returns a block's candidates, histories, means of s, and numbers in [0, 1) that its labels are drawn from."""
+    """Returns a block's candidates, histories, their s, and numbers in [0, 1) that its labels are drawn from."""
     length, categories = model.length, model.categories
     bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(block,)))
 
@@ -115,19 +113,14 @@ def _draw_block(seed: int, block: int, model: HistoryClickModel) -> tuple[np.nda
 
     item = whole(categories * ITEMS, BLOCK_ROWS)
     lengths = length - whole(length // 2 + 1, BLOCK_ROWS)
-    matched = np.minimum(1 + whole(MATCHED, BLOCK_ROWS), lengths // 2)
     place = np.arange(length)[None, :]
-    is_matched = place < matched[:, None]
-    is_opposite = ~is_matched & (place < 2 * matched[:, None])
+    # Before they are shuffled, the first item has the candidate's category, and the second one the opposite s.
     liked = whole(2, BLOCK_ROWS, length)
-    # The one at place n + matched is the opposite of the one at place n.
-    opposite = 1 - np.take_along_axis(liked, np.maximum(place - matched[:, None], 0), axis=1)
-    liked = np.where(is_opposite, opposite, liked)
+    liked[:, 1] = 1 - liked[:, 0]
     own = category_of(item)[:, None]
-    category = np.where(is_matched, own, (own + 1 + whole(categories - 1, BLOCK_ROWS, length)) % categories)
+    category = np.where(place == 0, own, (own + 1 + whole(categories - 1, BLOCK_ROWS, length)) % categories)
     history = category * ITEMS + 2 * whole(ITEMS // 2, BLOCK_ROWS, length) + (1 - liked)
-    sums = np.where(is_matched, liking_of(history), 0).sum(axis=1)
-    preference = sums / matched
+    preference = liking_of(history[:, 0]).astype(np.float64)
     present = place < lengths[:, None]
     shuffled = np.argsort(np.where(present, uniform(BLOCK_ROWS, length), 2.0), axis=1, kind="stable")
     history = np.take_along_axis(np.where(present, history, -1), shuffled, axis=1)
