@@ -1,6 +1,6 @@
 """Measures what models that attend to a history find in it, and a sum of it does not, where the truth is known.
 
-    python -m benchmarks.attention [--models sum,din,nais] [--seeds 3] [--rows 100000] [--length 120] [--categories 20]
+    python -m benchmarks.attention [--models sum,din,nais] [--seeds 3] [--rows 100000] [--length 200] [--categories 20]
 
 The log is that of `ctrpipe generate --format history`: a click depends on the one earlier item that has the
 candidate's category, and no count says anything. All models have the same rows, embeddings of the same width, and the
@@ -119,7 +119,7 @@ def _table(aucs: dict[str, list[float]], of_models: dict[str, list[float]], best
 @click.option("--models", help="Names, separated by commas. Default: all.")
 @click.option("--seeds", type=click.IntRange(1), default=3, help="Trainings of each model.")
 @click.option("--rows", type=click.IntRange(1000), default=100_000, help="Training rows.")
-@click.option("--length", type=click.IntRange(4), default=120, help="Items of the longest history.")
+@click.option("--length", type=click.IntRange(4), default=200, help="Items of the longest history.")
 @click.option("--categories", type=click.IntRange(2), default=20, help="Categories, of 4 items each.")
 @click.option("--epochs", type=click.IntRange(1), default=TRAINING.epochs, help="At most, of each training.")
 @output_option("attention")

@@ -27,6 +27,11 @@ def connect(cluster: Cluster) -> None:
     )
 
 
+def disconnect() -> None:
+    """Waits until all hosts have ended their training: who leaves before takes the others for lost, or is."""
+    jax.distributed.shutdown()
+
+
 def from_chief(arrays: list[np.ndarray]) -> list[np.ndarray]:
     """See `Learner.from_chief`."""
     if jax.process_count() == 1 or not arrays:

@@ -31,12 +31,13 @@ def main(folder: pathlib.Path | None) -> None:
     def write(message: dict[str, Any]) -> None:
         print(json.dumps(message), flush=True)
 
-    connect, is_lost = _of_jax() if os.environ["KERAS_BACKEND"] == "jax" else _of_tensorflow()
+    connect, disconnect, is_lost = _of_jax() if os.environ["KERAS_BACKEND"] == "jax" else _of_tensorflow()
     try:
         from_chief = connect()
         from pipeline.training.train import run_shared_task  # Keras: after the workers are connected
 
         run_shared_task(folder, from_chief, lambda name: write({JOINED: name}), write)
+        disconnect()
     except InputError as error:
         write({MISTAKE: str(error)})
         code = 2
@@ -50,8 +51,8 @@ def main(folder: pathlib.Path | None) -> None:
     os._exit(code)  # at a normal exit it would wait for the other workers, also for a lost one
 
 
-def _of_tensorflow() -> tuple[Callable[[], FromChief], IsLost]:
-    """Returns what connects the workers, after which arrays come from the chief, and what tells that one is lost."""
+def _of_tensorflow() -> tuple[Callable[[], FromChief], Callable[[], None], IsLost]:
+    """Returns what connects the workers and gives `Learner.from_chief`, what ends it, and what tells that one is lost."""
     load_tensorflow()
     # They import TensorFlow, whose start-up lines are only held back where load_tensorflow imports it first.
     import tensorflow as tf
@@ -61,10 +62,14 @@ def _of_tensorflow() -> tuple[Callable[[], FromChief], IsLost]:
 
     errors = tf.errors  # the last one where a link is cut: nothing says that the other worker is gone
     lost = (errors.UnavailableError, errors.AbortedError, errors.CancelledError, errors.DeadlineExceededError)
-    return lambda: WorkerGroup(make_strategy("multi_worker")).from_chief, lambda error: isinstance(error, lost)
+
+    def connect() -> FromChief:
+        return WorkerGroup(make_strategy("multi_worker")).from_chief
+
+    return connect, lambda: None, lambda error: isinstance(error, lost)
 
 
-def _of_jax() -> tuple[Callable[[], FromChief], IsLost]:
+def _of_jax() -> tuple[Callable[[], FromChief], Callable[[], None], IsLost]:
     """Returns what `_of_tensorflow` returns, for JAX."""
     hide_tensorflow()
     from pipeline.training import jax_hosts
@@ -75,7 +80,7 @@ def _of_jax() -> tuple[Callable[[], FromChief], IsLost]:
         jax_hosts.connect(cluster)
         return jax_hosts.from_chief
 
-    return connect, jax_hosts.is_lost
+    return connect, jax_hosts.disconnect, jax_hosts.is_lost
 
 
 if __name__ == "__main__":
