@@ -52,7 +52,7 @@ def main(folder: pathlib.Path | None) -> None:
 
 
 def _of_tensorflow() -> tuple[Callable[[], FromChief], Callable[[], None], IsLost]:
-    """Returns what connects the workers and gives `Learner.from_chief`, what ends it, and what tells that one is lost."""
+    """Returns what connects the workers and gives `Learner.from_chief`, what ends it, and what tells a lost one."""
     load_tensorflow()
     # They import TensorFlow, whose start-up lines are only held back where load_tensorflow imports it first.
     import tensorflow as tf
