@@ -74,7 +74,7 @@ def pack(rows: HistoryRows, fields: FeatureMap) -> Rows:
     present = rows.history >= 0
     histories = [np.where(present, rows.history + item, 0), np.where(present, category_of(rows.history) + category, 0)]
     ids = [rows.item[:, None] + item, category_of(rows.item)[:, None] + category, *histories]
-    return Rows(np.concatenate(ids, axis=1).astype(np.int32), rows.labels, rows.probabilities)
+    return Rows(np.concatenate(ids, axis=1), rows.labels, rows.probabilities)
 
 
 def make_log(click_model: HistoryClickModel, rows: int, folder: pathlib.Path) -> PackedLog:

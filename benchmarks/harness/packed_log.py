@@ -40,7 +40,7 @@ class Rows:
     """Rows of a part of a log, as a model reads them.
 
     Attributes:
-        ids: int32 `[N, slots]`, packed.
+        ids: Whole numbers `[N, slots]`, packed.
         labels: `[N]`.
         probabilities: float64 `[N]`, the labels' true probabilities.
     """

@@ -6,7 +6,6 @@
         setting (the cells of "ivf" that are read, the candidates of "hnsw") that finds this share of the best items
     {"cmd": "search", "index": "ivf", "in": "users.npz", "out": "found.npz"} -> {"ms": [float, ...]}: each of `users`
         alone; writes the places of their best items, `places`
-    {"cmd": "drop", "index": "ivf"} -> {}
 
 and {"error": text} for a request that failed. The exact index is "flat", which has no setting.
 """
@@ -114,10 +113,6 @@ class Server:
             places.append(found[1][0])
         np.savez(out, places=np.array(places))
         return {"ms": taken}
-
-    def drop(self, index: str) -> dict[str, Any]:
-        del self.indexes[index]
-        return {}
 
 
 def start() -> Answer:

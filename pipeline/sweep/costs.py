@@ -69,7 +69,7 @@ def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner 
     model = with_encoder(config.model, config.text)
     training = with_backend(model, config.training, count_rows(log.train))
     task = Task(model, training, log.feature_map, tuple(log.train), tuple(log.validation), config.seed)
-    here = training.backend == keras.backend.backend() and not other_workers(training.distribution)
+    here = training.backend == keras.backend.backend() and not other_workers(training.distribution, training.backend)
     trains = task.learner() if here else None
     if trains and training.precision == "float32":
         return trains, trains, task

@@ -69,6 +69,10 @@ def _jax_is_faster(model: Model, training: Training, rows: int) -> bool:
 
 
 def _on_one_cpu(distribution: str) -> bool:
-    if distribution not in ("auto", "one_device") or os.environ.get("TPU_NAME") or other_workers(distribution):
+    if (
+        distribution not in ("auto", "one_device")
+        or os.environ.get("TPU_NAME")
+        or other_workers(distribution, "tensorflow")
+    ):
         return False
     return all(device.startswith("cpu") for device in keras.distribution.list_devices())

@@ -43,8 +43,12 @@ def train_with_worker(work: pathlib.Path, backend: str, report: Report | None) -
         raise InputError(f"training on {backend} ended with exit code {process.code}; see the lines above")
 
 
-def other_workers(distribution: str) -> Cluster | None:
+def other_workers(distribution: str, backend: str) -> Cluster | None:
     """Returns TF_CONFIG's workers, or None where `training.distribution` or TF_CONFIG asks for no other worker.
+
+    Args:
+        distribution: `training.distribution`.
+        backend: The Keras backend on which all of them train.
 
     Raises:
         InputError: TF_CONFIG is invalid, or absent for multi_worker, or this worker is not the chief.
@@ -57,7 +61,7 @@ def other_workers(distribution: str) -> Cluster | None:
     if cluster and not cluster.is_chief:
         raise InputError(
             f"TF_CONFIG: this is {cluster.workers[cluster.index]}, and {cluster.workers[0]} is the chief, which alone "
-            f"runs this command; run {FOLLOW} here"
+            f"runs this command; run {FOLLOW} --backend {backend} here"
         )
     return cluster
 
@@ -83,15 +87,10 @@ def train_with_others(
     if process.timed_out:
         raise InputError(
             f"TF_CONFIG: {', '.join(unreachable) or 'a worker'} did not join the training within {timeout:g} seconds; "
-            f"run {follow_command(backend)} there, or raise training.worker_timeout_seconds"
+            f"run {FOLLOW} --backend {backend} there, or raise training.worker_timeout_seconds"
         )
     if process.code:
         raise InputError(explain_exit(cluster, process.code))
-
-
-def follow_command(backend: str) -> str:
-    """Returns the command that the other workers run."""
-    return FOLLOW if backend == "tensorflow" else f"{FOLLOW} --backend {backend}"
 
 
 def explain_exit(cluster: Cluster, code: int) -> str:

@@ -141,7 +141,7 @@ def train(
         training = with_backend(model, training, count_rows(train_files))
         announce(f"Training on {training.backend} (training.backend: auto)")
     feature_map = dataclasses.replace(feature_map, fake_negatives=training.fake_negative_calibration)
-    others = other_workers(training.distribution)
+    others = other_workers(training.distribution, training.backend)
     if others and training.backend == "jax":
         _check_hosts(model, training)
     if training.distillation:
@@ -179,7 +179,8 @@ def _check_hosts(model: Model, training: Training) -> None:
         "training.stages.masked_language_model": stage is not None and not stage.skip,
         f"model.name {model.name}": model_class(model.name).boosts,
     }
-    for key in (key for key, asked in alone.items() if asked):
+    key = next((key for key, asked in alone.items() if asked), None)
+    if key:
         raise InputError(f"{key}: JAX has it on one host alone; set training.distribution: mirrored, or use TensorFlow")
 
 

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from common.errors import InputError
-from pipeline.config import Training
+from pipeline.config import Model, Training
 from pipeline.training import follow
 from pipeline.training.cluster import Cluster, read_cluster
 from pipeline.training.train import train
@@ -142,7 +142,7 @@ def test_a_chief_that_never_comes_is_one_line_with_its_address(monkeypatch):
 
 def test_only_the_chief_runs_a_training_and_only_the_others_follow(files, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", config_of(["a:1", "b:2"], 1))
-    with pytest.raises(InputError, match="this is b:2, and a:1 is the chief.*run python -m pipeline.training.follow"):
+    with pytest.raises(InputError, match="this is b:2, and a:1 is the chief.*run python -m pipeline.training.follow --backend tensorflow here"):
         train(MODEL, Training(**SETTINGS), MAP, *files, 1, tmp_path)
     assert not list(tmp_path.iterdir())  # nothing of the chief's is written over
     monkeypatch.setenv("TF_CONFIG", config_of(["a:1", "b:2"], 0))
@@ -160,13 +160,16 @@ def test_only_the_chief_runs_a_training_and_only_the_others_follow(files, tmp_pa
     [
         ("training.shard_tables", {"shard_tables": True}),
         ("training.stages.masked_language_model", {"stages": {"masked_language_model": {}}}),
+        ("model.name cascading_nn_gbdt", {"model": Model(name="cascading_nn_gbdt")}),
     ],
 )
 def test_what_jax_has_on_one_host_alone_is_one_line(key, changes, files, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", config_of(["a:1", "b:2"], 0))
+    changes = dict(changes)
+    model = changes.pop("model", MODEL)
     training = Training(**{**SETTINGS, "backend": "jax", **changes})
     with pytest.raises(InputError, match=f"^{re.escape(key)}: JAX has it on one host alone; set training.distribution"):
-        train(MODEL, training, MAP, *files, 1, tmp_path)
+        train(model, training, MAP, *files, 1, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
