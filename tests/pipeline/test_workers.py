@@ -142,7 +142,10 @@ def test_a_chief_that_never_comes_is_one_line_with_its_address(monkeypatch):
 
 def test_only_the_chief_runs_a_training_and_only_the_others_follow(files, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", config_of(["a:1", "b:2"], 1))
-    with pytest.raises(InputError, match="this is b:2, and a:1 is the chief.*run python -m pipeline.training.follow --backend tensorflow here"):
+    with pytest.raises(
+        InputError,
+        match="this is b:2, and a:1 is the chief.*run python -m pipeline.training.follow --backend tensorflow here",
+    ):
         train(MODEL, Training(**SETTINGS), MAP, *files, 1, tmp_path)
     assert not list(tmp_path.iterdir())  # nothing of the chief's is written over
     monkeypatch.setenv("TF_CONFIG", config_of(["a:1", "b:2"], 0))
