@@ -113,11 +113,11 @@ lock: install  ## requirements.lock and the peers' files from their *.in; what i
 	$(BIN)/uv pip compile requirements.in --override overrides.txt --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --quiet -o requirements.lock
 	for image in pipeline serving; do $(BIN)/python kubeflow/image_locks.py $$image > kubeflow/$$image.lock || exit 1; done
 	sed -n 's/^tensorflow==\([^ ]*\).*/tensorflow-cpu==\1/p' requirements.lock | $(BIN)/uv pip compile - --no-deps --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --no-header --no-annotate --quiet >> kubeflow/serving.lock
-	for peer in fuxictr deepctr_torch recbole huggingface faiss; do \
+	for peer in fuxictr deepctr_torch recbole huggingface faiss scann; do \
 	    $(BIN)/uv pip compile benchmarks/peers/$$peer.in --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --custom-compile-command "make lock" --quiet -o benchmarks/peers/$$peer.txt || exit 1; \
 	done
 
-peers: $(foreach name,fuxictr deepctr_torch recbole huggingface faiss,.peers/$(name)/.installed)  ## environments of the libraries that benchmarks/ compares with
+peers: $(foreach name,fuxictr deepctr_torch recbole huggingface faiss scann,.peers/$(name)/.installed)  ## environments of the libraries that benchmarks/ compares with
 
 .peers/%/.installed: benchmarks/peers/%.txt
 	$(check_python)

@@ -1,4 +1,4 @@
-"""Measures the indexes of items inside a version, beside FAISS's: `python -m benchmarks.retrieval DIR/1`.
+"""Measures the indexes of items inside a version, beside FAISS's and ScaNN's: `python -m benchmarks.retrieval DIR/1`.
 
 The vectors are drawn around random directions, as a trained tower's lie in clusters: of vectors without any, an index
 has to read most cells.
@@ -6,6 +6,7 @@ has to read most cells.
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
 import tempfile
 import time
@@ -21,6 +22,7 @@ from rich.table import Table
 from benchmarks.harness.command import (
     busy,
     busy_caption,
+    chosen_names,
     command,
     cores,
     finish,
@@ -30,7 +32,7 @@ from benchmarks.harness.command import (
     spread,
 )
 from benchmarks.harness.turns import in_turn
-from benchmarks.peers.faiss_client import INDEXES, Faiss
+from benchmarks.peers.index_client import EXACT, INDEXES, IndexPeer
 from common.errors import InputError
 from common.libraries import load_tensorflow
 from common.progress import announce
@@ -185,12 +187,12 @@ class Benchmark:
 
     Args:
         version: Its folder.
-        threads: Of a session, and of FAISS.
+        threads: Of a session, and of a peer whose search can take several.
         calls: Users who are timed.
         rounds: How often the indexes take turns.
         share: Of the exact answers, that the approximate indexes are to find.
         cells: Into which the items are divided; None: 4 times the root of their number.
-        faiss: Beside ours; None without.
+        peers: Beside ours.
 
     Raises:
         InputError: the version has no towers.
@@ -204,7 +206,7 @@ class Benchmark:
         rounds: int,
         share: float,
         cells: int | None,
-        faiss: Faiss | None,
+        peers: Sequence[IndexPeer],
     ):
         from serving.assets import GoldenRows
         from serving.export import USER_VECTORS, VECTORS
@@ -214,7 +216,7 @@ class Benchmark:
         from serving.server.session_options import session_config
 
         self.version, self.threads, self.calls, self.rounds = version, threads, calls, rounds
-        self.share, self.cells, self.faiss = share, cells, faiss
+        self.share, self.cells, self.peers = share, cells, peers
         self.config = session_config(parse_flags([f"--model_base_path={version.parent}"]))  # as the server's
         self.config.intra_op_parallelism_threads = threads
         servable = Servable(version, config=self.config)
@@ -284,26 +286,24 @@ class Benchmark:
             indexes = {
                 "exact": Index(our_search(servable, RETRIEVE)),
                 "approximate": Index(our_search(servable, APPROXIMATE), probes, seconds),
-                **self._of_faiss(data, top, cells),
+                **self._of_peers(data, top, cells),
             }
             found = in_rounds(indexes, data, best_places(data.users, data.items, top), self.rounds)
         finally:
             servable.close()
         return {"call_ms": spread([1000 * each for each in call]), "searches": found}
 
-    def _of_faiss(self, data: Data, top: int, cells: int) -> dict[str, Index]:
-        """Returns FAISS's indexes of the items, set by the same users to the same recall."""
-        if self.faiss is None:
-            return {}
-        faiss, found = self.faiss, {}
-        faiss.load(data.items, data.tuning, best_places(data.tuning, data.items, top), self.threads)
-        for kind in INDEXES:
-            built = faiss.build(kind, cells, self.share)
-            announce(f"FAISS's {kind}: built in {built['seconds']:.1f} s")
-            setting = None if kind == "flat" else int(built["setting"])
-            found[f"faiss {kind}"] = Index(
-                lambda users, kind=kind: faiss.search(kind, users), setting, built["seconds"]
-            )
+    def _of_peers(self, data: Data, top: int, cells: int) -> dict[str, Index]:
+        """Returns the peers' indexes of the items, set by the same users to the same recall."""
+        best, found = best_places(data.tuning, data.items, top), {}
+        for peer in self.peers:
+            peer.load(data.items, data.tuning, best, self.threads)
+            for kind in INDEXES[peer.name]:
+                built = peer.build(kind, cells, self.share)
+                announce(f"{peer.name} {kind}: built in {built['seconds']:.1f} s")
+                setting = None if kind in EXACT else int(built["setting"])
+                search = functools.partial(peer.search, kind)
+                found[f"{peer.name} {kind}"] = Index(search, setting, built["seconds"])
         return found
 
 
@@ -346,8 +346,8 @@ def searches_table(results: Sequence[Mapping[str, Any]], threads: int) -> Table:
 @click.option("--cells", type=click.IntRange(1), help="Of the inverted files. Default: 4 times the items' root.")
 @click.option("--calls", type=click.IntRange(1), default=200, help="Users who are timed, each alone.")
 @click.option("--rounds", type=click.IntRange(1), default=3, help="How often the indexes answer all of them, in turn.")
-@click.option("--threads", type=click.IntRange(1), help="Of the version's session, and of FAISS. Default: all cores.")
-@click.option("--against", type=click.Choice(["none", "faiss"]), default="none", help="Beside ours; `make peers`.")
+@click.option("--threads", type=click.IntRange(1), help="Of the session, and of FAISS. Default: all cores.")
+@click.option("--against", metavar="A,B", help=f"Some of {', '.join(INDEXES)}, beside ours; `make peers`.")
 @output_option("retrieval")
 def main(
     version: pathlib.Path,
@@ -360,23 +360,25 @@ def main(
     calls: int,
     rounds: int,
     threads: int | None,
-    against: str,
+    against: str | None,
     output: pathlib.Path,
 ) -> None:
-    """Time the 100 best items of one user by the exact and the approximate index of a version, and by FAISS.
+    """Time the 100 best items of one user by the exact and the approximate index of a version, and by other libraries.
 
     VERSION is a version's folder of a two_tower. `serving_retrieve` and its approximate sister answer the golden row in
     the loader of TF Serving, in turn; every size checks that the first finds the largest products. The searches alone,
-    in the same loader, and FAISS's (IndexFlatIP, IndexIVFFlat of as many cells, IndexHNSWFlat) answer other users one a
-    call. Every approximate one reads as little as finds --recall of the exact answers of 1,000 users; the recall of
-    those timed is in the table. Prints two tables, writes JSON, and prints it as the last line.
+    in the same loader, those of FAISS (IndexFlatIP, IndexIVFFlat of as many cells, IndexHNSWFlat) and of ScaNN (a tree
+    of as many cells, whose search takes one thread) answer other users one a call. Every approximate one reads as
+    little as finds --recall of the exact answers of 1,000 users; the recall of those timed is in the table. Prints two
+    tables, writes JSON, and prints it as the last line.
     """
     sizes = positive_numbers("--items", items)
     share, threads = busy(), threads or cores()
+    names = chosen_names("--against", against, INDEXES) if against else ()
     load_tensorflow()
     with contextlib.ExitStack() as stack:
-        faiss = stack.enter_context(Faiss()) if against == "faiss" else None
-        benchmark = Benchmark(version, threads, calls, rounds, recall, cells, faiss)
+        peers = [stack.enter_context(IndexPeer(name)) for name in names]
+        benchmark = Benchmark(version, threads, calls, rounds, recall, cells, peers)
         if vectors is None:
             mixture = Mixture(clusters, spread)
             results = [benchmark.measure(mixture.draw(size, calls, benchmark.width)) for size in sizes]

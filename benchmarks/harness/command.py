@@ -5,7 +5,7 @@ import json
 import os
 import pathlib
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import click
@@ -24,6 +24,7 @@ __all__ = [
     "Command",
     "busy",
     "busy_caption",
+    "chosen_names",
     "command",
     "cores",
     "device_option",
@@ -135,6 +136,18 @@ def positive_numbers(option: str, text: str) -> tuple[int, ...]:
     if not all(part.strip().isdecimal() and int(part) > 0 for part in text.split(",")):
         raise InputError(f"{option}: expected positive numbers as in 200,200,200. Received: {text!r}")
     return tuple(int(part) for part in text.split(","))
+
+
+def chosen_names(option: str, text: str, known: Collection[str]) -> tuple[str, ...]:
+    """Returns the names of an option's text, such as fm,lr, each once.
+
+    Raises:
+        InputError: one is not among the known.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(f"{option}: unknown {', '.join(map(repr, unknown))}; give some of {','.join(known)}")
+    return names
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

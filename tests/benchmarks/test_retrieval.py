@@ -1,21 +1,15 @@
-"""What `python -m benchmarks.retrieval` draws and counts, and FAISS beside it where `make peers` has installed it."""
+"""What `python -m benchmarks.retrieval` draws and counts, and the libraries beside it where `make peers` has them."""
 
 import importlib
-import sys
-import types
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from benchmarks.peers.client import ENVIRONMENTS, FOLDER
-from benchmarks.peers.faiss_client import INDEXES, Faiss
+from benchmarks.peers.index_client import EXACT, INDEXES, IndexPeer
 from benchmarks.retrieval import Index, Mixture, best_places, in_rounds, main, read_vectors, recall
 from common.errors import InputError
-
-needs_faiss = pytest.mark.skipif(
-    not (ENVIRONMENTS / "faiss" / "bin" / "python").exists(), reason="no environment of faiss: run `make peers`"
-)
 
 
 def test_recall_is_the_share_of_the_best_places_that_are_found():
@@ -90,30 +84,64 @@ def test_indexes_take_turns_and_their_first_answers_are_not_timed():
     assert (part["setting"], part["build_s"], part["recall"]) == (7, 1.5, 0.4)
 
 
-def test_faiss_s_setting_is_the_least_that_finds_enough(monkeypatch):
+def test_a_peer_s_setting_is_the_least_that_finds_enough(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(FOLDER)
-    monkeypatch.setitem(sys.modules, "faiss", types.ModuleType("faiss"))
-    server = importlib.import_module("faiss_server")
+    server = importlib.import_module("index_server")
     for enough in range(1, 12):
-        assert server.least(lambda setting, enough=enough: setting >= enough, 1, 9) == min(enough, 9)
+        assert server.least_enough(lambda setting, enough=enough: setting >= enough, 1, 9) == min(enough, 9)
     best = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
     assert server.share_found(np.array([[4, 9, 1, 0], [0, 5, -1, -1]]), best) == 3 / 8
-    monkeypatch.delitem(sys.modules, "faiss_server")
+
+    class Part:
+        """Finds the best of the first items alone."""
+
+        least, most = 1, 30
+
+        def __init__(self, items, _cells, top):
+            self.items, self.top = items, top
+
+        def set_to(self, setting):
+            self.read = setting
+
+        def search(self, users):
+            return best_places(users, self.items[: max(self.read, self.top)], self.top)
+
+    class Library:
+        version, builds = "1", {"part": Part}
+
+        def set_threads(self, threads):
+            self.threads = threads
+
+    items, users = np.eye(30, dtype=np.float32), np.arange(30, dtype=np.float32)[::-1][None]  # the first are best
+    given, found = str(tmp_path / "given.npz"), str(tmp_path / "found.npz")
+    np.savez(given, items=items[::-1].copy(), users=users, best=best_places(users, items[::-1], 4))
+    peer = server.IndexServer(library := Library())
+    assert peer.answer({"cmd": "load", "in": given, "threads": 3}) == {"version": "1"} and library.threads == 3
+    built = peer.answer({"cmd": "build", "index": "part", "cells": 2, "recall": 0.5})
+    assert built["setting"] == 28  # two of the last four items
+    assert len(peer.answer({"cmd": "search", "index": "part", "in": given, "out": found})["ms"]) == 1
+    with np.load(found) as arrays:
+        assert recall(arrays["places"], best_places(users, items[::-1], 4)) == 0.5
 
 
-@needs_faiss
+@pytest.mark.parametrize("name", INDEXES)
 @pytest.mark.slow
-def test_faiss_answers_the_same_items_and_reads_as_much_as_finds_the_share():
+def test_a_peer_answers_the_same_items_and_reads_as_much_as_finds_the_share(name):
+    if not (ENVIRONMENTS / name / "bin" / "python").exists():
+        pytest.skip(f"no environment of {name}: run `make peers`")
     data = Mixture(clusters=20, spread=0.5).draw(items=3000, users=50, width=8)
     best = best_places(data.users, data.items, 10)
-    with Faiss() as faiss:
-        assert faiss.load(data.items, data.tuning, best_places(data.tuning, data.items, 10), threads=1)
-        settings = {index: faiss.build(index, cells=50, recall=0.9)["setting"] for index in INDEXES}
-        for index in INDEXES:
-            milliseconds, places = faiss.search(index, data.users)
+    with IndexPeer(name) as peer:
+        assert peer.load(data.items, data.tuning, best_places(data.tuning, data.items, 10), threads=1)
+        settings = {index: peer.build(index, cells=50, recall=0.8)["setting"] for index in INDEXES[name]}
+        for index in INDEXES[name]:
+            milliseconds, places = peer.search(index, data.users)
             assert len(milliseconds) == 50 and min(milliseconds) > 0
-            assert recall(places, best) >= (1.0 if index == "flat" else 0.85), index
-    assert 1 <= settings["ivf"] < 50 and settings["hnsw"] >= 10
+            assert recall(places, best) >= (1.0 if index in EXACT else 0.65), index
+    limits = {"flat": (1, 1), "ivf": (1, 10), "hnsw": (10, 100), "tree": (1, 10)}
+    for index, setting in settings.items():
+        low, high = limits[index]
+        assert low <= setting <= high, (index, setting)
 
 
 def test_a_missing_environment_is_one_line(tmp_path, monkeypatch):

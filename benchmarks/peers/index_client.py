@@ -1,7 +1,7 @@
-"""A client of FAISS, which runs in an environment of its own. Standard library and numpy.
+"""A client of a library of indexes, which runs in an environment of its own. Standard library and numpy.
 
 Example:
-    >>> with Faiss() as faiss:
+    >>> with IndexPeer("faiss") as faiss:
     ...     faiss.load(items, users, best, threads=2)
     ...     faiss.build("ivf", cells=400, recall=0.95)["setting"]  # cells that an answer reads
     ...     milliseconds, places = faiss.search("ivf", others)
@@ -11,34 +11,33 @@ import numpy as np
 
 from benchmarks.peers.client import PeerProcess
 
-INDEXES = ("flat", "ivf", "hnsw")
+# Each library's indexes; the exact ones have no setting.
+INDEXES = {"faiss": ("flat", "ivf", "hnsw"), "scann": ("tree",)}
+EXACT = ("flat",)
 
 
-class Faiss(PeerProcess):
-    """FAISS in a process of its own, which keeps the vectors and the indexes that were built of them."""
-
-    def __init__(self) -> None:
-        super().__init__("faiss")
+class IndexPeer(PeerProcess):
+    """A library of INDEXES in a process of its own, which keeps the vectors and the indexes that were built of them."""
 
     def load(self, items: np.ndarray, users: np.ndarray, best: np.ndarray, threads: int) -> str:
-        """Takes vectors, and drops the indexes of former ones; returns FAISS's version.
+        """Takes vectors, and drops the indexes of former ones; returns the library's version.
 
         Args:
             items: float32 [M, d].
             users: By which an index is set, float32 [N, d].
             best: The places of their best items, [N, top].
-            threads: Of OpenMP.
+            threads: Of a search, where the library can take several.
         """
         given = self.folder / "vectors.npz"
         np.savez(given, items=items, users=users, best=best)
         return str(self.ask({"cmd": "load", "in": str(given), "threads": threads})["version"])
 
     def build(self, index: str, cells: int, recall: float) -> dict[str, float]:
-        """Returns the `seconds` that an index of INDEXES took to build, and its least `setting` that finds the share.
+        """Returns the `seconds` that an index took to build, and its least `setting` that finds the share.
 
         Args:
-            index: One of INDEXES.
-            cells: Of the inverted file; the others have none.
+            index: One of the library's INDEXES.
+            cells: Of an inverted file or a tree; the others have none.
             recall: The share of the users' best items that is to be found.
         """
         return self.ask({"cmd": "build", "index": index, "cells": cells, "recall": recall})
