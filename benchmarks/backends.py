@@ -16,6 +16,7 @@ from rich.table import Table
 from benchmarks.harness.command import (
     busy,
     busy_caption,
+    chosen_names,
     command,
     cores,
     finish,
@@ -178,8 +179,8 @@ def chosen_ways(text: str) -> tuple[str, ...]:
     Raises:
         InputError: a name is not one of WAYS, or there are fewer than two.
     """
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    if len(names) < 2 or not set(names) <= set(WAYS):
+    names = chosen_names("--ways", text, WAYS)
+    if len(names) < 2:
         raise InputError(f"--ways: expected two or more of {', '.join(WAYS)}. Received: {text!r}")
     return names
 

@@ -18,9 +18,8 @@ from typing import Any
 import click
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, machine, output_option
+from benchmarks.harness.command import chosen_names, command, finish, machine, output_option
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, write_packed_log
-from common.errors import InputError
 from common.libraries import load_tensorflow
 from common.progress import announce
 from models import metrics
@@ -189,9 +188,7 @@ def chosen_models(text: str | None, known: Collection[str], first: str) -> tuple
     Raises:
         InputError: one does not exist.
     """
-    names = [name.strip() for name in text.split(",")] if text else known
-    if unknown := sorted(set(names) - set(known)):
-        raise InputError(f"--models: no such model: {', '.join(unknown)}. There are {', '.join(known)}")
+    names = chosen_names("--models", text, known) if text else known
     return tuple(dict.fromkeys((first, *names)))
 
 

@@ -18,7 +18,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, machine, output_option, zoo_option
+from benchmarks.harness.command import chosen_names, command, finish, machine, output_option, zoo_option
 from benchmarks.peers.client import Peer
 from common.errors import InputError
 from common.libraries import load_tensorflow
@@ -636,10 +636,7 @@ def compare(case: Case, peer: Peer, zoo: str = "") -> dict[str, Any]:
 def chosen_cases(text: str | None) -> list[Case]:
     """Returns the cases of the models in --models. Raises InputError where no peer has a model."""
     known = sorted({case.model for case in CASES})
-    names = [name.strip() for name in text.split(",")] if text else known
-    unknown = sorted(set(names) - set(known))
-    if unknown:
-        raise InputError(f"--models: no peer has: {', '.join(unknown)}. There are {', '.join(known)}")
+    names = chosen_names("--models", text, known) if text else known
     return [case for case in CASES if case.model in names]
 
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from benchmarks.harness.command import (
     busy,
     busy_caption,
+    chosen_names,
     command,
     finish,
     folder_option,
@@ -26,7 +27,6 @@ from benchmarks.harness.command import (
 from benchmarks.harness.preprocess_logs import TEST, VALIDATION, VALUES, bad_log, raw_log, values_of
 from benchmarks.harness.preprocess_sides import PEERS, TOP, Rule, Run, ours
 from benchmarks.train import peer_version
-from common.errors import InputError
 from common.progress import announce
 from models.feature_map import RESERVED_IDS, FeatureMap
 from transforms.features.packed_files import PackedReader, packed_files
@@ -380,10 +380,7 @@ def chosen_peers(text: str) -> list[str]:
     """Returns the peers of --against, none for `none`. Raises InputError where one does not exist."""
     if text == "none":
         return []
-    names = [name.strip() for name in text.split(",")]
-    if unknown := [name for name in names if name not in PEERS]:
-        raise InputError(f"--against: expected none or some of {', '.join(PEERS)}. Received: {', '.join(unknown)}")
-    return list(dict.fromkeys(names))
+    return list(chosen_names("--against", text, PEERS))
 
 
 @command("benchmarks.preprocess")

@@ -5,7 +5,7 @@
         [--fuxictr FOLDER] [--folder FOLDER] [--output FILE]
 
 A run's pipeline reads, splits and transforms the log; every side gets the same ids of the same rows. Each side trains
-each of its models with as many settings: its own defaults first, then random ones from the same space for all, that in
+each of its models with as many settings: its own defaults first, then the same random ones for all, from the space in
 harness/quality_sides.py. All trainings have the same batch and the same number of evaluations; the log loss on the
 validation rows lowers their rate, stops them, and says which evaluation's weights are kept. The settings whose log loss
 there is lowest are trained with every seed, and their mean chooses one of them, which is tested on the test rows.
@@ -27,7 +27,17 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import command, cores, finish, folder_option, machine, output_option, write, zoo_option
+from benchmarks.harness.command import (
+    chosen_names,
+    command,
+    cores,
+    finish,
+    folder_option,
+    machine,
+    output_option,
+    write,
+    zoo_option,
+)
 from benchmarks.harness.quality_sides import (
     MODELS,
     SPLITS,
@@ -234,13 +244,6 @@ def table(values: Sequence[dict[str, Any]], title: str) -> Table:
     return result
 
 
-def _chosen(option: str, text: str, known: Sequence[str]) -> list[str]:
-    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
-    if unknown := [name for name in names if name not in known]:
-        raise InputError(f"{option}: unknown {', '.join(unknown)}; give some of {','.join(known)}")
-    return names
-
-
 def _sides(
     names: Sequence[str],
     threads: int,
@@ -303,7 +306,7 @@ def main(
     All sides get the same rows, split and ids, and the same number of trials; validation rows choose. Prints a table,
     writes JSON after every model, and prints it as the last line. Goes on where it was stopped.
     """
-    names, who = _chosen("--models", models, MODELS), _chosen("--sides", sides, NAMES)
+    names, who = chosen_names("--models", models, MODELS), chosen_names("--sides", sides, NAMES)
     rows = make_rows(load_config(config), data, folder)
     counts = {name: len(rows.split(name)[1]) for name in SPLITS}
     report: dict[str, Any] = {"benchmark": "quality", "machine": machine(), "rows": counts}

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow.parquet
 from rich.table import Table
 
-from benchmarks.harness.command import command, finish, machine
+from benchmarks.harness.command import chosen_names, command, finish, machine
 from common.errors import InputError
 from common.files import write_json
 from common.libraries import load_tensorflow
@@ -240,9 +240,7 @@ def chosen_tasks(models: str, seeds: int, data: pathlib.Path, encoder: pathlib.P
     Raises:
         InputError: a model does not exist, or the encoder's folder or the data is not there.
     """
-    names = [name.strip() for name in models.split(",")]
-    if unknown := sorted(set(names) - set(TRAININGS)):
-        raise InputError(f"--models: no such model: {', '.join(unknown)}. There are {', '.join(TRAININGS)}")
+    names = chosen_names("--models", models, TRAININGS)
     if not data.is_file():
         raise InputError(f"--data {data}: no such file; give the table of reviews (Parquet)")
     chosen = [name for name in TRAININGS if name in names]

@@ -14,6 +14,7 @@ from rich.table import Table
 from benchmarks.harness.command import (
     busy,
     busy_caption,
+    chosen_names,
     command,
     cores,
     device_option,
@@ -40,7 +41,7 @@ from benchmarks.harness.settings import (
 )
 from benchmarks.peers.client import FOLDER, NAMES, Peer
 from benchmarks.peers.line_process import ProcessError
-from common.errors import InputError, one_line
+from common.errors import one_line
 from common.progress import announce
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -188,11 +189,7 @@ def chosen_models(text: str | None) -> list[str]:
     Raises:
         InputError: a name is not one of MODELS.
     """
-    names = list(TARGETS) if text is None else [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in MODELS:
-            raise InputError(f"--models: there is no benchmark of '{name}'. It has: {', '.join(sorted(MODELS))}")
-    return names
+    return list(TARGETS if text is None else chosen_names("--models", text, sorted(MODELS)))
 
 
 def peer_version(name: str) -> str:
@@ -221,11 +218,7 @@ def chosen_peers(against: str) -> tuple[tuple[str, ...], ...]:
     """
     if against in ("peers", "none"):
         return (NAMES if against == "peers" else (),)
-    names = [name.strip() for name in against.split(",")]
-    for name in names:
-        if name not in NAMES:
-            raise InputError(f"--against: expected peers, none, or some of {', '.join(NAMES)}. Received: {name!r}")
-    return tuple((name,) for name in names)
+    return tuple((name,) for name in chosen_names("--against", against, NAMES))
 
 
 def measure(

@@ -274,5 +274,5 @@ def test_numbers():
 def test_peers():
     assert chosen_peers("none") == []
     assert chosen_peers("fuxictr,stock") == ["fuxictr", "stock"]
-    with pytest.raises(InputError, match="expected none or some of stock, fuxictr. Received: polars"):
+    with pytest.raises(InputError, match="--against: unknown 'polars'; give some of stock,fuxictr"):
         chosen_peers("stock,polars")

@@ -105,7 +105,7 @@ def test_all_models_have_the_same_seeds(folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--models", "bert4ctr,gpt"), "--models: no such model: gpt"),
+        (("--models", "bert4ctr,gpt"), "--models: unknown 'gpt'"),
         (("--data", "absent.parquet"), "--data absent.parquet: no such file"),
         (("--encoder", "absent"), "absent"),
     ],
