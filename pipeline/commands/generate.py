@@ -51,6 +51,11 @@ KDDCUP2012, HISTORY, FUNNEL = "kddcup2012", "history", "funnel"
     help="Of history: items of the longest history. The longer they are, the less a sum of them says. Default: 24.",
 )
 @click.option("--categories", type=click.IntRange(2), help="Of history: how many, of 4 items each. Default: 200.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(1),
+    help="Of history: how often each other item is in it. The more, the less a sum of them says. Default: 1.",
+)
 @click.option("--days", type=int, default=10, show_default=True, help="Of --drift: their number.")
 @click.option(
     "--drift",
@@ -69,6 +74,7 @@ def generate(
     attention: float | None,
     history_length: int | None,
     categories: int | None,
+    repeats: int | None,
     days: int,
     drift: str | None,
 ) -> None:
@@ -100,7 +106,12 @@ def generate(
         raise InputError(f"--click-rate is of --format {KDDCUP2012}, {HISTORY} and {FUNNEL}, not of {log_format}")
     if conversion_rate is not None and log_format != FUNNEL:
         raise InputError(f"--conversion-rate is of --format {FUNNEL}, not of {log_format}")
-    of_history = {"attention": attention, "history-length": history_length, "categories": categories}
+    of_history = {
+        "attention": attention,
+        "history-length": history_length,
+        "categories": categories,
+        "repeats": repeats,
+    }
     for name, value in of_history.items():
         if value is not None and log_format != HISTORY:
             raise InputError(f"--{name} is of --format {HISTORY}, not of {log_format}")
@@ -109,11 +120,12 @@ def generate(
             raise InputError(f"--drift is of --format criteo and text, not of {log_format}")
         generate_days(log_format, days, rows, seed, output, Drift.from_text(drift), click.echo)
         return
-    rate = {} if click_rate is None else {"base_rate": click_rate}
+    rate: dict[str, Any] = {} if click_rate is None else {"base_rate": click_rate}
     if log_format == HISTORY:
-        names = {"attention": attention, "length": history_length, "categories": categories, "base_rate": click_rate}
-        history: dict[str, Any] = {name: value for name, value in names.items() if value is not None}
-        result = generate_history(rows, seed, output, HistoryClickModel(**history))
+        history: dict[str, Any] = {
+            name.removeprefix("history-"): value for name, value in of_history.items() if value is not None
+        }
+        result = generate_history(rows, seed, output, HistoryClickModel(**history, **rate))
     elif log_format == FUNNEL:
         rates = {"click_rate": click_rate, "conversion_rate": conversion_rate}
         given = {name: value for name, value in rates.items() if value is not None}

@@ -1,5 +1,6 @@
 """`ctrpipe generate --format history`: what the clicks depend on, and what they do not."""
 
+import collections
 import csv
 
 import numpy as np
@@ -87,6 +88,30 @@ def test_length_and_categories_are_those_asked_for(tmp_path):
     assert {row["item"] for row in rows} == {f"i{number}" for number in range(5 * ITEMS)}
 
 
+def test_repeats_are_of_the_items_that_say_nothing(tmp_path):
+    output = tmp_path / "log.csv"
+    options = ["--repeats", "5", "--history-length", "32", "--categories", "300", "--rows", "3000"]
+    done = CliRunner().invoke(main, ["generate", "--format", "history", *options, "--output", str(output)])
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader(output.open()))
+    assert {len(likings(row)) for row in rows} == set(range(16, 33))
+    checked = 0
+    for row in rows:
+        items = row["item_history"].split("|")
+        assert [category for category, _ in likings(row)].count(row["category"]) == 1
+        counts = collections.Counter(items)
+        others, rest = divmod(len(items) - 2, 5)
+        if len(counts) < 2 + others + (rest > 0):  # the same item was drawn twice
+            continue
+        assert sorted(counts.values()) == sorted([1, 1] + [rest] * (rest > 0) + [5] * others)
+        singles = [item for item, count in counts.items() if count == 1]
+        assert len(singles) > 2 or sum(1 - 2 * (int(item[1:]) % 2) for item in singles) == 0
+        checked += 1
+    assert checked > 2500
+    first_two_are_one = [len(set(row["item_history"].split("|")[:2])) == 1 for row in rows]
+    assert np.mean(first_two_are_one) < 0.25  # they are shuffled
+
+
 def test_the_command_writes_it_and_refuses_what_is_of_other_formats(tmp_path):
     output = str(tmp_path / "log.csv.gz")
     done = CliRunner().invoke(
@@ -99,6 +124,7 @@ def test_the_command_writes_it_and_refuses_what_is_of_other_formats(tmp_path):
         (["--format", "criteo", "--attention", "1"], "--attention is of --format history"),
         (["--format", "criteo", "--history-length", "9"], "--history-length is of --format history"),
         (["--format", "avazu", "--categories", "9"], "--categories is of --format history"),
+        (["--format", "criteo", "--repeats", "2"], "--repeats is of --format history"),
         (["--format", "history", "--drift", "ids=0.1"], "--drift is of --format criteo and text"),
         (["--format", "history", "--interplay", "1"], "--interplay"),
     ):

@@ -28,16 +28,18 @@ class HistoryClickModel:
 
     `logit = bias + attention · s`, where s is 1 where the one item of the history that has the candidate's category is
     liked, and -1 where it is not. Another item of the history, of another category, has the opposite s, and the rest is
-    drawn by chance: how often an item, a category or a liked item is in a history says nothing of the click. A model
-    that compares each item with the candidate finds it; one that sums the history first has to tell all categories
-    apart in the sum. An embedding of fewer numbers than there are categories cannot hold such a sum, the less so the
-    longer the histories are: the other items' part of it grows with the root of their number.
+    drawn by chance, each of its items `repeats` times: how often an item, a category or a liked item is in a history
+    says nothing of the click. A model that compares each item with the candidate finds it; one that sums the history
+    first has to tell all categories apart in the sum. An embedding of fewer numbers than there are categories cannot
+    hold such a sum, the less so the longer the histories are and the more often their items are repeated: the other
+    items' part of it grows with the root of length times repeats.
 
     Args:
         attention: Weight of s, in logits; 0 for clicks by chance.
         base_rate: Expected click-through rate.
         length: Items of the longest history, at least 4. Lengths are equally frequent from half of it.
         categories: Number of categories, of ITEMS items each, at least 2.
+        repeats: How often a history has each of its items but those two, at least 1.
 
     Raises:
         InputError: a value is out of range.
@@ -47,13 +49,14 @@ class HistoryClickModel:
     base_rate: float = 0.3
     length: int = 24
     categories: int = 200
+    repeats: int = 1
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.attention < np.inf:
             raise InputError(f"attention should be a non-negative number. Received: {self.attention!r}")
         if not 0.0 < self.base_rate < 1.0:
             raise InputError(f"base_rate should lie between 0 and 1. Received: {self.base_rate!r}")
-        check_whole(length=(self.length, 4), categories=(self.categories, 2))
+        check_whole(length=(self.length, 4), categories=(self.categories, 2), repeats=(self.repeats, 1))
 
     def bias(self) -> float:
         """Returns the bias that gives the base rate, found on rows of no log."""
@@ -120,6 +123,7 @@ def _draw_block(seed: int, block: int, model: HistoryClickModel) -> tuple[np.nda
     own = category_of(item)[:, None]
     category = np.where(place == 0, own, (own + 1 + whole(categories - 1, BLOCK_ROWS, length)) % categories)
     history = category * ITEMS + 2 * whole(ITEMS // 2, BLOCK_ROWS, length) + (1 - liked)
+    history = history[:, np.where(place[0] < 2, place[0], 2 + (place[0] - 2) // model.repeats)]
     preference = liking_of(history[:, 0]).astype(np.float64)
     present = place < lengths[:, None]
     shuffled = np.argsort(np.where(present, uniform(BLOCK_ROWS, length), 2.0), axis=1, kind="stable")
