@@ -1,6 +1,7 @@
 """Measures what models that attend to a history find in it, and a sum of it does not, where the truth is known.
 
-    python -m benchmarks.attention [--models sum,din,nais] [--seeds 3] [--rows 100000] [--length 200] [--categories 20]
+    python -m benchmarks.attention [--models sum,din,nais] [--seeds 3] [--rows 100000] [--length 48] [--repeats 8]
+        [--categories 12]
 
 The log is that of `ctrpipe generate --format history`: a click depends on the one earlier item that has the
 candidate's category, and no count says anything. All models have the same rows, embeddings of the same width, and the
@@ -32,11 +33,11 @@ from transforms.generate.history import ITEMS, HistoryRows, category_of, draw_hi
 
 TRAINING = Training(
     batch_size=512,
-    epochs=30,
+    epochs=16,
     learning_rate=0.005,
     monitor="auc",
-    patience=5,
-    plateau=Plateau(factor=0.3, patience=2),
+    patience=6,  # the sum learns nothing in its first epochs
+    plateau=Plateau(factor=0.3, patience=3),
     distribution="one_device",
 )
 # The log holds interactions only, so embeddings start large, as in benchmarks.learning. They are narrower than there
@@ -47,9 +48,10 @@ MODELS = {
     SUM: Model(name="mlp", hidden_units=(200, 80), **FACTORS),
     "fism": Model(name="fism", **FACTORS),
     "nais": Model(name="nais", **FACTORS),
-    "din": Model(name="din", **FACTORS),
-    "sequence_transformer": Model(name="sequence_transformer", **FACTORS),
+    "din": Model(name="din", attention_activation="relu", **FACTORS),
+    "sequence_transformer": Model(name="sequence_transformer", ffn_dim=32, **FACTORS),
 }
+RATES = {"sequence_transformer": 0.002}  # where it is not that of TRAINING
 LEAST, MOST_OF_SUM = 0.95, 0.30
 BARRED = ("nais", "din", "sequence_transformer")
 
@@ -119,8 +121,9 @@ def _table(aucs: dict[str, list[float]], of_models: dict[str, list[float]], best
 @click.option("--models", help="Names, separated by commas. Default: all.")
 @click.option("--seeds", type=click.IntRange(1), default=3, help="Trainings of each model.")
 @click.option("--rows", type=click.IntRange(1000), default=100_000, help="Training rows.")
-@click.option("--length", type=click.IntRange(4), default=200, help="Items of the longest history.")
-@click.option("--categories", type=click.IntRange(2), default=20, help="Categories, of 4 items each.")
+@click.option("--length", type=click.IntRange(4), default=48, help="Items of the longest history.")
+@click.option("--repeats", type=click.IntRange(1), default=8, help="How often a history has each of its other items.")
+@click.option("--categories", type=click.IntRange(2), default=12, help="Categories, of 4 items each.")
 @click.option("--epochs", type=click.IntRange(1), default=TRAINING.epochs, help="At most, of each training.")
 @output_option("attention")
 @click.pass_context
@@ -130,6 +133,7 @@ def main(
     seeds: int,
     rows: int,
     length: int,
+    repeats: int,
     categories: int,
     epochs: int,
     output: pathlib.Path,
@@ -139,7 +143,7 @@ def main(
     Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a share misses its bar.
     """
     names, training = chosen_models(models, MODELS, SUM), TRAINING.model_copy(update={"epochs": epochs})
-    click_model = HistoryClickModel(length=length, categories=categories)
+    click_model = HistoryClickModel(length=length, categories=categories, repeats=repeats)
     load_tensorflow()
     aucs: dict[str, list[float]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as folder:
@@ -147,7 +151,8 @@ def main(
         log = make_log(click_model, rows, work)
         for seed in range(seeds):
             for name in names:
-                learner = trained(MODELS[name], training, log, seed, work / name / str(seed))
+                of_model = training.model_copy(update={"learning_rate": RATES.get(name, training.learning_rate)})
+                learner = trained(MODELS[name], of_model, log, seed, work / name / str(seed))
                 auc = metrics.auc(log.labels, predicted(learner, log))
                 assert auc is not None  # the log has both classes
                 aucs[name].append(auc)
@@ -155,7 +160,8 @@ def main(
     of_models = shares(aucs, log.best_auc)
     failures = missed(of_models)
     report: dict[str, Any] = {"benchmark": "attention", "machine": machine(), "rows": rows, "seeds": seeds}
-    report |= {"length": length, "categories": categories, "training": training.model_dump(mode="json")}
+    report |= {"length": length, "repeats": repeats, "categories": categories}
+    report |= {"training": training.model_dump(mode="json"), "rates": RATES}
     report |= {"best_auc": log.best_auc, "auc": aucs, "share": of_models, "missed": failures}
     finish(report, output, _table(aucs, of_models, log.best_auc))
     if failures:
