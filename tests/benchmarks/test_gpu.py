@@ -338,7 +338,7 @@ def test_peers_are_left_out_with_the_reason(monkeypatch, tmp_path):
 def test_each_named_peer_is_compared_with_where_it_has_the_model():
     assert chosen_peers("none") == ((),) and len(chosen_peers("peers")[0]) == 3
     assert chosen_peers("fuxictr, recbole") == (("fuxictr",), ("recbole",))
-    with pytest.raises(InputError, match="--against: expected peers, none, or some of"):
+    with pytest.raises(InputError, match="--against: unknown 'nobody'; give some of fuxictr"):
         chosen_peers("fuxictr,nobody")
 
     class Has:
