@@ -1,7 +1,7 @@
 """Measures what models that attend to a history find in it, and a sum of it does not, where the truth is known.
 
     python -m benchmarks.attention [--models sum,din,nais] [--seeds 3] [--rows 100000] [--length 48] [--repeats 8]
-        [--categories 12]
+        [--categories 20]
 
 The log is that of `ctrpipe generate --format history`: a click depends on the one earlier item that has the
 candidate's category, and no count says anything. All models have the same rows, embeddings of the same width, and the
@@ -55,7 +55,7 @@ MODELS = {
 SCHEDULES: dict[str, dict[str, Any]] = {
     SUM: {"learning_rate": 0.005, "epochs": 40, "patience": 10},
     "nais": {"learning_rate": 0.005, "epochs": 30},
-    "sequence_transformer": {"epochs": 10},
+    "sequence_transformer": {"epochs": 14},
 }
 LEAST, MOST_OF_SUM = 0.95, 0.30
 BARRED = ("nais", "din", "sequence_transformer")
@@ -128,7 +128,7 @@ def _table(aucs: dict[str, list[float]], of_models: dict[str, list[float]], best
 @click.option("--rows", type=click.IntRange(1000), default=100_000, help="Training rows.")
 @click.option("--length", type=click.IntRange(4), default=48, help="Items of the longest history.")
 @click.option("--repeats", type=click.IntRange(1), default=8, help="How often a history has each of its other items.")
-@click.option("--categories", type=click.IntRange(2), default=12, help="Categories, of 4 items each.")
+@click.option("--categories", type=click.IntRange(2), default=20, help="Categories, of 4 items each.")
 @click.option("--epochs", type=click.IntRange(1), help="At most, of each training. Default: each model's own.")
 @output_option("attention")
 @click.pass_context
