@@ -4,8 +4,9 @@
         [--categories 20]
 
 The log is that of `ctrpipe generate --format history`: a click depends on the one earlier item that has the
-candidate's category, and no count says anything. All models have the same rows, embeddings of the same width, and the
-same training, to the best validation AUC. `sum` is an MLP on the sums of the histories' embeddings (`pooling: sum`).
+candidate's category, and no count says anything. All models have the same rows and embeddings of the same width, and
+are trained to the best validation AUC at the rate, and for as many epochs, as SCHEDULES has for them. `sum` is an MLP
+on the sums of the histories' embeddings (`pooling: sum`).
 
 A model's share is the part of the way from the sum's test AUC to that of the true probabilities. The sum's own share is
 counted from 0.5, which is what a model without the history has.
