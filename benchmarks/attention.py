@@ -1,12 +1,13 @@
 """Measures what models that attend to a history find in it, and a sum of it does not, where the truth is known.
 
     python -m benchmarks.attention [--models sum,din,nais] [--seeds 3] [--rows 100000] [--length 48] [--repeats 8]
-        [--categories 28]
+        [--categories 28] [--embedding-dim 8]
 
 The log is that of `ctrpipe generate --format history`: a click depends on the one earlier item that has the
 candidate's category, and no count says anything. All models have the same rows and embeddings of the same width, and
 are trained to the best validation AUC at the rate, and for as many epochs, as SCHEDULES has for them. `sum` is an MLP
-on the sums of the histories' embeddings (`pooling: sum`).
+on the sums of the histories' embeddings (`pooling: sum`). The embeddings should have fewer numbers than there are
+categories: a wide enough sum would hold every category's own.
 
 A model's share is the part of the way from the sum's test AUC to that of the true probabilities. The sum's own share is
 counted from 0.5, which is what a model without the history has.
@@ -41,16 +42,13 @@ TRAINING = Training(
     plateau=Plateau(factor=0.3, patience=3),
     distribution="one_device",
 )
-# The log holds interactions only, so embeddings start large, as in benchmarks.learning. They are narrower than there
-# are categories: a wide enough sum would hold every category's own.
-FACTORS = {"embedding_dim": 4, "embedding_stddev": 0.3}
 SUM = "sum"
-MODELS = {
-    SUM: Model(name="mlp", hidden_units=(200, 80), **FACTORS),
-    "fism": Model(name="fism", **FACTORS),
-    "nais": Model(name="nais", **FACTORS),
-    "din": Model(name="din", attention_activation="relu", **FACTORS),
-    "sequence_transformer": Model(name="sequence_transformer", ffn_dim=32, **FACTORS),
+OPTIONS: dict[str, dict[str, Any]] = {
+    SUM: {"name": "mlp", "hidden_units": (200, 80)},
+    "fism": {"name": "fism"},
+    "nais": {"name": "nais"},
+    "din": {"name": "din", "attention_activation": "relu"},
+    "sequence_transformer": {"name": "sequence_transformer", "ffn_dim": 32},
 }
 # The sum learns nothing in its first 20 epochs and goes on for 60: a rate that falls by then would stop it. NAIS needs
 # the faster rate too; a Transformer's epoch is the dearest.
@@ -61,6 +59,11 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }
 LEAST, MOST_OF_SUM = 0.95, 0.30
 BARRED = ("nais", "din", "sequence_transformer")
+
+
+def model(name: str, embedding_dim: int) -> Model:
+    """Returns a model's settings. The log holds interactions only, so embeddings start large, as in `learning`."""
+    return Model(embedding_dim=embedding_dim, embedding_stddev=0.3, **OPTIONS[name])
 
 
 def feature_map(click_model: HistoryClickModel) -> FeatureMap:
@@ -131,6 +134,7 @@ def _table(aucs: dict[str, list[float]], of_models: dict[str, list[float]], best
 @click.option("--length", type=click.IntRange(4), default=48, help="Items of the longest history.")
 @click.option("--repeats", type=click.IntRange(1), default=8, help="How often a history has each of its other items.")
 @click.option("--categories", type=click.IntRange(2), default=28, help="Categories, of 4 items each.")
+@click.option("--embedding-dim", type=click.IntRange(1), default=8, help="Numbers of an embedding, of all models.")
 @click.option("--epochs", type=click.IntRange(1), help="At most, of each training. Default: each model's own.")
 @output_option("attention")
 @click.pass_context
@@ -142,6 +146,7 @@ def main(
     length: int,
     repeats: int,
     categories: int,
+    embedding_dim: int,
     epochs: int | None,
     output: pathlib.Path,
 ) -> None:
@@ -149,7 +154,7 @@ def main(
 
     Prints a table, writes JSON, and prints it as the last line. Exit code 1 where a share misses its bar.
     """
-    names = chosen_models(models, MODELS, SUM)
+    names = chosen_models(models, OPTIONS, SUM)
     given = {"epochs": epochs} if epochs else {}
     trainings = {name: TRAINING.model_copy(update=SCHEDULES.get(name, {}) | given) for name in names}
     click_model = HistoryClickModel(length=length, categories=categories, repeats=repeats)
@@ -160,7 +165,7 @@ def main(
         log = make_log(click_model, rows, work)
         for seed in range(seeds):
             for name in names:
-                learner = trained(MODELS[name], trainings[name], log, seed, work / name / str(seed))
+                learner = trained(model(name, embedding_dim), trainings[name], log, seed, work / name / str(seed))
                 auc = metrics.auc(log.labels, predicted(learner, log))
                 assert auc is not None  # the log has both classes
                 aucs[name].append(auc)
@@ -168,7 +173,7 @@ def main(
     of_models = shares(aucs, log.best_auc)
     failures = missed(of_models)
     report: dict[str, Any] = {"benchmark": "attention", "machine": machine(), "rows": rows, "seeds": seeds}
-    report |= {"length": length, "repeats": repeats, "categories": categories}
+    report |= {"length": length, "repeats": repeats, "categories": categories, "embedding_dim": embedding_dim}
     report |= {"training": {name: training.model_dump(mode="json") for name, training in trainings.items()}}
     report |= {"best_auc": log.best_auc, "auc": aucs, "share": of_models, "missed": failures}
     finish(report, output, _table(aucs, of_models, log.best_auc))

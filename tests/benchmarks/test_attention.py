@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks import attention
-from benchmarks.attention import MODELS, feature_map, make_log, missed, pack, shares
+from benchmarks.attention import feature_map, make_log, missed, model, pack, shares
 from models import metrics
 from transforms.generate import HistoryClickModel
 from transforms.generate.history import HistoryRows
@@ -45,6 +45,6 @@ def test_attention_finds_what_a_sum_does_not(tmp_path):
     training = attention.TRAINING.model_copy(update={"epochs": 6, "batch_size": 256})
     aucs = {}
     for name in ("sum", "din"):
-        learner = attention.trained(MODELS[name], training, log, 0, tmp_path / name)
+        learner = attention.trained(model(name, 4), training, log, 0, tmp_path / name)
         aucs[name] = metrics.auc(log.labels, attention.predicted(learner, log))
     assert aucs["din"] > aucs["sum"] + 0.1, (aucs, log.best_auc)
