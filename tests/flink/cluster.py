@@ -19,7 +19,7 @@ from common.processes import start_command, stop_command
 ROOT = pathlib.Path(__file__).parents[2]
 FLINK = pathlib.Path(os.environ.get("CTRPIPE_FLINK", ROOT / ".flink" / "lib"))
 JOB_SERVER = pathlib.Path(os.environ.get("CTRPIPE_FLINK_JOB_SERVER", ROOT / ".flink" / "job-server"))
-SLOTS = 2  # of each task manager
+SLOTS = 2  # of each task manager, unless told otherwise
 MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
@@ -38,8 +38,6 @@ SETTINGS = {
     "jobmanager.rpc.address": "localhost",
     "jobmanager.bind-host": "localhost",
     "taskmanager.host": "localhost",
-    "taskmanager.numberOfTaskSlots": SLOTS,
-    "taskmanager.cpu.cores": SLOTS,
     "taskmanager.memory.framework.heap.size": "128m",
     "taskmanager.memory.framework.off-heap.size": "128m",
     "taskmanager.memory.task.heap.size": "512m",
@@ -75,19 +73,22 @@ class Cluster:
 
     Args:
         folder: Where the processes log and keep what they need.
-        task_managers: How many task managers start, of `SLOTS` slots each.
+        task_managers: How many task managers start.
+        slots: The slots of each, with a worker process each.
     """
 
-    def __init__(self, folder: pathlib.Path, task_managers: int):
-        self.folder = folder
+    def __init__(self, folder: pathlib.Path, task_managers: int, slots: int = SLOTS):
+        self.folder, self.each = folder, slots
         self.processes: dict[str, subprocess.Popen] = {}
         self.rest, rpc, self.jobs, self.artifacts, expansion, self.pool = free_ports(6)
         settings = {
             **SETTINGS,
+            "taskmanager.numberOfTaskSlots": slots,
+            "taskmanager.cpu.cores": slots,
             "jobmanager.rpc.port": rpc,
             "rest.port": self.rest,
             "rest.address": "localhost",
-            "parallelism.default": SLOTS * task_managers,
+            "parallelism.default": slots * task_managers,
             "io.tmp.dirs": str(folder / "tmp"),
         }
         (folder / "conf").mkdir(parents=True)
@@ -117,7 +118,7 @@ class Cluster:
             "jobs", f"{JOB_SERVER}/*", 512, SERVER, *master, *ports, "--artifacts-dir", str(self.folder / "staged")
         )
         self._start("pool", sys.executable, "-m", "tests.flink.worker_pool", str(self.pool))
-        self.wait(lambda: self.slots() == SLOTS * task_managers, 90)
+        self.wait(lambda: self.slots() == self.each * task_managers, 90)
         for port in (self.jobs, self.pool):
             self.wait(lambda port=port: answers(port), 60)
 
@@ -150,7 +151,7 @@ class Cluster:
             f"--artifact_endpoint=localhost:{self.artifacts}",
             "--environment_type=EXTERNAL",
             f"--environment_config=localhost:{self.pool}",
-            f"--sdk_worker_parallelism={SLOTS}",
+            f"--sdk_worker_parallelism={self.each}",
             f"--parallelism={parallelism}",
         ]
 

@@ -2,13 +2,11 @@
 
 import collections
 import functools
-import json
 import os
 import pathlib
 import threading
 import time
 
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -16,6 +14,7 @@ from common.errors import InputError
 from common.processes import Workers
 from tests.e2e.small_run import SHORT_CONFIG, call, one_line, start
 from tests.flink.cluster import SLOTS, Cluster, missing
+from tests.flink.results import results, scores
 
 WHY_NOT = missing() if os.environ.get("CTRPIPE_FLINK_TEST") else "a cluster of four Java programs: `make flink-test`"
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=str(WHY_NOT)), pytest.mark.timeout(900)]
@@ -51,20 +50,10 @@ def runs(cluster, log, tmp_path_factory) -> dict[str, pathlib.Path]:
     return {name: folder / name for name in ("here", "flink")}
 
 
-def results(run: pathlib.Path) -> tuple[dict[str, collections.Counter], dict[str, str], dict[str, object]]:
-    """Packed rows of each split in any order, vocabularies, metrics."""
-    rows: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
-    for path in run.glob("tfx/**/packed-*.parquet"):
-        rows[path.parent.name].update(map(str, pq.read_table(path).to_pylist()))
-    words = {path.name: path.read_text() for path in run.glob("tfx/**/transform_fn/assets/vocabulary_*")}
-    metrics = json.loads((run / "metrics.json").read_text())
-    return dict(rows), words, {name: value for name, value in metrics.items() if name != "model_version"}
-
-
 def test_a_run_makes_what_it_makes_on_this_machine(runs):
-    rows, words, metrics = results(runs["flink"])
-    assert sum(map(collections.Counter.total, rows.values())) == ROWS
-    assert words and (rows, words, metrics) == results(runs["here"])
+    made = results(runs["flink"])
+    assert sum(count for count, _ in made["rows"].values()) == ROWS
+    assert made["vocabularies"] and made == results(runs["here"])
 
 
 def test_the_work_was_done_by_the_cluster(cluster, runs):
@@ -76,12 +65,7 @@ def test_scores_are_those_of_this_machine(cluster, runs, log, tmp_path):
     for name, arguments in {"here": [], "flink": told(cluster)}.items():
         model = runs["here"] / "models" / "ctr"
         assert call("score", "--model", model, "--input", log, "--output", tmp_path / name, *arguments)[0] == 0
-    here, flink = (
-        pq.read_table(tmp_path / name, columns=["file", "line", "ctr"]).sort_by(
-            [("file", "ascending"), ("line", "ascending")]
-        )
-        for name in ("here", "flink")
-    )
+    here, flink = (scores(tmp_path / name) for name in ("here", "flink"))
     assert here.num_rows == ROWS and flink.equals(here)
 
 

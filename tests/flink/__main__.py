@@ -1,0 +1,214 @@
+"""`python -m tests.flink`: a run and a scoring of millions of rows on Flink clusters, beside this machine alone.
+
+    python -m tests.flink [--rows 5000000] [--task-managers 1,2] [--slots 1] [--lose]
+
+Every side makes the same packed rows, vocabularies, metrics and scores, or the command says which differ (exit code 1).
+With --lose another cluster, as large as the last one, loses a task manager while it reads and while it scores, and gets
+another 5 s later. `make flink` first.
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+from rich.table import Table
+
+from benchmarks.harness.command import (
+    busy,
+    busy_caption,
+    command,
+    finish,
+    folder_option,
+    machine,
+    output_option,
+    positive_numbers,
+)
+from common.errors import InputError
+from common.progress import announce
+from tests.flink.cluster import ROOT, Cluster, missing
+from tests.flink.results import results, scores
+
+CTRPIPE = pathlib.Path(sys.executable).with_name("ctrpipe")
+# One pass, and no gate: what is compared is what Beam does.
+SETTINGS = [
+    "--set=training.epochs=1",
+    "--set=training.refit=false",
+    "--set=training.evaluations_per_epoch=1",
+    "--set=gates={}",
+]
+ANOTHER_COMES = 5.0  # seconds after a task manager was lost
+
+
+@dataclasses.dataclass
+class Side:
+    """What one way of computing took and made.
+
+    Attributes:
+        name: "here", or what the cluster is.
+        phases: The seconds of each phase of the run.
+        score_seconds: Those of the scoring, its start included.
+        made: What the run made, see `results`.
+        lost: How many task managers were lost.
+    """
+
+    name: str
+    phases: dict[str, float]
+    score_seconds: float
+    made: dict[str, Any]
+    lost: int = 0
+
+
+def ctrpipe(*arguments: object) -> float:
+    """Runs the command, and returns its seconds.
+
+    Raises:
+        InputError: it failed.
+    """
+    start = time.monotonic()
+    done = subprocess.run([CTRPIPE, *map(str, arguments)], cwd=ROOT, stdout=sys.stderr)
+    if done.returncode:
+        raise InputError(f"ctrpipe {arguments[0]} ended with exit code {done.returncode}; see above")
+    return time.monotonic() - start
+
+
+@contextlib.contextmanager
+def losing(cluster: Cluster) -> Iterator[list[str]]:
+    """Ends a task manager once, when a job has run for 3 s, and starts another; the list has its name."""
+    lost: list[str] = []
+    over = threading.Event()
+
+    def lose() -> None:
+        while not over.wait(0.2):
+            jobs = cluster.get("jobs/overview").get("jobs", [])
+            if any(job["state"] == "RUNNING" and job["duration"] > 3000 for job in jobs):
+                break
+        else:
+            return
+        names = sorted(name for name in cluster.processes if name.startswith("task_manager_"))
+        lost.append(names[0])
+        cluster.kill(names[0])
+        time.sleep(ANOTHER_COMES)
+        cluster.start_task_manager(int(names[-1].rpartition("_")[2]) + 1)
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    try:
+        yield lost
+    finally:
+        over.set()
+        thread.join()
+
+
+def compute(
+    name: str, config: pathlib.Path, log: pathlib.Path, folder: pathlib.Path, cluster: Cluster | None, loses: bool
+) -> Side:
+    """Runs the pipeline, and scores the log with the model of the first side, in a new folder."""
+    announce(f"The side {name}")
+    shutil.rmtree(folder / name, ignore_errors=True)
+    told = [f"--beam-arg={argument}" for argument in cluster.beam_args(cluster.slots())] if cluster else []
+    run, model = folder / name / "run", folder / "here" / "run" / "models" / "ctr"
+    commands = [
+        ("run", config, "--data", log, "--output", run, *SETTINGS, *told),
+        ("score", "--model", model, "--input", log, "--output", folder / name / "scores", *told),
+    ]
+    seconds, lost = [], []
+    for arguments in commands:
+        with losing(cluster) if cluster and loses else contextlib.nullcontext([]) as names:
+            seconds.append(ctrpipe(*arguments))
+        lost += names
+    phases = json.loads((run / "report_data" / "seconds.json").read_text())
+    return Side(name, phases, seconds[1], results(run), len(lost))
+
+
+def differences(sides: Sequence[Side], folder: pathlib.Path) -> list[str]:
+    """Returns one line for everything that a side made otherwise than the first one."""
+    first, *others = sides
+    expected = scores(folder / first.name / "scores")
+    lines = []
+    for side in others:
+        lines += [f"{side.name}: other {key}" for key, value in first.made.items() if side.made[key] != value]
+        if not scores(folder / side.name / "scores").equals(expected):
+            lines.append(f"{side.name}: other scores")
+    return lines
+
+
+def _table(sides: Sequence[Side], rows: int, caption: str | None) -> Table:
+    table = Table(title=f"Seconds of {rows:,} rows", caption=caption)
+    table.add_column("phase")
+    for side in sides:
+        table.add_column(side.name, justify="right")
+    for phase in sides[0].phases:
+        table.add_row(phase, *(f"{side.phases.get(phase, 0.0):.1f}" for side in sides))
+    table.add_row("the run", *(f"{sum(side.phases.values()):.1f}" for side in sides), style="bold")
+    table.add_row("ctrpipe score", *(f"{side.score_seconds:.1f}" for side in sides), style="bold")
+    return table
+
+
+@command("tests.flink")
+@click.option("--rows", type=click.IntRange(1000), default=5_000_000, help="Rows of the log.")
+@click.option("--task-managers", default="1,2", help="How many each cluster has, separated by commas.")
+@click.option("--slots", type=click.IntRange(1), default=1, help="Slots of a task manager, with a process each.")
+@click.option("--lose", is_flag=True, help="Also lose a task manager while a cluster reads, and while it scores.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=pathlib.Path),
+    default=ROOT / "configs" / "criteo" / "lr.yaml",
+    help="A configuration for a log in Criteo's layout.",
+)
+@folder_option("flink")
+@output_option("flink")
+@click.pass_context
+def main(
+    context: click.Context,
+    rows: int,
+    task_managers: str,
+    slots: int,
+    lose: bool,
+    config: pathlib.Path,
+    folder: pathlib.Path,
+    output: pathlib.Path,
+) -> None:
+    """Run and score a generated log on Flink clusters of this machine, beside the machine alone.
+
+    Prints the seconds of every phase, writes JSON, and prints it as the last line.
+    """
+    if why := missing():
+        raise InputError(why)
+    counts = positive_numbers("--task-managers", task_managers)
+    clusters = [(f"{count} task manager{'s' * (count > 1)}", count, False) for count in counts]
+    clusters += [(f"{counts[-1]}, one lost", counts[-1], True)] if lose else []
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"log-{rows}.tsv"
+    if not log.exists():
+        ctrpipe("generate", "--rows", rows, "--seed", 5, "--output", log)
+    elsewhere = busy()
+    sides = [compute("here", config, log, folder, None, False)]
+    for name, count, loses in clusters:
+        shutil.rmtree(folder / "cluster", ignore_errors=True)
+        cluster = Cluster(folder / "cluster", count, slots)
+        try:
+            sides.append(compute(name, config, log, folder, cluster, loses))
+        finally:
+            cluster.stop()
+    differing = differences(sides, folder)
+    report: dict[str, Any] = {"benchmark": "flink", "machine": machine(), "busy": elsewhere, "rows": rows}
+    report |= {"slots": slots, "differences": differing}
+    report |= {"sides": [dataclasses.asdict(side) | {"made": side.made["rows"]} for side in sides]}
+    finish(report, output, _table(sides, rows, busy_caption(elsewhere)))
+    if differing:
+        click.echo("\n".join(differing), err=True)
+        context.exit(1)
+
+
+if __name__ == "__main__":
+    main()
