@@ -47,6 +47,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     SUM: {"name": "mlp", "hidden_units": (200, 80)},
     "fism": {"name": "fism"},
     "nais": {"name": "nais"},
+    "nais_concat": {"name": "nais", "attention": "concat", "attention_units": 64},
     "din": {"name": "din", "attention_activation": "relu"},
     "sequence_transformer": {"name": "sequence_transformer", "ffn_dim": 32},
 }
@@ -55,10 +56,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
 SCHEDULES: dict[str, dict[str, Any]] = {
     SUM: {"learning_rate": 0.005, "epochs": 60, "patience": 60, "plateau": None},
     "nais": {"learning_rate": 0.005, "epochs": 30},
+    "nais_concat": {
+        "learning_rate": 0.005,
+        "epochs": 60,
+        "patience": 12,
+        "plateau": Plateau(factor=0.3, patience=6),
+    },
     "sequence_transformer": {"epochs": 14},
 }
 LEAST, MOST_OF_SUM = 0.95, 0.30
-BARRED = ("nais", "din", "sequence_transformer")
+BARRED = ("nais", "nais_concat", "din", "sequence_transformer")
 
 
 def model(name: str, embedding_dim: int) -> Model:
