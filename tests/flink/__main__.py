@@ -12,7 +12,6 @@ import dataclasses
 import json
 import pathlib
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -34,10 +33,10 @@ from benchmarks.harness.command import (
 )
 from common.errors import InputError
 from common.progress import announce
+from tests.e2e.small_run import start
 from tests.flink.cluster import ROOT, Cluster, missing
 from tests.flink.results import results, scores
 
-CTRPIPE = pathlib.Path(sys.executable).with_name("ctrpipe")
 # One pass, and no gate: what is compared is what Beam does.
 SETTINGS = [
     "--set=training.epochs=1",
@@ -73,11 +72,10 @@ def ctrpipe(*arguments: object) -> float:
     Raises:
         InputError: it failed.
     """
-    start = time.monotonic()
-    done = subprocess.run([CTRPIPE, *map(str, arguments)], cwd=ROOT, stdout=sys.stderr)
-    if done.returncode:
-        raise InputError(f"ctrpipe {arguments[0]} ended with exit code {done.returncode}; see above")
-    return time.monotonic() - start
+    begun = time.monotonic()
+    if code := start(*arguments, stdout=sys.stderr).wait():
+        raise InputError(f"ctrpipe {arguments[0]} ended with exit code {code}; see above")
+    return time.monotonic() - begun
 
 
 @contextlib.contextmanager
@@ -106,6 +104,8 @@ def losing(cluster: Cluster) -> Iterator[list[str]]:
     finally:
         over.set()
         thread.join()
+    if not lost:
+        raise InputError("--lose: no job ran for 3 s, so that no task manager was lost; give more --rows")
 
 
 def compute(

@@ -78,7 +78,7 @@ class Cluster:
     """
 
     def __init__(self, folder: pathlib.Path, task_managers: int, slots: int = SLOTS):
-        self.folder, self.each = folder, slots
+        self.folder, self.slots_each = folder, slots
         self.processes: dict[str, subprocess.Popen] = {}
         self.rest, rpc, self.jobs, self.artifacts, expansion, self.pool = free_ports(6)
         settings = {
@@ -118,7 +118,7 @@ class Cluster:
             "jobs", f"{JOB_SERVER}/*", 512, SERVER, *master, *ports, "--artifacts-dir", str(self.folder / "staged")
         )
         self._start("pool", sys.executable, "-m", "tests.flink.worker_pool", str(self.pool))
-        self.wait(lambda: self.slots() == self.each * task_managers, 90)
+        self.wait(lambda: self.slots() == self.slots_each * task_managers, 90)
         for port in (self.jobs, self.pool):
             self.wait(lambda port=port: answers(port), 60)
 
@@ -151,7 +151,7 @@ class Cluster:
             f"--artifact_endpoint=localhost:{self.artifacts}",
             "--environment_type=EXTERNAL",
             f"--environment_config=localhost:{self.pool}",
-            f"--sdk_worker_parallelism={self.each}",
+            f"--sdk_worker_parallelism={self.slots_each}",
             f"--parallelism={parallelism}",
         ]
 
