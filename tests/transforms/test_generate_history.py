@@ -46,6 +46,15 @@ def test_the_logit_is_the_liking_of_the_one_item_of_the_candidates_category(log)
     np.testing.assert_allclose(logits - 4.0 * liked, (logits - 4.0 * liked)[0], atol=1e-9)
 
 
+def test_the_candidate_is_not_in_its_history_and_does_not_tell_what_is(log):
+    rows, _, _ = log
+    assert not [row for row in rows if row["item"] in row["item_history"].split("|")]
+    for parity in (0, 1):
+        of_parity = [row for row in rows if int(row["item"][1:]) % 2 == parity]
+        liked = [sum(liking for category, liking in likings(row) if category == row["category"]) for row in of_parity]
+        assert np.mean(liked) == pytest.approx(0, abs=0.06)
+
+
 def test_counts_of_liked_items_say_nothing(log):
     rows, probabilities, result = log
     clicks = [int(row["click"]) for row in rows]

@@ -17,7 +17,8 @@ from transforms.generate.click_model import sigmoid, solve_bias
 from transforms.generate.generator import TRUTH_SCHEMA, GenerateResult, Score, check_output, check_whole
 from transforms.generate.writer import open_log
 
-ITEMS = 4  # of each category, half of them liked
+LIKED = 2  # items of each category that are liked
+ITEMS = 2 * LIKED
 COLUMNS = ("click", "item", "category", "item_history", "category_history")
 _CALIBRATION = 1 << 32  # the spawn key of the rows by which the bias is found
 
@@ -27,12 +28,13 @@ class HistoryClickModel:
     """The parameters of the model that draws the clicks.
 
     `logit = bias + attention · s`, where s is 1 where the one item of the history that has the candidate's category is
-    liked, and -1 where it is not. Another item of the history, of another category, has the opposite s, and the rest is
-    drawn by chance, each of its items `repeats` times: how often an item, a category or a liked item is in a history
-    says nothing of the click. A model that compares each item with the candidate finds it; one that sums the history
-    first has to tell all categories apart in the sum. An embedding of fewer numbers than there are categories cannot
-    hold such a sum, the less so the longer the histories are and the more often their items are repeated: the other
-    items' part of it grows with the root of length times repeats.
+    liked, and -1 where it is not. That item is another one than the candidate, which item similarity models leave out
+    of its own history. A further item of the history, of another category, has the opposite s, and the rest is drawn by
+    chance, each of its items `repeats` times: how often an item, a category or a liked item is in a history says
+    nothing of the click. A model that compares each item with the candidate finds it; one that sums the history first
+    has to tell all categories apart in the sum. An embedding of fewer numbers than there are categories cannot hold
+    such a sum, the less so the longer the histories are and the more often their items are repeated: the other items'
+    part of it grows with the root of length times repeats.
 
     Args:
         attention: Weight of s, in logits; 0 for clicks by chance.
@@ -122,7 +124,11 @@ def _draw_block(seed: int, block: int, model: HistoryClickModel) -> tuple[np.nda
     liked[:, 1] = 1 - liked[:, 0]
     own = category_of(item)[:, None]
     category = np.where(place == 0, own, (own + 1 + whole(categories - 1, BLOCK_ROWS, length)) % categories)
-    history = category * ITEMS + 2 * whole(ITEMS // 2, BLOCK_ROWS, length) + (1 - liked)
+    which = whole(LIKED, BLOCK_ROWS, length)
+    of_candidate = item % ITEMS // 2
+    another = (of_candidate + 1 + whole(LIKED - 1, BLOCK_ROWS)) % LIKED
+    which[:, 0] = np.where(liking_of(item) == 2 * liked[:, 0] - 1, another, which[:, 0])
+    history = category * ITEMS + 2 * which + (1 - liked)
     history = history[:, np.where(place[0] < 2, place[0], 2 + (place[0] - 2) // model.repeats)]
     preference = liking_of(history[:, 0]).astype(np.float64)
     present = place < lengths[:, None]
