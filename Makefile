@@ -10,7 +10,7 @@ unexport PYTHONPATH VIRTUAL_ENV PYTHONHOME
 unexport PYTHONDONTWRITEBYTECODE  # every test process would compile 300 files again, in 3 s
 check_python = @$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "ctrpipe needs Python 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
 
-.PHONY: help install demo test-fast test test-all flink flink-test contract fuzz attack soak image image-test lint docs lock peers clean
+.PHONY: help install demo test-fast test test-all flink flink-test spark spark-test contract fuzz attack soak image image-test lint docs lock peers clean
 help:           ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
 
@@ -46,6 +46,7 @@ test: install   ## the tests, 15 minutes on 4 fast cores and 45 on 2 slow ones: 
 test-all: install  ## every case of the large matrices (models x precisions x backends), a long fuzz and a soak
 	$(pytest)
 	$(MAKE) flink-test
+	$(MAKE) spark-test
 	$(MAKE) fuzz REQUESTS=20000 GRPC=2000 MINUTES=10
 	$(MAKE) attack
 	$(MAKE) soak MINUTES=5
@@ -53,19 +54,36 @@ test-all: install  ## every case of the large matrices (models x precisions x ba
 # Flink as PyPI has it, and Beam's runner for it as Maven Central has it: 0.6 GB in .flink, by python3.11 and mvn.
 flink: .flink/.installed  ## what `make flink-test` runs: downloads Flink and Beam's job server into .flink
 
-.flink/.installed: tests/flink/pom.xml
+.flink/.installed: tests/clusters/flink.xml
 	$(check_python)
 	@rm -rf .flink && mkdir -p .flink/download
 	$(PYTHON) -m pip download --quiet --no-deps --dest .flink/download apache-flink-libraries==1.19.3
 	tar -xzf .flink/download/*.tar.gz -C .flink/download
 	mv .flink/download/apache-flink-libraries-*/deps/lib .flink/lib
 	rm -rf .flink/download
-	mvn -B -q -f tests/flink/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.flink/job-server
+	mvn -B -q -f tests/clusters/flink.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.flink/job-server
 	@touch $@
 
-flink-test: export CTRPIPE_FLINK_TEST := 1
+# Spark as PyPI has it, and Beam's runner for it as Maven Central has it: 0.4 GB in .spark, by python3.11 and mvn.
+spark: .spark/.installed  ## what `make spark-test` runs: downloads Spark and Beam's job server into .spark
+
+.spark/.installed: tests/clusters/spark.xml
+	$(check_python)
+	@rm -rf .spark && mkdir -p .spark/download
+	$(PYTHON) -m pip download --quiet --no-deps --dest .spark/download pyspark==3.5.6
+	tar -xzf .spark/download/*.tar.gz -C .spark/download
+	mv .spark/download/pyspark-*/deps/jars .spark/jars
+	rm -rf .spark/download
+	mvn -B -q -f tests/clusters/spark.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.spark/job-server
+	@touch $@
+
+flink-test: export CTRPIPE_CLUSTER_TEST := flink
 flink-test: install  ## a run, scoring and a lost task manager on a Flink cluster of this machine; `make flink` first
-	$(BIN)/python -m pytest -rs tests/flink
+	$(BIN)/python -m pytest -rs tests/clusters
+
+spark-test: export CTRPIPE_CLUSTER_TEST := spark
+spark-test: install  ## the same on a Spark cluster of this machine; `make spark` first
+	$(BIN)/python -m pytest -rs tests/clusters
 
 # URL=http://HOST:PORT GRPC=HOST:PORT: a server that serves the folder of `python -m tests.contract.models FOLDER`.
 # SERVER=/usr/bin/tensorflow_model_server: that binary, started with the tests' flags.

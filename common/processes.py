@@ -48,7 +48,7 @@ JOB_SERVER_SECONDS = 10.0  # for Beam's job server to accept a connection
 # What Flink's and Spark's clients say in the job server, which hands it on.
 _CLUSTER_GONE = re.compile(
     r"Connection refused|UnresolvedAddress|UnknownHost|Number of retries has been exhausted|Failed to submit job|"
-    r"Could not connect to|All masters are unresponsive"
+    r"Could not connect to|All masters are unresponsive|SparkContext (was shut down|has been shutdown)"
 )
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _SIGNATURE_BYTES = 32

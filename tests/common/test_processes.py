@@ -85,6 +85,8 @@ def test_a_job_server_that_is_not_there_is_named():
     [
         ("java.net.ConnectException: Connection refused", InputError),
         ("Could not complete the operation. Number of retries has been exhausted.", InputError),
+        ("org.apache.spark.SparkException: Job 0 cancelled because SparkContext was shut down", InputError),
+        ("java.lang.IllegalStateException: SparkContext has been shutdown", InputError),
         ("KeyError: 'C3'", RuntimeError),
     ],
 )

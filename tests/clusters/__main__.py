@@ -1,10 +1,10 @@
-"""`python -m tests.flink`: a run and a scoring of millions of rows on Flink clusters, beside this machine alone.
+"""`python -m tests.clusters`: a run and a scoring of millions of rows on clusters, beside this machine alone.
 
-    python -m tests.flink [--rows 5000000] [--task-managers 1,2] [--slots 1] [--lose]
+    python -m tests.clusters [--engine flink] [--rows 5000000] [--workers 1,2] [--slots 1] [--lose]
 
 Every side makes the same packed rows, vocabularies, metrics and scores, or the command says which differ (exit code 1).
-With --lose another cluster, as large as the last one, loses a task manager while it reads and while it scores, and gets
-another 5 s later. `make flink` first.
+With --lose another cluster, as large as the last one, loses a worker while it reads and while it scores, and gets
+another 5 s later. `make flink` or `make spark` first. What Flink calls a task manager is a worker here.
 """
 
 import contextlib
@@ -33,9 +33,10 @@ from benchmarks.harness.command import (
 )
 from common.errors import InputError
 from common.progress import announce
+from tests.clusters.cluster import ROOT, Cluster
+from tests.clusters.engines import CLUSTERS, MISSING
+from tests.clusters.results import results, scores
 from tests.e2e.small_run import start
-from tests.flink.cluster import ROOT, Cluster, missing
-from tests.flink.results import results, scores
 
 # One pass, and no gate: what is compared is what Beam does.
 SETTINGS = [
@@ -44,7 +45,7 @@ SETTINGS = [
     "--set=training.evaluations_per_epoch=1",
     "--set=gates={}",
 ]
-ANOTHER_COMES = 5.0  # seconds after a task manager was lost
+ANOTHER_COMES = 5.0  # seconds after a worker was lost
 
 
 @dataclasses.dataclass
@@ -56,7 +57,7 @@ class Side:
         phases: The seconds of each phase of the run.
         score_seconds: Those of the scoring, its start included.
         made: What the run made, see `results`.
-        lost: How many task managers were lost.
+        lost: How many workers were lost.
     """
 
     name: str
@@ -80,22 +81,21 @@ def ctrpipe(*arguments: object) -> float:
 
 @contextlib.contextmanager
 def losing(cluster: Cluster) -> Iterator[list[str]]:
-    """Ends a task manager once, when a job has run for 3 s, and starts another; the list has its name."""
+    """Ends a worker once, when a job has been at work for some seconds, and starts another; the list has its name."""
     lost: list[str] = []
     over = threading.Event()
 
     def lose() -> None:
         while not over.wait(0.2):
-            jobs = cluster.get("jobs/overview").get("jobs", [])
-            if any(job["state"] == "RUNNING" and job["duration"] > 3000 for job in jobs):
+            if cluster.is_working():
                 break
         else:
             return
-        names = sorted(name for name in cluster.processes if name.startswith("task_manager_"))
+        names = sorted(name for name in cluster.processes if name.startswith("worker_"))
         lost.append(names[0])
         cluster.kill(names[0])
         time.sleep(ANOTHER_COMES)
-        cluster.start_task_manager(int(names[-1].rpartition("_")[2]) + 1)
+        cluster.start_worker(int(names[-1].rpartition("_")[2]) + 1)
 
     thread = threading.Thread(target=lose)
     thread.start()
@@ -105,7 +105,7 @@ def losing(cluster: Cluster) -> Iterator[list[str]]:
         over.set()
         thread.join()
     if not lost:
-        raise InputError("--lose: no job ran for 3 s, so that no task manager was lost; give more --rows")
+        raise InputError("--lose: no job ran for 3 s, so that no worker was lost; give more --rows")
 
 
 def compute(
@@ -114,7 +114,7 @@ def compute(
     """Runs the pipeline, and scores the log with the model of the first side, in a new folder."""
     announce(f"The side {name}")
     shutil.rmtree(folder / name, ignore_errors=True)
-    told = [f"--beam-arg={argument}" for argument in cluster.beam_args(cluster.slots())] if cluster else []
+    told = [f"--beam-arg={argument}" for argument in cluster.beam_args()] if cluster else []
     run, model = folder / name / "run", folder / "here" / "run" / "models" / "ctr"
     commands = [
         ("run", config, "--data", log, "--output", run, *SETTINGS, *told),
@@ -153,39 +153,41 @@ def _table(sides: Sequence[Side], rows: int, caption: str | None) -> Table:
     return table
 
 
-@command("tests.flink")
+@command("tests.clusters")
+@click.option("--engine", type=click.Choice(list(CLUSTERS)), default="flink", help="What the clusters are of.")
 @click.option("--rows", type=click.IntRange(1000), default=5_000_000, help="Rows of the log.")
-@click.option("--task-managers", default="1,2", help="How many each cluster has, separated by commas.")
-@click.option("--slots", type=click.IntRange(1), default=1, help="Slots of a task manager, with a process each.")
-@click.option("--lose", is_flag=True, help="Also lose a task manager while a cluster reads, and while it scores.")
+@click.option("--workers", default="1,2", help="How many each cluster has, separated by commas.")
+@click.option("--slots", type=click.IntRange(1), default=1, help="Slots of a worker, with a process each.")
+@click.option("--lose", is_flag=True, help="Also lose a worker while a cluster reads, and while it scores.")
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=pathlib.Path),
     default=ROOT / "configs" / "criteo" / "lr.yaml",
     help="A configuration for a log in Criteo's layout.",
 )
-@folder_option("flink")
-@output_option("flink")
+@folder_option("clusters")
+@output_option("clusters")
 @click.pass_context
 def main(
     context: click.Context,
+    engine: str,
     rows: int,
-    task_managers: str,
+    workers: str,
     slots: int,
     lose: bool,
     config: pathlib.Path,
     folder: pathlib.Path,
     output: pathlib.Path,
 ) -> None:
-    """Run and score a generated log on Flink clusters of this machine, beside the machine alone.
+    """Run and score a generated log on clusters of this machine, beside the machine alone.
 
     Prints the seconds of every phase, writes JSON, and prints it as the last line.
     """
-    if why := missing():
+    if why := MISSING[engine]():
         raise InputError(why)
-    counts = positive_numbers("--task-managers", task_managers)
-    clusters = [(f"{count} task manager{'s' * (count > 1)}", count, False) for count in counts]
-    clusters += [(f"{counts[-1]}, one lost", counts[-1], True)] if lose else []
+    counts = positive_numbers("--workers", workers)
+    clusters = [(f"{engine}, {count} worker{'s' * (count > 1)}", count, False) for count in counts]
+    clusters += [(f"{engine}, {counts[-1]}, one lost", counts[-1], True)] if lose else []
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"log-{rows}.tsv"
@@ -195,13 +197,19 @@ def main(
     sides = [compute("here", config, log, folder, None, False)]
     for name, count, loses in clusters:
         shutil.rmtree(folder / "cluster", ignore_errors=True)
-        cluster = Cluster(folder / "cluster", count, slots)
+        cluster = CLUSTERS[engine](folder / "cluster", count, slots)
         try:
             sides.append(compute(name, config, log, folder, cluster, loses))
         finally:
             cluster.stop()
     differing = differences(sides, folder)
-    report: dict[str, Any] = {"benchmark": "flink", "machine": machine(), "busy": elsewhere, "rows": rows}
+    report: dict[str, Any] = {
+        "benchmark": "clusters",
+        "engine": engine,
+        "machine": machine(),
+        "busy": elsewhere,
+        "rows": rows,
+    }
     report |= {"slots": slots, "differences": differing}
     report |= {"sides": [dataclasses.asdict(side) | {"made": side.made["rows"]} for side in sides]}
     finish(report, output, _table(sides, rows, busy_caption(elsewhere)))

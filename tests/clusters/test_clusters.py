@@ -1,4 +1,4 @@
-"""A whole run, scoring and a lost task manager on a real Flink cluster of this machine: `make flink-test`."""
+"""A whole run, scoring and a lost worker on a real cluster of this machine: `make flink-test`, `make spark-test`."""
 
 import collections
 import functools
@@ -12,24 +12,26 @@ import yaml
 
 from common.errors import InputError
 from common.processes import Workers
+from tests.clusters.cluster import Cluster
+from tests.clusters.engines import CLUSTERS, MISSING
+from tests.clusters.results import results, scores
 from tests.e2e.small_run import SHORT_CONFIG, call, one_line, start
-from tests.flink.cluster import SLOTS, Cluster, missing
-from tests.flink.results import results, scores
 
-WHY_NOT = missing() if os.environ.get("CTRPIPE_FLINK_TEST") else "a cluster of four Java programs: `make flink-test`"
+ENGINE = os.environ.get("CTRPIPE_CLUSTER_TEST", "")
+WHY_NOT = MISSING[ENGINE]() if ENGINE else "clusters of four Java programs: `make flink-test`, `make spark-test`"
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=str(WHY_NOT)), pytest.mark.timeout(900)]
 ROWS = 3000
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    cluster = Cluster(tmp_path_factory.mktemp("flink") / "cluster", task_managers=2)
+    cluster = CLUSTERS[ENGINE](tmp_path_factory.mktemp(ENGINE) / "cluster", workers=2, slots=2)
     yield cluster
     cluster.stop()
 
 
 def told(cluster: Cluster) -> list[str]:
-    return [f"--beam-arg={argument}" for argument in cluster.beam_args(2 * SLOTS)]
+    return [f"--beam-arg={argument}" for argument in cluster.beam_args()]
 
 
 @pytest.fixture(scope="module")
@@ -41,58 +43,64 @@ def log(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def runs(cluster, log, tmp_path_factory) -> dict[str, pathlib.Path]:
-    """The same run on this machine and on Flink."""
+    """The same run on this machine and on the cluster."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "config.yaml").write_text(yaml.safe_dump(SHORT_CONFIG))
-    for name, arguments in {"here": [], "flink": told(cluster)}.items():
+    for name, arguments in {"here": [], "cluster": told(cluster)}.items():
         command = ("run", folder / "config.yaml", "--data", log, "--output", folder / name, *arguments)
         assert start(*command).wait(600) == 0
-    return {name: folder / name for name in ("here", "flink")}
+    return {name: folder / name for name in ("here", "cluster")}
 
 
 def test_a_run_makes_what_it_makes_on_this_machine(runs):
-    made = results(runs["flink"])
+    made = results(runs["cluster"])
     assert sum(count for count, _ in made["rows"].values()) == ROWS
     assert made["vocabularies"] and made == results(runs["here"])
 
 
 def test_the_work_was_done_by_the_cluster(cluster, runs):
-    states = [job["state"] for job in cluster.get("jobs/overview")["jobs"]]
+    states = cluster.ended_jobs()
     assert len(states) >= 4 and set(states) == {"FINISHED"}  # reading, statistics, counting, packing
 
 
 def test_scores_are_those_of_this_machine(cluster, runs, log, tmp_path):
-    for name, arguments in {"here": [], "flink": told(cluster)}.items():
+    for name, arguments in {"here": [], "cluster": told(cluster)}.items():
         model = runs["here"] / "models" / "ctr"
         assert call("score", "--model", model, "--input", log, "--output", tmp_path / name, *arguments)[0] == 0
-    here, flink = (scores(tmp_path / name) for name in ("here", "flink"))
-    assert here.num_rows == ROWS and flink.equals(here)
+    here, there = (scores(tmp_path / name) for name in ("here", "cluster"))
+    assert here.num_rows == ROWS and there.equals(here)
 
 
 def slow_square(number: int, folder: pathlib.Path) -> int:
-    (folder / f"{number}-{time.time_ns()}").touch()
-    time.sleep(3)
+    (folder / f"{number}-{os.getpid()}-{time.time_ns()}").touch()
+    time.sleep(5)
     return number * number
 
 
-def test_a_lost_task_managers_work_is_done_by_another(cluster, tmp_path):
-    """Twelve items of 3 s on four slots: one task manager goes in the first round, another comes 5 s later."""
-    (tmp_path / "seen").mkdir()
+def begun(folder: pathlib.Path, part: int) -> collections.Counter[int]:
+    """The numbers (part 0) or processes (part 1) that `slow_square` has begun with, and how often."""
+    return collections.Counter(int(path.name.split("-")[part]) for path in folder.iterdir())
+
+
+def test_a_lost_workers_work_is_done_by_another(cluster, tmp_path):
+    """Twelve items of 5 s on four slots: one worker goes when both are at work, another comes 5 s later."""
+    seen = tmp_path / "seen"
+    seen.mkdir()
 
     def lose_one() -> None:
-        cluster.wait(lambda: any((tmp_path / "seen").iterdir()), 120)
-        cluster.kill("task_manager_1")
+        cluster.wait(lambda: len(begun(seen, 1)) > cluster.slots_each, 120)
+        cluster.kill("worker_1")
         time.sleep(5)
-        cluster.start_task_manager(2)
+        cluster.start_worker(2)
 
     losing = threading.Thread(target=lose_one)
     losing.start()
-    work = functools.partial(slow_square, folder=tmp_path / "seen")
-    workers = Workers(beam_args=tuple(cluster.beam_args(2 * SLOTS)), scratch=tmp_path)
+    workers = Workers(beam_args=tuple(cluster.beam_args()), scratch=tmp_path)
+    work = functools.partial(slow_square, folder=seen)
     assert workers.map(work, range(12), seconds=0) == [number**2 for number in range(12)]
     losing.join()
-    begun = collections.Counter(int(path.name.partition("-")[0]) for path in (tmp_path / "seen").iterdir())
-    assert set(begun) == set(range(12)) and begun.total() > 12  # some began again, and each has one result
+    numbers = begun(seen, 0)
+    assert set(numbers) == set(range(12)) and numbers.total() > 12  # some began again, and each has one result
 
 
 def refuse(number: int) -> int:
@@ -100,13 +108,13 @@ def refuse(number: int) -> int:
 
 
 def test_a_mistake_in_a_part_ends_the_job_in_its_own_line(cluster, tmp_path):
-    workers = Workers(beam_args=tuple(cluster.beam_args(1)), scratch=tmp_path)
+    workers = Workers(beam_args=tuple(cluster.beam_args()), scratch=tmp_path)
     with pytest.raises(InputError, match="^part 0: broken; write it again$"):
         workers.map(refuse, range(1), seconds=0)
 
 
 def test_a_cluster_that_is_gone_is_one_line(cluster, runs, log, tmp_path):
-    """The last test: it ends the job manager, then the job server."""
+    """The last test: it ends the manager, then the job server."""
     command = ("score", "--model", runs["here"] / "models" / "ctr", "--input", log, *told(cluster))
     cluster.kill("manager")
     one_line(*call(*command, "--output", tmp_path / "1"), "the job server does not reach its cluster: ")

@@ -5,10 +5,11 @@ import pathlib
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from click.testing import CliRunner
 
-from tests.flink import __main__ as module
-from tests.flink.results import packed_rows
+from tests.clusters import __main__ as module
+from tests.clusters.results import packed_rows
 from transforms.features.packed_files import PackedWriter
 
 IDS = np.arange(60, dtype=np.int32).reshape(20, 3)
@@ -59,8 +60,9 @@ def test_what_a_cluster_made_otherwise_is_named(tmp_path):
     assert module.differences(sides, tmp_path) == ["other: other metrics", "other: other scores"]
 
 
-def test_a_machine_without_flink_is_told_so_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "missing", lambda: "no flink here")
-    done = CliRunner().invoke(module.main, ["--folder", str(tmp_path / "none")])
-    assert done.exit_code == 2 and done.output == "flink: no flink here\n"
+@pytest.mark.parametrize("engine", module.CLUSTERS)
+def test_a_machine_without_the_engine_is_told_so_in_one_line(engine, tmp_path, monkeypatch):
+    monkeypatch.setitem(module.MISSING, engine, lambda: f"no {engine} here")
+    done = CliRunner().invoke(module.main, ["--engine", engine, "--folder", str(tmp_path / "none")])
+    assert done.exit_code == 2 and done.output == f"clusters: no {engine} here\n"
     assert not (tmp_path / "none").exists()

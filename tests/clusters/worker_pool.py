@@ -1,8 +1,8 @@
-"""Beam's worker pool for several task managers of one machine: `python -m tests.flink.worker_pool PORT`.
+"""Beam's worker pool for several workers of one machine: `python -m tests.clusters.worker_pool PORT`.
 
-Beam's own pool is for one task manager. Each task manager counts its workers from 1-1, so that the first of two to end
-would stop the other's worker of the same name, and the job would wait for ever. Here a worker ends by itself, when its
-task manager closes the channel.
+Beam's own pool is for one worker of a cluster. Each counts its Python processes from 1-1, so that the first of two
+workers to end would stop the other's process of the same name, and the job would wait for ever. Here a process ends by
+itself, when its worker closes the channel.
 """
 
 import sys
