@@ -70,8 +70,11 @@ def output_option(name: str) -> Callable[[Callable[..., None]], Callable[..., No
 
 
 def folder_option(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Returns the decorator of the option --folder, by default runs/benchmarks/<name>."""
-    path = click.Path(path_type=pathlib.Path)
+    """Returns the decorator of the option --folder, by default runs/benchmarks/<name>.
+
+    The path is absolute: peers work in a folder of their own, where another path would name nothing.
+    """
+    path = click.Path(path_type=pathlib.Path, resolve_path=True)
     text = "Logs and what the sides write; kept for the next time."
     return click.option("--folder", type=path, default=f"runs/benchmarks/{name}", help=text)
 

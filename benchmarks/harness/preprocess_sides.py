@@ -139,7 +139,7 @@ PEERS: dict[str, tuple[Rule, Callable[[pathlib.Path, int, pathlib.Path], Run]]] 
 def _empty(folder: pathlib.Path) -> pathlib.Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    return folder.resolve()
+    return folder
 
 
 def stages(database: pathlib.Path, seconds: float) -> dict[str, float]:

@@ -188,7 +188,6 @@ def main(
     counts = positive_numbers("--workers", workers)
     clusters = [(f"{engine}, {count} worker{'s' * (count > 1)}", count, False) for count in counts]
     clusters += [(f"{engine}, {counts[-1]}, one lost", counts[-1], True)] if lose else []
-    folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"log-{rows}.tsv"
     if not log.exists():
