@@ -221,7 +221,7 @@ def two_sizes(option: str, text: str) -> tuple[int, ...]:
 @click.option("--rows", default="10000000", help="Rows of the logs that are run.")
 @click.option("--models", metavar="A,B", default="fm", help="Of configs/criteo, that are run at width 16.")
 @click.option("--rows-files", default="4000000,8000000", help="Rows of the packed files, two sizes or more.")
-@click.option("--rows-score", default="250000,1000000", help="Rows of the logs that are scored, two sizes or more.")
+@click.option("--rows-score", default="1000000,4000000", help="Rows of the logs that are scored, two sizes or more.")
 @folder_option("memory")
 @output_option("memory")
 def main(
