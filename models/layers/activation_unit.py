@@ -10,6 +10,9 @@ from models.layers.one_history import is_shared, weighted_sum
 from models.layers.tower import Tower
 from models.tensors import Shape, Tensor
 
+# The share of places with an item from which training is faster when it computes the others too; of histories of 50.
+_FEW_EMPTY = 0.75
+
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class ActivationUnit(keras.layers.Layer):
@@ -44,13 +47,19 @@ class ActivationUnit(keras.layers.Layer):
     ) -> None:
         self.score.build((None, 4 * candidate_shape[-1]))
 
-    def call(self, candidate: Tensor, items: Tensor, is_item: Tensor) -> Tensor:
+    def call(self, candidate: Tensor, items: Tensor, is_item: Tensor, training: bool | None = None) -> Tensor:
         """Maps (batch_size, width), (batch_size, length, width), bool (batch_size, length) to (batch_size, width).
 
         One history, (1, length, width) and (1, length), is that of all candidates.
         """
         if is_shared(candidate, items):
-            return self._of_one_history(candidate, items, is_item)
+            return self._by_candidate(candidate, items, is_item)
+        if keras.backend.backend() == "tensorflow" and training:
+            return ops.cond(
+                ops.mean(ops.cast(is_item, "float32")) > _FEW_EMPTY,
+                lambda: self._by_candidate(candidate, items, is_item),
+                lambda: self._without_padding(candidate, items, is_item),
+            )
         if keras.backend.backend() == "tensorflow":
             return self._without_padding(candidate, items, is_item)
         weights = self._weights(ops.broadcast_to(candidate[:, None], ops.shape(items)), items)
@@ -74,8 +83,8 @@ class ActivationUnit(keras.layers.Layer):
         both = ops.concatenate([beside, items, beside * items], axis=-1)
         return self._after_first(ops.matmul(both, ops.concatenate(kernels, axis=0)) + bias)
 
-    def _of_one_history(self, candidate: Tensor, items: Tensor, is_item: Tensor) -> Tensor:
-        """Returns the sums for many candidates, (batch_size, width).
+    def _by_candidate(self, candidate: Tensor, items: Tensor, is_item: Tensor) -> Tensor:
+        """Returns the sums, computed for all places.
 
         The first layer is `[e, 1] [B - C + v ∘ D; v (A + C) + b]`, a matrix a candidate: a quarter of the
         multiplications, and no item is written down beside a candidate.

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 
@@ -107,11 +108,18 @@ def test_a_users_history_is_read_once(monkeypatch, name):
     assert {len(history.items) for history in read} == {1}
 
 
+@pytest.mark.parametrize(
+    "lengths",
+    [pytest.param((4,), id="one"), pytest.param((5, 5, 5, 4), id="full"), pytest.param((0, 1, 5, 2), id="empty")],
+)
+@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("hidden_units", [(), (6, 3)])
-def test_an_activation_unit_of_one_history_sums_it_for_each_candidate(hidden_units):
+def test_an_activation_unit_sums_one_history_or_those_of_which_few_or_many_places_are_empty(
+    hidden_units, training, lengths
+):
     random = np.random.default_rng(0)
-    candidate, items = random.normal(size=(4, 3)), random.normal(size=(1, 5, 3))
-    is_item = np.arange(5)[None] < 4
+    candidate, items = random.normal(size=(4, 3)), random.normal(size=(len(lengths), 5, 3))
+    is_item = np.arange(5)[None] < np.array(lengths)[:, None]
     unit = ActivationUnit(hidden_units, "tanh")
     unit.build(candidate.shape)
     for weight in unit.weights:
@@ -124,13 +132,19 @@ def test_an_activation_unit_of_one_history_sums_it_for_each_candidate(hidden_uni
             values = values if number == len(layers) else np.tanh(values)
         return values[0]
 
-    expected = [
-        sum(
-            score(np.concatenate([v, e, v - e, v * e])) * e
-            for e, there in zip(items[0], is_item[0], strict=True)
-            if there
-        )
-        for v in candidate
-    ]
-    found = unit(candidate.astype("float32"), items.astype("float32"), is_item)
+    expected = np.zeros((4, 3))
+    for row, v in enumerate(candidate):
+        own = row % len(lengths)
+        for e in items[own][is_item[own]]:
+            expected[row] += score(np.concatenate([v, e, v - e, v * e])) * e
+    found = unit(candidate.astype("float32"), items.astype("float32"), is_item, training=training)
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="JAX computes all places")
+@pytest.mark.parametrize(("length", "unused"), [(4, "_without_padding"), (3, "_by_candidate")])
+def test_an_activation_unit_trains_on_items_alone_where_many_places_are_empty(length, unused, monkeypatch):
+    unit = ActivationUnit((3,))
+    monkeypatch.setattr(unit, unused, None)
+    candidate, items = np.ones((2, 3), "float32"), np.ones((2, 5, 3), "float32")
+    assert unit(candidate, items, np.arange(5)[None].repeat(2, 0) < length, training=True).shape == (2, 3)
