@@ -41,7 +41,7 @@ from benchmarks.harness.settings import (
 )
 from benchmarks.peers.client import FOLDER, NAMES, Peer
 from benchmarks.peers.line_process import ProcessError
-from common.errors import one_line
+from common.errors import InputError, one_line
 from common.progress import announce
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -303,6 +303,7 @@ def step_flops(model: str, threads: int, shape: Shape) -> float:
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a step.")
 @shape_options
 @click.option("--history", type=click.IntRange(1), default=HISTORY, help="Most items of a history, one more field.")
+@click.option("--least-history", type=click.IntRange(1), default=1, help="Fewest items of a history.")
 @zoo_option
 @click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
 @device_option
@@ -327,6 +328,7 @@ def main(
     dim: int,
     threads: int | None,
     history: int,
+    least_history: int,
     fuxictr: pathlib.Path | None,
     device: str,
     peer_python: pathlib.Path | None,
@@ -341,7 +343,9 @@ def main(
     the rounds' ratios. Prints a table, writes JSON after every model, and prints it as the last line.
     """
     names = chosen_models(models)
-    shape = Shape(fields, ids, dim, batch, history)
+    if least_history > history:
+        raise InputError(f"--least-history {least_history}: should be at most --history, which is {history}")
+    shape = Shape(fields, ids, dim, batch, history, least_history)
     training = {"optimizer": optimizer, "precision": precision, "xla": xla}
     settings = {"shape": shape, "training": training, "rounds": rounds, "steps": steps}
     settings |= {"seconds": seconds, "device": device, "flops": flops}

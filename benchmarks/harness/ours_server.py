@@ -49,6 +49,7 @@ class Spec:
         sizes: Ids of each univalent field, without the reserved ones.
         batch: Rows in a step.
         history: Most items of a history, which are of the first field; 0 for data without one.
+        least_history: Fewest items of a history.
         tasks: Number of labels.
         batches: Number of distinct batches, which training repeats.
         zipf: Exponent of Zipf's law, by which the ids of a field are drawn, the most frequent first as in a
@@ -61,6 +62,7 @@ class Spec:
     sizes: tuple[int, ...]
     batch: int
     history: int = 0
+    least_history: int = 1
     tasks: int = 1
     batches: int = 8
     zipf: float | None = None
@@ -93,7 +95,8 @@ def draw_batches(spec: Spec, feature_map: FeatureMap) -> list[tuple[dict[str, np
         ids = draw_ids(random, spec.sizes, spec.batch, spec.zipf) + first
         if spec.history:
             items = draw_ids(random, spec.sizes[:1] * spec.history, spec.batch, spec.zipf) + first[0]
-            items[np.arange(spec.history) >= random.integers(1, spec.history + 1, (spec.batch, 1))] = 0
+            lengths = random.integers(spec.least_history, spec.history + 1, (spec.batch, 1))
+            items[np.arange(spec.history) >= lengths] = 0
             ids = np.concatenate([ids, items], axis=1)
         labels = (random.random((spec.batch, spec.tasks)) < 0.25).astype(np.float32)
         batches.append(({"ids": ids}, labels))

@@ -39,7 +39,8 @@ NUMBERT_TARGETS = {57: 4.0, 90: 7.0}
 class Shape:
     """The shape of the data.
 
-    Univalent fields, ids in each, width of an embedding, rows in a batch; most items of a history, where there is one.
+    Univalent fields, ids in each, width of an embedding, rows in a batch; most and fewest items of a history, where
+    there is one, with all lengths between as often.
     """
 
     fields: int = 39
@@ -47,6 +48,7 @@ class Shape:
     dim: int = 16
     batch: int = 2048
     history: int = HISTORY
+    least_history: int = 1
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -72,7 +74,8 @@ def peer_options(shape: Shape) -> dict[str, Any]:
 
 def zoo_options(shape: Shape, zoo: str) -> dict[str, Any]:
     """Returns the fields of `peer_server.Spec` for the models of OF_ZOO."""
-    return peer_options(shape) | {"history": shape.history, "zoo": zoo, "unit": UNIT}
+    history = {"history": shape.history, "least_history": shape.least_history}
+    return peer_options(shape) | history | {"zoo": zoo, "unit": UNIT}
 
 
 def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:

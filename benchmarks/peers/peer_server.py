@@ -42,6 +42,7 @@ class Spec:
         sizes: Number of ids of each univalent field.
         history: Most items of a history, ids of the first field behind those of the fields, 0 for padding at its end;
             0 for data without one.
+        least_history: Fewest items of a history.
         item: How many of the first fields are the item's, where a model has a network of its own for them.
         tasks: Number of labels.
         dim: Width of an embedding.
@@ -68,6 +69,7 @@ class Spec:
 
     sizes: tuple[int, ...] = (5000,) * 39
     history: int = 0
+    least_history: int = 1
     item: int = 0
     tasks: int = 1
     dim: int = 16
@@ -226,12 +228,12 @@ Build = Callable[[str, Spec, bool], Built]  # (model, spec, whether the output i
 
 
 def drawn_ids(spec: Spec, random: np.random.Generator, batch: int) -> np.ndarray:
-    """Returns random ids (batch, fields, then history), with histories of every length from 1 on."""
+    """Returns random ids (batch, fields, then history), with histories of every length from the least on."""
     ids = random.integers(0, spec.sizes, (batch, len(spec.sizes)))
     if not spec.history:
         return ids
     items = random.integers(1, spec.sizes[0], (batch, spec.history))
-    items[np.arange(spec.history) >= random.integers(1, spec.history + 1, (batch, 1))] = 0
+    items[np.arange(spec.history) >= random.integers(spec.least_history, spec.history + 1, (batch, 1))] = 0
     return np.concatenate([ids, items], axis=1)
 
 

@@ -225,16 +225,23 @@ def test_batches_stay_within_their_fields():
         assert set(np.unique(labels)) == {0.0, 1.0}
 
 
-def test_a_history_is_of_the_first_field_and_has_its_padding_behind():
+@pytest.mark.parametrize("least", [1, 3])
+def test_a_history_is_of_the_first_field_and_has_its_padding_behind(least):
     fields = [("a", "categorical", 3, 1, "feature"), ("b", "categorical", 2, 1, "feature")]
     feature_map = FeatureMap.from_sizes([*fields, ("h", "sequence", 3, 4, "feature", "mean", "a")], tasks=("x", "y"))
-    [(inputs, labels)] = draw_batches(Spec("din", {}, (3, 2), batch=500, history=4, tasks=2, batches=1), feature_map)
+    spec = Spec("din", {}, (3, 2), batch=500, history=4, least_history=least, tasks=2, batches=1)
+    [(inputs, labels)] = draw_batches(spec, feature_map)
     ids, items = np.split(inputs["ids"], [2], axis=1)
     assert items.shape == (500, 4) and labels.shape == (500, 2) and set(np.unique(ids[:, 1])) == {8, 9}
     assert set(np.unique(items)) == {0, 3, 4, 5} and (items[:, 0] > 0).all()
     lengths = (items > 0).sum(axis=1)
-    assert set(lengths) == {1, 2, 3, 4}
+    assert set(lengths) == set(range(least, 5))
     np.testing.assert_array_equal(items > 0, np.arange(4) < lengths[:, None])
+
+
+def test_a_least_history_above_the_most_is_refused_in_one_line():
+    done = CliRunner().invoke(train.main, ["--history", "4", "--least-history", "5"])
+    assert done.exit_code == 2 and done.output.endswith("--least-history 5: should be at most --history, which is 4\n")
 
 
 def test_rows_are_shared_by_the_fields():
