@@ -36,7 +36,7 @@ from transforms.generate.history import ITEMS, HistoryRows, category_of, draw_hi
 TRAINING = Training(
     batch_size=512,
     epochs=16,
-    learning_rate=0.002,  # at .005 DIN stays where it takes two categories for one
+    learning_rate=0.002,  # at .005 DIN stayed where it takes two categories for one, on earlier logs
     monitor="auc",
     patience=6,
     plateau=Plateau(factor=0.3, patience=3),
@@ -51,8 +51,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "din": {"name": "din", "attention_activation": "relu"},
     "sequence_transformer": {"name": "sequence_transformer", "ffn_dim": 32},
 }
-# The sum learns nothing in its first 20 epochs and goes on for 60: a rate that falls by then would stop it. NAIS needs
-# the faster rate too; a Transformer's epoch is the dearest.
+# A sum may learn nothing in its first 20 epochs, as on earlier logs: a rate that falls by then would stop it. NAIS
+# needs the faster rate too; a Transformer's epoch is the dearest.
 SCHEDULES: dict[str, dict[str, Any]] = {
     SUM: {"learning_rate": 0.005, "epochs": 60, "patience": 60, "plateau": None},
     "nais": {"learning_rate": 0.005, "epochs": 30},

@@ -88,6 +88,9 @@ class Ours(LineProcess):
 
 
 def _spec(model: str, hyperparameters: dict[str, Any], shape: Shape) -> dict[str, Any]:
-    data = {"history": shape.history if model in HISTORIES else 0, "least_history": shape.least_history}
-    data |= {"tasks": 2 if model in SEVERAL_TASKS else 1}
+    data = {
+        "history": shape.history if model in HISTORIES else 0,
+        "least_history": shape.least_history,
+        "tasks": 2 if model in SEVERAL_TASKS else 1,
+    }
     return {"model": model, "hyperparameters": hyperparameters, "sizes": shape.sizes, "batch": shape.batch} | data

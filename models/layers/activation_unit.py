@@ -54,16 +54,16 @@ class ActivationUnit(keras.layers.Layer):
         """
         if is_shared(candidate, items):
             return self._by_candidate(candidate, items, is_item)
-        if keras.backend.backend() == "tensorflow" and training:
-            return ops.cond(
-                ops.mean(ops.cast(is_item, "float32")) > _FEW_EMPTY,
-                lambda: self._by_candidate(candidate, items, is_item),
-                lambda: self._without_padding(candidate, items, is_item),
-            )
-        if keras.backend.backend() == "tensorflow":
+        if keras.backend.backend() != "tensorflow":
+            weights = self._weights(ops.broadcast_to(candidate[:, None], ops.shape(items)), items)
+            return ops.sum(ops.where(is_item[:, :, None], weights * items, 0), axis=1)
+        if not training:
             return self._without_padding(candidate, items, is_item)
-        weights = self._weights(ops.broadcast_to(candidate[:, None], ops.shape(items)), items)
-        return ops.sum(ops.where(is_item[:, :, None], weights * items, 0), axis=1)
+        return ops.cond(
+            ops.mean(ops.cast(is_item, "float32")) > _FEW_EMPTY,
+            lambda: self._by_candidate(candidate, items, is_item),
+            lambda: self._without_padding(candidate, items, is_item),
+        )
 
     def _without_padding(self, candidate: Tensor, items: Tensor, is_item: Tensor) -> Tensor:
         """Returns the sums; the network sees no padding, of which histories of many lengths have as much as of items.

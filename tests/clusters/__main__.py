@@ -34,7 +34,7 @@ from benchmarks.harness.command import (
 from common.errors import InputError
 from common.progress import announce
 from tests.clusters.cluster import ROOT, Cluster
-from tests.clusters.engines import CLUSTERS, MISSING
+from tests.clusters.engines import CLUSTERS
 from tests.clusters.results import results, scores
 from tests.e2e.small_run import start
 
@@ -183,7 +183,7 @@ def main(
 
     Prints the seconds of every phase, writes JSON, and prints it as the last line.
     """
-    if why := MISSING[engine]():
+    if why := CLUSTERS[engine].missing():
         raise InputError(why)
     counts = positive_numbers("--workers", workers)
     clusters = [(f"{engine}, {count} worker{'s' * (count > 1)}", count, False) for count in counts]

@@ -4,6 +4,7 @@ import abc
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -42,6 +43,9 @@ class Cluster(abc.ABC):
     """
 
     runner: str  # Beam's name of the engine's runner
+    needs: str  # the engine and its Java, for a message
+    make: str  # what downloads the jars
+    jars: dict[str, tuple[pathlib.Path, str]]  # variable that names a folder -> the folder, and a jar that is in it
 
     def __init__(self, folder: pathlib.Path, workers: int, slots: int):
         self.folder, self.slots_each, self.workers = folder, slots, workers
@@ -60,6 +64,16 @@ class Cluster(abc.ABC):
         except BaseException:
             self.stop()
             raise
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Returns why no cluster can be started here, or None."""
+        if shutil.which("java") is None:
+            return f"no java on the PATH: {cls.needs}"
+        for variable, (folder, jar) in cls.jars.items():
+            if not list(folder.glob(jar)):
+                return f"no {jar} in {folder}: run `{cls.make}`, or set {variable}"
+        return None
 
     @abc.abstractmethod
     def start_manager(self) -> None:

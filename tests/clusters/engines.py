@@ -1,9 +1,7 @@
 """The engines that a cluster of this machine can be of."""
 
-from collections.abc import Callable
-
-from tests.clusters import flink, spark
 from tests.clusters.cluster import Cluster
+from tests.clusters.flink import FlinkCluster
+from tests.clusters.spark import SparkCluster
 
-CLUSTERS: dict[str, type[Cluster]] = {"flink": flink.FlinkCluster, "spark": spark.SparkCluster}
-MISSING: dict[str, Callable[[], str | None]] = {"flink": flink.missing, "spark": spark.missing}
+CLUSTERS: dict[str, type[Cluster]] = {"flink": FlinkCluster, "spark": SparkCluster}

@@ -5,7 +5,6 @@
 
 import os
 import pathlib
-import shutil
 
 from tests.clusters.cluster import ROOT, Cluster, answer_of, free_ports
 
@@ -45,21 +44,16 @@ appender.console.layout.pattern = %d{HH:mm:ss,SSS} %-5p %c{1} %m%n
 """
 
 
-def missing() -> str | None:
-    """Returns why no cluster can be started here, or None."""
-    if shutil.which("java") is None:
-        return "no java on the PATH: Flink needs Java 11 or 17"
-    if not list(FLINK.glob("flink-dist-*.jar")):
-        return f"no flink-dist-*.jar in {FLINK}: run `make flink`, or set CTRPIPE_FLINK"
-    if not list(JOB_SERVER.glob("beam-runners-flink-*.jar")):
-        return f"no beam-runners-flink-*.jar in {JOB_SERVER}: run `make flink`, or set CTRPIPE_FLINK_JOB_SERVER"
-    return None
-
-
 class FlinkCluster(Cluster):
     """A job manager and task managers; see `Cluster`."""
 
     runner = "FlinkRunner"
+    needs = "Flink needs Java 11 or 17"
+    make = "make flink"
+    jars = {
+        "CTRPIPE_FLINK": (FLINK, "flink-dist-*.jar"),
+        "CTRPIPE_FLINK_JOB_SERVER": (JOB_SERVER, "beam-runners-flink-*.jar"),
+    }
 
     def start_manager(self) -> None:
         self.rest, rpc = free_ports(2)

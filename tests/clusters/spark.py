@@ -5,7 +5,6 @@
 
 import os
 import pathlib
-import shutil
 from typing import Any
 
 from tests.clusters.cluster import ROOT, Cluster, answer_of, free_ports
@@ -18,21 +17,16 @@ SERVER = "org.apache.beam.runners.spark.SparkJobServerDriver"
 EXECUTOR_MB = 640
 
 
-def missing() -> str | None:
-    """Returns why no cluster can be started here, or None."""
-    if shutil.which("java") is None:
-        return "no java on the PATH: Spark needs Java 8, 11 or 17"
-    if not list(SPARK.glob("spark-core_*.jar")):
-        return f"no spark-core_*.jar in {SPARK}: run `make spark`, or set CTRPIPE_SPARK"
-    if not list(JOB_SERVER.glob("beam-runners-spark-*.jar")):
-        return f"no beam-runners-spark-*.jar in {JOB_SERVER}: run `make spark`, or set CTRPIPE_SPARK_JOB_SERVER"
-    return None
-
-
 class SparkCluster(Cluster):
     """A master and workers; see `Cluster`. The job server is the driver, with a Spark context for each job."""
 
     runner = "SparkRunner"
+    needs = "Spark needs Java 8, 11 or 17"
+    make = "make spark"
+    jars = {
+        "CTRPIPE_SPARK": (SPARK, "spark-core_*.jar"),
+        "CTRPIPE_SPARK_JOB_SERVER": (JOB_SERVER, "beam-runners-spark-*.jar"),
+    }
 
     def start_manager(self) -> None:
         self.rpc, self.master, self.driver = free_ports(3)

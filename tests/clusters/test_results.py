@@ -61,8 +61,12 @@ def test_what_a_cluster_made_otherwise_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("engine", module.CLUSTERS)
-def test_a_machine_without_the_engine_is_told_so_in_one_line(engine, tmp_path, monkeypatch):
-    monkeypatch.setitem(module.MISSING, engine, lambda: f"no {engine} here")
+@pytest.mark.parametrize("java", [None, "/usr/bin/java"])
+def test_a_machine_without_the_engine_is_told_so_in_one_line(engine, java, tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: java)
+    monkeypatch.setattr(module.CLUSTERS[engine], "jars", {"FOLDER": (tmp_path, "engine-*.jar")})
     done = CliRunner().invoke(module.main, ["--engine", engine, "--folder", str(tmp_path / "none")])
-    assert done.exit_code == 2 and done.output == f"clusters: no {engine} here\n"
-    assert not (tmp_path / "none").exists()
+    no_jar = f"no engine-*.jar in {tmp_path}: run `make {engine}`, or set FOLDER\n"
+    assert done.exit_code == 2
+    assert done.output.endswith(no_jar) if java else done.output.startswith("clusters: no java on the PATH")
+    assert len(done.output.splitlines()) == 1 and not (tmp_path / "none").exists()

@@ -142,9 +142,14 @@ def test_an_activation_unit_sums_one_history_or_those_of_which_few_or_many_place
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="JAX computes all places")
-@pytest.mark.parametrize(("length", "unused"), [(4, "_without_padding"), (3, "_by_candidate")])
-def test_an_activation_unit_trains_on_items_alone_where_many_places_are_empty(length, unused, monkeypatch):
+@pytest.mark.parametrize(
+    ("length", "training", "unused"),
+    [(4, True, "_without_padding"), (3, True, "_by_candidate"), (4, False, "_by_candidate")],
+)
+def test_an_activation_unit_computes_empty_places_in_training_alone_and_where_they_are_few(
+    length, training, unused, monkeypatch
+):
     unit = ActivationUnit((3,))
     monkeypatch.setattr(unit, unused, None)
     candidate, items = np.ones((2, 3), "float32"), np.ones((2, 5, 3), "float32")
-    assert unit(candidate, items, np.arange(5)[None].repeat(2, 0) < length, training=True).shape == (2, 3)
+    assert unit(candidate, items, np.arange(5)[None].repeat(2, 0) < length, training=training).shape == (2, 3)

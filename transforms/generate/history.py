@@ -125,9 +125,8 @@ def _draw_block(seed: int, block: int, model: HistoryClickModel) -> tuple[np.nda
     own = category_of(item)[:, None]
     category = np.where(place == 0, own, (own + 1 + whole(categories - 1, BLOCK_ROWS, length)) % categories)
     which = whole(LIKED, BLOCK_ROWS, length)
-    of_candidate = item % ITEMS // 2
-    another = (of_candidate + 1 + whole(LIKED - 1, BLOCK_ROWS)) % LIKED
-    which[:, 0] = np.where(liking_of(item) == 2 * liked[:, 0] - 1, another, which[:, 0])
+    another = (item % ITEMS // 2 + 1 + whole(LIKED - 1, BLOCK_ROWS)) % LIKED  # than the candidate
+    which[:, 0] = np.where(liked[:, 0] == 1 - item % 2, another, which[:, 0])
     history = category * ITEMS + 2 * which + (1 - liked)
     history = history[:, np.where(place[0] < 2, place[0], 2 + (place[0] - 2) // model.repeats)]
     preference = liking_of(history[:, 0]).astype(np.float64)
