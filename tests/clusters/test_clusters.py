@@ -18,9 +18,7 @@ from tests.clusters.results import results, scores
 from tests.e2e.small_run import SHORT_CONFIG, call, one_line, start
 
 ENGINE = os.environ.get("CTRPIPE_CLUSTER_TEST", "")
-WHY_NOT = (
-    CLUSTERS[ENGINE].missing() if ENGINE else "four Java programs: `make flink-test`, `make spark-test`"
-)
+WHY_NOT = CLUSTERS[ENGINE].missing() if ENGINE else "four Java programs: `make flink-test`, `make spark-test`"
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=str(WHY_NOT)), pytest.mark.timeout(900)]
 ROWS = 3000
 
