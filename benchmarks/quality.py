@@ -1,7 +1,8 @@
 """Measures our models' quality beside those of other libraries: same rows, same split, same budget of trials.
 
     python -m benchmarks.quality --data LOG [--config configs/criteo/lr.yaml] [--trials 8] [--finalists 3] [--seeds 5]
-        [--sides ours,deepctr_torch,recbole,lightgbm,scikit-learn] [--models lr,fm,deepfm,dcn_v2,xdeepfm,autoint]
+        [--sides ours,ours_averaged,deepctr_torch,recbole,lightgbm,scikit-learn]
+        [--models lr,fm,deepfm,dcn_v2,xdeepfm,autoint]
         [--fuxictr FOLDER] [--folder FOLDER] [--output FILE]
 
 A run's pipeline reads, splits and transforms the log; every side gets the same ids of the same rows. Each side trains
@@ -9,7 +10,8 @@ each of its models with as many settings: its own defaults first, then the same 
 harness/quality_sides.py. All trainings have the same batch and the same number of evaluations; the log loss on the
 validation rows lowers their rate, stops them, and says which evaluation's weights are kept. The settings whose log loss
 there is lowest are trained with every seed, and their mean chooses one of them, which is tested on the test rows.
-Nothing is trained again on training and validation rows together.
+Nothing is trained again on training and validation rows together. `ours_averaged` is ours with the average of the
+weights over about AVERAGED evaluations, which the others' trainers have not: what it is ahead by is the trainer's.
 
 Each training is a file in --folder: the same command goes on where it was stopped.
 """
@@ -61,8 +63,10 @@ from pipeline.compare.rows_and_seeds import difference
 from pipeline.config import RunConfig, load_config
 from pipeline.evaluation.estimates import auc_estimate
 
-NAMES = ("ours", "deepctr_torch", "recbole", "lightgbm", "scikit-learn")
+OURS = ("ours", "ours_averaged")
+NAMES = (*OURS, "deepctr_torch", "recbole", "lightgbm", "scikit-learn")
 MARGIN = 0.0005  # of AUC that ours may be below a peer's mean
+AVERAGED = 4  # evaluations over which `ours_averaged` averages its weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,19 +185,25 @@ def measure(
 
 
 def compared(results: Sequence[Result], labels: np.ndarray) -> list[dict[str, Any]]:
-    """Returns the results with the difference of ours to each: of the same model, and of our best model to trees."""
-    of_ours = {result.model: result for result in results if result.side == "ours"}
-    best = max(of_ours.values(), key=lambda result: result.auc, default=None)
+    """Returns the results with the differences of ours to each: of the same model, and of our best model to trees."""
     values = []
     for result in results:
         runs = {key: [run[key] for run in result.runs] for key in ("auc", "log_loss", "seconds")}
         numbers: dict[str, Any] = {"side": result.side, "model": result.model, "settings": result.settings, **runs}
-        ours = of_ours.get(result.model, best)
-        if result.side != "ours" and ours is not None:
-            sides = [[_estimate(labels, each) for each in one.probabilities] for one in (result, ours)]
-            numbers["ours_ahead"] = {"model": ours.model, **dataclasses.asdict(difference(*sides))}
+        beside = {} if result.side == "ours" else {name: _beside(results, name, result.model) for name in OURS}
+        for name, ours in beside.items():
+            if ours is not None and name != result.side:
+                sides = [[_estimate(labels, each) for each in one.probabilities] for one in (result, ours)]
+                ahead = {"model": ours.model, **dataclasses.asdict(difference(*sides))}
+                numbers.setdefault("ahead", {})[name] = ahead
         values.append(numbers)
     return values
+
+
+def _beside(results: Sequence[Result], side: str, model: str) -> Result | None:
+    """Returns a side's result with a model, or with its best one where it has none with this."""
+    own = {result.model: result for result in results if result.side == side}
+    return own.get(model, max(own.values(), key=lambda result: result.auc, default=None))
 
 
 def _estimate(labels: np.ndarray, probabilities: np.ndarray) -> Any:
@@ -205,43 +215,51 @@ def _estimate(labels: np.ndarray, probabilities: np.ndarray) -> Any:
 
 def bars(values: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns what is asked of ours: at most MARGIN below a peer's same model, and the best of all not below theirs."""
+    theirs = [value for value in values if value["side"] not in OURS]
     lines = []
-    for value in values:
-        if value["side"] != "ours" and "ours_ahead" in value and value["ours_ahead"]["model"] == value["model"]:
-            ahead = value["ours_ahead"]["difference"]
-            lines.append({"bar": f"{value['model']} beside {value['side']}", "ahead": ahead, "met": ahead >= -MARGIN})
-    means = {
-        side: [statistics.fmean(v["auc"]) for v in values if (v["side"] == "ours") == side] for side in (True, False)
-    }
-    if means[True] and means[False]:
-        ahead = max(means[True]) - max(means[False])
-        lines.append({"bar": "the best of ours beside the best of theirs", "ahead": ahead, "met": ahead >= 0})
+    for name in OURS:
+        for value in theirs:
+            ahead = value.get("ahead", {}).get(name)
+            if ahead and ahead["model"] == value["model"]:
+                line = {"bar": f"{name}, {value['model']} beside {value['side']}", "ahead": ahead["difference"]}
+                lines.append({**line, "met": line["ahead"] >= -MARGIN})
+        best = max((statistics.fmean(value["auc"]) for value in values if value["side"] == name), default=None)
+        if best is not None and theirs:
+            difference = best - max(statistics.fmean(value["auc"]) for value in theirs)
+            line = {"bar": f"{name}, the best beside the best of theirs", "ahead": difference}
+            lines.append({**line, "met": difference >= 0})
     return lines
 
 
 def table(values: Sequence[dict[str, Any]], title: str) -> Table:
     """Returns a line for each side's model."""
     result = Table(title=title)
-    columns = ("model", "side", "seeds", "AUC", "deviation", "log loss", "ours ahead, AUC", "95%", "seconds")
-    for name in columns:
-        result.add_column(name, justify="left" if name in ("model", "side") else "right")
+    compared_with = [name for name in OURS if any(name in value.get("ahead", {}) for value in values)]
+    columns = ["model", "side", "seeds", "AUC", "deviation", "log loss"]
+    columns += [text for name in compared_with for text in (f"{name} ahead, AUC", "95%")]
+    for column in (*columns, "seconds"):
+        result.add_column(column, justify="left" if column in ("model", "side") else "right")
     for value in values:
-        aucs, ahead = value["auc"], value.get("ours_ahead")
+        aucs = value["auc"]
         cells = [value["model"], value["side"], str(len(aucs)), f"{statistics.fmean(aucs):.4f}"]
         cells += [
             f"{statistics.stdev(aucs):.4f}" if len(aucs) > 1 else "-",
             f"{statistics.fmean(value['log_loss']):.4f}",
         ]
-        if ahead:
-            low, high = ahead["interval"]
-            one_seed = " *" if ahead["seeds_error"] is None else ""
-            cells += [f"{ahead['difference']:+.4f}", f"{low:+.4f} .. {high:+.4f}{one_seed}"]
-        else:
-            cells += ["", ""]
+        for name in compared_with:
+            cells += _ahead(value.get("ahead", {}).get(name))
         result.add_row(*cells, f"{statistics.median(value['seconds']):.1f}")
-    if any(value.get("ours_ahead", {"seeds_error": 0})["seeds_error"] is None for value in values):
+    if any(ahead["seeds_error"] is None for value in values for ahead in value.get("ahead", {}).values()):
         result.caption = "* over rows alone: one training on a side"
     return result
+
+
+def _ahead(ahead: dict[str, Any] | None) -> tuple[str, str]:
+    """Returns a difference and its interval as the table shows them."""
+    if ahead is None:
+        return "", ""
+    low, high = ahead["interval"]
+    return f"{ahead['difference']:+.4f}", f"{low:+.4f} .. {high:+.4f}{' *' if ahead['seeds_error'] is None else ''}"
 
 
 def _sides(
@@ -254,8 +272,8 @@ def _sides(
     """Returns the sides; the peers' processes end with the stack."""
     sides: list[Side] = []
     for name in names:
-        if name == "ours":
-            sides.append(Ours(schedule))
+        if name in OURS:
+            sides.append(Ours(schedule, 1 if name == "ours" else AVERAGED))
         elif name == "lightgbm":
             sides.append(Trees(threads))
         elif name == "scikit-learn":

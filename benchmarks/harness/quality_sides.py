@@ -81,7 +81,8 @@ class Side(Protocol):
     is_random: bool
     """Whether another seed gives another model."""
     schedule: Settings
-    """What all sides' networks share: batch_size, evaluations_per_epoch and STOP; empty for a side without networks."""
+    """What all sides' networks share: batch_size, evaluations_per_epoch and STOP; empty for a side without networks. A
+    side of ours may average its weights besides."""
 
     def draw(self, model: str, draw: random.Random) -> Settings:
         """Returns settings drawn from the side's space."""
@@ -136,12 +137,18 @@ def _log_uniform(draw: random.Random, ends: tuple[float, float]) -> float:
 
 
 class Ours:
-    """This project's models and trainer. The first trial has the defaults of both."""
+    """This project's models and trainer. The first trial has the defaults of both.
 
-    name, models, is_random = "ours", MODELS, True
+    Args:
+        schedule: What all sides' networks share.
+        averaged: About how many evaluations the weights are averaged over, which no other side does; 1: those of one.
+    """
 
-    def __init__(self, schedule: Settings) -> None:
-        self.schedule = schedule
+    models, is_random = MODELS, True
+
+    def __init__(self, schedule: Settings, averaged: int = 1) -> None:
+        self.name = "ours" if averaged == 1 else "ours_averaged"
+        self.schedule = schedule if averaged == 1 else {**schedule, "averaged_evaluations": averaged}
 
     def first(self, model: str) -> Settings:
         return {"model": {}, "training": {}}

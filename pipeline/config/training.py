@@ -186,6 +186,14 @@ class Training(Section):
     """Evaluations without an improvement after which the training stops; the best weights are kept."""
     plateau: Plateau | None = Plateau()
     """Lowers the learning rate when `monitor` no longer improves; null: never."""
+    averaged_evaluations: int = pydantic.Field(1, ge=1, examples=[4])
+    """About how many evaluations the weights that are evaluated, kept and served are averaged over; 1: those of one.
+
+    The training itself goes on from the weights as they are. The mean of several is nearer to the minimum around which
+    the steps go, and less of it is chance; it lags behind where the weights still move, so that it is for trainings of
+    more evaluations than these (pipeline/training/averaging.py has the equation). One more copy of the weights is held
+    in the memory of the host.
+    """
     refit: bool = False
     """Trains once more, from the start, on training and validation rows together, for as many examples as the best
     weights had seen.

@@ -63,7 +63,7 @@ class Learner(Protocol):
         """
 
     def state(self) -> list[np.ndarray]:
-        """Returns all that resuming a training needs: weights, optimizer state, random state."""
+        """Returns all that resuming a training needs: first `weights`, then the optimizers' state."""
 
     def state_names(self) -> list[str]:
         """Returns a name for each array of `state`; see `network.state_names`."""

@@ -29,6 +29,7 @@ from models.saved import TrainingState
 from pipeline.config import FirstStage, Model, Training
 from pipeline.fingerprints import fingerprint
 from pipeline.training import masked_language_model
+from pipeline.training.averaging import WeightAverage
 from pipeline.training.boosting import learn_trees
 from pipeline.training.cluster import Cluster, text_from_chief
 from pipeline.training.data import (
@@ -249,7 +250,8 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
     learner = task.learner()
     if not learner.is_chief:
         report = None
-    checkpoint = _Checkpoint(work / CHECKPOINT, learner)
+    average = WeightAverage(training.averaged_evaluations)
+    checkpoint = _Checkpoint(work / CHECKPOINT, learner, average)
     progress = checkpoint.restore()
     if progress is None:
         progress = Progress(learning_rate=training.learning_rate)
@@ -268,7 +270,9 @@ def _train_here(task: Task, work: pathlib.Path, report: Report | None) -> TrainR
         if part * interval < steps:
             learner.learning_rate = progress.learning_rate
             loss = learner.fit(task.data(task.train_files, epoch, part * interval, interval))
-            labels, probabilities = learner.predict(validation)
+            average.add(learner, len(progress.evaluations) + 1)
+            with average.loaded(learner):
+                labels, probabilities = learner.predict(validation)
             done = min(epoch * steps + min((part + 1) * interval, steps), training.epochs * steps)
             numbers = {
                 "step": done,
@@ -485,11 +489,14 @@ def _refit(task: Task, learner: Learner, progress: Progress) -> None:
     evaluations = math.ceil(steps / math.ceil(steps / training.evaluations_per_epoch))
     steps = math.ceil(task.rows(files) / training.batch_size)
     interval = math.ceil(steps / evaluations)
+    average = WeightAverage(training.averaged_evaluations)
     for index, numbers in enumerate(progress.evaluations[: (progress.best or 0) + 1]):
         epoch, part = divmod(index, evaluations)
         if part * interval < steps:
             learner.learning_rate = numbers["learning_rate"]
             learner.fit(task.data(files, epoch, part * interval, interval))
+        average.add(learner, index + 1)
+    learner.load_weights(average.of(learner.weights()))
 
 
 def _validation(
@@ -564,14 +571,15 @@ def _read_state(task: Task, work: pathlib.Path) -> TrainingState | None:
 
 
 class _Checkpoint:
-    """The folder with a learner's state and progress, which appears whole.
+    """The folder with a learner's state, the average of its weights and the progress, which appears whole.
 
     Of several workers only the chief reads and writes it, and sends what it reads to the others.
     """
 
-    def __init__(self, folder: pathlib.Path, learner: Learner):
+    def __init__(self, folder: pathlib.Path, learner: Learner, average: WeightAverage):
         self._folder = folder
         self._learner = learner
+        self._average = average
         self.best = folder / "best.npz"  # the weights of the best evaluation
 
     def save(self, progress: Progress, is_best: bool) -> None:
@@ -579,21 +587,32 @@ class _Checkpoint:
             return
         with atomic_folder(self._folder) as unfinished:
             _write_state(unfinished, self._learner)
+            self._average.save(unfinished)
             if is_best:
-                np.savez(unfinished / self.best.name, *self._learner.weights())
-                os.link(unfinished / STATE, unfinished / BEST_STATE)
+                self._write_best(unfinished)
             else:
                 os.link(self.best, unfinished / self.best.name)
                 os.link(self._folder / BEST_STATE, unfinished / BEST_STATE)
             (unfinished / "progress.json").write_text(json.dumps(dataclasses.asdict(progress)))
 
+    def _write_best(self, folder: pathlib.Path) -> None:
+        """Writes the weights that were evaluated, and the state with them in place of those of the training."""
+        trained = self._learner.weights()
+        evaluated = self._average.of(trained)
+        np.savez(folder / self.best.name, *evaluated)
+        if evaluated is trained:
+            os.link(folder / STATE, folder / BEST_STATE)
+        else:
+            np.savez(folder / BEST_STATE, *evaluated, *self._learner.state()[len(evaluated) :])
+
     def restore(self) -> Progress | None:
-        """Loads the checkpoint into the learner and returns its progress; None where there is no checkpoint."""
+        """Loads the checkpoint into learner and average and returns its progress; None where there is no checkpoint."""
         learner, folder = self._learner, self._existing() if self._learner.is_chief else None
         progress = text_from_chief(learner.from_chief, (folder / "progress.json").read_text() if folder else "")
         if not progress:
             return None
         learner.load_state(learner.from_chief(read_arrays(folder / STATE) if folder else learner.state()))
+        self._average.restore(learner, folder)
         return Progress(**json.loads(progress))
 
     def _existing(self) -> pathlib.Path | None:

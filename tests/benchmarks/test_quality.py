@@ -27,7 +27,7 @@ from benchmarks.harness.quality_sides import (
     trials,
 )
 from benchmarks.peers.client import ENVIRONMENTS, Peer
-from benchmarks.quality import MARGIN, Result, Trainings, bars, compared
+from benchmarks.quality import MARGIN, OURS, Result, Trainings, bars, compared, table
 from common.errors import InputError
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters
@@ -172,23 +172,40 @@ def scored(side: str, model: str, labels: np.ndarray, noise: float, seeds: int) 
 
 def test_ours_is_compared_with_the_same_model_and_the_best_of_ours_with_trees() -> None:
     labels = (np.random.default_rng(0).random(500) < 0.3).astype(np.float32)
-    noises = {("ours", "lr"): 1.0, ("recbole", "lr"): 2.0, ("ours", "fm"): 0.5, ("lightgbm", "trees"): 0.4}
+    noises = {("ours", "lr"): 1.0, ("ours_averaged", "lr"): 0.3, ("recbole", "lr"): 2.0, ("ours", "fm"): 0.5}
+    noises |= {("lightgbm", "trees"): 0.4}
     results = [scored(*names, labels, noise, 3) for names, noise in noises.items()]
-    ours_lr, peer_lr, ours_fm, trees = compared(results, labels)
-    assert "ours_ahead" not in ours_lr and "ours_ahead" not in ours_fm
-    expected = statistics.fmean(ours_lr["auc"]) - statistics.fmean(peer_lr["auc"])
-    assert peer_lr["ours_ahead"]["difference"] == pytest.approx(expected) and expected > 0
-    assert peer_lr["ours_ahead"]["seeds"] == (3, 3)
-    assert trees["ours_ahead"]["model"] == "fm" and trees["ours_ahead"]["difference"] < 0
-    lines = {line["bar"]: line["met"] for line in bars([ours_lr, peer_lr, ours_fm, trees])}
-    assert lines == {"lr beside recbole": True, "the best of ours beside the best of theirs": False}
+    ours_lr, averaged, peer_lr, ours_fm, trees = values = compared(results, labels)
+    assert "ahead" not in ours_lr and "ahead" not in ours_fm and list(averaged["ahead"]) == ["ours"]
+    for name, ours in (("ours", ours_lr), ("ours_averaged", averaged)):
+        expected = statistics.fmean(ours["auc"]) - statistics.fmean(peer_lr["auc"])
+        assert peer_lr["ahead"][name]["difference"] == pytest.approx(expected) and expected > 0
+    assert peer_lr["ahead"]["ours"]["seeds"] == (3, 3)
+    assert {name: ahead["model"] for name, ahead in trees["ahead"].items()} == {"ours": "fm", "ours_averaged": "lr"}
+    lines = {line["bar"]: line["met"] for line in bars(values)}
+    assert lines == {
+        "ours, lr beside recbole": True,
+        "ours, the best beside the best of theirs": False,
+        "ours_averaged, lr beside recbole": True,
+        "ours_averaged, the best beside the best of theirs": True,
+    }
+    printed = table(values, "title")
+    assert [str(column.header) for column in printed.columns][6:10:2] == ["ours ahead, AUC", "ours_averaged ahead, AUC"]
+    assert [cell != "" for cell in printed.columns[8].cells] == [False, False, True, False, True]
+
+
+def test_ours_averaged_differs_from_ours_in_the_average_alone() -> None:
+    plain, averaged = Ours(SCHEDULE), Ours(SCHEDULE, 4)
+    assert (plain.name, averaged.name) == OURS
+    assert averaged.schedule == {**plain.schedule, "averaged_evaluations": 4}
+    assert list(trials(plain, "fm", 5)) == list(trials(averaged, "fm", 5))
 
 
 @pytest.mark.parametrize(("behind", "met"), [(0.9 * MARGIN, True), (1.1 * MARGIN, False)])
 def test_the_bar_allows_a_margin(behind: float, met: bool) -> None:
     ahead: dict[str, Any] = {"model": "fm", "difference": -behind}
-    [line] = bars([{"side": "recbole", "model": "fm", "auc": [0.7], "ours_ahead": ahead}])
-    assert line == {"bar": "fm beside recbole", "ahead": -behind, "met": met}
+    [line] = bars([{"side": "recbole", "model": "fm", "auc": [0.7], "ahead": {"ours": ahead}}])
+    assert line == {"bar": "ours, fm beside recbole", "ahead": -behind, "met": met}
 
 
 def test_test_rows_of_one_class_are_refused() -> None:

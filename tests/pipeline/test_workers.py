@@ -96,9 +96,10 @@ def test_two_workers_train_the_model_of_one_process(changes, files, tmp_path, mo
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.large)])
 def test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one(backend, files, tmp_path, monkeypatch):
+    """The weights are averaged, so that all workers have to load the average and to go on from their own weights."""
     addresses = free_addresses(2)
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
-    changes = {"backend": backend, "optimizer": "lazy_adam"}
+    changes = {"backend": backend, "optimizer": "lazy_adam", "averaged_evaluations": 3}
     training = Training(**CLIPPED, **changes)
     steps: list[int] = []
 

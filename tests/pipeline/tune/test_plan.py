@@ -135,10 +135,12 @@ def test_latency_is_not_measured_beside_other_trials(tmp_path):
 
 def test_trials_monitor_the_objective_do_not_refit_and_are_evaluated_often(tmp_path):
     training = {"epochs": 3, "evaluations_per_epoch": 1, "patience": 2, "plateau": {"patience": 3}, "refit": True}
+    training |= {"averaged_evaluations": 4}
     plan = make_plan(write_config(tmp_path, training=training), objective="auc")
     base = plan.space.base.training
     # 8 evaluations or more in 3 epochs: 3 an epoch. What counts evaluations counts three times as many.
     assert (base.evaluations_per_epoch, base.patience, base.plateau.patience) == (3, 6, 9)
+    assert base.averaged_evaluations == 12
     assert (base.monitor, base.refit) == ("auc", False)
     best = plan.best_config({"training.learning_rate": 0.02}).training
     assert (best.learning_rate, best.refit, best.monitor) == (0.02, True, "auc")
