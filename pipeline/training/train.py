@@ -364,10 +364,9 @@ def _initialise(task: Task, learner: Learner, work: pathlib.Path, report: Report
 
 def _begin_with_parent(task: Task, learner: Learner, work: pathlib.Path) -> None:
     assert task.training.warm_start is not None
-    if learner.is_chief:
-        taken = take(learner, Start.load(pathlib.Path(task.start)), task.training.warm_start)
+    taken = take(learner, Start.load(pathlib.Path(task.start)) if learner.is_chief else None, task.training.warm_start)
+    if taken:
         write_json(work / TAKEN, dataclasses.asdict(taken))
-    learner.load_state(learner.from_chief(learner.state()))
 
 
 def _pretrain(task: Task, learner: Learner, work: pathlib.Path, report: Report | None) -> None:

@@ -92,15 +92,35 @@ class _Arrays:
         return array
 
 
-def take(learner: Learner, start: Start, settings: WarmStart) -> Taken:
+def take(learner: Learner, start: Start | None, settings: WarmStart) -> Taken | None:
     """Sets an untrained learner's weights, and its optimizer's state, to those of the parent.
 
     The parent's logits are those of all rows. Where the training rows are a share of the negatives, the log of that
     share is taken off them, as the trained model's logits get it back.
 
+    Every process of a training has to call it: they load together what the chief has found.
+
+    Args:
+        learner: The learner.
+        start: The parent; None in a process that is not the chief.
+        settings: What is taken, and what is done with the rest.
+
+    Returns:
+        What was taken; None without a `start`.
+
     Raises:
         InputError: a weight is not taken and `on_mismatch` is `refuse`, or the parent's files are damaged.
     """
+    taken, values, shift = _find(learner, start, settings) if start else (None, learner.state(), 0.0)
+    *values, shifts = learner.from_chief([*values, np.array([shift])])
+    learner.load_state(values)
+    if shifts[0]:
+        learner.network.shift_logits(float(shifts[0]))
+    return taken
+
+
+def _find(learner: Learner, start: Start, settings: WarmStart) -> tuple[Taken, list[npt.NDArray[Any]], float]:
+    """Returns what is taken, the learner's state with it, and what is added to the logits then."""
     network: CTRModel = learner.network
     described = read_description(start.kept)
     try:
@@ -127,12 +147,12 @@ def take(learner: Learner, start: Start, settings: WarmStart) -> Taken:
             "training.warm_start.on_mismatch: take to begin with what fits, or name another parent"
         )
     optimizer = _take_state(fit, names[len(learned) :], values, len(learned), state, set(taken))
-    learner.load_state(values)
     share = network.feature_map.negative_sampling
     biases = {id(bias) for bias in network.output_biases()} if share < 1 else set()
-    if any(id(variable) in biases and name in taken for variable, name in zip(network.variables, names, strict=False)):
-        network.shift_logits(-math.log(share))
-    return Taken(taken, left, optimizer)
+    shifted = any(
+        id(variable) in biases and name in taken for variable, name in zip(network.variables, names, strict=False)
+    )
+    return Taken(taken, left, optimizer), values, -math.log(share) if shifted else 0.0
 
 
 def _take_state(

@@ -1,6 +1,7 @@
 """Several processes that train one model, as hosts would: TF_CONFIG, the chief, and those that follow it."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -16,11 +17,14 @@ import pytest
 from click.testing import CliRunner
 
 from common.errors import InputError
-from pipeline.config import Model, Training
+from models.saved import save_model
+from pipeline.config import Model, Training, WarmStart
 from pipeline.training import follow
 from pipeline.training.cluster import Cluster, read_cluster
 from pipeline.training.train import train
+from pipeline.training.warm_start import Start
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
+from transforms.features.source_rows import NONE, SourceRows
 
 # 1,500 rows: the last batch has 28. Penalties are means over rows too.
 SMALL = MODEL.model_copy(update={"dropout": 0.0, "embedding_l2": 0.01})
@@ -89,6 +93,40 @@ def test_two_workers_train_the_model_of_one_process(changes, files, tmp_path, mo
             [row[key] for row in alone.progress.evaluations],
             atol=1e-5,
         )
+    for found, expected in zip(together.learner.weights(), alone.learner.weights(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", pytest.param("tensorflow", marks=pytest.mark.large)])
+def test_two_workers_begin_with_a_parent_as_one_process_does(backend, files, tmp_path, monkeypatch):
+    """The chief alone reads the parent; the other worker has its weights and moments from the chief.
+
+    The training rows are half of the negatives, by which the logits are shifted in both.
+    """
+    half = dataclasses.replace(MAP, negative_sampling=0.5)
+    changes = {"backend": backend, "optimizer": "lazy_adam", "epochs": 1, "warm_start": WarmStart()}
+    before = one_process(files, tmp_path / "before", **{**changes, "epochs": 2, "warm_start": None})
+    save_model(tmp_path / "kept", SMALL.name, before.model, state=before.state)
+    rows = np.arange(MAP.total_ids)
+    rows[5] = NONE  # a new value
+    start = Start("before", tmp_path / "kept", {"ids": SourceRows(rows, np.where(rows > 9, 11, 1))}, same_columns=True)
+    addresses = free_addresses(2)
+    monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
+    with follower(addresses, backend):
+        together = train(SMALL, Training(**{**CLIPPED, **changes}), half, *files, 1, tmp_path / "two", start=start)
+    alone = train(
+        SMALL,
+        Training(**{**CLIPPED, **changes, "distribution": "one_device"}),
+        half,
+        *files,
+        1,
+        tmp_path / "one",
+        start=start,
+    )
+    assert together.taken == alone.taken and together.taken["optimizer"] and not together.taken["left"]
+    first = together.progress.evaluations[0]["train_loss"]
+    assert first < 0.9 * before.progress.evaluations[0]["train_loss"]  # it did not begin with random weights
     for found, expected in zip(together.learner.weights(), alone.learner.weights(), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
