@@ -74,7 +74,8 @@ def find_parent(folder: pathlib.Path, output: pathlib.Path) -> Parent:
             f"training.warm_start: {folder}: its Keras model is not there; name the run that trained it, or a version "
             "in that run's folder"
         )
-    described, version = read_description(kept), kept.parent / SERVABLE
+    described, beside = read_description(kept), kept.parent / SERVABLE
+    version = beside if beside.is_dir() else model.version
     if not described["weights"] or not asset_path(version, Asset.AGES).exists():
         raise InputError(f"training.warm_start: {folder}: kept by ctrpipe before it had warm starts; train it again")
     try:

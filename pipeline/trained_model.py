@@ -3,15 +3,18 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 
 import yaml
 
 from common.errors import InputError, one_line
+from common.files import atomic_folder
 from models.saved import is_saved
 from pipeline.components import KEPT_MODEL, SERVABLE
 from serving.layout import Asset, asset_path, find_version
 
 LINEAGE = pathlib.Path("report_data") / "lineage.json"
+KEPT_BY_VERSION = "keras"  # in a run's folder: the Keras models of pushed versions, where artifacts are elsewhere
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +32,13 @@ class TrainedModel:
     def kept(self) -> pathlib.Path | None:
         """Returns the folder for `models.saved.load_model`; None where the model was not kept.
 
-        Of a version that was pushed, it is searched for in the run that pushed it.
+        Of a version that was pushed, it is searched for in the folder of the run that pushed it.
         """
         if self.run is not None:
             return _if_saved(self.version.parent / KEPT_MODEL)
         base = self.version.absolute().parent
+        if found := _if_saved(base.parent.parent / KEPT_BY_VERSION / self.version.name):
+            return found
         try:
             newest = _artifact(base.parent.parent)
             ours = _identity(self.version)
@@ -55,6 +60,25 @@ class TrainedModel:
             return dict(config["serving"]["position"])
         except (OSError, yaml.YAMLError, LookupError, TypeError, ValueError):
             return {}
+
+
+def keep_by_version(artifact: pathlib.Path, output: pathlib.Path, version: pathlib.Path) -> None:
+    """Copies a trained model's Keras model into a run's folder, and removes those whose version is gone.
+
+    A step on Kubeflow has artifacts of an object store in its own container, where no later run finds them.
+
+    Args:
+        artifact: The folder of the Model artifact.
+        output: The run's folder.
+        version: The folder of the version that was pushed.
+    """
+    folder = output / KEPT_BY_VERSION
+    if not (folder / version.name).exists():
+        with atomic_folder(folder / version.name) as unfinished:
+            shutil.copytree(artifact / KEPT_MODEL, unfinished, dirs_exist_ok=True)
+    for kept in folder.iterdir():
+        if not (version.parent / kept.name).exists():
+            shutil.rmtree(kept)
 
 
 def find_model(folder: pathlib.Path) -> TrainedModel:

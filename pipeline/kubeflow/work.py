@@ -20,6 +20,7 @@ from pipeline.kubeflow.task import REPORT, VERDICT, Task, local_path
 from pipeline.prepared import joined
 from pipeline.results import finish
 from pipeline.run import resolve
+from pipeline.trained_model import keep_by_version
 
 TFX = "tfx"  # the key of an artifact's metadata that holds its TFX artifact, as JSON
 MAX_ARGUMENTS = 100_000  # bytes; Linux limits one argument of a process to 128 KiB
@@ -143,6 +144,9 @@ def report(task: Task) -> None:
     with _scratch(shared) as scratch:
         artifacts = StepArtifacts(input_artifacts(task, scratch / "inputs" if shared else None))
         metrics = finish(config, given["data"], code_version(), output, artifacts)
+        if pushed := metrics["model_version"]:
+            version = output / "models" / config.serving.model_name / pushed
+            keep_by_version(artifacts.folder("Trainer", "model"), output, version)
     gates = json.loads((output / "report_data" / "gates.json").read_text())
     failed = [f"{gate['metric']} {gate['reason']}" for gate in gates if not gate["passed"]]
     blocked = "" if metrics["blessed"] else f"blocked by a gate, not pushed: {'; '.join(failed)}"

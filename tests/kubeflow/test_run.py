@@ -64,3 +64,30 @@ def test_the_pushed_model_answers(volume, launched):
         servable.close()
     assert answers[0].shape == (2,) and np.isfinite(answers[0]).all()
     np.testing.assert_allclose(*answers, atol=1e-6)
+
+
+@pytest.mark.large
+def test_the_next_day_begins_with_the_version_that_the_cluster_pushed(volume, launched, tmp_path_factory):
+    """As `ctrpipe run --warm-start` does with that version; no step sees the artifacts of the day before."""
+    [first] = (volume / "cluster" / "models" / "ctr").iterdir()
+    assert call("generate", "--rows", ROWS, "--seed", 2, "--output", volume / "next.tsv")[0] == 0
+    settings = ["seed=3", "training.epochs=1", "training.warm_start={parent: latest}"]
+    parameters = {"data": [str(volume / "next.tsv")], "output": str(volume / "cluster"), "settings": settings}
+    launcher = Launcher(volume / "pipeline.yaml", tmp_path_factory.mktemp("next"), parameters)
+    elsewhere = launched.bucket.rename(launched.bucket.with_name("elsewhere"))
+    try:
+        launcher.run()
+        assert not launcher.failed, launcher.failed
+        local = ("run", volume / "config.yaml", "--data", volume / "next.tsv", "--output", volume / "next")
+        code, output = call(*local, "--set", "training.epochs=1", "--warm-start", first)
+    finally:
+        elsewhere.rename(launched.bucket)
+    assert code == 0, output
+    metrics, parents = [], []
+    for name in ("cluster", "next"):
+        metrics.append(json.loads((volume / name / "metrics.json").read_text()))
+        metrics[-1].pop("model_version")
+        lineage = json.loads((volume / name / "report_data" / "lineage.json").read_text())
+        parents.append(lineage["parent"])
+    assert metrics[0] == metrics[1]
+    assert parents[0] == parents[1] and parents[0]["model"] == str(first) and parents[0]["weights"]
