@@ -1,0 +1,156 @@
+"""Measures what `calibration` adds to an answer of one row, for each way to correct a probability.
+
+    python -m benchmarks.calibrated_latency [--config criteo/dcn_v2.yaml] [--by C1,C9] [--requests 4000]
+
+A version without a calibration and one with each are served by `ctrpipe serve`, each by a server of its own. One client
+sends the same row to all of them in turn, over REST (row JSON of the raw columns) and gRPC (packed tensors); a ratio is
+the median over the turns of a calibrated answer's time to that of the one without. The bar: 1.03.
+"""
+
+import contextlib
+import http.client
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+import grpc
+from rich.table import Table
+
+from benchmarks.harness.command import busy, busy_caption, command, finish, folder_option, machine, output_option
+from benchmarks.harness.turns import in_turn, milliseconds, ratio
+from common.errors import InputError
+from common.progress import announce
+from pipeline.commands.bench import SERVE
+from pipeline.config import load_config
+from pipeline.packaged_configs import configs_folder
+from pipeline.run import run
+from serving.layout import find_version
+from transforms.generate import generate
+
+BAR = 1.03  # of the time of the same answer without a calibration
+NONE = "none"
+# Two passes and no gate: what is measured is the served graph.
+SETTINGS = ("training.refit=false", "training.epochs=2", "evaluation.baseline=null", "gates={}")
+KINDS = ("rest_row", "grpc_packed")
+
+Ask = Callable[[], bytes]
+
+
+def calibrations(by: str) -> dict[str, str]:
+    """Returns the value of `calibration` in a configuration for each way, by its name; `by` is a list of columns."""
+    of_all = {method: f"{{method: {method}}}" for method in ("platt", "isotonic", "histogram")}
+    by_value = {f"{method}, by {by}": f"{{method: {method}, by: [{by}]}}" for method in ("platt", "isotonic")}
+    return {NONE: "null", **of_all, **by_value}
+
+
+def make_versions(config: str, by: str, rows: int, folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns the folder of each way's versions; a run that is there already comes from its cache."""
+    log = folder / f"log-{rows}.tsv"
+    if not log.exists():
+        generate("criteo", rows, 0, log)
+    bases = {}
+    for number, (name, value) in enumerate(calibrations(by).items()):
+        announce(f"Calibration: {name}")
+        loaded = load_config(configs_folder() / config, (*SETTINGS, f"calibration={value}"))
+        output = folder / str(number)
+        run(loaded, [str(log)], output)
+        bases[name] = output / "models" / loaded.serving.model_name
+    return bases
+
+
+def rest(address: str, path: str, body: bytes, stack: contextlib.ExitStack) -> Ask:
+    """Returns a call that sends a body on one connection, and returns the answer."""
+    host, _, port = address.rpartition(":")
+    connection = stack.enter_context(contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=60)))
+
+    def ask() -> bytes:
+        connection.request("POST", path, body)
+        response = connection.getresponse()
+        answer = response.read()
+        if response.status != 200:
+            raise InputError(f"HTTP {response.status}: {answer[:200].decode('utf-8', 'replace')}")
+        return answer
+
+    return ask
+
+
+def make_calls(
+    targets: Mapping[str, Any], version: pathlib.Path, log: pathlib.Path, stack: contextlib.ExitStack
+) -> dict[str, dict[str, Ask]]:
+    """Returns by the kind of request a call to each server, by its name."""
+    # TensorFlow, which `run` has loaded.
+    from serving.latency.grpc_load import OPTIONS
+    from serving.latency.requests import read_rows
+    from serving.loader import Servable
+
+    with contextlib.closing(Servable(version)) as servable:
+        rows = read_rows(version, servable, log, 1)
+    calls: dict[str, dict[str, Ask]] = {}
+    for kind in KINDS:
+        calls[kind] = {}
+        for name, target in targets.items():
+            endpoint, body = target.endpoint(kind), rows.bodies(kind, 1, target.name)[0]
+            if endpoint.protocol == "rest":
+                calls[kind][name] = rest(endpoint.address, endpoint.path, body, stack)
+            else:
+                channel = stack.enter_context(grpc.insecure_channel(endpoint.address, OPTIONS))
+                method = channel.unary_unary(endpoint.path)
+                calls[kind][name] = lambda method=method, body=body: method(body)  # type: ignore[misc]
+    return calls
+
+
+def measure(calls: Mapping[str, Mapping[str, Ask]], requests: int) -> list[dict[str, Any]]:
+    """Returns for each kind of request and each way the milliseconds of an answer and their ratio to those without."""
+    results = []
+    for kind, by_name in calls.items():
+        for ask in by_name.values():
+            for _ in range(requests // 20):
+                ask()
+        times = in_turn(dict(by_name), requests)
+        for name, each in times.items():
+            over = ratio(each, times[NONE], "seconds")
+            results.append({"kind": kind, "calibration": name, "ms": milliseconds(each)["ms"], "over": over})
+    return results
+
+
+def table(results: list[dict[str, Any]], title: str) -> Table:
+    """Returns a line for each way and two columns for each kind of request."""
+    shown = Table("calibration", title=title)
+    for kind in KINDS:
+        shown.add_column(f"{kind}, ms", justify="right")
+        shown.add_column("over none", justify="right")
+    for name in dict.fromkeys(result["calibration"] for result in results):
+        own = [result for result in results if result["calibration"] == name]
+        shown.add_row(name, *(cell for each in own for cell in (f"{each['ms']:.3f}", f"{each['over']:.3f}")))
+    return shown
+
+
+@command("benchmarks.calibrated_latency")
+@click.option("--config", default="criteo/dcn_v2.yaml", help="A configuration of configs/ for Criteo's format.")
+@click.option("--by", default="C1,C9", help="The columns of a correction by value.")
+@click.option("--rows", type=click.IntRange(1000), default=20_000, help="Rows of the generated log.")
+@click.option("--requests", type=click.IntRange(20), default=4000, help="To each server, of each kind.")
+@folder_option("calibrated_latency")
+@output_option("calibrated_latency")
+def main(config: str, by: str, rows: int, requests: int, folder: pathlib.Path, output: pathlib.Path) -> None:
+    """Measure what a calibration adds to an answer of one row, over REST and gRPC."""
+    load = busy()
+    folder.mkdir(parents=True, exist_ok=True)
+    bases = make_versions(config, by, rows, folder)
+    from serving.latency.target import started  # TensorFlow, which `run` has loaded
+
+    with contextlib.ExitStack() as stack:
+        targets = {name: stack.enter_context(started(SERVE, base)) for name, base in bases.items()}
+        calls = make_calls(targets, find_version(bases[NONE]), folder / f"log-{rows}.tsv", stack)
+        results = measure(calls, requests)
+    worst = max(result["over"] for result in results)
+    report = {"benchmark": "calibrated_latency", "machine": machine(), "busy": load, "requests": requests}
+    report |= {"results": results, "worst": worst, "met": worst <= BAR}
+    shown = table(results, f"one row, {requests:,} answers of each; bar {BAR}: {'met' if worst <= BAR else 'MISSED'}")
+    shown.caption = busy_caption(load)
+    finish(report, output, shown)
+
+
+if __name__ == "__main__":
+    main()
