@@ -37,9 +37,9 @@ class WeightAverage:
         """Counts in the learner's present weights, at the evaluation of this number, counted from 1."""
         if self.span == 1:
             return
-        weights = learner.weights()
+        weights = [value.copy() for value in learner.weights()]  # JAX's are views of what the next step reuses
         if self._weights is None:
-            self._weights = [value.copy() for value in weights]  # JAX's are views of what the next step reuses
+            self._weights = weights
         else:
             share = np.float32(1 / min(number, self.span))
             # What is not a number with a fraction, such as the state of a random generator, has no mean.
