@@ -1,6 +1,7 @@
 """Measures what training on a share of the negatives costs in log loss and calibration, and what it saves in time.
 
     python -m benchmarks.negative_sampling [--rows 2000000] [--share 0.1] [--click-rate 0.03] [--config criteo/lr.yaml]
+        [--set training.end_at_base_rate=true]
 
 Both sides train on one generated log with the same settings, `data.negative_sampling` excepted, and are measured on the
 same test rows, which are not sampled. The bar: calibration within .99 and 1.01, log loss within .0005 of that of all
@@ -61,10 +62,18 @@ def verdict(everything: dict[str, Any], sampled: dict[str, Any]) -> dict[str, An
 @click.option("--click-rate", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.03)
 @click.option("--config", default="criteo/lr.yaml", help="A configuration of configs/ for Criteo's format.")
 @click.option("--epochs", type=click.IntRange(1), default=20, help="The most passes over the rows.")
+@click.option("--set", "own", multiple=True, help="KEY=VALUE of the configuration, for both sides; repeat for more.")
 @folder_option("negative_sampling")
 @output_option("negative_sampling")
 def main(
-    rows: int, share: float, click_rate: float, config: str, epochs: int, folder: pathlib.Path, output: pathlib.Path
+    rows: int,
+    share: float,
+    click_rate: float,
+    config: str,
+    epochs: int,
+    own: tuple[str, ...],
+    folder: pathlib.Path,
+    output: pathlib.Path,
 ) -> None:
     """Trains on all rows and on a share of the negatives, and compares the two."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +83,7 @@ def main(
     load_tensorflow()
     sides = {}
     for name, value in (("all rows", 1.0), ("sampled", share)):
-        settings = (f"data.negative_sampling={value}", f"training.epochs={epochs}", "training.refit=false")
+        settings = (f"data.negative_sampling={value}", f"training.epochs={epochs}", "training.refit=false", *own)
         announce(f"Training on {name}")
         sides[name] = train_side(load_config(configs_folder() / config, settings), str(log), folder / name)
     judged = verdict(sides["all rows"], sides["sampled"])
@@ -82,7 +91,8 @@ def main(
     for name, side in sides.items():
         metrics = (f"{side[key]:.5f}" for key in ("log_loss", "auc", "calibration"))
         table.add_row(name, f"{side['rows']:,}", *metrics, f"{side['seconds']:.1f}")
-    finish({"rows": rows, "share": share, "click_rate": click_rate, "sides": sides, **judged}, output, table)
+    asked = {"rows": rows, "share": share, "click_rate": click_rate, "config": config, "set": own}
+    finish({**asked, "sides": sides, **judged}, output, table)
 
 
 if __name__ == "__main__":

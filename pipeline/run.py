@@ -161,10 +161,10 @@ def check_options(config: RunConfig) -> None:
         raise InputError(
             f"serving.explain: boosted trees have no gradients; set it false for the model {config.model.name}"
         )
-    if config.training.fake_negatives and model_class(config.model.name).boosts:
+    key = config.training.fake_negatives or ("end_at_base_rate" if config.training.end_at_base_rate else "")
+    if key and model_class(config.model.name).boosts:
         raise InputError(
-            f"training.{config.training.fake_negatives}: boosted trees do not go with it; set it false for the model "
-            f"{config.model.name}"
+            f"training.{key}: boosted trees do not go with it; set it false for the model {config.model.name}"
         )
 
 

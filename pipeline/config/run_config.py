@@ -129,6 +129,12 @@ class RunConfig(LogSpec):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _one_constant_is_for_one_label(self) -> "RunConfig":
+        if self.training.end_at_base_rate and len(self.data.labels) > 1:
+            raise ValueError("training.end_at_base_rate goes with one label: no constant is right for several")
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _late_labels_are_joined_once(self) -> "RunConfig":
         delay, split = self.data.label_delay, self.data.split
         if delay and self.events:

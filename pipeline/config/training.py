@@ -229,6 +229,14 @@ class Training(Section):
 
     Where clicks are rare, the first steps would otherwise learn little but that rate.
     """
+    end_at_base_rate: bool = False
+    """Whether the trained model's logits get the constant with which its mean probability over the rows that it has
+    learnt is their share of clicks.
+
+    Where a training ends decides that mean by chance, by per cents; the training rows tell it as exactly as their
+    clicks can, which are several times those of the validation rows. It takes one pass of predictions over the training
+    rows (with `refit` the validation rows too), and goes with one label.
+    """
     bucket_by_length: bool = False
     """Puts texts of about the same length into a batch and cuts the padding that all of them have, which saves time.
     TensorFlow only; without effect on `numbert`, where the places of the numbers depend on the padding.
@@ -291,6 +299,8 @@ class Training(Section):
                 f"{self.fake_negatives}: the labels of a teacher and of validation rows are final; remove distillation"
                 " and refit"
             )
+        if self.fake_negatives and self.end_at_base_rate:
+            raise ValueError(f"{self.fake_negatives}: the rows' share of clicks is not final; remove end_at_base_rate")
         if self.optimizer != "adam" and self.distribution == "tpu":
             raise ValueError(f"optimizer {self.optimizer} does not run on a TPU; use adam")
         return self

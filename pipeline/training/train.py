@@ -30,6 +30,7 @@ from pipeline.config import FirstStage, Model, Training
 from pipeline.fingerprints import fingerprint
 from pipeline.training import masked_language_model
 from pipeline.training.averaging import WeightAverage
+from pipeline.training.base_rate import shift_to_base_rate
 from pipeline.training.boosting import learn_trees
 from pipeline.training.cluster import Cluster, text_from_chief
 from pipeline.training.data import (
@@ -116,7 +117,8 @@ def train(
 ) -> TrainResult:
     """Trains a model, resuming from the checkpoint in `work` if there is one; the weights are the same either way.
 
-    Where `feature_map.negative_sampling` is below 1, its logarithm is added to the trained model's logits (the prior
+    With `training.end_at_base_rate` a constant is added to the trained model's logits, see `shift_to_base_rate`. Where
+    `feature_map.negative_sampling` is below 1, its logarithm is added to the trained model's logits (the prior
     correction of King and Zeng 2001, "Logistic Regression in Rare Events Data"). The history's metrics are those of the
     sampled validation rows, before this correction.
 
@@ -163,9 +165,16 @@ def train(
         result = _train_in_subprocess(task, work, report)
     else:
         result = _train_here(task, work, report)
+    shift = 0.0
+    if training.end_at_base_rate:
+        learnt = train_files + (validation_files if training.refit else [])
+        rows = packed_batches(learnt, feature_map, prediction_rows(feature_map), weighted=True)
+        shift = shift_to_base_rate(result.learner, rows)
     if feature_map.negative_sampling < 1:
         # With this share of the negatives the odds are 1 / share times those of all rows.
-        result.model.shift_logits(math.log(feature_map.negative_sampling))
+        shift += math.log(feature_map.negative_sampling)
+    if shift:
+        result.model.shift_logits(shift)
         result.weights_file = None  # it has the weights before
     if start is not None:
         result.taken = json.loads((work / TAKEN).read_text())
@@ -356,6 +365,11 @@ def _initialise(task: Task, learner: Learner, work: pathlib.Path, report: Report
             learner.network.output_biases()
         except ValueError as error:
             raise InputError(f"data.negative_sampling: {error}") from error
+    if task.training.end_at_base_rate:
+        try:
+            learner.network.output_biases()
+        except ValueError as error:
+            raise InputError(f"training.end_at_base_rate: {error}") from error
     if task.start:
         _begin_with_parent(task, learner, work)
     else:
