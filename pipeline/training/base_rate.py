@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.special import expit, logit
 
 from common.errors import InputError
 from pipeline.training.learner import Batch, Learner, split_weight
@@ -30,7 +31,7 @@ def shift_to_base_rate(learner: Learner, batches: Iterable[Batch]) -> float:
         read, weights = split_weight(inputs)
         _, probabilities = learner.predict([(read, labels)])
         weights = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
-        logits = _logits(probabilities[:, 0].astype(np.float64))
+        logits = np.clip(logit(probabilities[:, 0].astype(np.float64)), -_MOST, _MOST)
         bins = np.minimum((logits + _MOST) * (_BINS / (2 * _MOST)), _BINS - 1).astype(np.int64)
         counts += np.bincount(bins, weights, _BINS)
         sums += np.bincount(bins, weights * logits, _BINS)
@@ -41,12 +42,6 @@ def shift_to_base_rate(learner: Learner, batches: Iterable[Batch]) -> float:
         raise InputError("training.end_at_base_rate: the training rows have one class only")
 
     def excess(shift: float) -> float:
-        return float(counts @ (1 / (1 + np.exp(-means - shift)))) - clicks
+        return float(counts @ expit(means + shift)) - clicks
 
     return float(brentq(excess, -4 * _MOST, 4 * _MOST, xtol=1e-10))
-
-
-def _logits(probabilities: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore"):
-        logits: np.ndarray = np.clip(np.log(probabilities) - np.log1p(-probabilities), -_MOST, _MOST)
-    return logits

@@ -509,7 +509,8 @@ def _refit(task: Task, learner: Learner, progress: Progress) -> None:
             learner.learning_rate = numbers["learning_rate"]
             learner.fit(task.data(files, epoch, part * interval, interval))
         average.add(learner, index + 1)
-    learner.load_weights(average.of(learner.weights()))
+    if average.span > 1:
+        learner.load_weights(average.of(learner.weights()))
 
 
 def _validation(

@@ -352,7 +352,7 @@ def test_a_log_that_has_its_labels_is_cut(tmp_path):
     assert kept["click"].to_pylist() == [b"0", b"1"] and (counts.rows, counts.pending) == (2, 1)
 
 
-@pytest.mark.parametrize("key", ["fake_negative_weighting", "fake_negative_calibration"])
+@pytest.mark.parametrize("key", ["fake_negative_weighting", "fake_negative_calibration", "end_at_base_rate"])
 def test_trees_have_no_correction(key):
     changes = {"model": {"name": "cascading_nn_gbdt"}, "training": {key: True}}
     with pytest.raises(InputError, match=f"training.{key}: boosted trees do not go with it"):
