@@ -3,7 +3,7 @@
     python -m benchmarks.quality --data LOG [--config configs/criteo/lr.yaml] [--trials 8] [--finalists 3] [--seeds 5]
         [--sides ours,ours_averaged,deepctr_torch,recbole,lightgbm,scikit-learn]
         [--models lr,fm,deepfm,dcn_v2,xdeepfm,autoint]
-        [--fuxictr FOLDER] [--folder FOLDER] [--output FILE]
+        [--fuxictr FOLDER] [--patience 6] [--folder FOLDER] [--output FILE]
 
 A run's pipeline reads, splits and transforms the log; every side gets the same ids of the same rows. Each side trains
 each of its models with as many settings: its own defaults first, then the same random ones for all, from the space in
@@ -301,6 +301,7 @@ def _sides(
 @click.option("--seeds", type=click.IntRange(1), default=5, help="Trainings of a finalist.")
 @click.option("--batch", type=click.IntRange(1), default=1024, help="Rows of a step of a network.")
 @click.option("--evaluations", type=click.IntRange(1), default=4, help="Evaluations of a network in an epoch.")
+@click.option("--patience", type=click.IntRange(1), help="Evaluations without a better one that end a training.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a peer. Default: all cores.")
 @folder_option("quality")
 @output_option("quality")
@@ -315,6 +316,7 @@ def main(
     seeds: int,
     batch: int,
     evaluations: int,
+    patience: int | None,
     threads: int | None,
     folder: pathlib.Path,
     output: pathlib.Path,
@@ -329,8 +331,10 @@ def main(
     counts = {name: len(rows.split(name)[1]) for name in SPLITS}
     report: dict[str, Any] = {"benchmark": "quality", "machine": machine(), "rows": counts}
     report |= {"trials": trials, "finalists": finalists, "seeds": seeds, "batch": batch, "evaluations": evaluations}
+    report |= {"patience": patience or STOP["patience"]}
     results: list[Result] = []
     schedule = {"batch_size": batch, "evaluations_per_epoch": evaluations, **STOP}
+    schedule |= {"patience": patience} if patience else {}
     with contextlib.ExitStack() as stack:
         chosen = _sides(who, threads or cores(), schedule, fuxictr, stack)
         kept = Trainings(rows, folder / "trainings")

@@ -253,7 +253,7 @@ def test_a_peer_is_trained_to_its_best_validation_result(name: str, tmp_path: pa
 
 
 @pytest.mark.slow
-def test_the_command_goes_on_where_it_was_stopped(tmp_path: pathlib.Path) -> None:
+def test_the_command_goes_on_where_it_was_stopped_and_trains_anew_with_another_patience(tmp_path: pathlib.Path) -> None:
     log = tmp_path / "log.tsv"
     generate("criteo", 1500, 1, log)
     output = tmp_path / "quality.json"
@@ -287,3 +287,9 @@ def test_the_command_goes_on_where_it_was_stopped(tmp_path: pathlib.Path) -> Non
     again = subprocess.run([*command, "--trials", "1"], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert again.returncode == 0 and json.loads(again.stdout.splitlines()[-1]) == report
     assert kept == {path: path.stat().st_mtime_ns for path in (tmp_path / "kept" / "trainings").glob("*.json")}
+    command += ["--trials", "1", "--patience", "1"]
+    other = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert other.returncode == 0, other.stderr
+    kept_now = {path.name for path in (tmp_path / "kept" / "trainings").glob("*.json")}
+    assert len(kept_now) == 5 + 2  # of networks alone
+    assert json.loads(output.read_text())["patience"] == 1
