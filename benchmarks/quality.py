@@ -22,6 +22,7 @@ import hashlib
 import json
 import pathlib
 import statistics
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -141,7 +142,8 @@ class Trainings:
         what = json.dumps([self.identity, side.name, model, settings, side.schedule, seed], sort_keys=True)
         path = self.folder / f"{side.name}-{model}-{hashlib.sha256(what.encode()).hexdigest()[:16]}.json"
         if not path.exists():
-            trained = side.train(model, settings, seed, self.rows, self.folder / "work")
+            with tempfile.TemporaryDirectory(dir=self.folder) as own:  # another command may train in this folder
+                trained = side.train(model, settings, seed, self.rows, pathlib.Path(own) / "work")
             labels = self.rows.split("test")[1]
             numbers = {"log_loss": metrics.log_loss(labels, trained.probabilities), "seconds": trained.seconds}
             numbers |= {"auc": metrics.auc(labels, trained.probabilities), "validation_log_loss": trained.log_loss}
