@@ -17,7 +17,7 @@ _ERRORS_ONLY = ("tensorflow", "ml_metadata")
 _SILENT = ("absl", "apache_beam")  # they log every error that they also raise
 # TensorFlow, Keras and NLTK import these where they are installed, for features that the project does not use; they
 # take a third of the time of TensorFlow's import. Code that needs one of them imports it later.
-_NOT_NEEDED = ("matplotlib", "sklearn")
+_NOT_NEEDED = ("IPython", "matplotlib", "sklearn", "scipy.ndimage")
 # Beam imports these where they are installed; only a runner in the cloud, or a source that no step reads, uses them.
 _CLOUD = (
     "google.cloud.bigquery",
@@ -27,10 +27,13 @@ _CLOUD = (
     "pymongo",
 )
 _TUNER = "keras_tuner"  # TFX's Tuner, which no step is, is absent without it
-# TFX and TFMA import these for components and metrics that no step uses; they take a third of the time of TFX's import.
+_TEXT = "tensorflow_text"  # TFMA imports it where it is installed; what loads a text's graph, load_text_operations
+# TFX, TFMA and TFDV import these for what no step uses; they take a third of the time of TFX's import.
 # They cannot be absent, as the import of others would fail.
 _UNUSED = (
+    "IPython.display",  # of TFDV's pictures in a notebook
     "scipy.stats",  # of TFMA's confidence intervals
+    "tensorflow_model_analysis.metrics.bleu",  # which imports sacrebleu
     "tensorflow_model_analysis.metrics.rouge",  # which imports NLTK
     "tensorflow_model_analysis.notebook.jupyter.tfma_widget.widget",
     "tfx.components.infra_validator.component",  # which imports Kubernetes's client
@@ -96,7 +99,7 @@ def load_text_operations() -> None:
 
 def tfx_does_without(beam_args: Sequence[str]) -> tuple[str, ...]:
     """Returns the modules that `importing` hides from TFX's import; not Google Cloud's if Beam may run there."""
-    return (*_NOT_NEEDED, _TUNER, *(() if beam_args else _CLOUD))
+    return (*_NOT_NEEDED, _TUNER, _TEXT, *(() if beam_args else _CLOUD))
 
 
 @contextlib.contextmanager

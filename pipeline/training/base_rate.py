@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from common.errors import InputError
@@ -26,6 +25,8 @@ def shift_to_base_rate(learner: Learner, batches: Iterable[Batch]) -> float:
     Raises:
         InputError: the rows have one class only.
     """
+    from scipy.optimize import brentq  # 0.2 s of a core, which a training without this does without
+
     counts, sums, clicks = np.zeros(_BINS), np.zeros(_BINS), 0.0
     for inputs, labels in batches:
         read, weights = split_weight(inputs)

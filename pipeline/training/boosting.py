@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import lightgbm
 import numpy as np
 
 from models.text.cascading import CascadingNNGBDT
@@ -24,6 +23,8 @@ def learn_trees(
         trees: The largest number of trees; None for the number that the network can hold.
         seed: LightGBM's seed.
     """
+    import lightgbm  # 0.05 s of a core, which trainings without trees do without
+
     ensemble = network.trees
     parameters = {
         "objective": "binary",
@@ -36,7 +37,7 @@ def learn_trees(
         "verbose": -1,
     }
     data = _dataset(network, train)
-    valid_sets: list[lightgbm.Dataset] = [] if validation is None else [_dataset(network, validation, data)]
+    valid_sets: list[Any] = [] if validation is None else [_dataset(network, validation, data)]
     callbacks: list[Callable[..., Any]] = [lightgbm.early_stopping(PATIENCE, verbose=False)] if valid_sets else []
     rounds = ensemble.trees if trees is None else trees
     booster = lightgbm.train(parameters, data, rounds, valid_sets=valid_sets, callbacks=callbacks)
@@ -45,9 +46,10 @@ def learn_trees(
     return len(kept)
 
 
-def _dataset(
-    network: CascadingNNGBDT, batches: Iterable[Batch], reference: lightgbm.Dataset | None = None
-) -> lightgbm.Dataset:
+def _dataset(network: CascadingNNGBDT, batches: Iterable[Batch], reference: Any = None) -> Any:
+    """Returns LightGBM's dataset of the batches, with the network's logits as the trees' start."""
+    import lightgbm  # see learn_trees
+
     parts, weights = [], []
     for inputs, labels in batches:
         others, weight = split_weight(inputs)

@@ -17,7 +17,7 @@ SCRIPT = """
 import importlib, json, sys
 from common.libraries import import_tensorflow
 import_tensorflow()
-names = ["jax", "sklearn", "matplotlib"]
+names = ["jax", "sklearn", "matplotlib", "IPython", "scipy.ndimage"]
 before = [name for name in names if name in sys.modules]
 print(json.dumps([before, [importlib.import_module(name).__name__ for name in names]]))
 """
@@ -94,19 +94,22 @@ def test_a_module_that_no_step_uses_is_left_out_inside_and_there_afterwards(monk
 def test_a_run_loads_tfx_without_what_no_step_uses_which_can_be_loaded_later():
     script = """
 import json, sys
-from common.libraries import _UNUSED, importing_tfx, load_tensorflow
+from common.libraries import _UNUSED, importing_tfx, load_tensorflow, load_text_operations
+SPARED = ["IPython", "kubernetes", "keras_tuner", "nltk", "sacrebleu"]
+SPARED += ["scipy.ndimage", "scipy.optimize", "tensorflow_text"]
 load_tensorflow()
 import pipeline.run
 with importing_tfx(()):
     import pipeline.local_runner
-spared = [name for name in (*_UNUSED, "kubernetes", "nltk", "keras_tuner") if name in sys.modules]
+spared = [name for name in (*_UNUSED, *SPARED) if name in sys.modules]
+load_text_operations()
 import scipy.stats
-print(json.dumps([spared, scipy.stats.t.ppf(0.975, 1)]))
+print(json.dumps([spared, scipy.stats.t.ppf(0.975, 1), "tensorflow_text" in sys.modules]))
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
-    spared, quantile = json.loads(done.stdout)
-    assert spared == [] and quantile == pytest.approx(12.7062, abs=1e-4)  # of Cauchy's distribution
+    spared, quantile, has_text = json.loads(done.stdout)
+    assert spared == [] and has_text and quantile == pytest.approx(12.7062, abs=1e-4)  # of Cauchy's distribution
 
 
 @pytest.mark.slow
@@ -115,4 +118,4 @@ def test_tensorflow_loads_without_what_is_not_needed_which_can_be_loaded_later(b
     environment = {**os.environ, "KERAS_BACKEND": backend}
     found = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, cwd=ROOT, env=environment)
     assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout) == [loaded, ["jax", "sklearn", "matplotlib"]]
+    assert json.loads(found.stdout) == [loaded, ["jax", "sklearn", "matplotlib", "IPython", "scipy.ndimage"]]

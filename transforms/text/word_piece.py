@@ -3,7 +3,6 @@
 import pathlib
 
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from transforms.text.ragged import without_empty
 from transforms.text.tokenizer_files import read_word_piece
@@ -44,6 +43,8 @@ class WordPiece:
     segments = True
 
     def __init__(self, folder: pathlib.Path):
+        import tensorflow_text  # 0.3 s of a core, which runs without a text do without
+
         files = read_word_piece(folder)
         self.vocabulary = files.vocabulary
         self._lower = bool(files.options.get("do_lower_case", True))
@@ -53,7 +54,8 @@ class WordPiece:
         self.special = files.special(_SPECIAL)
         unknown = self.vocabulary[self.special["unknown"]]
         self._unknown = unknown
-        self._word_piece = tf_text.FastWordpieceTokenizer(
+        self._normalize = tensorflow_text.normalize_utf8
+        self._word_piece = tensorflow_text.FastWordpieceTokenizer(
             self.vocabulary,
             suffix_indicator="##",
             max_bytes_per_word=4 * _LONGEST_WORD + len(unknown),
@@ -69,7 +71,7 @@ class WordPiece:
         if self._split_ideographs:
             texts = tf.strings.regex_replace(texts, f"({_IDEOGRAPH})", r" \1 ")
         if self._strip_accents:
-            texts = tf.strings.regex_replace(tf_text.normalize_utf8(texts, "NFD"), _MARK, "")
+            texts = tf.strings.regex_replace(self._normalize(texts, "NFD"), _MARK, "")
         if self._lower:
             # BERT lowers letters one by one, so that a capital sigma at a word's end becomes an ordinary small one.
             texts = tf.strings.lower(tf.strings.regex_replace(texts, "Σ", "σ"), encoding="utf-8")
