@@ -20,6 +20,7 @@ from rich.table import Table
 
 from benchmarks.harness import measured
 from benchmarks.harness.command import busy, busy_caption, command, finish, machine
+from benchmarks.harness.printed_sections import write_section
 from benchmarks.harness.steps import STEPS, Ratio, Step
 from benchmarks.peers.client import ENVIRONMENTS
 from benchmarks.peers.line_process import ProcessError
@@ -123,10 +124,21 @@ def markdown(report: Mapping[str, Any]) -> str:
     lines = ["# Benchmarks", "", _described(report), ""]
     if report["before"]:
         lines += [f"Before: {_described(report['before'])}", ""]
-    lines += ["| benchmark | ratio | measured | target | before |", "|---|---|---|---|---|"]
-    lines += [f"| {' | '.join(_cells(one))} |" for one in report["ratios"]]
-    lines += [""] + [f"- `{one['name']}` was not run: {one['reason']}" for one in report["steps"] if one["reason"]]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(lines + _markdown_table(report, ("benchmark", "ratio", "measured", "target", "before")))
+
+
+def section(report: Mapping[str, Any]) -> str:
+    """Returns the report as a section of docs/measured.md, without the run before."""
+    lines = ["## All of it at small sizes: `python -m benchmarks.all --minutes 60`", "", _described(report), ""]
+    return "\n".join(lines + _markdown_table(report, ("benchmark", "ratio", "measured", "target")))
+
+
+def _markdown_table(report: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+    """Returns the lines of a table of the ratios, what was not run, and an empty one."""
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    lines += [f"| {' | '.join(_cells(one)[: len(columns)])} |" for one in report["ratios"]]
+    left = [f"- `{one['name']}` was not run: {one['reason']}" for one in report["steps"] if one["reason"]]
+    return lines + ([""] + left if left else []) + [""]
 
 
 def page(report: Mapping[str, Any]) -> str:
@@ -218,7 +230,7 @@ def run_all(steps: Sequence[Step], minutes: float, folder: pathlib.Path, wrote: 
 @click.option(
     "--folder", type=click.Path(path_type=pathlib.Path), default="runs/benchmarks/all", help="Of all results."
 )
-@click.option("--keep", is_flag=True, help="Also write the report as the committed one, benchmarks/last_run.json.")
+@click.option("--keep", is_flag=True, help="Also write benchmarks/last_run.json and docs/measured.md.")
 def main(minutes: float, only: Sequence[str], against: pathlib.Path | None, folder: pathlib.Path, keep: bool) -> None:
     """Run the benchmarks of speed, memory and parity at small sizes: FOLDER/all.json, all.md and all.html.
 
@@ -238,6 +250,7 @@ def main(minutes: float, only: Sequence[str], against: pathlib.Path | None, fold
     run_all([step for step in STEPS if step.name in only or not only], minutes, folder, wrote)
     if keep:
         write_json(LAST_RUN, report)
+        write_section("all", section(report))
     finish(report, folder / "all.json", _table(report))
 
 

@@ -24,6 +24,7 @@ from benchmarks.harness.devices import DEVICES, gpu_busy, gpus
 from benchmarks.harness.gpu_page import section
 from benchmarks.harness.gpu_parts import FULL, PEERS, SMALL, Part, Usable, parts
 from benchmarks.harness.ours import BACKENDS, Ours
+from benchmarks.harness.printed_sections import write_section
 from benchmarks.peers.client import ENVIRONMENTS
 from benchmarks.peers.line_process import ProcessError, clean_environment
 from benchmarks.train import peer_version
@@ -33,8 +34,6 @@ from common.progress import announce
 
 FOLDER = pathlib.Path(__file__).parent
 KEPT = FOLDER / "last_gpu.json"
-MEASURED = FOLDER.parent / "docs" / "measured.md"
-BEGIN, END = "<!-- printed by python -m benchmarks.gpu --keep -->\n", "<!-- end -->\n"
 NAMES = tuple(part.name for part in parts(FULL, "gpu"))
 TORCH = "import json, torch; print(json.dumps([torch.cuda.is_available(), torch.version.cuda, torch.__version__]))"
 ENDED = "the time of --minutes was over"
@@ -209,8 +208,7 @@ def keep(report: Mapping[str, Any]) -> None:
     if report["device"] != "gpu" or report["small"]:
         raise InputError("--keep: only full sizes on a GPU are kept; leave it out with --device cpu and --small")
     write_json(KEPT, report)
-    before, _, rest = MEASURED.read_text().partition(BEGIN)
-    write_text(MEASURED, before + BEGIN + section(report) + END + rest.partition(END)[2])
+    write_section("gpu", section(report))
 
 
 @command("benchmarks.gpu")

@@ -7,7 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import all as module
-from benchmarks.all import Done, compared, main, markdown, page, read_before, report_of, run_step
+from benchmarks.all import Done, compared, main, markdown, page, read_before, report_of, run_step, section
+from benchmarks.harness import printed_sections
 from benchmarks.harness.steps import STEPS, Ratio, Step
 from common.errors import InputError
 
@@ -69,6 +70,9 @@ def test_the_command_writes_pages_and_goes_on_after_a_failure(tmp_path, monkeypa
     found = iter([Done(chosen[0], reason="failed: x"), Done(chosen[1], 1.0, 0.0, (FAST,))])
     monkeypatch.setattr(module, "run_step", lambda *_: next(found))
     monkeypatch.setattr(module, "LAST_RUN", tmp_path / "last_run.json")
+    page = tmp_path / "measured.md"
+    page.write_text(printed_sections.PAGE.read_text())
+    monkeypatch.setattr(printed_sections, "PAGE", page)
     arguments = [*(f"--only={name}" for name in chosen), "--folder", str(tmp_path / "all"), "--keep"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
@@ -76,6 +80,12 @@ def test_the_command_writes_pages_and_goes_on_after_a_failure(tmp_path, monkeypa
     assert [one["name"] for one in report["steps"]] == chosen and report["ratios"][0]["value"] == 3.0
     assert read_before(None) == report == json.loads((tmp_path / "all" / "all.json").read_text())
     assert {path.name for path in (tmp_path / "all").iterdir()} == {"all.json", "all.md", "all.html"}
+    assert printed_sections.read_section("all") == section(report)
+    assert f"| {chosen[1]} | {FAST.name} | 3 | at least 2: met |\n\n- `{chosen[0]}` was not run" in page.read_text()
+
+
+def test_the_documents_have_the_section_of_the_run_that_is_kept():
+    assert printed_sections.read_section("all") == section(json.loads(module.LAST_RUN.read_text()))
 
 
 @pytest.mark.parametrize("contents", ["{", '{"benchmark": "train"}', '{"benchmark": "all", "ratios": [{}]}', "[]"])

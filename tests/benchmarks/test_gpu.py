@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import gpu, precision
-from benchmarks.gpu import ENDED, KEPT, MEASURED, Result, begin, in_order, main, read_results, run_part, run_parts
-from benchmarks.harness import devices, measured
+from benchmarks.gpu import ENDED, KEPT, Result, begin, in_order, main, read_results, run_part, run_parts
+from benchmarks.harness import devices, measured, printed_sections
 from benchmarks.harness.gpu_page import NOTHING, section
 from benchmarks.harness.gpu_parts import BARS, FULL, SMALL, Part, Usable, parts
 from benchmarks.harness.ours import Ours
@@ -225,12 +225,11 @@ def test_the_other_tables_of_the_page():
 
 
 def test_the_documents_have_the_section_of_the_results_that_are_kept(monkeypatch, tmp_path):
-    text = MEASURED.read_text()
-    printed = text.partition(gpu.BEGIN)[2].partition(gpu.END)[0]
+    text, printed = printed_sections.PAGE.read_text(), printed_sections.read_section("gpu")
     assert printed == section(read_results(KEPT) if KEPT.exists() else None)
     page = tmp_path / "measured.md"
     page.write_text(text)
-    monkeypatch.setattr(gpu, "MEASURED", page)
+    monkeypatch.setattr(printed_sections, "PAGE", page)
     monkeypatch.setattr(gpu, "KEPT", tmp_path / "last_gpu.json")
     kept = report(parts={"peak": {"report": None, "reason": "failed: x"}})
     gpu.keep(kept)
