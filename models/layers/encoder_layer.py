@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from models.checks import require_positive
+from models.layers.softmax_product import softmax_product
 from models.tensors import Shape, Tensor
 
 PROJECTIONS = ("shared", "feature", "composite")
@@ -137,16 +138,15 @@ class EncoderLayer(keras.layers.Layer):
         query = self._project("query", queries, inputs, self.outputs, self.key_dim)
         key = self._project("key", inputs, inputs, self.tokens, self.key_dim)
         value = self._project("value", inputs, inputs, self.tokens, self.value_dim)
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-        attention = ops.softmax(ops.cast(scores, "float32") / self.key_dim**0.5, axis=-1)
-        mixed = ops.matmul(ops.cast(attention, value.dtype), value)
-        mixed = ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (-1, self.outputs, self.heads * self.value_dim))
+        scores = ops.cast(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))), "float32") / self.key_dim**0.5
+        mixed = ops.transpose(softmax_product(scores, value), (0, 2, 1, 3))
+        mixed = ops.reshape(mixed, (-1, self.outputs, self.heads * self.value_dim))
         attended = self.drop(self._per_token(mixed, self.output_kernel), training=training)
         attended = self.norm_attention(queries + attended)
         hidden = ops.gelu(self._per_token(attended, self.ffn_in_kernel) + self.ffn_in_bias, approximate=False)
         hidden = self.drop(self._per_token(hidden, self.ffn_out_kernel) + self.ffn_out_bias, training=training)
         outputs = self.norm_ffn(attended + hidden)
-        return (outputs, attention) if return_attention else outputs
+        return (outputs, ops.softmax(scores, axis=-1)) if return_attention else outputs
 
     def _project(self, name: str, tokens: Tensor, everything: Tensor, count: int, width: int) -> Tensor:
         """Returns the queries, keys or values, (batch_size, heads, count, width)."""

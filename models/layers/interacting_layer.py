@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from models.layers.softmax_product import softmax_product
 from models.tensors import Shape, Tensor
 
 
@@ -55,18 +56,17 @@ class InteractingLayer(keras.layers.Layer):
         With `return_attention`, also returns the attention, float32 (batch_size, heads, fields, fields).
         """
         fields, width = inputs.shape[1], self.dim // self.heads
-        weights = [self.query, self.key, self.value] + ([self.residual] if self.use_residual else [])
-        projected = ops.matmul(inputs, ops.concatenate([ops.convert_to_tensor(w) for w in weights], axis=1))
-        parts = ops.split(projected, len(weights), axis=-1)  # the gradient of slices takes several times as long
-        query, key, value = (
-            ops.transpose(ops.reshape(part, (-1, fields, self.heads, width)), (0, 2, 1, 3)) for part in parts[:3]
-        )
+        weights = [ops.convert_to_tensor(weight) for weight in (self.query, self.key, self.value)]
+        projected = ops.matmul(inputs, ops.concatenate(weights, axis=1))
+        projected = ops.reshape(projected, (-1, fields, 3 * self.heads, width))
+        # Split behind the transposition: slices of a row's width are slow to take and to put together again.
+        query, key, value = ops.split(ops.transpose(projected, (0, 2, 1, 3)), 3, axis=1)
         scores = ops.cast(ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))), "float32")
-        attention = ops.softmax(scores / width**0.5 if self.scaled else scores, axis=-1)
-        mixed = ops.matmul(ops.cast(attention, value.dtype), value)
-        mixed = ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (-1, fields, self.dim))
-        outputs = ops.relu(mixed + parts[3] if self.use_residual else mixed)
-        return (outputs, attention) if return_attention else outputs
+        scores = scores / width**0.5 if self.scaled else scores
+        mixed = ops.transpose(softmax_product(scores, value), (0, 2, 1, 3))
+        mixed = ops.reshape(mixed, (-1, fields, self.dim))
+        outputs = ops.relu(mixed + ops.matmul(inputs, self.residual) if self.use_residual else mixed)
+        return (outputs, ops.softmax(scores, axis=-1)) if return_attention else outputs
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], input_shape[1], self.dim)
