@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Group
 from rich.table import Table
 
+from benchmarks.harness import measured
 from benchmarks.harness.command import (
     busy,
     busy_caption,
@@ -35,7 +36,6 @@ TARGETS = {"stock": 20.0, "fuxictr": 3.0}  # our rows/s over theirs, at TARGET_R
 TARGET_ROWS = 1_000_000
 GROWTH_TARGET = 1.2  # time per row of a larger log over that of a smaller one, without the start
 SPEED_UP_TARGETS = {2: 1.6, 4: 2.5}  # by number of workers, over one worker, without the start
-START_NOISE = 0.1  # variation of the start, as a share of the smaller log's time
 LOSS_TARGET = 0.2  # share of the rows/s that malformed rows may cost
 ROWS_COMPARED = 10_000
 # A run of this many rows goes first and does not count, so that all libraries are in the page cache: without it the
@@ -68,24 +68,32 @@ class Measured:
 def ratio(mine: Run, theirs: Run) -> dict[str, Any]:
     """Returns our rows a second, and per CPU second, over a peer's, whose log may be smaller (see `seconds_for`)."""
     target = TARGETS[theirs.side] if mine.rows >= TARGET_ROWS else None
-    speed = seconds_for(theirs, mine.rows) / mine.usage.seconds
-    cpu = (mine.rows / mine.usage.cpu_seconds) / (theirs.rows / theirs.usage.cpu_seconds)
+    seconds = seconds_for(theirs, mine.rows)
+    speed = seconds / mine.usage.seconds
+    cpu = theirs.usage.cpu_seconds * seconds / theirs.usage.seconds / mine.usage.cpu_seconds
     values = {"peer": theirs.side, "rule": mine.rule, "rows": mine.rows, "peer_rows": theirs.rows}
-    values |= {"peer_seconds": seconds_for(theirs, mine.rows)}
+    values |= {"peer_seconds": seconds}
     met = None if target is None else speed >= target
     return values | {"ratio": speed, "cpu_ratio": cpu, "target": target, "met": met}
 
 
 def seconds_for(run: Run, rows: int) -> float:
-    """Returns the seconds that a run would take for `rows` rows: its start is constant, its stages grow linearly."""
-    start = run.stages.get("start", 0.0)
+    """Returns the seconds that a run would take for `rows` rows: its start is constant, its stages grow linearly.
+
+    Raises:
+        ValueError: the run is of another number of rows, and does not tell its stages.
+    """
+    if rows == run.rows:
+        return run.usage.seconds
+    if "start" not in run.stages:
+        raise ValueError(f"{run.side} tells no stages: measure it at {rows:,} rows")
+    start = run.stages["start"]
     return start + (run.usage.seconds - start) * rows / run.rows
 
 
 def marginal(small: Run, large: Run) -> float | None:
     """Returns marginal rows a second between two logs; None where the variation of the start hides them."""
-    longer = large.usage.seconds - small.usage.seconds
-    return (large.rows - small.rows) / longer if longer > START_NOISE * small.usage.seconds else None
+    return measured.marginal((small.rows, small.usage), (large.rows, large.usage))
 
 
 def growth(runs: list[Run]) -> list[dict[str, Any]]:
@@ -387,7 +395,6 @@ def chosen_peers(text: str) -> list[str]:
 @click.option("--rows", default="200000", help="Sizes of the log, as in 200000,1000000.")
 @click.option("--against", default="stock,fuxictr", help="Peers: stock (TFX), fuxictr; or none.")
 @click.option("--rows-stock", type=click.IntRange(1000), default=200_000, help="The most rows that stock TFX gets.")
-@click.option("--rows-fuxictr", type=click.IntRange(1000), help="The most rows that FuxiCTR gets. Default: all.")
 @click.option("--workers", default="auto", help="Our processes at most, as in 1,2,4; auto: all cores.")
 @click.option("--bad-rate", type=click.FloatRange(0, 0.5), default=0.0, help="Also a log with this share malformed.")
 @click.option("--rounds", type=click.IntRange(1), default=1, help="How often each is measured; the median counts.")
@@ -397,7 +404,6 @@ def main(
     rows: str,
     against: str,
     rows_stock: int,
-    rows_fuxictr: int | None,
     workers: str,
     bad_rate: float,
     rounds: int,
@@ -410,7 +416,7 @@ def main(
     rows goes before, uncounted), on the same generated rows in Criteo's format. Ours is the pipeline up to Transform:
     reading and checking, statistics (of a sample above 100,000 rows), transform. Stock is CsvExampleGen, StatisticsGen,
     SchemaGen and Transform with a vocabulary of 5,000 a column; FuxiCTR is its recipe for Criteo, which keeps values
-    that occur 10 times; each is compared with ours by the same rule. Where a peer gets fewer rows, its stages are
+    that occur 10 times; each is compared with ours by the same rule. Where stock gets fewer rows, its stages are
     scaled linearly. Peers get the log split, with a header, and stock with commas; making that is not counted. Prints
     tables, writes JSON after every step, and prints it as the last line.
     """
@@ -419,7 +425,7 @@ def main(
     report: dict[str, Any] = {"benchmark": "preprocess", "machine": machine(), "rounds": rounds, "busy": busy()}
     report |= {"peers": {"fuxictr": peer_version("fuxictr")} if "fuxictr" in peers else {}}
     benchmark = Benchmark(folder, rounds)
-    most = {"stock": rows_stock, "fuxictr": rows_fuxictr}
+    most: dict[str, int | None] = {"stock": rows_stock}  # FuxiCTR tells no stages, and gets all rows
     for _ in measure(benchmark, sizes, counts, peers, most, bad_rate):
         report |= benchmark.as_json()
         write(report, output)

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 import shutil
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -66,16 +67,17 @@ class Pair:
     large: Run
 
     @property
-    def rows_per_s(self) -> float:
-        return self._more_rows / (self.large.usage.seconds - self.small.usage.seconds)
+    def rows_per_s(self) -> float | None:
+        """Marginal rows a second; None where the variation of the start hides them."""
+        return measured.marginal((self.small.rows, self.small.usage), (self.large.rows, self.large.usage))
 
     @property
     def cpu_us_per_row(self) -> float:
         return (self.large.usage.cpu_seconds - self.small.usage.cpu_seconds) / self._more_rows * 1e6
 
     @property
-    def start_seconds(self) -> float:
-        return self.small.usage.seconds - self.small.rows / self.rows_per_s
+    def start_seconds(self) -> float | None:
+        return self.small.usage.seconds - self.small.rows / self.rows_per_s if self.rows_per_s else None
 
     @property
     def _more_rows(self) -> int:
@@ -149,10 +151,24 @@ def _write_examples(log: pathlib.Path, version: pathlib.Path, folder: pathlib.Pa
 # Figures computed from the measurements -----------------------------------------------------------------------------
 
 
-def claim(name: str, ratios: list[float], cpu_ratios: list[float], target: float | None) -> dict[str, Any]:
-    """Returns the spread over the rounds of our marginal rows a second, and per CPU second, over another side's."""
-    ratio = spread(ratios)
-    met = None if target is None else ratio["median"] >= target
+def claim(
+    name: str, pairs: list[Pair], theirs: Sequence[float | None], cpu_ratios: list[float], target: float | None
+) -> dict[str, Any]:
+    """Returns the spread over the rounds of our marginal rows a second, and per CPU second, over another side's.
+
+    Args:
+        name: The other side's.
+        pairs: Ours, by round.
+        theirs: The other side's rows a second, by round.
+        cpu_ratios: Its CPU time of a row over ours, by round.
+        target: Of the ratio; None for none.
+
+    Rounds in which the variation of a start hides a rate are left out; without others the ratio is None.
+    """
+    rates = [(mine.rows_per_s, other) for mine, other in zip(pairs, theirs, strict=True)]
+    ratios = [mine / other for mine, other in rates if mine and other]
+    ratio = spread(ratios) if ratios else None
+    met = None if target is None or ratio is None else ratio["median"] >= target
     return {"against": name, "ratio": ratio, "cpu_ratio": spread(cpu_ratios), "target": target, "met": met}
 
 
@@ -167,15 +183,16 @@ def report_of(
         bulk: BulkInferrer's, by its number of workers; empty without it.
         mean_difference: The difference between our mean score and BulkInferrer's on the same rows.
     """
-    ratios = [mine.rows_per_s / rates["best"]["rows_per_s"] for mine, rates in zip(pairs, alone, strict=True)]
+    rates = [each["best"]["rows_per_s"] for each in alone]
     cpu = [rates["best"]["cpu_us_per_row"] / mine.cpu_us_per_row for mine, rates in zip(pairs, alone, strict=True)]
-    claims = [claim("model", ratios, cpu, TARGETS["model"]) | {"workers": None}]
+    claims = [claim("model", pairs, rates, cpu, TARGETS["model"]) | {"workers": None}]
     for workers, theirs in bulk.items():
-        ratios = [mine.rows_per_s / theirs.rows_per_s for mine in pairs]
         cpu = [theirs.cpu_us_per_row / mine.cpu_us_per_row for mine in pairs]
         # TFX starts one process unless Beam's options say otherwise.
         target = TARGETS["bulk_inferrer"] if workers == 1 else None
-        claims.append(claim("bulk_inferrer", ratios, cpu, target) | {"workers": workers})
+        claims.append(
+            claim("bulk_inferrer", pairs, [theirs.rows_per_s] * len(pairs), cpu, target) | {"workers": workers}
+        )
     return {
         "ours": [pair.as_json() for pair in pairs],
         "model": alone,
@@ -194,7 +211,8 @@ def table(report: dict[str, Any]) -> Table:
 
     def add(side: str, pair: dict[str, Any]) -> None:
         small, large = pair["runs"]
-        rates = (f"{pair['rows_per_s']:,.0f}", f"{pair['cpu_us_per_row']:.1f}", f"{pair['start_seconds']:.1f}")
+        speed, start = pair["rows_per_s"], pair["start_seconds"]
+        rates = (f"{speed:,.0f}" if speed else "-", f"{pair['cpu_us_per_row']:.1f}", f"{start:.1f}" if speed else "-")
         rows = f"{small['rows']:,} and {large['rows']:,}"
         result_table.add_row(side, rows, *rates, f"{large['cpu_seconds']:.1f}", f"{large['peak_bytes'] / 2**20:,.0f}")
 
@@ -210,7 +228,8 @@ def table(report: dict[str, Any]) -> Table:
         processes = f", {each['workers']} processes" if each["workers"] else ""
         target = f">= {each['target']:g}" if each["target"] else ""
         verdict = "" if each["met"] is None else " met" if each["met"] else " missed"
-        ratios = (f"{each['ratio']['median']:.2f}{verdict}", f"{each['cpu_ratio']['median']:.2f}")
+        ratio = f"{each['ratio']['median']:.2f}{verdict}" if each["ratio"] else "-"
+        ratios = (ratio, f"{each['cpu_ratio']['median']:.2f}")
         result_table.add_row(f"over {ANNOUNCED[each['against']]}{processes}", target, *ratios)
     return result_table
 

@@ -24,6 +24,7 @@ INTERVAL = 0.1
 # second took most of a core from the measured command.
 LOOKS_PER_MEMORY = 5
 LAST_WORDS = 2000
+START_NOISE = 0.1  # variation of the start, as a share of the smaller run's time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,12 @@ class Usage:
     cpu_seconds: float
     peak_bytes: int
     processes: int
+
+
+def marginal(small: tuple[int, Usage], large: tuple[int, Usage]) -> float | None:
+    """Returns marginal rows a second between two runs, (rows, usage); None where the start's variation hides them."""
+    longer = large[1].seconds - small[1].seconds
+    return (large[0] - small[0]) / longer if longer > START_NOISE * small[1].seconds else None
 
 
 class TimeIsOver(ProcessError):

@@ -49,8 +49,14 @@ def test_a_peer_of_fewer_rows_starts_once():
     found = ratio(
         run(1000, 41.0, cpu_seconds=50.0), run(100, 100.0, "stock", stages={"start": 20.0, "Transform": 80.0})
     )
-    assert (found["peer_seconds"], found["ratio"], found["cpu_ratio"]) == (820.0, 20.0, 20.0)
+    assert (found["peer_seconds"], found["ratio"], found["cpu_ratio"]) == (820.0, 20.0, 16.4)
     assert (found["rows"], found["peer_rows"]) == (1000, 100)
+
+
+def test_a_peer_that_tells_no_start_is_not_scaled():
+    assert ratio(run(100, 10.0), run(100, 30.0, "fuxictr"))["ratio"] == 3.0
+    with pytest.raises(ValueError, match="fuxictr tells no stages: measure it at 1,000 rows"):
+        ratio(run(1000, 10.0), run(100, 30.0, "fuxictr"))
 
 
 @pytest.mark.parametrize(("seconds", "met"), [(30.0, True), (30.1, False)])

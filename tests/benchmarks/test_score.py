@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import score
-from benchmarks.harness import score_sides
+from benchmarks.harness import score_sides, steps
 from benchmarks.harness.measured import Usage
 from benchmarks.score import Pair, Run
 from common.errors import InputError
@@ -43,6 +43,17 @@ def test_claims_are_medians_of_the_rounds():
     assert [claim["against"] for claim in score.report_of(pairs[:1], [alone(1)], {}, None)["claims"]] == ["model"]
     report |= {"model_name": "m", "machine": {"cpu": "c"}, "busy": 0.0}
     assert score.table(report).row_count == 3 + 3 + 2 + 3
+
+
+def test_what_the_start_hides_is_no_rate_and_no_ratio():
+    hidden = pair(seconds=5.0, more=0.4)
+    assert (hidden.rows_per_s, hidden.start_seconds, pair(5.0, -1.0).rows_per_s) == (None, None, None)
+    report = score.report_of([pair(5.0, 4.0), hidden], [alone(250), alone(250)], {2: hidden}, 0.0)
+    model, two = report["claims"]
+    assert model["ratio"] == {"median": 0.8, "min": 0.8, "max": 0.8} and (two["ratio"], two["met"]) == (None, None)
+    assert [one.name for one in steps.score(report)] == ["scoring, rows/s over model"]
+    report |= {"model_name": "m", "machine": {"cpu": "c"}, "busy": 0.0}
+    assert score.table(report).row_count == 2 + 2 + 1 + 2
 
 
 def test_two_sizes_are_needed():
