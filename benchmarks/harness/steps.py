@@ -70,9 +70,9 @@ def preprocess(report: Report) -> list[Ratio]:
 
 
 def train(report: Report) -> list[Ratio]:
-    """Returns each model's samples/s over those of the fastest peer that has it."""
+    """Returns each model's samples/s over those of the fastest peer that has it; which that is may change by chance."""
     return [
-        Ratio(f"training {one['model']}, samples/s over {one['peer']}", one["ratio"]["median"], target=one["target"])
+        Ratio(f"training {one['model']}, samples/s over the fastest peer", one["ratio"]["median"], target=one["target"])
         for one in report["models"]
         if "ratio" in one
     ]
