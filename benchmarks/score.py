@@ -156,14 +156,14 @@ def claim(
 ) -> dict[str, Any]:
     """Returns the spread over the rounds of our marginal rows a second, and per CPU second, over another side's.
 
+    Rounds in which the variation of a start hides a rate are left out; without others the ratio is None.
+
     Args:
         name: The other side's.
         pairs: Ours, by round.
         theirs: The other side's rows a second, by round.
         cpu_ratios: Its CPU time of a row over ours, by round.
         target: Of the ratio; None for none.
-
-    Rounds in which the variation of a start hides a rate are left out; without others the ratio is None.
     """
     rates = [(mine.rows_per_s, other) for mine, other in zip(pairs, theirs, strict=True)]
     ratios = [mine / other for mine, other in rates if mine and other]

@@ -144,6 +144,27 @@ def test_the_validation_rows_choose_and_a_training_is_kept(tmp_path: pathlib.Pat
     assert len(Trainings(rows, tmp_path / "other").best(certain, "lr", 6, 1, 3).runs) == 1  # type: ignore[arg-type]
 
 
+class Interrupted(Fixed):
+    """A side beside whose first training another one in the same folder begins and ends."""
+
+    others: Trainings
+
+    def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
+        work.mkdir()
+        if seed == 1:
+            self.others.get(self, model, settings, 2)  # type: ignore[arg-type]
+        assert work.is_dir()
+        return super().train(model, settings, seed, rows, work)
+
+
+def test_trainings_that_share_a_folder_leave_each_others_work_alone(tmp_path: pathlib.Path) -> None:
+    rows, side = parity_rows(tmp_path, 400), Interrupted("ours")
+    side.others = Trainings(rows, tmp_path / "kept")
+    Trainings(rows, tmp_path / "kept").get(side, "lr", {"noise": 0.5}, 1)  # type: ignore[arg-type]
+    kept = [path.suffix for path in (tmp_path / "kept").iterdir()]
+    assert side.trained == 2 and sorted(kept) == [".json", ".json", ".npy", ".npy"]
+
+
 class LuckyOnce(Fixed):
     """A side whose lowest noise has the lowest log loss with the first seed alone."""
 
