@@ -13,6 +13,9 @@ there is lowest are trained with every seed, and their mean chooses one of them,
 Nothing is trained again on training and validation rows together. `ours_averaged` is ours with the average of the
 weights over about AVERAGED evaluations, which the others' trainers have not: what it is ahead by is the trainer's.
 
+Two sides may differ because the validation rows chose other settings for each. So ours is also trained with the
+settings that were chosen for each peer, where they are drawn ones: what it is ahead by then is the library's.
+
 Each training is a file in --folder: the same command goes on where it was stopped.
 """
 
@@ -79,6 +82,8 @@ class Result:
         settings: The settings.
         runs: One a seed: AUC and log loss on the test rows, log loss on the validation rows, and seconds.
         probabilities: Of the test rows, one a seed.
+        trial: The settings' place in the search; 0: the side's own defaults.
+        ours_alike: Ours with a peer's settings.
     """
 
     side: str
@@ -86,6 +91,8 @@ class Result:
     settings: Settings
     runs: list[dict[str, float]]
     probabilities: list[np.ndarray]
+    trial: int = 0
+    ours_alike: "Result | None" = None
 
     @property
     def auc(self) -> float:
@@ -164,30 +171,43 @@ class Trainings:
             losses.append(numbers["validation_log_loss"])
             announce(f"{side.name}, {model}: trial {index} of {count}, validation log loss {losses[-1]:.4f}")
         order = np.argsort(losses, kind="stable")[:finalists]
-        results = [self._with_seeds(side, model, searched[place], seeds) for place in order]
+        results = [self.of_trial(side, model, int(place), seeds) for place in order]
         result = min(results, key=lambda one: one.validation_log_loss)
         announce(f"{side.name}, {model}: test AUC {result.auc:.4f} with {json.dumps(result.settings)}")
         return result
 
-    def _with_seeds(self, side: Side, model: str, settings: Settings, seeds: int) -> Result:
+    def of_trial(self, side: Side, model: str, trial: int, seeds: int) -> Result:
+        """Trains a side's model with the settings of a trial, counted from 0, and every seed."""
+        *_, settings = trials(side, model, trial + 1)
         each = [self.get(side, model, settings, seed) for seed in range(1, (seeds if side.is_random else 1) + 1)]
-        result = Result(side.name, model, settings, [numbers for numbers, _ in each], [values for _, values in each])
-        announce(f"{side.name}, {model}: finalist, mean validation log loss {result.validation_log_loss:.4f}")
+        numbers, values = [numbers for numbers, _ in each], [values for _, values in each]
+        result = Result(side.name, model, settings, numbers, values, trial)
+        announce(
+            f"{side.name}, {model}: trial {trial + 1} with {len(each)} seeds, "
+            f"mean validation log loss {result.validation_log_loss:.4f}"
+        )
         return result
 
 
 def measure(
     sides: Sequence[Side], names: Sequence[str], trainings: Trainings, count: int, finalists: int, seeds: int
 ) -> Iterator[Result]:
-    """Yields each side's result with each of its models."""
+    """Yields each side's result with each of its models; a peer's with ours of the same settings beside it."""
+    ours = next((side for side in sides if side.name == OURS[0]), None)
     for name in (*names, "trees"):
         for side in sides:
             if name in side.models:
-                yield trainings.best(side, name, count, finalists, seeds)
+                result = trainings.best(side, name, count, finalists, seeds)
+                if ours is not None and side.name not in OURS and name in ours.models and result.trial:
+                    result = dataclasses.replace(result, ours_alike=trainings.of_trial(ours, name, result.trial, seeds))
+                yield result
 
 
 def compared(results: Sequence[Result], labels: np.ndarray) -> list[dict[str, Any]]:
-    """Returns the results with the differences of ours to each: of the same model, and of our best model to trees."""
+    """Returns the results with the differences of ours to each: of the same model, and of our best model to trees.
+
+    And of ours with the same settings to each peer's.
+    """
     values = []
     for result in results:
         runs = {key: [run[key] for run in result.runs] for key in ("auc", "log_loss", "seconds")}
@@ -195,11 +215,17 @@ def compared(results: Sequence[Result], labels: np.ndarray) -> list[dict[str, An
         beside = {} if result.side == "ours" else {name: _beside(results, name, result.model) for name in OURS}
         for name, ours in beside.items():
             if ours is not None and name != result.side:
-                sides = [[_estimate(labels, each) for each in one.probabilities] for one in (result, ours)]
-                ahead = {"model": ours.model, **dataclasses.asdict(difference(*sides))}
-                numbers.setdefault("ahead", {})[name] = ahead
+                numbers.setdefault("ahead", {})[name] = _difference(labels, result, ours)
+        if result.ours_alike:
+            numbers["alike"] = _difference(labels, result, result.ours_alike)
         values.append(numbers)
     return values
+
+
+def _difference(labels: np.ndarray, theirs: Result, ours: Result) -> dict[str, Any]:
+    """Returns our model, and by how much its AUC is ahead."""
+    sides = [[_estimate(labels, each) for each in result.probabilities] for result in (theirs, ours)]
+    return {"model": ours.model, **dataclasses.asdict(difference(*sides))}
 
 
 def _beside(results: Sequence[Result], side: str, model: str) -> Result | None:
@@ -239,6 +265,7 @@ def table(values: Sequence[dict[str, Any]], title: str) -> Table:
     compared_with = [name for name in OURS if any(name in value.get("ahead", {}) for value in values)]
     columns = ["model", "side", "seeds", "AUC", "deviation", "log loss"]
     columns += [text for name in compared_with for text in (f"{name} ahead, AUC", "95%")]
+    columns += ["ours ahead, same settings", "95%"]
     for column in (*columns, "seconds"):
         result.add_column(column, justify="left" if column in ("model", "side") else "right")
     for value in values:
@@ -250,6 +277,7 @@ def table(values: Sequence[dict[str, Any]], title: str) -> Table:
         ]
         for name in compared_with:
             cells += _ahead(value.get("ahead", {}).get(name))
+        cells += _ahead(value.get("alike"))
         result.add_row(*cells, f"{statistics.median(value['seconds']):.1f}")
     if any(ahead["seeds_error"] is None for value in values for ahead in value.get("ahead", {}).values()):
         result.caption = "* over rows alone: one training on a side"

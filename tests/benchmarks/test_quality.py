@@ -27,7 +27,7 @@ from benchmarks.harness.quality_sides import (
     trials,
 )
 from benchmarks.peers.client import ENVIRONMENTS, Peer
-from benchmarks.quality import MARGIN, OURS, Result, Trainings, bars, compared, table
+from benchmarks.quality import MARGIN, OURS, Result, Trainings, bars, compared, measure, table
 from common.errors import InputError
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters
@@ -182,6 +182,29 @@ def test_the_mean_over_the_seeds_chooses_among_the_finalists(tmp_path: pathlib.P
     assert (by_one.settings, by_mean.settings) == ({"noise": 0.5}, {"noise": 1.0})
 
 
+def test_ours_is_trained_with_the_settings_that_were_chosen_for_a_peer(tmp_path: pathlib.Path) -> None:
+    rows = parity_rows(tmp_path, 400)
+    ours, averaged, peer = Fixed("ours"), Fixed("ours_averaged"), Worse("recbole")
+    trainings = Trainings(rows, tmp_path / "kept")
+    mine, also, theirs = measure([ours, averaged, peer], ["lr"], trainings, 6, 1, 3)  # type: ignore[list-item]
+    assert (mine.settings, theirs.settings) == ({"noise": 0.5}, {"noise": 1.0}) and theirs.trial > 0
+    assert mine.ours_alike is None and also.ours_alike is None
+    alike = theirs.ours_alike
+    assert alike is not None and (alike.side, alike.settings, len(alike.runs)) == ("ours", {"noise": 1.0}, 3)
+    assert averaged.trained == 5  # as alone
+    without = list(measure([peer], ["lr"], trainings, 6, 1, 3))  # type: ignore[list-item]
+    defaults = list(measure([ours, peer], ["lr"], trainings, 1, 1, 3))  # type: ignore[list-item]
+    assert [result.ours_alike for result in (*without, *defaults)] == [None] * 3
+
+
+class Worse(Fixed):
+    """A side that the validation rows rank the other way round, its defaults last."""
+
+    def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
+        trained = super().train(model, settings, seed, rows, work)
+        return dataclasses.replace(trained, log_loss=abs(1 - settings["noise"]))
+
+
 def scored(side: str, model: str, labels: np.ndarray, noise: float, seeds: int) -> Result:
     runs, values = [], []
     for seed in range(seeds):
@@ -196,7 +219,9 @@ def test_ours_is_compared_with_the_same_model_and_the_best_of_ours_with_trees() 
     noises = {("ours", "lr"): 1.0, ("ours_averaged", "lr"): 0.3, ("recbole", "lr"): 2.0, ("ours", "fm"): 0.5}
     noises |= {("lightgbm", "trees"): 0.4}
     results = [scored(*names, labels, noise, 3) for names, noise in noises.items()]
+    results[2] = dataclasses.replace(results[2], ours_alike=scored("ours", "lr", labels, 2.0, 3))
     ours_lr, averaged, peer_lr, ours_fm, trees = values = compared(results, labels)
+    assert peer_lr["alike"]["difference"] == 0 and not any("alike" in value for value in values if value != peer_lr)
     assert "ahead" not in ours_lr and "ahead" not in ours_fm and list(averaged["ahead"]) == ["ours"]
     for name, ours in (("ours", ours_lr), ("ours_averaged", averaged)):
         expected = statistics.fmean(ours["auc"]) - statistics.fmean(peer_lr["auc"])
@@ -213,6 +238,8 @@ def test_ours_is_compared_with_the_same_model_and_the_best_of_ours_with_trees() 
     printed = table(values, "title")
     assert [str(column.header) for column in printed.columns][6:10:2] == ["ours ahead, AUC", "ours_averaged ahead, AUC"]
     assert [cell != "" for cell in printed.columns[8].cells] == [False, False, True, False, True]
+    assert str(printed.columns[10].header) == "ours ahead, same settings"
+    assert list(printed.columns[10].cells) == ["", "", "+0.0000", "", ""]
 
 
 def test_ours_averaged_differs_from_ours_in_the_average_alone() -> None:
