@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks.harness import measured
 from benchmarks.harness.command import busy, busy_caption, command, finish, machine
-from benchmarks.harness.printed_sections import write_section
+from benchmarks.harness.printed_sections import markdown_table, write_section
 from benchmarks.harness.steps import STEPS, Ratio, Step
 from benchmarks.peers.client import ENVIRONMENTS
 from benchmarks.peers.line_process import ProcessError
@@ -135,8 +135,7 @@ def section(report: Mapping[str, Any]) -> str:
 
 def _markdown_table(report: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
     """Returns the lines of a table of the ratios, what was not run, and an empty one."""
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    lines += [f"| {' | '.join(_cells(one)[: len(columns)])} |" for one in report["ratios"]]
+    lines = markdown_table([columns, *(_cells(one)[: len(columns)] for one in report["ratios"])])
     left = [f"- `{one['name']}` was not run: {one['reason']}" for one in report["steps"] if one["reason"]]
     return lines + ([""] + left if left else []) + [""]
 

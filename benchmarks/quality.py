@@ -16,7 +16,8 @@ weights over about AVERAGED evaluations, which the others' trainers have not: wh
 Two sides may differ because the validation rows chose other settings for each. So ours is also trained with the
 settings that were chosen for each peer, where they are drawn ones: what it is ahead by then is the library's.
 
-Each training is a file in --folder: the same command goes on where it was stopped.
+Each training is a file in --folder: the same command goes on where it was stopped. Beside --output it writes the table
+as Markdown.
 """
 
 import contextlib
@@ -44,6 +45,7 @@ from benchmarks.harness.command import (
     write,
     zoo_option,
 )
+from benchmarks.harness.printed_sections import markdown_table
 from benchmarks.harness.quality_sides import (
     MODELS,
     SPLITS,
@@ -59,7 +61,7 @@ from benchmarks.harness.quality_sides import (
 )
 from benchmarks.peers.client import Peer
 from common.errors import InputError
-from common.files import atomic_path, write_json
+from common.files import atomic_path, write_json, write_text
 from common.libraries import load_tensorflow
 from common.progress import announce
 from models import metrics
@@ -70,6 +72,7 @@ from pipeline.evaluation.estimates import auc_estimate
 OURS = ("ours", "ours_averaged")
 NAMES = (*OURS, "deepctr_torch", "recbole", "lightgbm", "scikit-learn")
 MARGIN = 0.0005  # of AUC that ours may be below a peer's mean
+ROWS_ALONE = "* over rows alone: one training on a side"
 AVERAGED = 4  # evaluations over which `ours_averaged` averages its weights
 
 
@@ -260,28 +263,48 @@ def bars(values: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(values: Sequence[dict[str, Any]], title: str) -> Table:
-    """Returns a line for each side's model."""
-    result = Table(title=title)
-    compared_with = [name for name in OURS if any(name in value.get("ahead", {}) for value in values)]
-    columns = ["model", "side", "seeds", "AUC", "deviation", "log loss"]
-    columns += [text for name in compared_with for text in (f"{name} ahead, AUC", "95%")]
-    columns += ["ours ahead, same settings", "95%"]
-    for column in (*columns, "seconds"):
+    """Returns a line for each side's model, and the seconds of a training."""
+    result = Table(title=title, caption=ROWS_ALONE if _of_rows_alone(values) else None)
+    head, *lines = _cells(values)
+    for column in (*head, "seconds"):
         result.add_column(column, justify="left" if column in ("model", "side") else "right")
+    for line, value in zip(lines, values, strict=True):
+        result.add_row(*line, f"{statistics.median(value['seconds']):.1f}")
+    return result
+
+
+def page(report: dict[str, Any]) -> str:
+    """Returns the report as Markdown: a line for each side's model, and which bars are met."""
+    counts, values = report["rows"], report["results"]
+    said = f"{counts['train']:,} training rows, {counts['validation']:,} to choose by, {counts['test']:,} to test"
+    lines = [f"{said}; {report['trials']} trials a model.", "", *markdown_table(_cells(values)), ""]
+    lines += [ROWS_ALONE, ""] if _of_rows_alone(values) else []
+    for is_met, name in ((True, "Met"), (False, "Missed")):
+        met = [f"{line['bar']} ({line['ahead']:+.4f})" for line in report["bars"] if line["met"] == is_met]
+        lines.append(f"- {name}, {len(met)} of {len(report['bars'])}: {'; '.join(met) or 'none'}.")
+    return "\n".join(lines) + "\n"
+
+
+def _cells(values: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Returns the head of the table, and a line for each side's model."""
+    compared_with = [name for name in OURS if any(name in value.get("ahead", {}) for value in values)]
+    head = ["model", "side", "seeds", "AUC", "deviation", "log loss"]
+    head += [text for name in compared_with for text in (f"{name} ahead, AUC", "95%")]
+    lines = [[*head, "ours ahead, same settings", "95%"]]
     for value in values:
         aucs = value["auc"]
-        cells = [value["model"], value["side"], str(len(aucs)), f"{statistics.fmean(aucs):.4f}"]
-        cells += [
-            f"{statistics.stdev(aucs):.4f}" if len(aucs) > 1 else "-",
-            f"{statistics.fmean(value['log_loss']):.4f}",
-        ]
+        deviation = f"{statistics.stdev(aucs):.4f}" if len(aucs) > 1 else "-"
+        cells = [value["model"], value["side"], str(len(aucs)), f"{statistics.fmean(aucs):.4f}", deviation]
+        cells.append(f"{statistics.fmean(value['log_loss']):.4f}")
         for name in compared_with:
             cells += _ahead(value.get("ahead", {}).get(name))
-        cells += _ahead(value.get("alike"))
-        result.add_row(*cells, f"{statistics.median(value['seconds']):.1f}")
-    if any(ahead["seeds_error"] is None for value in values for ahead in value.get("ahead", {}).values()):
-        result.caption = "* over rows alone: one training on a side"
-    return result
+        lines.append([*cells, *_ahead(value.get("alike"))])
+    return lines
+
+
+def _of_rows_alone(values: Sequence[dict[str, Any]]) -> bool:
+    """Returns whether an interval does not count the seeds."""
+    return any(ahead["seeds_error"] is None for value in values for ahead in value.get("ahead", {}).values())
 
 
 def _ahead(ahead: dict[str, Any] | None) -> tuple[str, str]:
@@ -378,6 +401,7 @@ def main(
     for line in report["bars"]:
         announce(f"{'met' if line['met'] else 'MISSED'}: {line['bar']}, {line['ahead']:+.4f}")
     title = f"{counts['train']:,} training rows, {counts['test']:,} test rows, {trials} trials a model"
+    write_text(output.with_suffix(".md"), page(report))
     finish(report, output, table(report["results"], title))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness.gpu_parts import BARS, FULL, SMALL, TRAIN, parts
+from benchmarks.harness.printed_sections import markdown_table
 from benchmarks.harness.settings import NUMBERT_TARGETS, SHALLOW_TARGET
 
 Report = Mapping[str, Any]
@@ -36,7 +37,7 @@ def section(report: Report | None) -> str:
         ("Tables cut over the devices (JAX)", _sharded(reports.get("sharded_tables"))),
     ):
         if len(rows) > 1:
-            lines += [f"{title}:", "", *_markdown(rows), ""]
+            lines += [f"{title}:", "", *markdown_table(rows), ""]
     return "\n".join([*lines, *_unmeasured(report)]).rstrip() + "\n"
 
 
@@ -208,9 +209,3 @@ def _unmeasured(report: Report) -> list[str]:
     lines = [f"- Not measured: {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
     seen = {**report["backends"], **report["peers"]}
     return lines + [f"- {name} was left out: {found['reason']}" for name, found in seen.items() if "reason" in found]
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the rows as a table, the first as its head."""
-    lines = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
-    return [lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]

@@ -1,11 +1,18 @@
-"""The sections of docs/measured.md that a benchmark's --keep prints; the rest of the page is written by hand."""
+"""What benchmarks print for docs/measured.md: tables, and the sections that a benchmark's --keep prints."""
 
 import pathlib
+from collections.abc import Sequence
 
 from common.files import write_text
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "measured.md"
 _END = "<!-- end -->\n"
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the lines of a table of Markdown; the first row is its head."""
+    lines = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
+    return [lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]
 
 
 def read_section(name: str) -> str:

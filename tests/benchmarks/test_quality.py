@@ -27,7 +27,7 @@ from benchmarks.harness.quality_sides import (
     trials,
 )
 from benchmarks.peers.client import ENVIRONMENTS, Peer
-from benchmarks.quality import MARGIN, OURS, Result, Trainings, bars, compared, measure, table
+from benchmarks.quality import MARGIN, OURS, Result, Trainings, bars, compared, measure, page, table
 from common.errors import InputError
 from models.feature_map import FeatureMap
 from models.registry import check_hyperparameters
@@ -240,6 +240,15 @@ def test_ours_is_compared_with_the_same_model_and_the_best_of_ours_with_trees() 
     assert [cell != "" for cell in printed.columns[8].cells] == [False, False, True, False, True]
     assert str(printed.columns[10].header) == "ours ahead, same settings"
     assert list(printed.columns[10].cells) == ["", "", "+0.0000", "", ""]
+    rows = {"train": 1000, "validation": 50, "test": 500}
+    shown = page({"rows": rows, "trials": 8, "results": values, "bars": bars(values)}).splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown if line.startswith("| ")]
+    assert cells[0] == [str(column.header) for column in printed.columns][:-1]
+    assert [line[:-1] for line in zip(*(column.cells for column in printed.columns), strict=True)] == [
+        tuple(line) for line in cells[1:]
+    ]
+    assert shown[0] == "1,000 training rows, 50 to choose by, 500 to test; 8 trials a model."
+    assert shown[-1].startswith("- Missed, 1 of 4: ours, the best beside the best of theirs (-")
 
 
 def test_ours_averaged_differs_from_ours_in_the_average_alone() -> None:
@@ -330,6 +339,7 @@ def test_the_command_goes_on_where_it_was_stopped_and_trains_anew_with_another_p
         ("scikit-learn", 1),
         ("lightgbm", 2),
     ]
+    assert output.with_suffix(".md").read_text() == page(report)
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept" / "trainings").glob("*.json")}
     assert len(kept) == 5
     again = subprocess.run([*command, "--trials", "1"], cwd=ROOT, capture_output=True, text=True, timeout=300)
