@@ -13,8 +13,9 @@ there is lowest are trained with every seed, and their mean chooses one of them,
 Nothing is trained again on training and validation rows together. `ours_averaged` is ours with the average of the
 weights over about AVERAGED evaluations, which the others' trainers have not: what it is ahead by is the trainer's.
 
-Two sides may differ because the validation rows chose other settings for each. So ours is also trained with the
-settings that were chosen for each peer, where they are drawn ones: what it is ahead by then is the library's.
+Two sides may differ because the validation rows chose other settings for each, or because a library adds a linear part
+that the paper's model has not. So ours is also trained with the settings that were chosen for each peer, where they are
+drawn ones, and with its linear part: what it is ahead by then is the library's.
 
 Each training is a file in --folder: the same command goes on where it was stopped. Beside --output it writes the table
 as Markdown.
@@ -86,7 +87,7 @@ class Result:
         runs: One a seed: AUC and log loss on the test rows, log loss on the validation rows, and seconds.
         probabilities: Of the test rows, one a seed.
         trial: The settings' place in the search; 0: the side's own defaults.
-        ours_alike: Ours with a peer's settings.
+        ours_alike: Ours with a peer's settings, and a linear part where the peer's model has one.
     """
 
     side: str
@@ -174,14 +175,13 @@ class Trainings:
             losses.append(numbers["validation_log_loss"])
             announce(f"{side.name}, {model}: trial {index} of {count}, validation log loss {losses[-1]:.4f}")
         order = np.argsort(losses, kind="stable")[:finalists]
-        results = [self.of_trial(side, model, int(place), seeds) for place in order]
+        results = [self.with_seeds(side, model, searched[place], seeds, int(place)) for place in order]
         result = min(results, key=lambda one: one.validation_log_loss)
         announce(f"{side.name}, {model}: test AUC {result.auc:.4f} with {json.dumps(result.settings)}")
         return result
 
-    def of_trial(self, side: Side, model: str, trial: int, seeds: int) -> Result:
-        """Trains a side's model with the settings of a trial, counted from 0, and every seed."""
-        *_, settings = trials(side, model, trial + 1)
+    def with_seeds(self, side: Side, model: str, settings: Settings, seeds: int, trial: int) -> Result:
+        """Trains a side's model with the settings of a trial and every seed."""
         each = [self.get(side, model, settings, seed) for seed in range(1, (seeds if side.is_random else 1) + 1)]
         numbers, values = [numbers for numbers, _ in each], [values for _, values in each]
         result = Result(side.name, model, settings, numbers, values, trial)
@@ -196,13 +196,15 @@ def measure(
     sides: Sequence[Side], names: Sequence[str], trainings: Trainings, count: int, finalists: int, seeds: int
 ) -> Iterator[Result]:
     """Yields each side's result with each of its models; a peer's with ours of the same settings beside it."""
-    ours = next((side for side in sides if side.name == OURS[0]), None)
+    ours = next((side for side in sides if isinstance(side, Ours) and side.name == OURS[0]), None)
     for name in (*names, "trees"):
         for side in sides:
             if name in side.models:
                 result = trainings.best(side, name, count, finalists, seeds)
                 if ours is not None and side.name not in OURS and name in ours.models and result.trial:
-                    result = dataclasses.replace(result, ours_alike=trainings.of_trial(ours, name, result.trial, seeds))
+                    *_, drawn = trials(ours, name, result.trial + 1)
+                    alike = trainings.with_seeds(ours, name, ours.alike(drawn, name, side), seeds, result.trial)
+                    result = dataclasses.replace(result, ours_alike=alike)
                 yield result
 
 

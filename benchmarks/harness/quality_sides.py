@@ -29,6 +29,11 @@ L2 = (1e-6, 1e-2)
 CROSS, CIN, ATTENTION, HEADS = 2, (32, 32), 2, 2
 # Their papers add a linear part, as all libraries do; DCN-v2's and AutoInt's add none, as FuxiCTR.
 WITH_LINEAR = ("deepfm", "xdeepfm")
+LINEAR_OF_PEERS = {
+    "deepctr_torch": (*WITH_LINEAR, "dcn_v2", "autoint"),
+    "recbole": (*WITH_LINEAR, "autoint"),
+    "fuxictr": WITH_LINEAR,
+}
 
 Settings = dict[str, Any]
 
@@ -78,6 +83,8 @@ class Side(Protocol):
 
     name: str
     models: tuple[str, ...]
+    with_linear: tuple[str, ...]
+    """The networks to which it adds a linear part."""
     is_random: bool
     """Whether another seed gives another model."""
     schedule: Settings
@@ -144,7 +151,7 @@ class Ours:
         averaged: About how many evaluations the weights are averaged over, which no other side does; 1: those of one.
     """
 
-    models, is_random = MODELS, True
+    models, with_linear, is_random = MODELS, WITH_LINEAR, True
 
     def __init__(self, schedule: Settings, averaged: int = 1) -> None:
         self.name = "ours" if averaged == 1 else "ours_averaged"
@@ -163,6 +170,12 @@ class Ours:
         sizes["autoint"] = {"layers": ATTENTION, "heads": HEADS, "attention_dim": drawn.dim}
         training = {"learning_rate": drawn.rate, "table_l2": drawn.l2, "network_l2": drawn.network_l2}
         return {"model": chosen | sizes.get(model, {}), "training": training}
+
+    def alike(self, settings: Settings, model: str, other: Side) -> Settings:
+        """Returns drawn settings with a linear part where another side's model has one, and without where not."""
+        if "use_linear" not in settings["model"]:
+            return settings
+        return {**settings, "model": {**settings["model"], "use_linear": model in other.with_linear}}
 
     def train(self, model: str, settings: Settings, seed: int, rows: Rows, work: pathlib.Path) -> Trained:
         # They import TensorFlow: 4 s that --help and a mistake in an option do without.
@@ -205,6 +218,7 @@ class PeerSide:
     def __init__(self, peer: Peer, threads: int, schedule: Settings, zoo: pathlib.Path | None = None) -> None:
         self.name, self.peer, self.threads, self.zoo = peer.name, peer, threads, zoo
         self.schedule = schedule
+        self.with_linear = LINEAR_OF_PEERS[peer.name]
         offered = MODELS if zoo else peer.models()
         self.models = tuple(model for model in MODELS if model in offered)
 
@@ -236,6 +250,7 @@ class OneHot:
     """scikit-learn's logistic regression on one-hot ids."""
 
     name, models, is_random = "scikit-learn", ("lr",), False
+    with_linear: tuple[str, ...] = ()
     schedule: Settings = {}
 
     def first(self, model: str) -> Settings:
@@ -263,6 +278,7 @@ class Trees:
     """LightGBM on the ids as categories."""
 
     name, models, is_random = "lightgbm", ("trees",), True
+    with_linear: tuple[str, ...] = ()
     schedule: Settings = {}
 
     def __init__(self, threads: int) -> None:

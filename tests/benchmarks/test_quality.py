@@ -15,6 +15,7 @@ import sklearn.metrics
 
 from benchmarks.harness.quality_sides import (
     L2,
+    LINEAR_OF_PEERS,
     MODELS,
     STOP,
     OneHot,
@@ -22,6 +23,7 @@ from benchmarks.harness.quality_sides import (
     PeerSide,
     Rows,
     Settings,
+    Side,
     Trained,
     Trees,
     trials,
@@ -59,7 +61,7 @@ def parity_rows(folder: pathlib.Path, rows: int = 3000) -> Rows:
 class Fixed:
     """A side whose probabilities are the labels with a noise that its settings name; counts its trainings."""
 
-    models = ("lr",)
+    models, with_linear = ("lr",), ("lr",)
     schedule: Settings = {}
 
     def __init__(self, name: str, is_random: bool = True) -> None:
@@ -89,7 +91,7 @@ def test_a_search_is_the_same_every_time_and_begins_with_the_sides_own_settings(
 def undriven(name: str) -> PeerSide:
     """Returns a side whose peer is not started."""
     side = PeerSide.__new__(PeerSide)
-    side.name, side.schedule = name, SCHEDULE
+    side.name, side.schedule, side.with_linear = name, SCHEDULE, LINEAR_OF_PEERS[name]
     return side
 
 
@@ -122,6 +124,27 @@ def test_what_is_drawn_are_hyperparameters_of_the_model(model: str) -> None:
     for settings in list(trials(Ours(SCHEDULE), model, 5)):
         check_hyperparameters(model, **settings["model"])
         Training(**settings["training"])
+
+
+def test_ours_has_a_linear_part_beside_a_peer_that_has_one() -> None:
+    ours = Ours(SCHEDULE)
+    found: dict[str, list[str]] = {}
+    for name in ("deepctr_torch", "recbole", "fuxictr"):
+        side = undriven(name)
+        for model in MODELS:
+            drawn = ours.draw(model, random.Random(1))
+            alike = ours.alike(drawn, model, side)
+            assert alike["training"] == drawn["training"]
+            assert {**alike["model"], "use_linear": 0} == {**drawn["model"], "use_linear": 0}
+            if alike["model"].get("use_linear"):
+                found.setdefault(name, []).append(model)
+    both = ["deepfm", "xdeepfm"]
+    assert found == {
+        "deepctr_torch": ["deepfm", "dcn_v2", "xdeepfm", "autoint"],
+        "recbole": [*both, "autoint"],
+        "fuxictr": both,
+    }
+    assert "use_linear" not in ours.alike(ours.draw("fm", random.Random(1)), "fm", undriven("recbole"))["model"]
 
 
 def test_only_models_whose_papers_add_a_linear_part_have_one() -> None:
@@ -184,17 +207,25 @@ def test_the_mean_over_the_seeds_chooses_among_the_finalists(tmp_path: pathlib.P
 
 def test_ours_is_trained_with_the_settings_that_were_chosen_for_a_peer(tmp_path: pathlib.Path) -> None:
     rows = parity_rows(tmp_path, 400)
-    ours, averaged, peer = Fixed("ours"), Fixed("ours_averaged"), Worse("recbole")
+    ours, averaged, peer = FixedOurs("ours"), FixedOurs("ours_averaged"), Worse("recbole")
     trainings = Trainings(rows, tmp_path / "kept")
     mine, also, theirs = measure([ours, averaged, peer], ["lr"], trainings, 6, 1, 3)  # type: ignore[list-item]
     assert (mine.settings, theirs.settings) == ({"noise": 0.5}, {"noise": 1.0}) and theirs.trial > 0
     assert mine.ours_alike is None and also.ours_alike is None
     alike = theirs.ours_alike
-    assert alike is not None and (alike.side, alike.settings, len(alike.runs)) == ("ours", {"noise": 1.0}, 3)
+    assert alike is not None and (alike.side, len(alike.runs)) == ("ours", 3)
+    assert alike.settings == {"noise": 1.0, "as": ["lr", "recbole"]}
     assert averaged.trained == 5  # as alone
     without = list(measure([peer], ["lr"], trainings, 6, 1, 3))  # type: ignore[list-item]
     defaults = list(measure([ours, peer], ["lr"], trainings, 1, 1, 3))  # type: ignore[list-item]
     assert [result.ours_alike for result in (*without, *defaults)] == [None] * 3
+
+
+class FixedOurs(Fixed, Ours):
+    """Ours, as Fixed draws and trains it."""
+
+    def alike(self, settings: Settings, model: str, other: Side) -> Settings:
+        return {**settings, "as": [model, other.name]}
 
 
 class Worse(Fixed):
@@ -287,7 +318,11 @@ def test_a_peer_is_trained_to_its_best_validation_result(name: str, tmp_path: pa
     settings = {"dim": 4, "hidden": (16,), "dropout": 0.0, "l2": 0.0, "learning_rate": 0.02}
     with Peer(name) as peer:
         side = PeerSide(peer, 1, SCHEDULE)
-        assert set(side.models) >= {"deepfm", "dcn_v2", "xdeepfm", "autoint"}
+        networks = {"deepfm", "dcn_v2", "xdeepfm", "autoint"}
+        assert set(side.models) >= networks
+        if name == "deepctr_torch":  # RecBole's side names the weights of fewer models
+            weights = {model: peer.shapes(model, sizes=[4, 4, 6], dim=4, hidden=(8,)) for model in networks}
+            assert {model for model in networks if "linear" in weights[model]} == set(side.with_linear)
         again = [side.train("deepfm", settings, 1, rows, tmp_path / "work") for _ in range(2)]
         np.testing.assert_array_equal(again[0].probabilities, again[1].probabilities)
         assert sklearn.metrics.roc_auc_score(labels, again[0].probabilities) > 0.9
