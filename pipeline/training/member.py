@@ -17,7 +17,7 @@ import numpy as np
 from common.errors import InputError
 from common.libraries import load_tensorflow
 from pipeline.training.cluster import read_cluster
-from pipeline.training.process import JOINED, LOST, MISTAKE
+from pipeline.training.process import ENDED, JOINED, LOST, MISTAKE
 from pipeline.training.worker import exit_with_parent, hide_tensorflow
 
 FromChief = Callable[[list[np.ndarray]], list[np.ndarray]]
@@ -37,6 +37,7 @@ def main(folder: pathlib.Path | None) -> None:
         from pipeline.training.train import run_shared_task  # Keras: after the workers are connected
 
         run_shared_task(folder, from_chief, lambda name: write({JOINED: name}), write)
+        write({ENDED: True})
         disconnect()
     except InputError as error:
         write({MISTAKE: str(error)})

@@ -1,8 +1,8 @@
 """Training in a subprocess: on another Keras backend, or together with the workers of other hosts.
 
 The subprocess writes one JSON object a line to standard output: an evaluation's numbers, JOINED when all workers are
-connected, or MISTAKE with the message of the InputError that ended it. It exits when its standard input closes, which
-also happens when this process is killed.
+connected, MISTAKE with the message of the InputError that ended it, or ENDED after the training. It exits when its
+standard input closes, which also happens when this process is killed.
 """
 
 import json
@@ -23,6 +23,7 @@ from pipeline.training.cluster import Cluster, read_cluster
 Report = Callable[[dict[str, Any]], None]
 MISTAKE = "mistake"  # the key of an InputError's message
 JOINED = "joined"  # the key of the trained model's name, written when all workers are connected
+ENDED = "ended"  # the key of true, written when the training is done; only parting from the other workers is left
 LOST = 3  # the exit code of a subprocess that lost another worker
 FOLLOW = "python -m pipeline.training.follow"
 
@@ -113,7 +114,8 @@ class TrainingProcess:
         backend: The Keras backend.
 
     Attributes:
-        code: The exit code, after `follow`.
+        code: The exit code, after `follow`; 0 where the training had ended before. In parting, a worker may take the
+            others, which have ended too, for lost.
         joined: The name of the trained model, once all workers are connected.
         timed_out: Whether the process was killed because they were not in time.
     """
@@ -158,16 +160,19 @@ class TrainingProcess:
             timer.daemon = True
             timer.start()
         mistake = None
+        ended = False
         try:
             for line in self._process.stdout:
                 message = json.loads(line) if line.startswith("{") else {}
                 mistake = message.pop(MISTAKE, mistake)
                 self.joined = message.pop(JOINED, self.joined)
+                ended = message.pop(ENDED, ended)
                 if timer and self.joined:
                     timer.cancel()
                 if report and message:
                     report(message)
-            self.code = self._process.wait()
+            code = self._process.wait()
+            self.code = 0 if ended else code
         finally:
             if timer:
                 timer.cancel()

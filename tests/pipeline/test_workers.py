@@ -19,8 +19,9 @@ from click.testing import CliRunner
 from common.errors import InputError
 from models.saved import save_model
 from pipeline.config import Model, Training, WarmStart
-from pipeline.training import follow
+from pipeline.training import follow, member
 from pipeline.training.cluster import Cluster, read_cluster
+from pipeline.training.process import ENDED, JOINED, LOST, TrainingProcess
 from pipeline.training.train import train
 from pipeline.training.warm_start import Start
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
@@ -83,8 +84,9 @@ def test_two_workers_train_the_model_of_one_process(changes, files, tmp_path, mo
     said: list[dict] = []
     with follower(addresses, changes["backend"]) as other:
         together = train(SMALL, Training(**{**CLIPPED, **changes}), MAP, *files, 1, tmp_path / "two", said.append)
-        assert other.wait(60) == 0
-        assert "trained mlp with" in other.stderr.read()
+        said_there = other.communicate(timeout=60)[1]
+        assert other.returncode == 0, said_there
+        assert "trained mlp with" in said_there
     alone = one_process(files, tmp_path / "one", **changes)
     assert len(said) == 4
     for key in ("train_loss", "validation_log_loss"):
@@ -161,6 +163,39 @@ def test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one(backe
     alone = one_process(files, tmp_path / "one", **changes)
     for found, expected in zip(resumed.learner.weights(), alone.learner.weights(), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_worker_that_is_lost_in_parting_has_trained(done, tmp_path, monkeypatch):
+    """A stand-in for the training's process: the coordination service aborts it, before or after the training's end."""
+    lines = [json.dumps({JOINED: "mlp"}), *([json.dumps({ENDED: True})] if done else [])]
+    source = f"import os\nprint({chr(10).join(lines)!r}, flush=True)\nos.abort()\n"
+    (tmp_path / "aborted.py").write_text(source)
+    monkeypatch.chdir(tmp_path)  # where `python -m` looks first
+    process = TrainingProcess(["aborted"], "tensorflow")
+    said: list[dict] = []
+    process.follow(said.append)
+    assert (process.joined, process.code, said) == ("mlp", 0 if done else -signal.SIGABRT, [])
+
+
+def test_a_member_says_that_it_has_trained_before_it_parts(monkeypatch, capsys):
+    def part():
+        said.extend(capsys.readouterr().out.splitlines())
+        raise RuntimeError("the others are gone")
+
+    def leave(code):
+        raise SystemExit(code)
+
+    said: list[str] = []
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setattr(member, "_of_jax", lambda: (lambda: None, part, lambda error: True))
+    monkeypatch.setattr(member, "exit_with_parent", lambda: None)
+    monkeypatch.setattr(member.os, "_exit", leave)
+    monkeypatch.setattr("pipeline.training.train.run_shared_task", lambda folder, chief, joined, write: joined("mlp"))
+    with pytest.raises(SystemExit) as left:
+        member.main(None)
+    assert left.value.code == LOST
+    assert [json.loads(line) for line in said] == [{JOINED: "mlp"}, {ENDED: True}]
 
 
 def test_a_worker_that_never_comes_is_one_line_with_its_address(files, tmp_path, monkeypatch):
