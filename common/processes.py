@@ -3,7 +3,7 @@
 | what | for |
 |---|---|
 | `Workers.map` | a function over parts: here, in a pool of processes, or on a Beam runner |
-| `preload`, `end_preloaded` | makes the pools' processes start at once |
+| `preload`, `preload_in_copy`, `end_preloaded` | makes the pools' processes start at once |
 | `forked_pool`, `end_pool` | copies of this process, while it has no threads yet |
 | `run_in_new_process` | one call whose memory, threads and settings must not stay in this process |
 | `child_process` | a process that answers over a pipe until the block ends |
@@ -37,7 +37,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from common.errors import InputError, one_line
 from common.files import write_bytes
@@ -141,6 +141,55 @@ def preload(module: str) -> None:
     with _interrupts_blocked():
         multiprocessing.forkserver.ensure_running()
     _preloaded = True
+
+
+def preload_in_copy(module: str) -> None:
+    """As `preload`, in a copy of this process, which does not import again what this one has imported.
+
+    This process must not have started a thread that could hold a lock of what the module imports or does: a fork has
+    no copies of threads, and such a lock would stay held. A GPU must not be in use, which no fork can share.
+    """
+    global _preloaded
+    multiprocessing.resource_tracker.ensure_running()  # see preload
+    address = multiprocessing.connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        os.chmod(address, 0o600)
+        listener.listen()
+        alive, keeps_alive = os.pipe()
+        with _interrupts_blocked():
+            process = os.fork()
+        if process == 0:
+            _serve_forks(module, listener, alive)
+    os.close(alive)
+    server: Any = multiprocessing.forkserver._forkserver
+    server._forkserver_address, server._forkserver_alive_fd, server._forkserver_pid = address, keeps_alive, process
+    _preloaded = True
+
+
+def _serve_forks(module: str, listener: socket.socket, alive: int) -> NoReturn:
+    """Runs Python's fork server in this process, a fork, until the write end of the pipe `alive` is closed."""
+    code = 1
+    try:
+        tracker = multiprocessing.resource_tracker._resource_tracker._fd  # type: ignore[attr-defined]
+        _forget_files({listener.fileno(), alive, tracker})
+        multiprocessing.forkserver.main(listener.detach(), alive, [module])
+    except SystemExit:
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _forget_files(but: set[int]) -> None:
+    """Turns all open files but these and the standard streams into /dev/null.
+
+    They are the files of the process that this one was copied from: its locks and pipes would stay open after its end.
+    Their numbers stay taken, so that no object that still holds one closes another file by it.
+    """
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number not in {*but, nothing}:
+            os.dup2(nothing, number, inheritable=False)
 
 
 def forked_pool(processes: int, folder: pathlib.Path) -> concurrent.futures.ProcessPoolExecutor:

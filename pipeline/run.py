@@ -9,14 +9,14 @@ import os
 import pathlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from common.address_space import RUN_GIB, require_address_space
 from common.errors import InputError, one_line
-from common.libraries import importing_tfx, load_tensorflow
+from common.libraries import import_tensorflow, importing_tfx, load_tensorflow
 from common.phases import begin_phases, seconds_by_phase, start_phase
-from common.processes import cores, preload
+from common.processes import cores, preload, preload_in_copy
 from common.progress import announce
 from models.registry import check_hyperparameters, model_class
 from pipeline.code_version import code_version
@@ -30,6 +30,7 @@ from pipeline.transformed_log import TransformedLog
 from transforms.log.read_ahead import reading_ahead
 from transforms.log.readers import RANGE_BYTES, find_files
 
+WORKER_MODULES = "pipeline.worker_modules"
 # For a log of 46 MB worker processes take 10 CPU seconds, most of them to load libraries; the same work takes 4 here.
 PRELOAD_BYTES = 2 * RANGE_BYTES
 
@@ -45,25 +46,29 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
     """
     begin_phases("checks")
     paths = find_files(files)
-    with working_ahead(config, paths, output):
+    with working_ahead(config, paths, output) as libraries_loaded:
         start_phase("loading TensorFlow")
-        load_tensorflow()
+        import_tensorflow()
         start_phase("checks")
         _check_model(config)
         check_output(output)
         announce(f"Run {config.name}: {len(paths)} file(s), output in {output}")
         monitored = find_monitored(config.monitoring)
         with one_run_at_a_time(output):
-            return _run_pipeline(config, paths, monitored, output.resolve())
+            return _run_pipeline(config, paths, monitored, output.resolve(), libraries_loaded)
 
 
 @contextlib.contextmanager
-def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> Iterator[None]:
-    """Reads the log and starts worker processes in the background while the block loads libraries.
+def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> Iterator[Callable[[], None]]:
+    """Reads the log in the background while the block loads libraries, and makes workers that have them.
 
-    Does neither for a log of one part, on one core or with Beam, and starts no workers for one of at most
-    PRELOAD_BYTES. The log is read ahead only in a folder's first run: in a later one the cache may hold what is
-    made of it.
+    Does neither for a log of one part, on one core or with Beam. The log is read ahead only in a folder's first run: in
+    a later one the cache may hold what is made of it. Where this process cannot be copied, as in a notebook, nothing is
+    read ahead, and the workers load the libraries themselves, beside the block, for a log of more than PRELOAD_BYTES.
+
+    Yields:
+        What the block calls once it has imported TensorFlow and TFX, and before it asks TensorFlow for its devices: the
+        workers are copies of this process as it is then.
 
     Raises:
         InputError: the system allows this process too little address space.
@@ -73,23 +78,28 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
     processes = min(workers.most or cores(), cores())
     size = sum(map(os.path.getsize, files))
     if workers.beam_args or processes == 1 or size <= RANGE_BYTES:
-        yield
+        yield lambda: None
         return
-    # This process and the one that gets ready take a core each.
-    readers = min(processes, cores() - 2)
+    if "tensorflow" in sys.modules or threading.active_count() > 1:
+        if size > PRELOAD_BYTES:
+            preload(WORKER_MODULES)
+        yield lambda: None
+        return
+    readers = min(processes, cores() - 1)  # this process takes a core
     with contextlib.ExitStack() as stack:
-        is_single = "tensorflow" not in sys.modules and threading.active_count() == 1  # so that it may be copied
-        if readers > 0 and is_single and not (output / METADATA).exists():
+        if not (output / METADATA).exists():
             seed, near = config.data.split.seed(config.seed), (output / METADATA).parent
             with contextlib.suppress(OSError):  # check_output says what is wrong with the folder
                 stack.enter_context(reading_ahead(config.log_spec, absolute(files), seed, near, readers))
-        if size > PRELOAD_BYTES:
-            preload("pipeline.worker_modules")
-        yield
+        yield lambda: preload_in_copy(WORKER_MODULES)
 
 
 def _run_pipeline(
-    config: RunConfig, files: list[str], monitored: dict[str, Any], output: pathlib.Path
+    config: RunConfig,
+    files: list[str],
+    monitored: dict[str, Any],
+    output: pathlib.Path,
+    libraries_loaded: Callable[[], None],
 ) -> dict[str, Any]:
     announce("Loading TFX")
     start_phase("loading TFX")
@@ -97,6 +107,8 @@ def _run_pipeline(
         from pipeline.local_runner import run_pipeline
         from pipeline.parent import complete_with_parent
 
+    libraries_loaded()
+    load_tensorflow()
     data = description.result()
     start_phase("checks")
     inputs = complete_with_parent(config, run_inputs(config, files, data, output), monitored)
@@ -136,12 +148,13 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
             "training.warm_start: models to compare begin with random weights; add --set training.warm_start=null"
         )
     paths = find_files(files)
-    with working_ahead(config, paths, output):
-        load_tensorflow()
+    with working_ahead(config, paths, output) as libraries_loaded:
+        import_tensorflow()
         announce("Loading TFX")
         with importing_tfx(config.beam_args), described(paths) as description:
             from pipeline.local_runner import run_data_pipeline
-
+        libraries_loaded()
+        load_tensorflow()
         return run_data_pipeline(config, run_inputs(config, paths, description.result(), output.resolve()))
 
 

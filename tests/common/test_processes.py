@@ -114,10 +114,13 @@ def test_progress_counts_the_items_that_are_done():
 SCRIPT = """
 import os, resource, sys, time
 from common.errors import InputError
-from common.processes import Workers, end_idle_pools, end_preloaded, preload
+from common.processes import Workers, end_idle_pools, end_preloaded, preload, preload_in_copy
 
 def imported(_number):
     return "colorsys" in sys.modules
+
+def has_wave(_number):
+    return "wave" in sys.modules
 
 def process_id(_number):
     time.sleep(0.5)  # long enough that the other process takes the other one
@@ -155,47 +158,61 @@ def start(tmp_path):
     return start
 
 
-def test_only_copies_of_a_warm_process_have_what_it_imported(start):
-    assert start("preload('colorsys'); print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == (
+WARM = pytest.mark.parametrize("preload", ["preload", "preload_in_copy"])
+
+
+@WARM
+def test_only_copies_of_a_warm_process_have_what_it_imported(start, preload):
+    assert start(f"{preload}('colorsys'); print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == (
         "[True, True]\n"
     )
     assert start("print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == "[False, False]\n"
 
 
+@WARM
 @pytest.mark.slow
-def test_copies_of_a_warm_process_stay_for_the_next_work_until_there_is_none_for_a_while(start):
+def test_copies_of_a_warm_process_stay_for_the_next_work_until_there_is_none_for_a_while(start, preload):
     ids = "sorted(Workers(processes=2).map(process_id, [1, 2], 0))"
     said, _ = start(
-        f"preload('colorsys'); a, b = {ids}, {ids}; end_idle_pools(); print(a == b, a == {ids})"
+        f"{preload}('colorsys'); a, b = {ids}, {ids}; end_idle_pools(); print(a == b, a == {ids})"
     ).communicate()
     assert said == "True False\n"
     said, _ = start(f"a, b = {ids}, {ids}; print(set(a) & set(b))").communicate()
     assert said == "set()\n"
 
 
-def test_the_cpu_time_of_copies_is_known_when_they_have_ended(start):
-    work = "preload('colorsys'); Workers(processes=2).map(compute, [1, 2], 0)"
+@WARM
+def test_the_cpu_time_of_copies_is_known_when_they_have_ended(start, preload):
+    work = f"{preload}('colorsys'); Workers(processes=2).map(compute, [1, 2], 0)"
     said, _ = start(
         f"{work}; a = children_seconds(); end_preloaded(); print(a < 0.5, children_seconds() > 0.6)"
     ).communicate()
     assert said == "True True\n"
     again = "print(Workers(processes=2).map(imported, [1, 2], 0))"
-    said, _ = start(f"{work}; end_preloaded(); {again}; preload('colorsys'); {again}").communicate()
+    said, _ = start(f"{work}; end_preloaded(); {again}; {preload}('colorsys'); {again}").communicate()
     assert said == "[False, False]\n[True, True]\n"
 
 
-def test_work_after_a_mistake_has_new_copies(start):
+@WARM
+def test_work_after_a_mistake_has_new_copies(start, preload):
     mistake = "try: w.map(refuse, [1, 2], 0)\n    except InputError: print(w.map(imported, [1, 2], 0))"
-    said, _ = start(f"preload('colorsys'); w = Workers(processes=2)\n    {mistake}").communicate()
+    said, _ = start(f"{preload}('colorsys'); w = Workers(processes=2)\n    {mistake}").communicate()
     assert said == "[True, True]\n"
 
 
-def test_a_mistake_in_a_copy_is_raised_as_it_was(start):
-    _, said = start("preload('colorsys'); Workers(processes=2).map(refuse, [3], 0)").communicate()
+@WARM
+def test_a_mistake_in_a_copy_is_raised_as_it_was(start, preload):
+    _, said = start(f"{preload}('colorsys'); Workers(processes=2).map(refuse, [3], 0)").communicate()
     assert said.endswith("InputError: part 3: broken; write it again\n")
 
 
-@pytest.mark.parametrize("warm", ["", "preload('colorsys'); "])
+def test_a_copy_of_this_process_has_what_it_imported_and_not_its_files(start):
+    work = "import wave; held, end = os.pipe(); preload_in_copy('colorsys'); os.close(end); r = os.read(held, 1)"
+    said, _ = start(f"{work}; print(r, Workers(processes=2).map(has_wave, [1, 2], 0))").communicate(timeout=30)
+    assert said == "b'' [True, True]\n"
+
+
+@pytest.mark.parametrize("warm", ["", "preload('colorsys'); ", "preload_in_copy('colorsys'); "])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.slow
 def test_nobody_outlives_the_process_that_is_stopped(start, warm, number):

@@ -107,7 +107,8 @@ from pipeline import run
 from pipeline.config import RunConfig
 from transforms.log import read_ahead
 run.RANGE_BYTES, run.PRELOAD_BYTES = 10, 20
-run.cores, run.preload = lambda: 4, lambda module: warmed.append(module)
+run.cores = lambda: 4
+run.preload, run.preload_in_copy = lambda module: warmed.append("alone"), lambda module: warmed.append("copy")
 folder = pathlib.Path(sys.argv[1])
 (folder / "log.tsv").write_text("0\\t1\\n1\\t2\\n" * 10)
 features = [{"kind": "numeric", "columns": ["n"]}]
@@ -117,15 +118,21 @@ def started(**options):
     global warmed
     warmed = []
     config = RunConfig.model_validate(values | {"model": {"name": "lr"}} | options)
-    with run.working_ahead(config, [str(folder / "log.tsv")], folder / "out"):
-        return [len(read_ahead._waiting) > 0, len(warmed)]
+    with run.working_ahead(config, [str(folder / "log.tsv")], folder / "out") as libraries_loaded:
+        before = list(warmed)
+        libraries_loaded()
+        return [len(read_ahead._waiting) > 0, before, warmed]
 
 found = [started(), started(workers=1), started(beam_args=["--x"])]
 (folder / "out" / "tfx").mkdir(parents=True)
 (folder / "out" / "tfx" / "metadata.sqlite").touch()
 found.append(started())
 (folder / "out" / "tfx" / "metadata.sqlite").unlink()
+run.threading.active_count = lambda: 2
+found.append(started())
 run.PRELOAD_BYTES = 1000
+found.append(started())
+run.threading.active_count = lambda: 1
 found.append(started())
 run.RANGE_BYTES = 1000
 found.append(started())
@@ -136,5 +143,15 @@ print(json.dumps(found))
 def test_a_log_is_read_ahead_where_the_run_is_sure_to_read_it_and_that_pays(tmp_path):
     found = subprocess.run([sys.executable, "-c", AHEAD, tmp_path], capture_output=True, text=True, cwd=ROOT)
     assert found.returncode == 0, found.stderr
-    # Large; one process; Beam; a folder with results; too small for workers; small.
-    assert json.loads(found.stdout) == [[True, 1], [False, 0], [False, 0], [False, 1], [True, 0], [False, 0]]
+    copied, alone, neither = [True, [], ["copy"]], [False, ["alone"], ["alone"]], [False, [], []]
+    expected = {
+        "large": copied,
+        "one process": neither,
+        "Beam": neither,
+        "a folder with results": [False, *copied[1:]],
+        "in a process with threads": alone,
+        "and not worth the libraries": neither,
+        "worth copies": copied,
+        "small": neither,
+    }
+    assert dict(zip(expected, json.loads(found.stdout), strict=True)) == expected
