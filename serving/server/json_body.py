@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import orjson
 
 from serving.server.body_cost import CHECK_EVERY, Reading
@@ -35,9 +36,7 @@ _SIGN_AND_ZEROS = re.compile("[-+]?0*")
 _LONG_NUMBER = re.compile(rb"[0-9][0-9.]{15}|[0-9][eE]")
 _ZERO_TIMES_A_POWER = re.compile(rb"0[eE]\+?[0-9]{3,}[\s,\]}]")
 _NAN, _NULL = b"NaN", b"null"
-_FEW_LETTERS = 8
 _FEW_BYTES = 1 << 10
-_BEFORE_E = len(b"fals")
 _INTEGERS = (-(2**63), 2**64 - 1)
 _EXACT_BELOW = 2**53
 _BEFORE_LAST_DIGIT = 1.7976931348623157e307
@@ -51,10 +50,13 @@ def parse_body(body: bytes, reading: Reading | None = None) -> dict[str, Any]:
 
 def parse_usual_body(body: bytes) -> dict[str, Any] | None:
     """Returns what `parse_body` returns, faster; None where the body is unusual or malformed."""
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
+    if _holds(body, _NAN):
         value = _with_nans(body)
+    else:
+        try:
+            value = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return None
     if value is None:
         return None
     if _has_zero_times_a_power(body):  # RapidJSON refuses 0e309
@@ -63,18 +65,33 @@ def parse_usual_body(body: bytes) -> dict[str, Any] | None:
 
 
 def _with_nans(body: bytes) -> Any:
-    """Returns the value of a body that orjson refuses for the word NaN alone; None where it has another reason.
+    """Returns the value of a body with the word NaN; None where orjson cannot read it, or a string holds the word.
 
     orjson reads null in place of NaN. Where a string holds the word, there are fewer nulls than words.
     """
-    count = body.count(_NAN)
-    if not count or len(body) > _SHORT_BYTES or _NULL in body:
+    if len(body) > _SHORT_BYTES or _holds(body, _NULL):
         return None
+    parts = body.split(_NAN)
     with contextlib.suppress(orjson.JSONDecodeError, RecursionError):
-        value = orjson.loads(body.replace(_NAN, _NULL))
-        if type(value) is dict and _put_nans(value) == count:
-            return value
+        value = orjson.loads(_NULL.join(parts))
+        if type(value) is dict:
+            missing = len(parts) - 1 - _put_nans_in_rows(value)
+            if not missing or _put_nans(value) == missing:
+                return value
     return None
+
+
+def _put_nans_in_rows(request: dict[str, Any]) -> int:
+    """As `_put_nans`, for the values that the objects in `instances` hold themselves, in half of the time."""
+    count = 0
+    rows = request.get("instances")
+    for row in rows if type(rows) is list else []:
+        if type(row) is dict:
+            for key, value in row.items():
+                if value is None:
+                    row[key] = math.nan
+                    count += 1
+    return count
 
 
 def _put_nans(place: Any) -> int:
@@ -91,31 +108,25 @@ def _put_nans(place: Any) -> int:
 
 def has_booleans(body: bytes) -> bool:
     """Returns whether the body may hold true or false; they may lie in its strings."""
-    parts = _before_each_e(body)
-    return b"true" in parts or b"false" in parts
+    return _holds(body, b"true") or _holds(body, b"false")
 
 
 def _has_zero_times_a_power(body: bytes) -> bool:
-    parts = _before_each_e(body)
-    return (b"0e" in parts or b"0E" in parts) and _ZERO_TIMES_A_POWER.search(body) is not None
-
-
-def _before_each_e(body: bytes) -> bytes:
-    """Returns each letter e, in either case, with the bytes before it; the whole body where it is short or has many.
-
-    Words and powers have one, and packed tensors hardly any: to find a letter takes a tenth of the time of a word.
-    """
     if len(body) < _FEW_BYTES:
-        return body
-    parts: list[bytes] = []
-    for letter in (b"e", b"E"):
-        at = body.find(letter)
-        while at >= 0:
-            if len(parts) == _FEW_LETTERS:
-                return body
-            parts.append(body[max(at - _BEFORE_E, 0) : at + 1])
-            at = body.find(letter, at + 1)
-    return b" ".join(parts)
+        return _ZERO_TIMES_A_POWER.search(body) is not None
+    places = np.concatenate([_places(body, b"0e"), _places(body, b"0E")])
+    return any(_ZERO_TIMES_A_POWER.match(body, place) for place in places.tolist())
+
+
+def _holds(body: bytes, word: bytes) -> bool:
+    """Returns whether a word of JSON is in the body, which bytes.find takes five times as long for."""
+    return (len(body) < _FEW_BYTES or _places(body, word[1:3]).size > 0) and word in body
+
+
+def _places(body: bytes, pair: bytes) -> np.ndarray:
+    """Returns where two bytes stand side by side."""
+    codes = np.frombuffer(body, np.uint8)
+    return np.flatnonzero((codes[:-1] == pair[0]) & (codes[1:] == pair[1]))
 
 
 def has_long_numbers(body: bytes) -> bool:

@@ -6,6 +6,7 @@ value, to find the error that TF Serving finds first.
 
 import binascii
 import itertools
+import operator
 import re
 import struct
 from collections.abc import Sequence
@@ -103,12 +104,16 @@ def _rows_in_bulk(instances: list[Any], dtypes: Dtypes, has_booleans: bool) -> d
     if set(map(type, instances)) != {dict} or set(map(len, instances)) != {len(dtypes)}:
         raise _Unexpected()
     try:
-        return {name: _bulk([row[name] for row in instances], dtype, has_booleans) for name, dtype in dtypes.items()}
+        if len(dtypes) == 1:
+            [(name, dtype)] = dtypes.items()
+            return {name: _bulk([row[name] for row in instances], dtype, has_booleans)}
+        columns = zip(*map(operator.itemgetter(*dtypes), instances), strict=True)
+        return {name: _bulk(column, dtypes[name], has_booleans) for name, column in zip(dtypes, columns, strict=True)}
     except KeyError:
         raise _Unexpected() from None
 
 
-def _bulk(values: list[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
+def _bulk(values: Sequence[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
     """Reads a list of one or more levels."""
     shape, level = [len(values)], values
     while level and type(level[0]) is list:
@@ -124,7 +129,7 @@ def _bulk(values: list[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
     return _flat(level, dtype, has_booleans).reshape(shape)
 
 
-def _flat(values: list[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
+def _flat(values: Sequence[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
     """Returns scalars as a vector."""
     if dtype is tf.string:
         return _strings(values)
@@ -142,7 +147,7 @@ def _flat(values: list[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
     return _cast(array, dtype)
 
 
-def _strings(values: list[Any]) -> np.ndarray:
+def _strings(values: Sequence[Any]) -> np.ndarray:
     array = np.empty(len(values), object)
     try:
         if values and type(values[0]) is dict:
