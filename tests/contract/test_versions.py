@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 
+import grpc
 import httpx
 import numpy as np
 import pytest
@@ -116,23 +117,33 @@ def test_V3_a_new_version_takes_over_without_a_failed_request(source, tmp_path):
 
 @pytest.mark.slow
 def test_V3_a_version_that_goes_answers_the_requests_that_it_has(source, tmp_path):
+    """Whenever version 2 has loaded, one of two requests that take turns has more than a second to go."""
     add_version(source, tmp_path, 1)
     with serving(tmp_path) as (rpc, addresses):
-        answers = []
+        answers: list[int] = []
+        refused: list[str] = []
 
-        def ask():
+        def ask(seconds_later):
+            time.sleep(seconds_later)
             with Rpc(addresses.grpc) as other:
-                answers.append(other.predict({"seconds": np.float32([3])}, signature="slow"))
+                while not refused:
+                    try:
+                        _, spec = other.predict({"seconds": np.float32([3])}, signature="slow", version=1)
+                        answers.append(spec.version.value)
+                    except grpc.RpcError as error:
+                        refused.append(error.code().name)
 
-        thread = threading.Thread(target=ask)
-        thread.start()
-        time.sleep(0.3)
+        threads = [threading.Thread(target=ask, args=(later,)) for later in (0, 1.5)]
+        for thread in threads:
+            thread.start()
+        time.sleep(1.8)
         add_version(source, tmp_path, 2)
         wait_for(lambda: rpc.states() == {2: "AVAILABLE", 1: "UNLOADING"})
+        before = len(answers)
         assert rpc.answering(version=1) == ("NOT_FOUND", "Servable not found for request: Specific(m, 1)")
-        thread.join()
-        [(_, spec)] = answers
-        assert spec.version.value == 1
+        for thread in threads:
+            thread.join()
+        assert len(answers) > before and set(answers) == {1} and set(refused) == {"NOT_FOUND"}
         wait_for(lambda: rpc.states() == {2: "AVAILABLE", 1: "END"})
 
 
