@@ -191,8 +191,9 @@ def _points(
     for key in keys + list(group.set):
         if key.split(".")[0] not in VARIABLE:
             raise InputError(f"point '{group.name}': {key}: only model and training may differ between points")
-        if key in keys and key in fixed:
-            raise InputError(f"--set {key}: the sweep varies it; leave one of the two out")
+        whole = next((name for name in fixed if f"{key}.".startswith(f"{name}.")), None)
+        if key in keys and whole:
+            raise InputError(f"--set {whole}: the sweep varies {key}; leave one of the two out")
     for combination in itertools.product(*group.grid.values()):
         values = dict(zip(keys, combination, strict=True))
         name = _name(group, values)

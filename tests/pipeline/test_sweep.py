@@ -112,6 +112,7 @@ def test_a_file_has_rows_that_are_no_product(config):
         ((), ("training.epoch=1,2",), "training.epoch: unknown key"),
         ((), ("model.name=mlp,mlpp",), "did you mean 'mlp'"),
         (("model.dropout=0.1",), ("model.dropout=0.2,0.3",), "leave one of the two out"),
+        (("model={name: mlp}",), ("model.dropout=0.2,0.3",), "--set model: the sweep varies model.dropout; leave"),
         ((), ("model.dropout=0.2,0.2",), "there are two of dropout=0.2"),
     ],
 )
