@@ -125,7 +125,7 @@ lint: install docs  ## ruff, mypy, and the documents built strictly
 
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: install   ## the documents as a site that needs no network: build/site/index.html
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict
 
 lock: install  ## requirements.lock and the peers' files from their *.in; what is locked stays where it still fits
 	$(BIN)/uv pip compile requirements.in --override overrides.txt --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --quiet -o requirements.lock

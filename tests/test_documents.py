@@ -199,7 +199,7 @@ def test_configurations_that_are_shown_are_valid(page, tmp_path):
 
 
 def test_the_site_needs_no_network(tmp_path):
-    command = [pathlib.Path(sys.executable).with_name("mkdocs"), "build", "--strict", "--quiet", "--site-dir", tmp_path]
+    command = [pathlib.Path(sys.executable).with_name("mkdocs"), "build", "--strict", "--site-dir", tmp_path]
     built = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     )
