@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,9 @@ _LONG_NUMBER = re.compile(rb"[0-9][0-9.]{15}|[0-9][eE]")
 _ZERO_TIMES_A_POWER = re.compile(rb"0[eE]\+?[0-9]{3,}[\s,\]}]")
 _NAN, _NULL = b"NaN", b"null"
 _FEW_BYTES = 1 << 10
+_PIECE_BYTES = 1 << 18
+_FEW_PLACES = 1 << 10  # of a piece: those of random hexadecimal ids are half as many at most
+_BEFORE_NUMBERS = b" \t\r\n:,["
 _INTEGERS = (-(2**63), 2**64 - 1)
 _EXACT_BELOW = 2**53
 _BEFORE_LAST_DIGIT = 1.7976931348623157e307
@@ -50,18 +53,23 @@ def parse_body(body: bytes, reading: Reading | None = None) -> dict[str, Any]:
 
 def parse_usual_body(body: bytes) -> dict[str, Any] | None:
     """Returns what `parse_body` returns, faster; None where the body is unusual or malformed."""
-    if _holds(body, _NAN):
-        value = _with_nans(body)
-    else:
+    value = _with_nans(body) if _has_nan_first(body) else None
+    if value is None:
         try:
             value = orjson.loads(body)
         except orjson.JSONDecodeError:
             return None
-    if value is None:
-        return None
     if _has_zero_times_a_power(body):  # RapidJSON refuses 0e309
         return None
     return value if isinstance(value, dict) and _has_each_member_once(body, value) else None
+
+
+def _has_nan_first(body: bytes) -> bool:
+    """Returns whether the first NaN of the body seems to be a number, by the byte before it, and not in a string."""
+    if not _holds(body, _NAN):
+        return False
+    place = body.find(_NAN)
+    return body[place - 1 : place] in _BEFORE_NUMBERS
 
 
 def _with_nans(body: bytes) -> Any:
@@ -114,19 +122,25 @@ def has_booleans(body: bytes) -> bool:
 def _has_zero_times_a_power(body: bytes) -> bool:
     if len(body) < _FEW_BYTES:
         return _ZERO_TIMES_A_POWER.search(body) is not None
-    places = np.concatenate([_places(body, b"0e"), _places(body, b"0E")])
-    return any(_ZERO_TIMES_A_POWER.match(body, place) for place in places.tolist())
+    for places in itertools.chain(_places(body, b"0e"), _places(body, b"0E")):
+        if places.size > _FEW_PLACES:
+            return _ZERO_TIMES_A_POWER.search(body) is not None
+        if any(_ZERO_TIMES_A_POWER.match(body, place) for place in places.tolist()):
+            return True
+    return False
 
 
 def _holds(body: bytes, word: bytes) -> bool:
     """Returns whether a word of JSON is in the body, which bytes.find takes five times as long for."""
-    return (len(body) < _FEW_BYTES or _places(body, word[1:3]).size > 0) and word in body
+    return (len(body) < _FEW_BYTES or any(places.size for places in _places(body, word[1:3]))) and word in body
 
 
-def _places(body: bytes, pair: bytes) -> np.ndarray:
-    """Returns where two bytes stand side by side."""
+def _places(body: bytes, pair: bytes) -> Iterator[np.ndarray]:
+    """Yields where two bytes stand side by side, piece by piece: the body may be long, and have them everywhere."""
     codes = np.frombuffer(body, np.uint8)
-    return np.flatnonzero((codes[:-1] == pair[0]) & (codes[1:] == pair[1]))
+    for start in range(0, len(body), _PIECE_BYTES):
+        piece = codes[start : start + _PIECE_BYTES + 1]
+        yield np.flatnonzero((piece[:-1] == pair[0]) & (piece[1:] == pair[1])) + start
 
 
 def has_long_numbers(body: bytes) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import monitoring
 
-from serving.server import tensors
+from serving.server import json_body, tensors
 from serving.server.body_cost import CHECK_EVERY, Reading
 from serving.server.errors import ServingError
 from serving.server.json_body import _JsonParser, has_booleans, parse_body, parse_unusual_body, parse_usual_body
@@ -142,6 +142,35 @@ def test_nan_is_read_as_the_scanner_reads_it():
 )
 def test_what_has_more_than_nan_goes_to_the_scanner(body):
     assert parse_usual_body(body) is None
+
+
+@pytest.mark.parametrize("text", ["NaN", "BaNaNa", "a,NaN"])
+@pytest.mark.parametrize("others", ["", "x" * 2000])
+def test_the_word_nan_in_strings_alone_is_usual(text, others):
+    """As of a missing category that a client has written as text."""
+    document = {"instances": [{"a": text, "b": 1.5}, {"a": "NaN", "b": others}]}
+    assert parse_usual_body(json.dumps(document).encode()) == document
+
+
+def test_words_are_found_across_the_pieces_of_a_long_body():
+    for shift in range(-12, 0):  # the list begins at the eighth byte
+        filling = "0, " * ((json_body._PIECE_BYTES + shift) // 3) + " " * (shift % 3)
+        for word, found in (("true", True), ("0", False)):
+            assert has_booleans(f'{{"a": [{filling}{word}]}}'.encode()) == found
+        with pytest.raises(ServingError, match="Number too big"):
+            parse_body(f'{{"a": [{filling}0e309]}}'.encode())
+
+
+def test_a_body_that_is_full_of_zeros_with_a_letter_is_searched_as_a_whole(monkeypatch):
+    """To look at each place by itself would take seconds, and memory of many times the body."""
+
+    class Whole:
+        search = json_body._ZERO_TIMES_A_POWER.search
+
+    monkeypatch.setattr(json_body, "_ZERO_TIMES_A_POWER", Whole)
+    full = b'{"a": "' + b"0e" * (1 << 20) + b'"'
+    assert parse_usual_body(full + b"}") is not None
+    assert parse_usual_body(full + b', "b": 0e309}') is None
 
 
 @pytest.mark.parametrize("cut", range(1, 40))
