@@ -1,7 +1,7 @@
 """`ctrpipe run`: the pipeline on this machine.
 
 What imports TensorFlow or TFX is imported inside functions: importing them takes 6 s, while copies of this process read
-the log, and a process that has loaded TensorFlow cannot be copied.
+the log. Once they are imported it is copied again, for the workers; not after TensorFlow was asked for its devices.
 """
 
 import contextlib
