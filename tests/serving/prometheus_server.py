@@ -52,12 +52,14 @@ def prometheus(config: pathlib.Path) -> Iterator[Callable[..., Any]]:
 
     def ask(path: str, **parameters: str) -> Any:
         try:
-            answer = httpx.get(f"http://127.0.0.1:{port}/api/v1/{path}", params=parameters, trust_env=False).json()
+            answer = httpx.get(f"http://127.0.0.1:{port}/api/v1/{path}", params=parameters, trust_env=False)
         except httpx.TransportError:
+            answer = None
+        if answer is None or answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:  # it starts: no port yet, or no data
             assert process.poll() is None, (config.parent / "prometheus.log").read_text()
-            return {}  # it starts
-        assert answer["status"] == "success", answer
-        return answer["data"]
+            return {}
+        assert answer.json()["status"] == "success", answer.text
+        return answer.json()["data"]
 
     try:
         yield ask
