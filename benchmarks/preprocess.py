@@ -26,10 +26,11 @@ from benchmarks.harness.command import (
     write,
 )
 from benchmarks.harness.preprocess_logs import TEST, VALIDATION, VALUES, bad_log, raw_log, values_of
-from benchmarks.harness.preprocess_sides import PEERS, TOP, Rule, Run, ours
+from benchmarks.harness.preprocess_sides import OFTEN, PEERS, TOP, Rule, Run, config, ours
 from benchmarks.train import peer_version
 from common.progress import announce
 from models.feature_map import RESERVED_IDS, FeatureMap
+from pipeline.config import RunConfig
 from transforms.features.packed_files import PackedReader, packed_files
 
 TARGETS = {"stock": 20.0, "fuxictr": 3.0}  # our rows/s over theirs, at TARGET_ROWS or more
@@ -146,10 +147,19 @@ def packed_splits(run: Run) -> dict[str, list[pathlib.Path]]:
 # Comparison of the ids -----------------------------------------------------------------------------------------------
 
 
-def vocabularies(transform_graph: str, prefix: str) -> dict[str, list[bytes]]:
-    """Returns the lines of each categorical column's vocabulary in a transform graph."""
-    assets = pathlib.Path(transform_graph) / "transform_fn" / "assets"
-    return {name: (assets / f"{prefix}{name}").read_bytes().splitlines() for name in VALUES}
+def our_vocabularies(run: Run) -> dict[str, list[bytes]]:
+    """Returns the values of each categorical column's vocabulary in our transform graph."""
+    from transforms.features.vocabularies import read_vocabularies  # TensorFlow, which takes 4 s of a core to import
+
+    spec = RunConfig.model_validate(config(OFTEN, None)).log_spec  # the columns, which are those of any rule
+    found = read_vocabularies(pathlib.Path(run.answer["transform_graph"]) / "transform_fn" / "assets", spec)
+    return {name: found[name].to_pylist() for name in VALUES}
+
+
+def stock_vocabularies(run: Run) -> dict[str, list[bytes]]:
+    """Returns the lines of each categorical column's vocabulary in stock TFX's transform graph."""
+    assets = pathlib.Path(run.answer["transform_graph"]) / "transform_fn" / "assets"
+    return {name: (assets / name).read_bytes().splitlines() for name in VALUES}
 
 
 def same_ids(mine: Run, theirs: Run, log: pathlib.Path) -> dict[str, Any]:
@@ -157,9 +167,7 @@ def same_ids(mine: Run, theirs: Run, log: pathlib.Path) -> dict[str, Any]:
 
     An id is the field's offset (unknown), the next one (missing), or that of the value's line in their vocabulary.
     """
-    ours, stock = (
-        vocabularies(run.answer["transform_graph"], prefix) for run, prefix in ((mine, "vocabulary_"), (theirs, ""))
-    )
+    ours, stock = our_vocabularies(mine), stock_vocabularies(theirs)
     different = [name for name in VALUES if ours[name] != stock[name]]
     feature_map = FeatureMap.from_json(mine.answer["feature_map"])
     slots = {field.name: (slot, field.offset) for slot, field in enumerate(feature_map.fields)}
@@ -179,7 +187,7 @@ def same_ids(mine: Run, theirs: Run, log: pathlib.Path) -> dict[str, Any]:
 
 def same_values(mine: Run, theirs: Run, _log: pathlib.Path) -> dict[str, Any]:
     """Compares the values that our vocabularies keep with FuxiCTR's, which numbers them in another order."""
-    ours = vocabularies(mine.answer["transform_graph"], "vocabulary_")
+    ours = our_vocabularies(mine)
     fuxictr = json.loads(pathlib.Path(theirs.answer["vocabularies"]).read_text())
     kept = {name: {value.encode() for value in fuxictr[name]} - {b"__PAD__", b"__OOV__"} for name in VALUES}
     different = [name for name in VALUES if set(ours[name]) != kept[name]]

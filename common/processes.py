@@ -42,6 +42,7 @@ from typing import Any, NoReturn, TypeVar
 from common.errors import InputError, one_line
 from common.files import write_bytes
 
+IDLE_START_SECONDS = 0.05  # for a process that waits for work to get it
 PRELOADED_START_SECONDS = 0.5  # for a copy of a preloaded process to start and to reach full speed
 CPUINFO = pathlib.Path("/proc/cpuinfo")  # of Linux
 JOB_SERVER_SECONDS = 10.0  # for Beam's job server to accept a connection
@@ -115,7 +116,8 @@ class Workers:
         if self.beam_args:
             return _by_beam(function, items, self.beam_args, self.scratch)
         most = self.most or cores()
-        start_seconds = PRELOADED_START_SECONDS if _preloaded else start_seconds
+        if _preloaded:
+            start_seconds = IDLE_START_SECONDS if most in _idle_pools else PRELOADED_START_SECONDS
         processes = min(len(items), self.processes or _worth_starting(min(len(items), most), seconds, start_seconds))
         if processes <= 1:
             results = []
@@ -192,7 +194,7 @@ def _forget_files(but: set[int]) -> None:
             os.dup2(nothing, number, inheritable=False)
 
 
-def forked_pool(processes: int, folder: pathlib.Path) -> concurrent.futures.ProcessPoolExecutor:
+def forked_pool(processes: int, folder: pathlib.Path, niceness: int = 0) -> concurrent.futures.ProcessPoolExecutor:
     """Returns a pool of forks of this process, made at once; end it with `end_pool`.
 
     This process must not have started a thread: a fork has no copies of threads.
@@ -200,9 +202,11 @@ def forked_pool(processes: int, folder: pathlib.Path) -> concurrent.futures.Proc
     Args:
         processes: Number of forks.
         folder: The folder that they write to; they remove it when this process is killed.
+        niceness: What is added to their niceness: the system prefers processes of a lower one.
     """
     context = multiprocessing.get_context("fork")
-    pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_follow_parent, initargs=(folder,))
+    settings = (folder, niceness)
+    pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_follow_parent, initargs=settings)
     with _interrupts_blocked():
         pool.submit(os.getpid)  # a pool forks when it gets its first task
     return pool
@@ -363,8 +367,9 @@ def end_preloaded() -> None:
     _preloaded = False
 
 
-def _follow_parent(folder: pathlib.Path | None = None) -> None:
+def _follow_parent(folder: pathlib.Path | None = None, niceness: int = 0) -> None:
     """Ignores SIGINT, which the parent handles; when the parent ends, removes the folder and ends this process."""
+    os.nice(niceness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, args=(folder,), daemon=True).start()
 

@@ -85,12 +85,11 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
             preload(WORKER_MODULES)
         yield lambda: None
         return
-    readers = min(processes, cores() - 1)  # this process takes a core
     with contextlib.ExitStack() as stack:
         if not (output / METADATA).exists():
             seed, near = config.data.split.seed(config.seed), (output / METADATA).parent
             with contextlib.suppress(OSError):  # check_output says what is wrong with the folder
-                stack.enter_context(reading_ahead(config.log_spec, absolute(files), seed, near, readers))
+                stack.enter_context(reading_ahead(config.log_spec, absolute(files), seed, near, processes))
         yield lambda: preload_in_copy(WORKER_MODULES)
 
 

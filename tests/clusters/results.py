@@ -31,7 +31,7 @@ def results(run: pathlib.Path) -> dict[str, Any]:
     metrics = json.loads((run / "metrics.json").read_text())
     return {
         "rows": {split: packed_rows(path for path in files if path.parent.name == split) for split in sorted(splits)},
-        "vocabularies": {path.name: path.read_text() for path in run.glob("tfx/**/transform_fn/assets/vocabulary_*")},
+        "vocabularies": {path.name: path.read_text() for path in run.glob("tfx/**/transform_fn/assets/vocabular*")},
         "metrics": {name: value for name, value in metrics.items() if name != "model_version"},
     }
 

@@ -122,6 +122,9 @@ def imported(_number):
 def has_wave(_number):
     return "wave" in sys.modules
 
+def get_id(_number):
+    return os.getpid()
+
 def process_id(_number):
     time.sleep(0.5)  # long enough that the other process takes the other one
     return os.getpid()
@@ -179,6 +182,15 @@ def test_copies_of_a_warm_process_stay_for_the_next_work_until_there_is_none_for
     assert said == "True False\n"
     said, _ = start(f"a, b = {ids}, {ids}; print(set(a) & set(b))").communicate()
     assert said == "set()\n"
+
+
+@WARM
+def test_short_work_goes_to_copies_that_wait_for_it_and_starts_none(start, preload):
+    code = f"""{preload}('colorsys')
+    def elsewhere(seconds):
+        return os.getpid() not in Workers(most=2).map(get_id, [1, 2], seconds)
+    print(elsewhere(0.6), elsewhere(5.0), elsewhere(0.6), elsewhere(0.01))"""
+    assert start(code).communicate()[0] == "False True True False\n"
 
 
 @WARM

@@ -55,7 +55,7 @@ def prometheus(config: pathlib.Path) -> Iterator[Callable[..., Any]]:
             answer = httpx.get(f"http://127.0.0.1:{port}/api/v1/{path}", params=parameters, trust_env=False)
         except httpx.TransportError:
             answer = None
-        if answer is None or answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:  # it starts: no port yet, or no data
+        if answer is None or answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:  # it starts
             assert process.poll() is None, (config.parent / "prometheus.log").read_text()
             return {}
         assert answer.json()["status"] == "success", answer.text

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from transforms.log import payload
-from transforms.log.payload import PayloadWriter, payload_files, payload_rows, payload_schema, read_payload
+from transforms.log.payload import PayloadWriter, payload_files, payload_rows, payload_schema, read_payload, read_rows
 from transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
@@ -41,6 +41,14 @@ def test_rows_come_back_in_order_over_parts_and_row_groups(tmp_path, small_parts
     assert payload_rows(files) == 75
     found = pa.Table.from_batches(read_payload(files, as_dictionaries=as_dictionaries)).to_pydict()
     assert found == rows(0, 75).select(["price", "site", "click"]).to_pydict()
+
+
+@pytest.mark.parametrize(("first", "stop"), [(0, 25), (9, 11), (10, 20), (24, 25), (7, 7)])
+def test_some_rows_of_a_part_are_read_over_its_row_groups(tmp_path, small_parts, first, stop):
+    write(tmp_path, rows(0, 25))
+    found = list(read_rows(tmp_path / "part-00000.parquet", first, stop))
+    assert sum((batch["click"].to_pylist() for batch in found), []) == [float(n % 2) for n in range(first, stop)]
+    assert sum((batch["site"].to_pylist() for batch in found), []) == rows(first, stop - first)["site"].to_pylist()
 
 
 def test_only_the_columns_asked_for_are_read(tmp_path):

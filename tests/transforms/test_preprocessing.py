@@ -341,7 +341,7 @@ def test_packing_by_different_values_gives_what_the_graph_gives_by_rows(analyzed
     expected = run(rows)
     start = 0
     for batch in read_payload(payload_files(folder), batch_rows=700, as_dictionaries=as_dictionaries):
-        packed = pack_rows(batch, SPEC, run)
+        packed = pack_rows(pa.Table.from_batches([batch]), SPEC, run)
         assert packed.keys() == expected.keys() and len(packed["ids"]) == batch.num_rows
         for name, values in packed.items():
             assert values.dtype == expected[name].dtype
@@ -361,7 +361,7 @@ def test_the_graph_sees_each_different_value_of_a_column_once():
         return {"ids": np.stack([np.nan_to_num(columns["n"], nan=-1), lengths], axis=1).astype(np.int32)}
 
     values = {"n": pa.array([5, None, 5, 7] * 100, pa.float32()), "c": pa.array([b"a", b"bcd", None, b"a"] * 100)}
-    rows = pa.RecordBatch.from_pydict(values | {"y": pa.array([0, 1, 1, 0] * 100, pa.float32())})
+    rows = pa.Table.from_pydict(values | {"y": pa.array([0, 1, 1, 0] * 100, pa.float32())})
     packed = pack_rows(rows, spec, graph)
     assert packed["ids"].tolist() == [[5, 1], [-1, 3], [5, 0], [7, 1]] * 100
     assert packed["label"].tolist() == [[0], [1], [1], [0]] * 100

@@ -101,6 +101,17 @@ print(json.dumps([parts, whole, some, ingested("none", spec), left()]))
     assert left == []
 
 
+def test_readers_give_way_to_the_process_that_they_read_for(start):
+    code = """
+with ReadAhead(log(), [path], 1, here / "x", 2) as ahead:
+    all_read(ahead)
+    readers = [os.getpriority(os.PRIO_PROCESS, reader) for reader in ahead._pool._processes]
+print(json.dumps([readers, os.getpriority(os.PRIO_PROCESS, 0)]))
+"""
+    readers, own = answer(start(code))
+    assert readers == [min(own + 10, 19)] * 2
+
+
 def test_too_many_malformed_rows_are_said_as_ever(start):
     code = """
 spec = log()

@@ -58,12 +58,13 @@ def written(spec: LogSpec, rows: dict[str, list], folder) -> None:
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory):
-    """The folders of two graphs: of a table for each column, and of one for all."""
+    """The folders of three graphs: of a table for each column, of one for all, and of one for the small ones."""
     folders = {}
-    for name, most in (("each", 64), ("shared", 1)):
+    for name, most, large in (("each", 8, 100), ("shared", 1, 100), ("small", 1, 4)):
         folders[name] = tmp_path_factory.mktemp(name)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(vocabularies, "MOST_TABLES", most)
+            patch.setattr(vocabularies, "LARGE", large)
             written(SPEC, ROWS, folders[name])
     return folders
 
@@ -77,17 +78,24 @@ def test_there_is_one_table_for_all_columns_and_one_for_the_text(graphs):
     assert (tables(graphs["each"]), tables(graphs["shared"])) == (5, 2)
 
 
-def test_ids_and_tokens_are_the_same(graphs):
-    each, shared = (load_graph(graphs[name])(columns(ROWS)) for name in ("each", "shared"))
-    for name, values in each.items():
-        np.testing.assert_array_equal(shared[name], values, name)
+def test_a_large_vocabulary_has_a_table_of_its_own(graphs):
+    files = {path.name for path in (graphs["small"] / "transform_fn" / "assets").iterdir()}
+    assert files == {"vocabularies", "vocabulary_a", "vocabulary_b", "vocabulary_tags", "vocabulary_words"}
+    assert tables(graphs["small"]) == 5
+
+
+@pytest.mark.parametrize("name", ["shared", "small"])
+def test_ids_and_tokens_are_the_same(graphs, name):
+    each, shared = (load_graph(graphs[which])(columns(ROWS)) for which in ("each", name))
+    for tensor, values in each.items():
+        np.testing.assert_array_equal(shared[tensor], values, tensor)
     assert len(np.unique(shared["ids"])) > 20 and (shared["tokens"] > 3).any()
 
 
-def test_sizes_and_the_feature_map_are_the_same(graphs, monkeypatch):
+@pytest.mark.parametrize("name", ["shared", "small"])
+def test_sizes_and_the_feature_map_are_the_same(graphs, name):
     each = feature_map(SPEC, tft.TFTransformOutput(str(graphs["each"])))
-    monkeypatch.setattr(vocabularies, "MOST_TABLES", 1)
-    shared = feature_map(SPEC, tft.TFTransformOutput(str(graphs["shared"])))
+    shared = feature_map(SPEC, tft.TFTransformOutput(str(graphs[name])))
     assert shared == each
     sizes = {field.name: field.size for field in shared.fields}
     assert sizes["a"] == 2 + 4 and sizes["c"] == 2 + 2 + 2 and sizes["tags"] == 2 + 4 + 1
@@ -100,10 +108,12 @@ def test_an_empty_vocabulary_among_many_names_the_column(tmp_path, monkeypatch):
         feature_map(SPEC, tft.TFTransformOutput(str(tmp_path)))
 
 
-def test_an_ordinary_log_has_a_table_for_each_column():
-    def spec(count: int) -> LogSpec:
-        features = [{"kind": "categorical", "columns": [f"c{n}" for n in range(count)]}]
-        return LogSpec.model_validate({"data": {"header": True, "labels": {"ctr": "y"}}, "features": features})
-
-    assert vocabularies.sharing_columns(spec(64)) == []
-    assert vocabularies.sharing_columns(spec(65)) == [f"c{n}" for n in range(65)]
+@pytest.mark.parametrize(("count", "files"), [(8, [f"vocabulary_c{n}" for n in range(8)]), (9, ["vocabularies"])])
+def test_a_log_of_few_columns_has_a_file_for_each(tmp_path, count, files):
+    features = [{"kind": "categorical", "columns": [f"c{n}" for n in range(count)]}]
+    spec = LogSpec.model_validate({"data": {"header": True, "labels": {"ctr": "y"}}, "features": features})
+    values = {f"c{n}": [b"x", b"%d" % n] for n in range(count)}
+    vocabularies.write_vocabularies(spec, values, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    found = vocabularies.read_vocabularies(tmp_path, spec)
+    assert {column: known.to_pylist() for column, known in found.items()} == values

@@ -69,7 +69,7 @@ class PackedValues:
         return tables
 
 
-def pack_rows(rows: pa.RecordBatch, spec: LogSpec, graph: Graph) -> Rows:
+def pack_rows(rows: pa.Table, spec: LogSpec, graph: Graph) -> Rows:
     """Returns packed rows of the payload, with labels and weights.
 
     Args:
@@ -86,7 +86,7 @@ def pack_rows(rows: pa.RecordBatch, spec: LogSpec, graph: Graph) -> Rows:
     targets = {"label": label}
     if spec.data.weight:
         targets[WEIGHT] = number_array(rows[spec.data.weight])[:, None]
-    return {**targets, **PackedValues(pa.Table.from_batches([rows]), spec, with_labels).rows(0, rows.num_rows)}
+    return {**targets, **PackedValues(rows, spec, with_labels).rows(0, rows.num_rows)}
 
 
 @dataclasses.dataclass(frozen=True)

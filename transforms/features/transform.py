@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from common.errors import InputError
 from common.files import write_json
@@ -117,8 +118,11 @@ def load_graph(folder: pathlib.Path) -> Callable[[dict[str, np.ndarray]], Rows]:
     """
     import tensorflow as tf  # see write_graph
 
-    # Leaves a GPU's memory to training.
-    session, signatures = load_session(folder / GRAPH, tf.compat.v1.ConfigProto(device_count={"GPU": 0}))
+    # Without a GPU, whose memory is the training's.
+    config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
+    # Grappler takes .2 s of a core in each process, and gains nothing on a graph of look-ups.
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    session, signatures = load_session(folder / GRAPH, config)
     signature = signatures["serving_default"]
     feeds = [signature.inputs[name].name for name in _arguments(folder / GRAPH)]
     names = [name for name in DTYPES if name in signature.outputs]
@@ -237,7 +241,7 @@ class _TransformPart:
             load_text_operations()
         run = load_graph(self.graph)
         random = np.random.default_rng(part.seed) if part.split == "train" else None
-        batches = []
+        kept = []
         read = 0
         draws = np.random.default_rng((*part.seed, NEGATIVES))
         for rows in read_payload([part.source], as_dictionaries=True):
@@ -247,10 +251,10 @@ class _TransformPart:
             if random is not None:
                 rows = drop_values(rows, spec, random)
             if rows.num_rows:
-                batches.append(pack_rows(rows, spec, run))
-        if not batches:
+                kept.append(rows)
+        if not kept:
             return _PackedPart(read, 0, 0)
-        packed = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+        packed = pack_rows(pa.Table.from_batches(kept), spec, run)
         if random is not None:
             order = random.permutation(len(packed["label"]))
             packed = {name: np.take(values, order, axis=0) for name, values in packed.items()}

@@ -1,8 +1,9 @@
 """The vocabularies of a log's columns: their files, and look-ups of values in the transform graph.
 
-A log of few columns has a file and a lookup table for each vocabulary. Each table costs a graph 20 ms whenever it is
-traced, saved or loaded, which a run does a dozen times; so many columns share one table, whose keys have the column's
-number before the value. In a shared table a look-up of 16,384 rows takes twice as long, one of one row as long.
+A log of few columns has a file and a lookup table for each vocabulary. Each table costs a graph 20 to 40 ms whenever it
+is traced, saved or loaded, which a run does a dozen times; so many columns share one table, whose keys have the
+column's number before the value. Of Criteo's 26 columns a look-up of 1,000 rows takes a fifth longer in it, of 100 a
+fifth less, and of one row as long. A large vocabulary has a table of its own, because each table is filled by one core.
 """
 
 import pathlib
@@ -15,10 +16,11 @@ import tensorflow_transform as tft
 
 from transforms.log.spec import LogSpec, Text
 
-MOST_TABLES = 64  # vocabularies, above which they share a table
+MOST_TABLES = 8  # vocabularies, above which the small ones share a table
+LARGE = 1 << 16  # values, from which on a vocabulary never shares a table
 # TFT's own line for a vocabulary that is empty, because a lookup table cannot be.
 EMPTY_VOCABULARY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
-_SHARED = "vocabularies"  # the file of those that share a table
+_SHARED = "vocabularies"  # the file of those that share a table; the others have files of their own
 _END = ":"  # of a column's number in it
 
 
@@ -28,11 +30,10 @@ def vocabulary_name(column: str) -> str:
     return f"vocabulary_{safe}"
 
 
-def sharing_columns(spec: LogSpec) -> list[str]:
-    """Returns the columns whose vocabularies share a table: none, or all but those of a text's tokens."""
+def _could_share(spec: LogSpec) -> list[str]:
+    """Returns the columns whose vocabularies may share a table: all but those of a text's tokens."""
     features = spec.feature_by_column
-    columns = [name for name in spec.vocabulary_columns if not isinstance(features[name], Text)]
-    return columns if len(columns) > MOST_TABLES else []
+    return [name for name in spec.vocabulary_columns if not isinstance(features[name], Text)]
 
 
 def write_vocabularies(spec: LogSpec, values: Mapping[str, Sequence[bytes]], folder: pathlib.Path) -> "Vocabularies":
@@ -43,7 +44,9 @@ def write_vocabularies(spec: LogSpec, values: Mapping[str, Sequence[bytes]], fol
         values: By column, the vocabulary.
         folder: An existing folder; TFT copies the files when it saves the graph.
     """
-    sharing = sharing_columns(spec)
+    columns = _could_share(spec)
+    small = [column for column in columns if len(values[column]) < LARGE]
+    sharing = small if len(columns) > MOST_TABLES else []
     files: dict[str, str] = {}
     for column in values.keys() - set(sharing):
         files[column] = _write(folder / vocabulary_name(column), values[column])
@@ -69,7 +72,7 @@ def read_vocabularies(assets: pathlib.Path, spec: LogSpec) -> dict[str, pa.Array
     Raises:
         OSError: a file is absent.
     """
-    sharing = sharing_columns(spec)
+    sharing = [column for column in _could_share(spec) if not (assets / vocabulary_name(column)).exists()]
     lines: dict[str, list[bytes]] = {column: [] for column in sharing}
     for line in _read(assets / _SHARED) if sharing else ():
         number, _, value = line.partition(_END.encode())
@@ -112,10 +115,14 @@ class Vocabularies:
 
     def places(self, columns: Sequence[str], values: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the indices of columns' values, [N] each, in their vocabularies; -1 where unknown. int64 [N, C]."""
-        if columns[0] in self._numbers:
-            return self._shared_places(columns, tf.stack(values, axis=1))
-        each = [self.places_of(column, known) for column, known in zip(columns, values, strict=True)]
-        return tf.stack(each, axis=1)
+        value = dict(zip(columns, values, strict=True))
+        places = {column: self.places_of(column, value[column]) for column in columns if column not in self._numbers}
+        if sharing := [column for column in columns if column in self._numbers]:
+            together = self._shared_places(sharing, tf.stack([value[column] for column in sharing], axis=1))
+            if not places:
+                return together
+            places |= zip(sharing, tf.unstack(together, axis=1), strict=True)
+        return tf.stack([places[column] for column in columns], axis=1)
 
     def places_of(self, column: str, values: tf.Tensor) -> tf.Tensor:
         """Returns the indices of one column's values, [N] or [N, slots], in its vocabulary; -1 where unknown. int64."""

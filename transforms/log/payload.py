@@ -80,6 +80,18 @@ class PayloadWriter(contextlib.AbstractContextManager["PayloadWriter"]):
                 self._write_group(pa.Table.from_batches(self._buffered, self._schema))
 
 
+def read_rows(part: pathlib.Path, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+    """Yields the rows `first` to `stop - 1` of a part; row groups without any are not read."""
+    with pa.parquet.ParquetFile(part) as file:
+        start = 0
+        for index in range(file.metadata.num_row_groups):
+            rows = file.metadata.row_group(index).num_rows
+            low, high = max(first - start, 0), min(stop - start, rows)
+            if low < high:
+                yield from file.read_row_group(index).slice(low, high - low).to_batches()
+            start += rows
+
+
 def payload_files(folder: pathlib.Path) -> list[pathlib.Path]:
     """Returns the parts of a split, in the order of the log."""
     return sorted(folder.glob("*.parquet"))

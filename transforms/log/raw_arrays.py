@@ -22,7 +22,7 @@ def raw_arrays(rows: pa.RecordBatch, spec: LogSpec, labels: bool = False) -> dic
     return arrays
 
 
-def number_array(values: pa.Array) -> np.ndarray:
+def number_array(values: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Returns float32 [N], NaN where a value is missing."""
     numbers: np.ndarray = values.fill_null(float("nan")).to_numpy(zero_copy_only=False)
     return numbers.astype(np.float32, copy=False)
