@@ -33,8 +33,7 @@ from models.feature_map import RESERVED_IDS, FeatureMap
 from pipeline.config import RunConfig
 from transforms.features.packed_files import PackedReader, packed_files
 
-TARGETS = {"stock": 20.0, "fuxictr": 3.0}  # our rows/s over theirs, at TARGET_ROWS or more
-TARGET_ROWS = 1_000_000
+TARGETS = {"stock": {1_000_000: 20.0}, "fuxictr": {200_000: 3.0, 1_000_000: 5.0}}  # rows/s over theirs, from rows on
 GROWTH_TARGET = 1.2  # time per row of a larger log over that of a smaller one, without the start
 SPEED_UP_TARGETS = {2: 1.6, 4: 2.5}  # by number of workers, over one worker, without the start
 LOSS_TARGET = 0.2  # share of the rows/s that malformed rows may cost
@@ -68,7 +67,7 @@ class Measured:
 
 def ratio(mine: Run, theirs: Run) -> dict[str, Any]:
     """Returns our rows a second, and per CPU second, over a peer's, whose log may be smaller (see `seconds_for`)."""
-    target = TARGETS[theirs.side] if mine.rows >= TARGET_ROWS else None
+    target = next((least for rows, least in reversed(TARGETS[theirs.side].items()) if mine.rows >= rows), None)
     seconds = seconds_for(theirs, mine.rows)
     speed = seconds / mine.usage.seconds
     cpu = theirs.usage.cpu_seconds * seconds / theirs.usage.seconds / mine.usage.cpu_seconds

@@ -59,11 +59,19 @@ def test_a_peer_that_tells_no_start_is_not_scaled():
         ratio(run(1000, 10.0), run(100, 30.0, "fuxictr"))
 
 
-@pytest.mark.parametrize(("seconds", "met"), [(30.0, True), (30.1, False)])
-def test_a_ratio_has_its_target_at_a_million_rows(seconds, met):
-    found = ratio(run(1_000_000, seconds), run(1_000_000, 90.0, "fuxictr"))
-    assert (found["target"], found["met"]) == (3.0, met)
-    assert ratio(run(999_999, seconds), run(999_999, 90.0, "fuxictr"))["met"] is None
+@pytest.mark.parametrize(
+    ("rows", "target", "seconds", "met"),
+    [
+        (1_000_000, 5.0, 18.0, True),
+        (1_000_000, 5.0, 18.1, False),
+        (999_999, 3.0, 30.0, True),
+        (200_000, 3.0, 30.1, False),
+        (199_999, None, 1.0, None),
+    ],
+)
+def test_a_ratio_has_the_target_of_its_rows(rows, target, seconds, met):
+    found = ratio(run(rows, seconds), run(rows, 90.0, "fuxictr"))
+    assert (found["target"], found["met"]) == (target, met)
 
 
 def test_growth_leaves_the_start_out():
