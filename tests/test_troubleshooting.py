@@ -16,7 +16,11 @@ from tests.troubleshooting import (
     topics,
 )
 
-MESSAGES = messages()
+
+@pytest.fixture(scope="module", name="found")
+def found_messages() -> list[Message]:
+    """Not while tests are collected, which each test process does: it takes 1.5 s."""
+    return messages()
 
 
 def test_the_committed_page_is_what_the_generator_prints():
@@ -24,23 +28,23 @@ def test_the_committed_page_is_what_the_generator_prints():
     assert written == page(), "run: .venv/bin/python -m tests.troubleshooting > docs/troubleshooting.md"
 
 
-def test_every_message_has_a_topic_a_cause_and_a_cure():
-    assert [message for message in MESSAGES if not topic_of(message)] == []
-    assert [message for message in MESSAGES if not all(cause_and_cure(message))] == []
+def test_every_message_has_a_topic_a_cause_and_a_cure(found):
+    assert [message for message in found if not topic_of(message)] == []
+    assert [message for message in found if not all(cause_and_cure(message))] == []
 
 
-def test_every_fragment_is_in_a_message_and_every_note_is_shown():
+def test_every_fragment_is_in_a_message_and_every_note_is_shown(found):
     fragments = [fragment for note in notes() for fragment in note.fragments]
-    assert [text for text in fragments if not any(text in message.text for message in MESSAGES)] == []
-    shown = {next(note for note in notes() if note.is_for(message)) for message in MESSAGES}
+    assert [text for text in fragments if not any(text in message.text for message in found)] == []
+    shown = {next(note for note in notes() if note.is_for(message)) for message in found}
     assert [note for note in notes() if note not in shown] == []
 
 
-def test_every_topic_has_messages():
-    assert [title for title in topics() if not any(topic_of(message) == title for message in MESSAGES)] == []
+def test_every_topic_has_messages(found):
+    assert [title for title in topics() if not any(topic_of(message) == title for message in found)] == []
 
 
-def test_no_mistake_in_the_source_is_left_out():
+def test_no_mistake_in_the_source_is_left_out(found):
     """A plain search finds the same files: each has a message, or passes on messages of others."""
     raising = {
         path.relative_to(ROOT).as_posix()
@@ -48,7 +52,7 @@ def test_no_mistake_in_the_source_is_left_out():
         for path in (ROOT / folder).rglob("*.py")
         if re.search(r'raise InputError\(\s*f?["\'][^{]', path.read_text())
     }
-    assert raising <= {message.file for message in MESSAGES} and len(raising) > 10
+    assert raising <= {message.file for message in found} and len(raising) > 10
 
 
 @pytest.mark.parametrize(

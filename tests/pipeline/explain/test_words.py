@@ -46,7 +46,8 @@ def test_attention_to_the_text_is_that_of_the_papers_algorithm(name):
 class LooksAtSeven:
     """A model of two queries; the first looks at the token 7 alone, the second at all alike."""
 
-    feature_map = randomised("bert4ctr").feature_map
+    def __init__(self):
+        self.feature_map = randomised("bert4ctr").feature_map
 
     def text_queries(self):
         return ["age", "age"]
@@ -60,12 +61,13 @@ class LooksAtSeven:
 
 def test_a_words_attention_is_beside_that_of_every_token(monkeypatch):
     monkeypatch.setattr(words_module, "LEAST_WORDS", 2)
-    pad = LooksAtSeven.feature_map.text.padding_id
+    model = LooksAtSeven()
+    pad = model.feature_map.text.padding_id
     first = {"tokens": np.array([[2, 7, 9, 3], [2, 7, 3, pad]])}
     second = {"tokens": np.array([[2, 9, 7, 8]])}
     rows = pa.table({"title": pa.array([b"a|b", b"a", b"b|a"], pa.binary())})
     feature = Text(kind="text", columns=["title"], length=4, tokens="vocabulary", separator="|")
-    [found] = attended_words(LooksAtSeven(), [first, second], rows, feature)
+    [found] = attended_words(model, [first, second], rows, feature)
     assert (found.layer, found.query) == (1, "age")
     by_count = {(word.count, round(word.attention, 6)) for word in found.words}
     # 7: the mean of both queries, 1 and 1 / length, times the length: 2.5, 2 and 2.5 in three rows; of the others 0.5.
