@@ -3,6 +3,7 @@
 Kubeflow's launcher fetches the input artifacts before, and stores the output artifacts when this process has ended.
 """
 
+import importlib
 import json
 import sys
 
@@ -11,7 +12,7 @@ import click
 from common.errors import InputError, without_secrets
 from common.exit_codes import BLOCKED, MISTAKE
 from common.failures import explain_mistake
-from common.libraries import load_tensorflow
+from common.libraries import importing_tfx, load_tensorflow
 from pipeline.code_version import code_version
 from pipeline.kubeflow.task import PREPARE, VERDICT, Task
 
@@ -32,9 +33,13 @@ def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, st
         verdict(task)
         return
     load_tensorflow()
-    # It imports TFX, which would print TensorFlow's start-up lines if it were the first to load it; Verdict, which
-    # needs neither, is spared their import.
-    from pipeline.kubeflow import work
+    with importing_tfx(_beam_args(task) if executor else []):
+        # It imports TFX, which would print TensorFlow's start-up lines if it were the first to load it; Verdict, which
+        # needs neither, is spared their import.
+        from pipeline.kubeflow import work
+
+        if executor:
+            importlib.import_module(executor.rpartition(".")[0])
 
     if executor:
         work.run_executor(task, executor, classes)
@@ -42,6 +47,13 @@ def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, st
         work.prepare(task)
     else:
         work.report(task)
+
+
+def _beam_args(task: Task) -> list[str]:
+    """Returns Beam's arguments of a node of the graph, which it has by itself or for its workers."""
+    given = json.loads(task.arguments["arguments"])
+    workers = json.loads(given["exec_properties"].get("workers", "{}"))
+    return [*given["beam_args"], *workers.get("beam_args", [])]
 
 
 def verdict(task: Task) -> None:
