@@ -1,5 +1,7 @@
 """Many vocabularies in one lookup table: the same ids as with a table for each."""
 
+import shutil
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -82,6 +84,16 @@ def test_a_large_vocabulary_has_a_table_of_its_own(graphs):
     files = {path.name for path in (graphs["small"] / "transform_fn" / "assets").iterdir()}
     assert files == {"vocabularies", "vocabulary_a", "vocabulary_b", "vocabulary_tags", "vocabulary_words"}
     assert tables(graphs["small"]) == 5
+
+
+@pytest.mark.parametrize("file", ["vocabulary_a", "vocabularies"])
+def test_a_lost_file_is_an_error_and_no_other_columns_values(tmp_path, graphs, file):
+    shutil.copytree(graphs["small"] / "transform_fn" / "assets", tmp_path / "assets")
+    found = vocabularies.read_vocabularies(tmp_path / "assets", SPEC)
+    assert (len(found["a"]), len(found["c"])) == (4, 2)
+    (tmp_path / "assets" / file).unlink()
+    with pytest.raises(FileNotFoundError):
+        vocabularies.read_vocabularies(tmp_path / "assets", SPEC)
 
 
 @pytest.mark.parametrize("name", ["shared", "small"])

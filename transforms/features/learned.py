@@ -74,7 +74,7 @@ class Learned:
     former: Former = Former()
 
     def write_vocabularies(self) -> Vocabularies:
-        """Writes the vocabularies to files, and returns them for the graph that is being traced."""
+        """Writes the vocabularies to files, and returns them for the graph."""
         values = {column: list(known.to_pylist()) for column, (known, _) in self._vocabularies.items()}
         return write_vocabularies(self.spec, values, self.folder)
 

@@ -30,10 +30,11 @@ def vocabulary_name(column: str) -> str:
     return f"vocabulary_{safe}"
 
 
-def _could_share(spec: LogSpec) -> list[str]:
-    """Returns the columns whose vocabularies may share a table: all but those of a text's tokens."""
+def _numbers(spec: LogSpec) -> dict[str, int]:
+    """Returns the columns whose vocabularies may share a table, all but those of a text's tokens, by their number."""
     features = spec.feature_by_column
-    return [name for name in spec.vocabulary_columns if not isinstance(features[name], Text)]
+    columns = (name for name in spec.vocabulary_columns if not isinstance(features[name], Text))
+    return {column: number for number, column in enumerate(columns)}
 
 
 def write_vocabularies(spec: LogSpec, values: Mapping[str, Sequence[bytes]], folder: pathlib.Path) -> "Vocabularies":
@@ -44,15 +45,16 @@ def write_vocabularies(spec: LogSpec, values: Mapping[str, Sequence[bytes]], fol
         values: By column, the vocabulary.
         folder: An existing folder; TFT copies the files when it saves the graph.
     """
-    columns = _could_share(spec)
-    small = [column for column in columns if len(values[column]) < LARGE]
-    sharing = small if len(columns) > MOST_TABLES else []
+    numbers = _numbers(spec)
+    # An empty one has a file too, so that a column without values in the shared file has lost its own.
+    small = {column: number for column, number in numbers.items() if 0 < len(values[column]) < LARGE}
+    sharing = small if len(numbers) > MOST_TABLES else {}
     files: dict[str, str] = {}
-    for column in values.keys() - set(sharing):
+    for column in values.keys() - sharing.keys():
         files[column] = _write(folder / vocabulary_name(column), values[column])
     shared = None
     if sharing:
-        lines = [f"{n}{_END}".encode() + value for n, column in enumerate(sharing) for value in values[column]]
+        lines = [f"{number}{_END}".encode() + value for column, number in sharing.items() for value in values[column]]
         shared = _write(folder / _SHARED, lines)
     return Vocabularies({column: len(known) for column, known in values.items()}, files, sharing, shared)
 
@@ -72,11 +74,11 @@ def read_vocabularies(assets: pathlib.Path, spec: LogSpec) -> dict[str, pa.Array
     Raises:
         OSError: a file is absent.
     """
-    sharing = [column for column in _could_share(spec) if not (assets / vocabulary_name(column)).exists()]
-    lines: dict[str, list[bytes]] = {column: [] for column in sharing}
-    for line in _read(assets / _SHARED) if sharing else ():
+    columns = list(_numbers(spec))
+    lines: dict[str, list[bytes]] = {}
+    for line in _read(assets / _SHARED) if (assets / _SHARED).exists() else ():
         number, _, value = line.partition(_END.encode())
-        lines[sharing[int(number)]].append(value)
+        lines.setdefault(columns[int(number)], []).append(value)
     second = set(spec.text.columns[1:]) if spec.text else set()
     for column in spec.vocabulary_columns:
         if column not in lines and column not in second:
@@ -101,15 +103,15 @@ class Vocabularies:
     Args:
         sizes: By column, the number of its values.
         files: By column that has a table of its own, the file.
-        sharing: The columns that share a table, in the order of their numbers in its keys.
+        sharing: The columns that share a table, in the order of its lines, by their number in its keys.
         shared: The shared table's file.
     """
 
-    def __init__(self, sizes: dict[str, int], files: dict[str, str], sharing: Sequence[str], shared: str | None):
+    def __init__(self, sizes: dict[str, int], files: dict[str, str], sharing: Mapping[str, int], shared: str | None):
         self.sizes = sizes
         self.files = files
-        self._numbers = {column: number for number, column in enumerate(sharing)}
-        self._starts = np.cumsum([0, *(sizes[column] for column in sharing)])
+        self._numbers = sharing
+        self._starts = dict(zip(sharing, np.cumsum([0, *(sizes[column] for column in sharing)]), strict=False))
         self._shared = shared
         self._table: tf.lookup.StaticHashTable | None = None
 
@@ -131,10 +133,9 @@ class Vocabularies:
         return tft.apply_vocabulary(values, self.files[column], default_value=-1)
 
     def _shared_places(self, columns: Sequence[str], values: tf.Tensor) -> tf.Tensor:
-        numbers = [self._numbers[column] for column in columns]
-        keys = tf.raw_ops.Add(x=tf.constant([f"{number}{_END}" for number in numbers]), y=values)
+        keys = tf.raw_ops.Add(x=tf.constant([f"{self._numbers[column]}{_END}" for column in columns]), y=values)
         lines = self._shared_table().lookup(keys)
-        return tf.where(lines < 0, tf.constant(-1, tf.int64), lines - self._starts[numbers])
+        return tf.where(lines < 0, tf.constant(-1, tf.int64), lines - [self._starts[column] for column in columns])
 
     def _shared_table(self) -> tf.lookup.StaticHashTable:
         if self._table is None:
