@@ -50,6 +50,7 @@ WAYS = {
     REFERENCE: Way("tensorflow"),
     "jax": Way("jax"),
     "tensorflow_xla": Way("tensorflow", {"xla": True}),
+    "tensorflow_bfloat16": Way("tensorflow", {"precision": "mixed_bfloat16"}),
     # What oneDNN does on a CPU without AVX-512; the same as `tensorflow` on such a one.
     "tensorflow_avx2": Way("tensorflow", variables={"ONEDNN_MAX_CPU_ISA": "AVX2"}),
     "tensorflow_no_onednn": Way("tensorflow", variables={"TF_ENABLE_ONEDNN_OPTS": "0"}),

@@ -20,7 +20,7 @@ from benchmarks.harness.command import busy, busy_caption, command, device_optio
 from benchmarks.harness.devices import load_tensorflow_on
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, write_packed_log
 from benchmarks.harness.settings import Shape, our_options
-from benchmarks.train import PRECISIONS, chosen_models
+from benchmarks.train import FULL, PRECISIONS, chosen_models
 from common.progress import announce
 from models import metrics
 from pipeline.compare.shards import shards
@@ -28,8 +28,6 @@ from pipeline.compare.sides import compare_sides, side
 from pipeline.config import Model, Training
 from transforms.generate import FORMATS, ClickModel
 from transforms.generate.sample import sample
-
-FULL, *LOW = PRECISIONS
 
 
 def make_log(rows: int, folder: pathlib.Path) -> PackedLog:

@@ -34,6 +34,7 @@ from benchmarks.harness.settings import (
     OF_ZOO,
     TARGETS,
     TARGETS_OF_ZOO,
+    TEXTS,
     Shape,
     our_options,
     peer_options,
@@ -44,7 +45,8 @@ from benchmarks.peers.line_process import ProcessError
 from common.errors import InputError, one_line
 from common.progress import announce
 
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+FULL = "float32"
+PRECISIONS = (FULL, "mixed_bfloat16", "mixed_float16")
 TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda:0"}
 # On a GPU two steps end before its clock and its allocator have settled.
 TRIAL_STEPS = {"cpu": 2, "gpu": 20}
@@ -113,6 +115,7 @@ class Benchmark:
         seconds: Seconds of each in a round where `steps` is None.
         device: Where both sides train, one of devices.DEVICES.
         zoo: FuxiCTR's repository, whose models of OF_ZOO train too; "" for its package alone.
+        peer_precision: "float32", or "mixed_bfloat16": PyTorch's autocast.
     """
 
     ours: Ours
@@ -124,6 +127,7 @@ class Benchmark:
     seconds: float
     device: str
     zoo: str = ""
+    peer_precision: str = FULL
 
     def compare(self, model: str) -> Comparison:
         """Tries every peer that has the model, then alternates ours and the fastest peer's."""
@@ -158,6 +162,7 @@ class Benchmark:
     def theirs(self, model: str, peer: Peer, steps: int) -> float:
         sizes = zoo_options(self.shape, self.zoo) if model in OF_ZOO else peer_options(self.shape)
         options = {**sizes, "device": TORCH_DEVICES[self.device], "warmup": 1}
+        options["autocast"] = self.peer_precision != FULL
         return peer.train(model, steps, self.shape.batch, self.ours.threads, **options)["samples_per_s"]
 
 
@@ -187,9 +192,9 @@ def chosen_models(text: str | None) -> list[str]:
     """Returns the models of `--models`; by default those with a target.
 
     Raises:
-        InputError: a name is not one of MODELS.
+        InputError: a name is not one of MODELS or TEXTS.
     """
-    return list(TARGETS if text is None else chosen_names("--models", text, sorted(MODELS)))
+    return list(TARGETS if text is None else chosen_names("--models", text, sorted((*MODELS, *TEXTS))))
 
 
 def peer_version(name: str) -> str:
@@ -294,7 +299,8 @@ def step_flops(model: str, threads: int, shape: Shape) -> float:
     help="Ours; repeatable.",
 )
 @click.option("--xla", is_flag=True, help="TensorFlow's step is compiled by XLA, as JAX's is.")
-@click.option("--precision", type=click.Choice(PRECISIONS), default="float32", help="Ours.")
+@click.option("--precision", type=click.Choice(PRECISIONS), default=FULL, help="Ours.")
+@click.option("--peer-precision", type=click.Choice(PRECISIONS[:2]), default=FULL, help="Theirs, by autocast.")
 @click.option("--flops", is_flag=True, help="Also count the operations of our step.")
 @click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adam", help="Ours; the peers' is dense Adam.")
 @click.option("--rounds", type=click.IntRange(1), default=5, help="How often ours and theirs alternate.")
@@ -317,6 +323,7 @@ def main(
     backends: tuple[str, ...],
     xla: bool,
     precision: str,
+    peer_precision: str,
     flops: bool,
     optimizer: str,
     rounds: int,
@@ -349,11 +356,11 @@ def main(
     training = {"optimizer": optimizer, "precision": precision, "xla": xla}
     settings = {"shape": shape, "training": training, "rounds": rounds, "steps": steps}
     settings |= {"seconds": seconds, "device": device, "flops": flops}
-    settings["zoo"] = str(fuxictr.resolve()) if fuxictr else ""
+    settings |= {"zoo": str(fuxictr.resolve()) if fuxictr else "", "peer_precision": peer_precision}
     groups = chosen_peers(against)
     threads = threads or cores()
     report: dict[str, Any] = {"benchmark": "train", "machine": machine(), "shape": dataclasses.asdict(shape)}
-    report |= training | {"threads": threads, "rounds": rounds}
+    report |= training | {"peer_precision": peer_precision, "threads": threads, "rounds": rounds}
     comparisons: list[Comparison] = []
     for about, comparisons in measure(names, backends, threads, groups, peer_python, **settings):
         report |= about | {"models": [comparison.as_json() for comparison in comparisons]}

@@ -307,6 +307,12 @@ def on_intel() -> bool:
     return CPUINFO.exists() and "GenuineIntel" in CPUINFO.read_text()
 
 
+def multiplies_bfloat16() -> bool:
+    """Returns whether the processor says that it multiplies bfloat16 (AVX-512 or AMX); False where it says nothing."""
+    flags = set(CPUINFO.read_text().split()) if CPUINFO.exists() else set()
+    return not flags.isdisjoint(("avx512_bf16", "amx_bf16"))
+
+
 def _worth_starting(most: int, seconds: float, start_seconds: float) -> int:
     """Returns how many processes finish first: `most`, or 1, which needs no start, where the work is short."""
     return most if most > 1 and start_seconds + seconds / most < seconds else 1

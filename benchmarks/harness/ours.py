@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.harness.devices import environment, sees_no_gpu
-from benchmarks.harness.settings import HISTORIES, SEVERAL_TASKS, Shape
+from benchmarks.harness.settings import HISTORIES, SEVERAL_TASKS, TEXTS, Shape
 from benchmarks.peers.line_process import LineProcess, ProcessError, clean_environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -92,5 +92,6 @@ def _spec(model: str, hyperparameters: dict[str, Any], shape: Shape) -> dict[str
         "history": shape.history if model in HISTORIES else 0,
         "least_history": shape.least_history,
         "tasks": 2 if model in SEVERAL_TASKS else 1,
+        "text": model in TEXTS,
     }
     return {"model": model, "hyperparameters": hyperparameters, "sizes": shape.sizes, "batch": shape.batch} | data

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness import text_batches
 from benchmarks.peers.line_server import Answer, serve_lines
 from benchmarks.peers.peak_memory import peak_bytes
 from common.libraries import load_tensorflow
@@ -51,6 +52,7 @@ class Spec:
         history: Most items of a history, which are of the first field; 0 for data without one.
         least_history: Fewest items of a history.
         tasks: Number of labels.
+        text: Whether rows are numbers, as many as `sizes`, and a text (see text_batches.py), and nothing else.
         batches: Number of distinct batches, which training repeats.
         zipf: Exponent of Zipf's law, by which the ids of a field are drawn, the most frequent first as in a
             vocabulary; None draws them uniformly.
@@ -64,6 +66,7 @@ class Spec:
     history: int = 0
     least_history: int = 1
     tasks: int = 1
+    text: bool = False
     batches: int = 8
     zipf: float | None = None
     training: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -86,9 +89,21 @@ def _cumulative_shares(size: int, zipf: float) -> np.ndarray:
     return np.cumsum(np.arange(1, size + 1, dtype=np.float64) ** -zipf)
 
 
+def feature_map_of(spec: Spec) -> FeatureMap:
+    if spec.text:
+        return text_batches.feature_map(len(spec.sizes))
+    fields: list[tuple] = [(f"f{index}", "categorical", size, 1, "feature") for index, size in enumerate(spec.sizes)]
+    if spec.history:
+        fields.append(("history", "sequence", spec.sizes[0], spec.history, "feature", "mean", "f0"))
+    return FeatureMap.from_sizes(fields, tasks=tuple(f"task_{index}" for index in range(spec.tasks)))
+
+
 def draw_batches(spec: Spec, feature_map: FeatureMap) -> list[tuple[dict[str, np.ndarray], np.ndarray]]:
     """Returns batches of packed tensors and labels [rows, tasks], a quarter of them clicks."""
     random = np.random.default_rng(SEED)
+    if spec.text:
+        drawn = text_batches.batches(feature_map, spec.batch, spec.batches)
+        return [(inputs, (random.random((spec.batch, 1)) < 0.25).astype(np.float32)) for inputs in drawn]
     first = np.array([field.offset + RESERVED_IDS for field in feature_map.fields[: len(spec.sizes)]], np.int32)
     batches = []
     for _ in range(spec.batches):
@@ -114,17 +129,15 @@ class Job:
             from pipeline.training.jax_learner import make_learner
         else:
             from pipeline.training.tensorflow_learner import make_learner
-        fields: list[tuple] = [
-            (f"f{index}", "categorical", size, 1, "feature") for index, size in enumerate(spec.sizes)
-        ]
-        if spec.history:
-            fields.append(("history", "sequence", spec.sizes[0], spec.history, "feature", "mean", "f0"))
-        feature_map = FeatureMap.from_sizes(fields, tasks=tuple(f"task_{index}" for index in range(spec.tasks)))
+        feature_map = feature_map_of(spec)
         training = Training.model_validate({"batch_size": spec.batch, "gradient_clip_norm": None, **spec.training})
         model = Model(name=spec.model, **spec.hyperparameters)
         self.learner = make_learner(model, training, feature_map, SEED)
         self.batches = [
-            ({"ids": keras.ops.convert_to_tensor(inputs["ids"])}, keras.ops.convert_to_tensor(labels))
+            (
+                {name: keras.ops.convert_to_tensor(values) for name, values in inputs.items()},
+                keras.ops.convert_to_tensor(labels),
+            )
             for inputs, labels in draw_batches(spec, feature_map)
         ]
         self.steps_done = 0

@@ -23,6 +23,11 @@ HISTORY = 50
 OF_ZOO = ("din", "bst")
 UNIT = (80, 40)  # of DIN's network over the items
 SEVERAL_TASKS = ("mmoe", "ple", "esmm")
+# Those that read a text, with an encoder of MiniLM's shape. A row takes hundreds of times as long as one of the others,
+# so that they are measured where they are asked for, in small batches.
+TEXTS = ("text_only", "shallow_interaction_1", "shallow_interaction_n", "bert4ctr", "numbert")
+TEXTS += ("numbert_uni_attention", "numbert_uni_attention_reduced")
+ENCODER = {"encoder_layers": 6, "encoder_width": 384, "encoder_heads": 12, "encoder_ffn": 1536}
 AS_THEY_ARE = (*ALONE_OF_TOKENS, *HISTORIES, *SEVERAL_TASKS)
 
 # Our samples/s over those of the fastest peer that has the model.
@@ -92,6 +97,8 @@ def our_options(model: str, peer: str | None, shape: Shape) -> dict[str, Any]:
     if peer == "fuxictr" and model == "bst":
         sizes = {"heads": ATTENTION_HEADS, "ffn_dim": 2 * shape.dim, "position_dim": shape.dim, "activation": "relu"}
         return {"hidden_units": HIDDEN, "output": "candidate", "embedding_dim": shape.dim} | sizes
+    if model in TEXTS:
+        return dict(ENCODER)
     if model in AS_THEY_ARE:
         return {}
     hidden = {"hidden_units": HIDDEN}

@@ -65,6 +65,7 @@ class Spec:
         network_l2: That of its regularisation of the other weights, where it has one beside `l2`.
         zoo: A folder of FuxiCTR's model zoo, whose classes are taken; "" for the peer's package alone.
         device: As PyTorch names it.
+        autocast: Whether the timed training computes forward and loss by `torch.autocast` in bfloat16.
     """
 
     sizes: tuple[int, ...] = (5000,) * 39
@@ -97,6 +98,7 @@ class Spec:
     network_l2: float = 0.0
     zoo: str = ""
     device: str = "cpu"
+    autocast: bool = False
 
     @classmethod
     def from_request(cls, request: dict[str, Any]) -> "Spec":
@@ -242,6 +244,7 @@ class Training:
 
     def __init__(self, built: Built, spec: Spec, batch: int):
         self.built, self.device, self.step_index = built, spec.device, 0
+        self.autocast = torch.autocast(spec.device.split(":")[0], torch.bfloat16, enabled=spec.autocast)
         self.optimizer = torch.optim.Adam(built.module.parameters(), lr=1e-3)
         random = np.random.default_rng(SEED)
         self.batches = []
@@ -258,7 +261,8 @@ class Training:
             inputs = self.batches[self.step_index % BATCHES]
             self.step_index += 1
             self.optimizer.zero_grad()
-            loss = self.built.loss(inputs)
+            with self.autocast:
+                loss = self.built.loss(inputs)
             loss.backward()
             self.optimizer.step()
         if self.device != "cpu":

@@ -11,9 +11,9 @@ from common.progress import announce
 from pipeline.config import FirstStage, RunConfig
 from pipeline.sweep.plan import Costs
 from pipeline.training import masked_language_model
+from pipeline.training.auto_settings import settled
 from pipeline.training.boosting import learn_trees
 from pipeline.training.data import count_rows, packed_batches
-from pipeline.training.faster_backend import with_backend
 from pipeline.training.learner import Batch, Learner
 from pipeline.training.process import other_workers
 from pipeline.training.text_encoder import with_encoder
@@ -67,7 +67,7 @@ def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs
 def _learners(config: RunConfig, log: TransformedLog) -> tuple[Learner, Learner | None, Task]:
     """Returns the learner that predicts, as served, the one that trains here, or None, and the task."""
     model = with_encoder(config.model, config.text)
-    training = with_backend(model, config.training, count_rows(log.train))
+    training = settled(model, config.training, count_rows(log.train))
     task = Task(model, training, log.feature_map, tuple(log.train), tuple(log.validation), config.seed)
     here = training.backend == keras.backend.backend() and not other_workers(training.distribution, training.backend)
     trains = task.learner() if here else None

@@ -29,6 +29,7 @@ from models.saved import TrainingState
 from pipeline.config import FirstStage, Model, Training
 from pipeline.fingerprints import fingerprint
 from pipeline.training import masked_language_model
+from pipeline.training.auto_settings import settled, slow_precision
 from pipeline.training.averaging import WeightAverage
 from pipeline.training.base_rate import shift_to_base_rate
 from pipeline.training.boosting import learn_trees
@@ -42,7 +43,6 @@ from pipeline.training.data import (
     prediction_rows,
     weights_of,
 )
-from pipeline.training.faster_backend import with_backend
 from pipeline.training.learner import Batch, Learner, split_weight
 from pipeline.training.network import build_network
 from pipeline.training.process import Report, other_workers, train_with_others, train_with_worker
@@ -84,6 +84,7 @@ class TrainResult:
             where there is none.
         state: The training's state with these weights, before their correction for sampled negatives.
         taken: What it took of its parent, `warm_start.Taken` as a dictionary; None where it has none.
+        backend, precision: Those of the training, which are the machine's where the configuration says `auto`.
     """
 
     learner: Learner
@@ -92,6 +93,8 @@ class TrainResult:
     weights_file: pathlib.Path | None = None
     state: TrainingState | None = None
     taken: dict[str, Any] | None = None
+    backend: str = ""
+    precision: str = ""
 
     @property
     def model(self) -> Any:
@@ -100,7 +103,8 @@ class TrainResult:
     @property
     def history(self) -> dict[str, Any]:
         value = dataclasses.asdict(self.progress)
-        return {key: value[key] for key in ("evaluations", "best", "stopped")}
+        numbers = {key: value[key] for key in ("evaluations", "best", "stopped")}
+        return numbers | {"backend": self.backend, "precision": self.precision}
 
 
 def train(
@@ -140,9 +144,11 @@ def train(
     """
     if model_class(model.name).is_funnel:
         _check_order(model.name, feature_map, train_files + validation_files)
-    if training.backend == "auto":
-        training = with_backend(model, training, count_rows(train_files))
-        announce(f"Training on {training.backend} (training.backend: auto)")
+    if "auto" in (training.backend, training.precision):
+        training = settled(model, training, count_rows(train_files))
+        announce(f"Training on {training.backend} in {training.precision} (as `auto` has it here)")
+    if slow := slow_precision(training):
+        announce(slow)
     feature_map = dataclasses.replace(feature_map, fake_negatives=training.fake_negative_calibration)
     others = other_workers(training.distribution, training.backend)
     if others and training.backend == "jax":
@@ -178,6 +184,7 @@ def train(
         result.weights_file = None  # it has the weights before
     if start is not None:
         result.taken = json.loads((work / TAKEN).read_text())
+    result.backend, result.precision = training.backend, training.precision
     return result
 
 

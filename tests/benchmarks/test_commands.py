@@ -56,6 +56,16 @@ def test_train_against_peers(tmp_path):
 
 
 @needs_peers
+def test_a_peer_computes_in_bfloat16_where_it_is_asked_to():
+    losses = []
+    for autocast in (False, True):
+        with Peer("fuxictr") as peer:  # a process of its own begins with the same weights
+            sizes = {"sizes": [50] * 6, "dim": 8, "hidden": [32, 16]}
+            losses.append(peer.train("mlp", steps=3, batch=64, threads=1, warmup=0, autocast=autocast, **sizes)["loss"])
+    assert 0 < abs(losses[0] - losses[1]) < 0.01
+
+
+@needs_peers
 def test_memory(tmp_path):
     arguments = ["--only", "cin", "--maps", "4,4", "--ids", "5"]
     report = run("memory", *arguments, *TINY, output=tmp_path / "memory.json")

@@ -3,7 +3,9 @@
 import pytest
 
 from benchmarks import text_cost
-from benchmarks.text_cost import LENGTH, MODELS, batches, feature_map, measure
+from benchmarks.harness.ours_server import Job, Spec
+from benchmarks.harness.text_batches import LENGTH, batches, feature_map
+from benchmarks.text_cost import MODELS, measure
 from models.text.text_model import TextModel
 
 
@@ -13,6 +15,15 @@ def test_rows_are_full_of_words_and_numbert_reads_four_tokens_a_feature():
     assert rows["tokens"].shape == (5, LENGTH) and (rows["tokens"] != data.text.padding_id).all()
     for column, field in zip(rows["ids"].T, data.fields, strict=True):
         assert ((column >= field.offset + 2) & (column < field.offset + field.size)).all()
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_a_model_of_a_text_trains_beside_the_others(precision):
+    sizes = {"encoder_layers": 1, "encoder_width": 64, "encoder_heads": 2, "encoder_ffn": 64}
+    spec = Spec("bert4ctr", sizes, (5,) * 3, batch=4, text=True, batches=2, training={"precision": precision})
+    job = Job(spec)
+    assert 0 < job.run(2) < 10
+    assert job.learner.network.compute_dtype == precision.removeprefix("mixed_")
 
 
 @pytest.mark.slow
