@@ -16,7 +16,17 @@ import click
 import numpy as np
 from rich.table import Table
 
-from benchmarks.harness.command import busy, busy_caption, command, device_option, finish, machine, output_option, write
+from benchmarks.harness.command import (
+    busy,
+    busy_caption,
+    chosen_names,
+    command,
+    device_option,
+    finish,
+    machine,
+    output_option,
+    write,
+)
 from benchmarks.harness.devices import load_tensorflow_on
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, write_packed_log
 from benchmarks.harness.settings import Shape, our_options
@@ -29,6 +39,8 @@ from pipeline.config import Model, Training
 from transforms.generate import FORMATS, ClickModel
 from transforms.generate.sample import sample
 
+LOW = PRECISIONS[1:]
+
 
 def make_log(rows: int, folder: pathlib.Path) -> PackedLog:
     """Returns a new log of Criteo's columns, whose clicks depend on columns, pairs and triples."""
@@ -38,14 +50,20 @@ def make_log(rows: int, folder: pathlib.Path) -> PackedLog:
 
 
 def measure(
-    model: str, log: PackedLog, training: Training, seeds: int, shape: Shape, work: pathlib.Path
+    model: str,
+    log: PackedLog,
+    training: Training,
+    precisions: Sequence[str],
+    seeds: int,
+    shape: Shape,
+    work: pathlib.Path,
 ) -> dict[str, dict[str, Any]]:
-    """Returns by precision the test AUC and the seconds of each training, and the difference to float32's AUC."""
+    """Returns by precision, float32 first, each training's test AUC and seconds, and the AUC less float32's."""
     options = our_options(model, None, shape)
     scores: dict[str, list[np.ndarray]] = {}
     found: dict[str, dict[str, Any]] = {}
     shard = shards(len(log.labels))
-    for precision in PRECISIONS:
+    for precision in (FULL, *precisions):
         own, seconds = training.model_copy(update={"precision": precision}), []
         scores[precision] = []
         for seed in range(seeds):
@@ -80,6 +98,7 @@ def table(models: dict[str, dict[str, Any]], title: str, share: float) -> Table:
 
 @command("benchmarks.precision")
 @click.option("--models", default="deepfm,dcn_v2", help="Names of benchmarks.train, separated by commas.")
+@click.option("--precisions", default=",".join(LOW), help="Which low ones. A CPU may be slow in float16.")
 @click.option("--seeds", type=click.IntRange(2), default=3, help="Trainings of each side.")
 @click.option("--rows", type=click.IntRange(1000), default=100_000, help="Training rows.")
 @click.option("--epochs", type=click.IntRange(1), default=3, help="At most, of each training.")
@@ -88,13 +107,22 @@ def table(models: dict[str, dict[str, Any]], title: str, share: float) -> Table:
 @device_option
 @output_option("precision")
 def main(
-    models: str, seeds: int, rows: int, epochs: int, batch: int, dim: int, device: str, output: pathlib.Path
+    models: str,
+    precisions: str,
+    seeds: int,
+    rows: int,
+    epochs: int,
+    batch: int,
+    dim: int,
+    device: str,
+    output: pathlib.Path,
 ) -> None:
     """Measure what training in mixed precision costs in test AUC, beside float32 with the same seeds.
 
     Prints a table, writes JSON after every model, and prints it as the last line.
     """
     names: Sequence[str] = chosen_models(models)
+    low = chosen_names("--precisions", precisions, LOW)
     training = Training(
         batch_size=batch, epochs=epochs, learning_rate=0.001, monitor="auc", patience=4, distribution="one_device"
     )
@@ -106,7 +134,7 @@ def main(
         log = make_log(rows, work)
         report["best_auc"] = log.best_auc
         for name in names:
-            report["models"][name] = measure(name, log, training, seeds, Shape(dim=dim), work)
+            report["models"][name] = measure(name, log, training, low, seeds, Shape(dim=dim), work)
             write(report, output)
     title = f"{rows:,} rows, {seeds} seeds; the best possible AUC is {log.best_auc:.5f}"
     finish(report, output, table(report["models"], title, report["busy"]))

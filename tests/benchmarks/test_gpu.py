@@ -315,7 +315,7 @@ def test_low_precision_stands_beside_the_same_seeds_in_float32(monkeypatch, tmp_
     )
     drawn = lambda name, log: 1 / (1 + np.exp(-labels - random.normal(scale=noise[name], size=4000)))  # noqa: E731
     monkeypatch.setattr(precision, "predicted", drawn)
-    found = precision.measure("fm", log, Training(), 3, Shape(), tmp_path)
+    found = precision.measure("fm", log, Training(), precision.LOW, 3, Shape(), tmp_path)
     assert asked == [("fm", name, seed) for name in noise for seed in range(3)]
     assert "difference" not in found["float32"] and len(found["mixed_float16"]["auc"]) == 3
     low, high = found["mixed_float16"]["difference"]["interval"]
