@@ -30,7 +30,7 @@ class Assumptions:
 
     row_bytes: float = 243.0  # of a raw row
     read_rows: float = 142_000.0  # rows a second and core, raw log to packed files
-    train_rows: float = 9_500.0  # rows a second and core of the model; a step reckoned as three predictions
+    train_rows: float = 9_200.0  # rows a second and core of DCN-v2's training step
     score_rows: float = 24_400.0  # rows a second and core, raw log to scores
     packed_bytes: float = 61.0  # of a packed row on disk
     fixed_seconds: float = 9.0  # of a run: imports, graph, merge

@@ -134,7 +134,13 @@ class Benchmark:
         trials = {}
         for name, peer in self.peers.items():
             if model in peer.models() or (self.zoo and name == "fuxictr" and model in OF_ZOO):
-                trials[name] = self.theirs(model, peer, TRIAL_STEPS[self.device])
+                try:
+                    trials[name] = self.theirs(model, peer, TRIAL_STEPS[self.device])
+                except ProcessError as error:
+                    if self.peer_precision == FULL:
+                        raise
+                    announce(f"{model}: {name} is left out, as it cannot in {self.peer_precision}: {one_line(error)}")
+                    continue
                 announce(f"{model}: {name} {trials[name]:,.0f} samples/s in a short round")
         best = max(trials, key=trials.__getitem__, default=None)
         options = our_options(model, best, self.shape)
