@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.harness.gpu_parts import BARS, FULL, SMALL, TRAIN, parts
+from benchmarks.harness.gpu_parts import BARS, BFLOAT16, FULL, SMALL, TRAIN, parts
 from benchmarks.harness.printed_sections import markdown_table
 from benchmarks.harness.settings import NUMBERT_TARGETS, SHALLOW_TARGET
 
@@ -69,7 +69,7 @@ def _machine(report: Report) -> list[str]:
 def _in_order(reports: Mapping[str, Report], report: Report) -> list[Report]:
     """Returns the reports of training, the models with the highest bars and the most beside them first."""
     names = [part.name for part in parts(SMALL if report["small"] else FULL, report["device"])]
-    return [reports[name] for name in names if name in reports and (name.startswith(TRAIN) or name == "bfloat16")]
+    return [reports[name] for name in names if name in reports and name.startswith((TRAIN, BFLOAT16))]
 
 
 def _peak(peaks: Mapping[str, Mapping[str, float]]) -> list[Sequence[str]]:

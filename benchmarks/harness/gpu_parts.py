@@ -12,7 +12,8 @@ PEERS = ("fuxictr", "recbole")
 BARS = dict.fromkeys(MODELS, 1.5) | {"xdeepfm": 3.0}
 FIRST = ("xdeepfm", "dcn_v2", "deepfm", "autoint", "fm")  # one of each kind of interaction
 LOW_PRECISION = ("xdeepfm", "dcn_v2", "deepfm")
-TRAIN = "train_"
+TRAIN, BFLOAT16 = "train_", "bfloat16"  # how the names of parts begin that train
+ALONE, IN_BFLOAT16 = ("--against", "none"), ("--precision", "mixed_bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Sizes:
         ids: Ids of a field in training.
         rounds: Options of how often and how long.
         rows: Of the large tables.
+        texts: Models of texts that are trained, and the options of their data: a row of theirs is as long as a text.
         minutes: What a part needs at least, start and compilation included.
     """
 
@@ -43,6 +45,7 @@ class Sizes:
     calls: tuple[str, ...] = ("--rows", "1,10,100,1000,10000")
     precision: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ("--models", "text_only,shallow_interaction_n,bert4ctr,numbert", "--batch", "256")
     minutes: float = 1.0
 
 
@@ -56,6 +59,7 @@ SMALL = Sizes(
     calls=("--rows", "1,10", "--rounds", "2", "--seconds", "0.05"),
     precision=("--models", "deepfm", "--seeds", "2", "--rows", "2000", "--epochs", "1", "--batch", "256", "--dim", "4"),
     text=("--layers", "1", "--width", "64", "--batch", "2", "--repeats", "3", "--features", "20"),
+    texts=("--models", "bert4ctr", "--batch", "2", "--fields", "6"),
     minutes=0.3,
 )
 
@@ -92,13 +96,15 @@ def parts(sizes: Sizes, device: str, devices: int = 1, usable: Usable | None = N
         command = (sys.executable, "-m", f"benchmarks.{module}", *options, "--device", on)
         return Part(name, command, sizes.minutes, backends)
 
-    def train(name: str, models: Sequence[str], *options: str) -> Part:
+    def train(name: str, *options: str) -> Part:
         backends = [word for backend in usable.backends for word in ("--backend", backend)]
-        options = (*backends, "--xla", "--flops", *options, *sizes.shape, *sizes.ids, *sizes.rounds)
-        return part(name, "train", "--models", ",".join(models), *options)
+        return part(name, "train", *backends, "--xla", "--flops", *options, *sizes.rounds)
+
+    def train_rows(name: str, models: Sequence[str], *options: str) -> Part:
+        return train(name, "--models", ",".join(models), *options, *sizes.shape, *sizes.ids)
 
     def beside_peers(model: str) -> Part:
-        return train(f"{TRAIN}{model}", [model], "--against", ",".join(usable.peers) or "none")
+        return train_rows(f"{TRAIN}{model}", [model], "--against", ",".join(usable.peers) or "none")
 
     def tables(backend: str) -> Part:
         size = ("--large", str(sizes.rows), "--small", str(sizes.rows // 1000), "--no-dense", "--model", "mlp")
@@ -120,6 +126,8 @@ def parts(sizes: Sizes, device: str, devices: int = 1, usable: Usable | None = N
         part("text_cost", "text_cost", *sizes.text, backends=("tensorflow",)),
         *map(tables, BACKENDS),
         part("sharded_tables", "sharded_tables", *shared, "--rounds", "3", "--steps", "20", backends=("jax",)),
-        train("bfloat16", LOW_PRECISION, "--against", "none", "--precision", "mixed_bfloat16"),
+        train_rows(BFLOAT16, LOW_PRECISION, *ALONE, *IN_BFLOAT16),
+        train(f"{TRAIN}texts", *ALONE, *sizes.texts),
+        train(f"{BFLOAT16}_texts", *ALONE, *IN_BFLOAT16, *sizes.texts),
         *(beside_peers(model) for model in MODELS if model not in FIRST),
     ]

@@ -148,11 +148,18 @@ def test_a_real_part_on_the_cpu_and_going_on(monkeypatch, tmp_path):
 def test_every_model_and_every_library_is_in_the_parts():
     every = parts(FULL, "gpu", devices=4)
     assert len({part.name for part in every}) == len(every)
-    assert {part.name.removeprefix("train_") for part in every if part.name.startswith("train_")} == set(MODELS)
+    trained = {part.name.removeprefix("train_") for part in every if part.name.startswith("train_")}
+    assert trained == {*MODELS, "texts"}
     by_name = {part.name: part.command for part in every}
     assert by_name["train_xdeepfm"][-1] == "gpu" and "fuxictr,recbole" in by_name["train_xdeepfm"]
     assert "1,2,4" in by_name["sharded_tables"] and "100000000" in by_name["lazy_tables_jax"]
     assert by_name["inference_on_cpu"][-1] == "cpu"
+    for name, is_lower in (("train_texts", False), ("bfloat16_texts", True)):
+        options = by_name[name]
+        assert (
+            "bert4ctr" in options[options.index("--models") + 1] and options[options.index("--against") + 1] == "none"
+        )
+        assert ("mixed_bfloat16" in options) == is_lower
     alone = {part.name: part.command for part in parts(SMALL, "cpu", usable=Usable(("jax",), ()))}
     assert "none" in alone["train_xdeepfm"] and "tensorflow" not in alone["train_xdeepfm"]
     assert "inference_on_cpu" not in alone
@@ -172,6 +179,10 @@ def test_training_stands_beside_its_bar_and_the_peak():
     done = {"peak": peak, "train_xdeepfm": train | {"shape": {"batch": 1000}}}
     named = {name: {"report": one, "reason": None, "busy": 0.25, "gpu_busy": 0.5} for name, one in done.items()}
     named |= {"precision": {"report": None, "reason": "failed: it ended"}}
+    lower = {"report": train | {"shape": {"batch": 1000}, "precision": "mixed_bfloat16"}, "busy": 0.0}
+    assert "| xdeepfm | tensorflow with XLA, bfloat16 | 300 | 15.00% |" in section(
+        report(parts=named | {"bfloat16_texts": lower})
+    )
     text = section(report(parts=named))
     # 300 samples/s of 4e6 operations each are 0.3 of 4e9.
     assert "| xdeepfm | tensorflow with XLA | 300 | 30.00% | 3.00 | at least 3: met | failed: out of memory |" in text
