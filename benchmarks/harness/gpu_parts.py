@@ -127,7 +127,7 @@ def parts(sizes: Sizes, device: str, devices: int = 1, usable: Usable | None = N
         *map(tables, BACKENDS),
         part("sharded_tables", "sharded_tables", *shared, "--rounds", "3", "--steps", "20", backends=("jax",)),
         train_rows(BFLOAT16, LOW_PRECISION, *ALONE, *IN_BFLOAT16),
+        *(beside_peers(model) for model in MODELS if model not in FIRST),
         train(f"{TRAIN}texts", *ALONE, *sizes.texts),
         train(f"{BFLOAT16}_texts", *ALONE, *IN_BFLOAT16, *sizes.texts),
-        *(beside_peers(model) for model in MODELS if model not in FIRST),
     ]
