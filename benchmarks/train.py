@@ -131,17 +131,11 @@ class Benchmark:
 
     def compare(self, model: str) -> Comparison:
         """Tries every peer that has the model, then alternates ours and the fastest peer's."""
-        trials = {}
+        trials: dict[str, float] = {}
         for name, peer in self.peers.items():
             if model in peer.models() or (self.zoo and name == "fuxictr" and model in OF_ZOO):
-                try:
-                    trials[name] = self.theirs(model, peer, TRIAL_STEPS[self.device])
-                except ProcessError as error:
-                    if self.peer_precision == FULL:
-                        raise
-                    announce(f"{model}: {name} is left out, as it cannot in {self.peer_precision}: {one_line(error)}")
-                    continue
-                announce(f"{model}: {name} {trials[name]:,.0f} samples/s in a short round")
+                trial = self.trial(model, name, peer)
+                trials |= {} if trial is None else {name: trial}
         best = max(trials, key=trials.__getitem__, default=None)
         options = our_options(model, best, self.shape)
         comparison = Comparison(model, options, best, trials, backend=self.ours.backend)
@@ -155,6 +149,18 @@ class Benchmark:
                 text += f", {best} {comparison.theirs[-1]:,.0f}"
             announce(text)
         return comparison
+
+    def trial(self, model: str, name: str, peer: Peer) -> float | None:
+        """Returns a peer's samples/s in a short round; None where it cannot train in the precision that it is given."""
+        try:
+            found = self.theirs(model, peer, TRIAL_STEPS[self.device])
+        except ProcessError as error:
+            if self.peer_precision == FULL:
+                raise
+            announce(f"{model}: {name} is left out, as it cannot in {self.peer_precision}: {one_line(error)}")
+            return None
+        announce(f"{model}: {name} {found:,.0f} samples/s in a short round")
+        return found
 
     def number_of_steps(self, samples_per_s: float) -> int:
         return self.steps or steps_for(samples_per_s, self.seconds, self.shape.batch)

@@ -12,7 +12,7 @@ from benchmarks import backends, memory, reader, tables, train
 from benchmarks.harness.command import busy, busy_caption, on_cores, positive_numbers, spread, write
 from benchmarks.harness.ours import Ours
 from benchmarks.harness.ours_server import Spec, draw_batches, draw_ids
-from benchmarks.harness.settings import MODELS, TARGETS, Shape, our_options, peer_options
+from benchmarks.harness.settings import MODELS, TARGETS, TEXTS, Shape, our_options, peer_options
 from benchmarks.peers.client import NAMES
 from benchmarks.peers.line_process import ProcessError
 from benchmarks.sharded_tables import Measured, bytes_per_row
@@ -187,8 +187,37 @@ def test_the_fastest_peer_alternates_with_ours():
     assert found.ratios == [1.5, 1.5]
 
 
+class OfFloat32(Recorder):
+    """A peer that fails in bfloat16."""
+
+    def train(self, model, *arguments, autocast=False, **options):
+        if autocast:
+            raise ProcessError("both inputs should have same dtype")
+        return super().train(model, *arguments, **options)
+
+
+def test_a_peer_that_fails_in_bfloat16_alone_is_left_out():
+    def compared(precision: str, *others: str) -> Comparison:
+        peers = {"a": OfFloat32("a", {"fm": 8.0}, []), **{name: Recorder(name, {"fm": 5.0}, []) for name in others}}
+        settings = {"training": {}, "rounds": 1, "steps": 7, "seconds": 1.0, "device": "cpu"}
+        ours = Recorder("ours", {"fm": 12.0}, [])
+        return Benchmark(ours, peers, Shape(), peer_precision=precision, **settings).compare("fm")
+
+    assert (compared("float32", "b").peer, compared("float32", "b").trials) == ("a", {"a": 8.0, "b": 5.0})
+    assert (compared("mixed_bfloat16", "b").peer, compared("mixed_bfloat16", "b").trials) == ("b", {"b": 5.0})
+    assert compared("mixed_bfloat16").peer is None
+
+
+def test_a_peer_that_fails_in_float32_ends_the_comparison():
+    failing = Recorder("a", {"fm": 8.0}, [])
+    failing.train = lambda *arguments, **options: (_ for _ in ()).throw(ProcessError("it ended"))
+    settings = {"training": {}, "rounds": 1, "steps": 7, "seconds": 1.0, "device": "cpu"}
+    with pytest.raises(ProcessError, match="it ended"):
+        Benchmark(Recorder("ours", {"fm": 12.0}, []), {"a": failing}, Shape(), **settings).compare("fm")
+
+
 @pytest.mark.parametrize("peer", [None, *NAMES])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [*MODELS, *TEXTS])
 def test_our_hyperparameters_exist(model, peer):
     check_hyperparameters(model, **our_options(model, peer, Shape()))
 
